@@ -1,0 +1,254 @@
+"""The workload: a parallel application's trace as Arrow tables with declared schemas.
+
+A workload has one table per level. The levels filled today are those of MUSA's burst trace (Grass, "Simulation
+methodologies for future large-scale parallel systems", UPC 2017, ch. 6): communication operations and the compute
+phases between them. Times are integer picoseconds on the machine that was traced, sizes are bytes.
+
+Tables
+------
+``operations``
+    One row per MPI operation, ranks contiguous and in rank order, each rank's rows in program order. The row's index
+    within its rank is its ``operation_id``.
+``phases``
+    One row per compute phase: CPU time that precedes operation ``operation_id`` of ``rank``. Several phases may
+    precede one operation. Rows are sorted by (rank, operation_id).
+``regions``
+    Names of the code regions that phases refer to (``region_id`` is the row index).
+``communicators``
+    Members of each communicator as world ranks (``communicator_id`` is the row index). Row 0 is the world.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+ANY_SOURCE: Final = -1
+ANY_TAG: Final = -1
+NO_RANK: Final = -2
+NO_REQUEST: Final = -1
+MAX_RANKS: Final = 2**20
+
+
+class OperationKind(IntEnum):
+    """What an operation does; the names follow MPI's, in lower case."""
+
+    init = 0
+    finalize = 1
+    send = 2
+    isend = 3
+    ssend = 4
+    issend = 5
+    bsend = 6
+    ibsend = 7
+    recv = 8
+    irecv = 9
+    sendrecv = 10
+    wait = 11
+    waitall = 12
+    waitany = 13
+    test = 14  # a test that did not complete its request: takes no time, changes nothing
+    barrier = 15
+    bcast = 16
+    reduce = 17
+    allreduce = 18
+    scan = 19
+    exscan = 20
+    gather = 21
+    gatherv = 22
+    scatter = 23
+    scatterv = 24
+    allgather = 25
+    allgatherv = 26
+    alltoall = 27
+    alltoallv = 28
+    reduce_scatter = 29
+    ibarrier = 30
+    ibcast = 31
+    ireduce = 32
+    iallreduce = 33
+    iscan = 34
+    iexscan = 35
+    igather = 36
+    igatherv = 37
+    iscatter = 38
+    iscatterv = 39
+    iallgather = 40
+    iallgatherv = 41
+    ialltoall = 42
+    ialltoallv = 43
+    ireduce_scatter = 44
+
+
+COLLECTIVES: Final = range(OperationKind.barrier, OperationKind.ireduce_scatter + 1)
+NONBLOCKING_COLLECTIVES: Final = range(OperationKind.ibarrier, OperationKind.ireduce_scatter + 1)
+SENDS: Final = (
+    OperationKind.send,
+    OperationKind.isend,
+    OperationKind.ssend,
+    OperationKind.issend,
+    OperationKind.bsend,
+    OperationKind.ibsend,
+    OperationKind.sendrecv,
+)
+RECEIVES: Final = (OperationKind.recv, OperationKind.irecv, OperationKind.sendrecv)
+COMPLETIONS: Final = (OperationKind.wait, OperationKind.waitall, OperationKind.waitany)
+
+KIND_NAMES: Final = pa.array([kind.name for kind in OperationKind])
+
+
+class PhaseKind(IntEnum):
+    """Compute scales with the speed of the target's cores, sleep does not."""
+
+    compute = 0
+    sleep = 1
+
+
+OPERATIONS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        # destination of a send, source of a receive (ANY_SOURCE), root of a rooted collective; world ranks for
+        # point-to-point, communicator-relative for a root; NO_RANK where there is none
+        pa.field("peer", pa.int32(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),  # the receive side of a sendrecv, else NO_RANK
+        pa.field("tag", pa.int32(), nullable=False),  # ANY_TAG for a receive that takes any
+        pa.field("bytes", pa.int64(), nullable=False),  # sent (per peer for alltoall and scatter)
+        pa.field("receive_bytes", pa.int64(), nullable=False),
+        pa.field("communicator_id", pa.int32(), nullable=False),
+        pa.field("request", pa.int32(), nullable=False),  # request that this operation opens, unique in its rank
+        pa.field("completes", pa.list_(pa.int32())),  # requests that this operation waits for
+        pa.field("send_counts", pa.list_(pa.int64())),  # bytes to each member (alltoallv, scatterv at any rank)
+        pa.field("receive_counts", pa.list_(pa.int64())),  # bytes from each member
+    ]
+)
+PHASES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("operation_id", pa.int32(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),  # PhaseKind
+        pa.field("region_id", pa.int32(), nullable=False),  # -1 where the trace names none
+        pa.field("duration_ps", pa.int64(), nullable=False),
+    ]
+)
+REGIONS_SCHEMA: Final = pa.schema([pa.field("name", pa.string(), nullable=False)])
+COMMUNICATORS_SCHEMA: Final = pa.schema([pa.field("members", pa.list_(pa.int32()), nullable=False)])
+
+SCHEMAS: Final = {
+    "operations": OPERATIONS_SCHEMA,
+    "phases": PHASES_SCHEMA,
+    "regions": REGIONS_SCHEMA,
+    "communicators": COMMUNICATORS_SCHEMA,
+}
+
+
+class WorkloadError(ValueError):
+    """A workload that contradicts itself: the message names the rank, the operation and what to do."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A trace, read. See the module's docstring for the tables.
+
+    ``notes`` say what the trace's format could not record and how the reader settled it; reports repeat them.
+    Raises WorkloadError when built from tables that do not fit their schemas.
+    """
+
+    name: str
+    num_ranks: int
+    tables: Mapping[str, pa.Table]
+    notes: tuple[str, ...] = ()
+    source_format: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_ranks <= MAX_RANKS:
+            raise WorkloadError(f"{self.name}: {self.num_ranks} ranks; between 1 and {MAX_RANKS} can be replayed")
+        for level, schema in SCHEMAS.items():
+            if level not in self.tables:
+                raise WorkloadError(f"{self.name}: the workload has no table {level!r}")
+            if not self.tables[level].schema.equals(schema):
+                raise WorkloadError(f"{self.name}: table {level!r} does not have the declared schema")
+        unknown = set(self.tables) - set(SCHEMAS)
+        if unknown:
+            raise WorkloadError(f"{self.name}: unknown tables {', '.join(sorted(unknown))}")
+
+    def column(self, level: str, name: str) -> np.ndarray:
+        """A column without nulls as one NumPy array (the dictionary codes for a dictionary column)."""
+        column = self.tables[level].column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        if pa.types.is_dictionary(column.type):
+            column = column.indices
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+
+    def lists(self, level: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """A list column as (offsets int64 of length rows + 1, values); a null row is an empty list."""
+        column = self.tables[level].column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        offsets = np.asarray(column.offsets).astype(np.int64)
+        values = np.asarray(column.values)[offsets[0] : offsets[-1]] if len(column) else np.asarray(column.values)
+        return offsets - offsets[0], values
+
+    @cached_property
+    def rank_offsets(self) -> np.ndarray:
+        """int64[num_ranks + 1]: operations of rank r are rows [rank_offsets[r], rank_offsets[r + 1])."""
+        return np.searchsorted(self.column("operations", "rank"), np.arange(self.num_ranks + 1)).astype(np.int64)
+
+    @cached_property
+    def phase_offsets(self) -> np.ndarray:
+        """int64[num_ranks + 1]: phases of rank r are rows [phase_offsets[r], phase_offsets[r + 1])."""
+        return np.searchsorted(self.column("phases", "rank"), np.arange(self.num_ranks + 1)).astype(np.int64)
+
+    @property
+    def num_operations(self) -> int:
+        return int(self.tables["operations"].num_rows)
+
+    def batches(self, level: str, max_rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+        """The table of a level in batches of at most ``max_rows`` rows."""
+        yield from self.tables[level].to_batches(max_chunksize=max_rows)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hexadecimal content hash: equal for equal tables, however they were chunked or stored."""
+        state = hashlib.blake2b(f"workload 1 {self.num_ranks}".encode(), digest_size=20)
+        for level in SCHEMAS:
+            state.update(table_digest(self.tables[level]).encode())
+        return state.hexdigest()
+
+
+def table_digest(table: pa.Table) -> str:
+    """Hexadecimal hash of a table's schema and values, independent of how it is chunked. O(bytes)."""
+    state = hashlib.blake2b(str(table.schema).encode(), digest_size=20)
+    for column in table.columns:
+        array = column.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+        _hash_array(state, array)
+    return state.hexdigest()
+
+
+def _hash_array(state: hashlib.blake2b, array: pa.Array) -> None:
+    state.update(len(array).to_bytes(8, "little"))
+    if array.null_count:
+        state.update(np.packbits(np.asarray(array.is_valid().to_numpy(zero_copy_only=False))).tobytes())
+    if pa.types.is_dictionary(array.type):
+        _hash_array(state, array.indices)
+        _hash_array(state, array.dictionary)
+    elif pa.types.is_list(array.type):
+        offsets = np.asarray(array.offsets)
+        state.update(np.ascontiguousarray(np.diff(offsets)).data)
+        if len(array):
+            _hash_array(state, array.values[int(offsets[0]) : int(offsets[-1])])
+    elif pa.types.is_string(array.type):
+        for value in array.to_pylist():
+            state.update(f"{len(value)}:{value}".encode() if value is not None else b"-")
+    else:
+        state.update(np.ascontiguousarray(array.to_numpy(zero_copy_only=False)).data)

@@ -1,0 +1,21 @@
+"""manyscale predicts how long a parallel application takes on a machine that may not exist yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Result", "Study", "load_study", "read_workload", "run"]
+
+if TYPE_CHECKING:
+    from manyscale.runner.api import Result, Study, load_study, read_workload, run
+
+
+def __getattr__(name: str) -> Any:
+    # The API pulls in Arrow and Numba (about half a second): load it on first use, so that `import manyscale` and
+    # `manyscale --help` stay instant.
+    if name in __all__:
+        from manyscale.runner import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,7 @@
+"""``python -m manyscale``: the command line."""
+
+import sys
+
+from manyscale.runner.cli import main
+
+sys.exit(main())

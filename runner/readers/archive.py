@@ -1,0 +1,113 @@
+"""Files of a trace, wherever they lie: in a folder, a compressed file or a tar archive. Nothing is unpacked to disk."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import zstandard
+
+from manyscale.runner.errors import UserError
+
+_MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"\x1f\x8b": "gz", b"\xfd7zXZ": "xz"}
+CHUNK_BYTES = 1 << 23
+
+
+def open_stream(path: Path) -> IO[bytes]:
+    """Open a file, decompressing zstd, gzip or xz by its first bytes (not by its name)."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(6)
+        kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+        if kind == "zst":
+            reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
+            return io.BufferedReader(_Readable(reader), CHUNK_BYTES)
+        if kind == "gz":
+            return gzip.open(path, "rb")
+        if kind == "xz":
+            return lzma.open(path, "rb")
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+class _Readable(io.RawIOBase):
+    """zstandard's stream reader as a raw stream that io.BufferedReader accepts; a cut stream is an error."""
+
+    def __init__(self, reader: zstandard.ZstdDecompressionReader) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        return int(self._reader.readinto(buffer))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.close()
+        super().close()
+
+
+_BROKEN = (EOFError, OSError, tarfile.TarError, lzma.LZMAError, zstandard.ZstdError)
+
+
+def broken_archive(path: Path, error: Exception) -> UserError:
+    """The one line for an archive that is cut off or damaged."""
+    return UserError(f"{path}: the archive is damaged or cut short ({error}); copy or download it again")
+
+
+class guarded:  # noqa: N801 - used as a keyword-like context manager
+    """Turn the errors of a damaged archive into one line that names it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _BROKEN) and not isinstance(error, UserError):
+            raise broken_archive(self._path, error) from None
+
+
+def is_tar(path: Path) -> bool:
+    """Whether the (decompressed) file is a tar archive; a damaged compressed file is an error."""
+    with guarded(path), open_stream(path) as stream:
+        head = stream.read(512)
+        return len(head) == 512 and head[257:262] == b"ustar"
+
+
+def tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Regular files of a tar archive as (normalised name, stream), in archive order, each to be read at once.
+
+    Raises UserError for a member whose name leaves the archive's folder, for links and for a damaged archive.
+    """
+    with guarded(path), open_stream(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            name = posixpath.normpath(member.name)
+            if name.startswith(("/", "..")):
+                raise UserError(f"{path}: member {member.name!r} points outside the archive; refusing to read it")
+            if member.issym() or member.islnk():
+                raise UserError(f"{path}: member {member.name!r} is a link; archive the files themselves")
+            if not member.isfile():
+                continue
+            content = archive.extractfile(member)
+            assert content is not None
+            yield name, content
+        # A tar that ends without its end-of-archive block was cut between two members.
+        if archive.offset and not _ends_properly(archive):
+            raise UserError(f"{path}: the archive is damaged or cut short; copy or download it again")
+
+
+def _ends_properly(archive: tarfile.TarFile) -> bool:
+    # In stream mode tarfile stops at the first block of zeros, or silently at end of file: only the former is whole.
+    stream = archive.fileobj
+    position = getattr(stream, "pos", None)
+    return position is None or position >= archive.offset + tarfile.BLOCKSIZE
