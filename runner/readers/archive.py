@@ -101,13 +101,3 @@ def tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
             content = archive.extractfile(member)
             assert content is not None
             yield name, content
-        # A tar that ends without its end-of-archive block was cut between two members.
-        if archive.offset and not _ends_properly(archive):
-            raise UserError(f"{path}: the archive is damaged or cut short; copy or download it again")
-
-
-def _ends_properly(archive: tarfile.TarFile) -> bool:
-    # In stream mode tarfile stops at the first block of zeros, or silently at end of file: only the former is whole.
-    stream = archive.fileobj
-    position = getattr(stream, "pos", None)
-    return position is None or position >= archive.offset + tarfile.BLOCKSIZE
