@@ -1,0 +1,430 @@
+"""Collectives as schedules: one contract for every algorithm, closed forms, data flow, and the presets' choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyscale.models.network.collectives import ALGORITHMS, KINDS, PRESETS, CollectiveCall, choose, schedule
+from manyscale.models.network.schedules import Schedule, Step
+
+BLOCK = 24
+EVERY_ALGORITHM = [(kind, name) for kind, table in ALGORITHMS.items() for name in table]
+Execute = Callable[..., list[float]]
+
+
+def call_of(kind: str, n: int, size: int = BLOCK, root: int = 0) -> CollectiveCall:
+    """A call in which every block has `size` bytes."""
+    base = kind.removeprefix("i")
+    counted = {
+        "gatherv": {"receive_counts": np.full(n, size)},
+        "allgatherv": {"receive_counts": np.full(n, size)},
+        "scatterv": {"send_counts": np.full(n, size)},
+        "alltoallv": {"send_counts": np.full((n, n), size)},
+    }
+    return CollectiveCall(kind, n, root, size, size, **counted.get(base, {}))
+
+
+def roots_of(kind: str, n: int) -> set[int]:
+    is_rooted = kind in ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
+    return {0, n // 2, n - 1, min(1, n - 1)} if is_rooted else {0}
+
+
+def walk(plan: Schedule, on_post: Callable[[int, int], object], on_receive: Callable[..., None]) -> None:
+    """Run the steps in a causal order, all messages eager: on_post(participant, message) makes what is carried,
+    on_receive(participant, message, carried) takes it in."""
+    position = [int(offset) for offset in plan.participant_offsets[:-1]]
+    end = [int(offset) for offset in plan.participant_offsets[1:]]
+    carried: dict[int, object] = {}
+    progress = True
+    while progress:
+        progress = False
+        for i in range(plan.num_participants):
+            while position[i] < end[i]:
+                step, message = plan.step[position[i]], int(plan.message[position[i]])
+                if step == Step.POST_SEND:
+                    carried[message] = on_post(i, message)
+                elif step == Step.WAIT_RECEIVE:
+                    if message not in carried:
+                        break
+                    on_receive(i, message, carried[message])
+                position[i] += 1
+                progress = True
+    assert position == end, "some participants wait for ever"
+
+
+def dependencies(plan: Schedule) -> list[set[int]]:
+    """For each participant, on whose contributions it depends at the end."""
+    known = [{i} for i in range(plan.num_participants)]
+    walk(plan, lambda i, message: set(known[i]), lambda i, message, carried: known[i].update(carried))
+    return known
+
+
+def needed(kind: str, n: int, root: int) -> Iterator[set[int]]:
+    """Whose contributions each participant must have seen."""
+    for i in range(n):
+        if kind in ("bcast", "scatter", "scatterv"):
+            yield {root}
+        elif kind in ("reduce", "gather", "gatherv"):
+            yield set(range(n)) if i == root else set()
+        elif kind in ("scan", "exscan"):
+            yield set(range(i))
+        else:
+            yield set(range(n))
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(("kind", "name"), EVERY_ALGORITHM)
+@pytest.mark.parametrize("n", range(1, 18))
+def test_contract(kind: str, name: str, n: int, execute: Execute) -> None:
+    for root in roots_of(kind, n):
+        plan = schedule(call_of(kind, n, root=root), "mpich", algorithm=name)
+        plan.validate()
+        assert plan.num_participants == n
+        assert not (plan.source == plan.destination).any()
+        for eager_bytes in (math.inf, 0):
+            ends = execute(plan, arrival=[1e-6 * (7 * i % n) for i in range(n)], eager_bytes=eager_bytes)
+            assert all(math.isfinite(end) for end in ends)
+        if name in ("none", "linear-unordered"):
+            continue
+        known = dependencies(plan)
+        for i, must in enumerate(needed(kind, n, root)):
+            assert known[i] >= must, f"participant {i} of {n} lacks {must - known[i]}"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_presets_choose_known_algorithms_and_non_blocking_ones_of_simgrid_post_first(
+    preset: str, kind: str
+) -> None:
+    for n in range(1, 18):
+        for size in (0, 1, 300, 5000, 70000, 600_000, 2_000_000):
+            call = call_of(kind, n, size)
+            assert choose(call, preset) in ALGORITHMS[call.base_kind]
+            plan = schedule(call, preset)
+            if n == 1:
+                assert plan.num_messages == 0
+            if preset == "simgrid-3.32" and call.is_nonblocking:
+                waits = np.split(plan.step >= Step.WAIT_SEND, plan.participant_offsets[1:-1])
+                assert all((np.diff(part.astype(int)) >= 0).all() for part in waits)
+
+
+@pytest.mark.known_gap
+def test_ibarrier_of_simgrid_does_not_synchronise() -> None:
+    known = dependencies(schedule(call_of("ibarrier", 5), "simgrid-3.32"))
+    assert known[0] == set(range(5))
+    assert known[3] == {0, 3}
+
+
+def log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def set_bits(n: int) -> int:
+    return sum(i.bit_count() for i in range(n))
+
+
+# Total bytes sent for blocks (or messages) of b bytes; "2" marks forms that hold for powers of two only.
+CLOSED_FORMS: list[tuple[str, str, str, Callable[[int, int], float]]] = [
+    ("barrier", "linear", "", lambda n, b: 0),
+    ("barrier", "dissemination", "", lambda n, b: 0),
+    ("bcast", "linear", "", lambda n, b: (n - 1) * b),
+    ("bcast", "binomial", "", lambda n, b: (n - 1) * b),
+    (
+        *("bcast", "scatter-recursive-doubling-allgather", "2"),
+        lambda n, b: n / 2 * log2(n) * b / n + (n - 1) * b,
+    ),
+    ("bcast", "scatter-ring-allgather", "2", lambda n, b: n / 2 * log2(n) * b / n + (n - 1) * b),
+    ("reduce", "linear", "", lambda n, b: (n - 1) * b),
+    ("reduce", "binomial", "", lambda n, b: (n - 1) * b),
+    ("reduce", "rabenseifner", "2", lambda n, b: (n - 1) * b + log2(n) / 2 * b),
+    ("allreduce", "linear", "", lambda n, b: n * (n - 1) * b),
+    ("allreduce", "reduce-bcast", "", lambda n, b: 2 * (n - 1) * b),
+    ("allreduce", "recursive-doubling", "2", lambda n, b: n * log2(n) * b),
+    ("allreduce", "rabenseifner", "2", lambda n, b: 2 * (n - 1) * b),
+    ("scan", "linear", "", lambda n, b: n * (n - 1) / 2 * b),
+    ("scan", "recursive-doubling", "2", lambda n, b: n * log2(n) * b),
+    ("exscan", "recursive-doubling", "2", lambda n, b: n * log2(n) * b),
+    ("gather", "linear", "", lambda n, b: (n - 1) * b),
+    ("gather", "binomial", "", lambda n, b: set_bits(n) * b),
+    ("gatherv", "linear", "", lambda n, b: (n - 1) * b),
+    ("scatter", "linear", "", lambda n, b: (n - 1) * b),
+    ("scatter", "binomial", "", lambda n, b: set_bits(n) * b),
+    ("scatterv", "linear-filled", "", lambda n, b: (n - 1) * b),
+    *(
+        (kind, name, "", lambda n, b: n * (n - 1) * b)
+        for kind in ("allgather", "allgatherv")
+        for name in ("linear", "recursive-doubling", "bruck", "ring")
+    ),
+    *(("alltoall", name, "", lambda n, b: n * (n - 1) * b) for name in ("linear", "scattered", "pairwise")),
+    *(("alltoallv", name, "", lambda n, b: n * (n - 1) * b) for name in ("linear", "scattered", "pairwise")),
+    ("alltoall", "bruck", "", lambda n, b: n * set_bits(n) * b),
+    ("reduce_scatter", "linear", "", lambda n, b: n * (n - 1) * b),
+    ("reduce_scatter", "reduce-scatterv", "", lambda n, b: (n - 1) * n * b + (n - 1) * b),
+    ("reduce_scatter", "pairwise", "", lambda n, b: n * (n - 1) * b),
+    ("reduce_scatter", "recursive-halving", "2", lambda n, b: n * (n - 1) * b),
+    ("reduce_scatter", "recursive-doubling", "2", lambda n, b: n * b * (n * log2(n) - (n - 1))),
+]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("kind", "name", "scope", "form"), CLOSED_FORMS)
+def test_total_bytes(kind: str, name: str, scope: str, form: Callable[[int, int], float]) -> None:
+    for n in (2, 4, 8, 16) if scope == "2" else range(2, 18):
+        size = BLOCK * n  # so that pieces of it are whole
+        for root in roots_of(kind, n):
+            plan = schedule(call_of(kind, n, size, root), "mpich", algorithm=name)
+            assert plan.bytes.sum() == form(n, size), (n, root)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("n", range(2, 18))
+def test_number_of_rounds(n: int, execute: Execute) -> None:
+    """With empty messages, all of which take as long, the time says how many follow one another."""
+    ceiling, floor = (n - 1).bit_length(), log2(n)
+    fold = 0 if n == 1 << floor else 1
+    rounds = {
+        ("barrier", "dissemination"): ceiling,
+        ("bcast", "binomial"): max(i.bit_count() for i in range(n)),  # of the deepest leaf
+        ("bcast", "linear"): 1,
+        ("reduce", "binomial"): ceiling,
+        ("allgather", "bruck"): ceiling,
+        ("allgather", "ring"): n - 1,
+        ("alltoall", "bruck"): ceiling,
+        ("alltoall", "pairwise"): n - 1,
+        ("alltoall", "linear"): 1,
+        ("allreduce", "recursive-doubling"): floor + 2 * fold,
+        ("allreduce", "rabenseifner"): 2 * floor + 2 * fold,
+        ("reduce_scatter", "recursive-halving"): floor + 2 * fold,
+        ("reduce_scatter", "pairwise"): n - 1,
+    }
+    for (kind, name), expected in rounds.items():
+        plan = schedule(call_of(kind, n, 64 * n), "mpich", algorithm=name)
+        time = max(execute(replace(plan, bytes=np.zeros_like(plan.bytes))))
+        assert time == pytest.approx(expected * execute(schedule(call_of("bcast", 2, 0), "simgrid-3.32"))[1])
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["linear", "recursive-doubling", "bruck", "ring"])
+@pytest.mark.parametrize("n", range(1, 16))
+def test_allgatherv_moves_each_block_once_and_only_what_the_sender_has(name: str, n: int) -> None:
+    """Block i has 2**i bytes, so that the size of a message says which blocks it must hold."""
+    counts = 1 << np.random.default_rng(n).permutation(n)
+    plan = schedule(CollectiveCall("allgatherv", n, receive_counts=counts), "mpich", algorithm=name)
+    known = [int(size) for size in counts]
+
+    def post(i: int, message: int) -> int:
+        blocks = int(plan.bytes[message])
+        assert blocks & ~known[i] == 0, f"participant {i} sends blocks that it lacks"
+        return blocks
+
+    def receive(i: int, message: int, blocks: int) -> None:
+        assert blocks & known[i] == 0, f"participant {i} receives a block twice"
+        known[i] |= blocks
+
+    walk(plan, post, receive)
+    assert known == [(1 << n) - 1] * n
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["linear", "pairwise", "recursive-halving"])
+@pytest.mark.parametrize("n", range(1, 18))
+def test_reduce_scatter_adds_each_contribution_to_each_block_once(name: str, n: int) -> None:
+    """Block i has 2**i bytes: a message's size says which partial sums it carries."""
+    counts = 1 << np.arange(n)
+    plan = schedule(CollectiveCall("reduce_scatter", n, receive_counts=counts), "mpich", algorithm=name)
+    sums = [{block: {i} for block in range(n)} for i in range(n)]
+    done: set[int] = set()
+
+    def post(i: int, message: int) -> dict[int, set[int]]:
+        size = int(plan.bytes[message])
+        return {block: set(sums[i][block]) for block in range(n) if size >> block & 1}
+
+    def receive(i: int, message: int, partial: dict[int, set[int]]) -> None:
+        for block, contributions in partial.items():
+            if len(contributions) == n:  # a finished block comes home
+                assert (block, set(partial)) == (i, {i})
+                done.add(i)
+            else:
+                assert not contributions & sums[i][block], "a contribution is added twice"
+            sums[i][block] |= contributions
+
+    walk(plan, post, receive)
+    assert all(sums[i][i] == set(range(n)) for i in range(n))
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("n", range(2, 18))
+def test_trees_conserve_blocks(n: int) -> None:
+    for kind, sign in (("gather", 1), ("scatter", -1)):
+        for root in roots_of(kind, n):
+            plan = schedule(call_of(kind, n, root=root), "mpich", algorithm="binomial")
+            surplus = np.bincount(plan.source, plan.bytes, n) - np.bincount(plan.destination, plan.bytes, n)
+            expected = np.full(n, BLOCK)
+            expected[root] = -(n - 1) * BLOCK
+            assert (surplus == sign * expected).all()
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["linear", "scattered", "pairwise"])
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 40])
+def test_alltoallv_sends_the_matrix(name: str, n: int) -> None:
+    counts = np.random.default_rng(n).integers(0, 4, (n, n)) * 100
+    plan = schedule(CollectiveCall("alltoallv", n, send_counts=counts), "mpich", algorithm=name)
+    sent = np.zeros((n, n), np.int64)
+    np.add.at(sent, (plan.source, plan.destination), plan.bytes)
+    assert (sent == np.where(np.eye(n, dtype=bool), 0, counts)).all()
+    assert plan.num_messages == (np.count_nonzero(sent) if name == "scattered" else n * (n - 1))
+
+
+@pytest.mark.theory
+def test_a_thousand_participants() -> None:
+    plan = schedule(call_of("alltoall", 1024, 4096), "simgrid-3.32")
+    assert plan.num_messages == 1024 * 1023
+    plan.validate()
+    # Receives from the next one up, sends to the next one down: alltoall-basic-linear.cpp.
+    first, middle = plan.participant_offsets[5], plan.participant_offsets[5] + 1023
+    assert plan.source[plan.message[first : first + 2]].tolist() == [6, 7]
+    assert plan.destination[plan.message[middle : middle + 2]].tolist() == [4, 3]
+
+
+@pytest.mark.theory
+def test_scattered_alltoall_waits_for_batches_of_32() -> None:
+    plan = schedule(call_of("alltoall", 70, 1000), "mpich")
+    steps = plan.step[: plan.participant_offsets[1]]
+    runs = [len(run) for run in np.split(steps, np.flatnonzero(np.diff(steps)) + 1)]
+    assert runs == [31] * 4 + [32] * 4 + [6] * 4
+
+
+@pytest.mark.theory
+def test_irregular_ring_goes_in_pieces_of_32_kib() -> None:
+    counts = np.array([100_000, 10, 40_000])
+    plan = schedule(CollectiveCall("allgatherv", 3, receive_counts=counts), "mpich", algorithm="ring")
+    assert plan.bytes.max() == 32768
+    assert np.bincount(plan.source, plan.bytes).tolist() == [140_000, 100_010, 40_010]
+    regular = schedule(call_of("allgatherv", 3, 100_000), "mpich", algorithm="ring")
+    assert (regular.bytes == 100_000).all()
+
+
+@pytest.mark.property
+@settings(deadline=None)
+@given(st.data())
+def test_random_sizes_never_deadlock(execute: Execute, data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 13))
+    kind = data.draw(st.sampled_from(["gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"]))
+    name = data.draw(st.sampled_from(sorted(ALGORITHMS[kind])))
+    shape = n * n if kind == "alltoallv" else n
+    sizes = st.lists(st.sampled_from([0, 1, 50, 40_000, 90_000]), min_size=shape, max_size=shape)
+    counts = np.array(data.draw(sizes), np.int64)
+    if kind in ("scatterv", "alltoallv"):
+        call = CollectiveCall(kind, n, send_counts=counts.reshape((n, n) if kind == "alltoallv" else n))
+    else:
+        call = CollectiveCall(kind, n, root=0, receive_counts=counts)
+    plan = schedule(call, "mpich", algorithm=name)
+    plan.validate()
+    for eager_bytes in (math.inf, 65536, 0):
+        execute(plan, eager_bytes=eager_bytes)
+
+
+# Participants, bytes (a block, or the message), and the choice; both sides of each threshold.
+CHOICES = {
+    ("simgrid-3.32", "alltoall"): [
+        *((64, 1023, "bruck"), (64, 1024, "linear"), (64, 262143, "linear"), (64, 262144, "pairwise")),
+        *((2, 1, "pairwise"), (2, 3, "linear"), (4, 524288, "pairwise"), (4, 1048576, "linear")),
+        *((15, 3, "linear"), (16, 3, "linear"), (16, 4, "bruck"), (16, 511, "bruck"), (16, 512, "linear")),
+        *((300, 32768, "pairwise"), (600, 32768, "linear"), (600, 512, "linear"), (5000, 2047, "bruck")),
+    ],
+    ("simgrid-3.32", "ialltoall"): [(64, 8, "linear"), (4, 600_000, "linear")],
+    ("simgrid-3.32", "bcast"): [(64, 8, "binomial"), (64, 10**7, "binomial")],
+    ("simgrid-3.32", "ibcast"): [(64, 8, "linear")],
+    ("simgrid-3.32", "allreduce"): [(64, 8, "reduce-bcast")],
+    ("simgrid-3.32", "ibarrier"): [(64, 0, "linear-unordered")],
+    ("simgrid-3.32", "reduce_scatter"): [(4, 100, "reduce-scatterv")],
+    ("mpich", "bcast"): [
+        *((7, 10**6, "binomial"), (8, 12287, "binomial")),
+        *((8, 12288, "scatter-recursive-doubling-allgather"), (9, 12288, "scatter-ring-allgather")),
+        *((8, 524287, "scatter-recursive-doubling-allgather"), (8, 524288, "scatter-ring-allgather")),
+    ],
+    ("mpich", "allgather"): [
+        *((8, 65535, "recursive-doubling"), (8, 65536, "ring")),
+        *((10, 8191, "bruck"), (10, 8192, "ring"), (10, 0, "none")),
+    ],
+    ("mpich", "iallgatherv"): [(8, 65535, "recursive-doubling"), (10, 8191, "bruck"), (10, 8192, "ring")],
+    ("mpich", "alltoall"): [
+        *((8, 256, "bruck"), (8, 257, "scattered"), (7, 256, "scattered")),
+        *((8, 32768, "scattered"), (8, 32769, "pairwise")),
+    ],
+    ("mpich", "reduce"): [(8, 2048, "binomial"), (8, 2049, "rabenseifner"), (4096, 2049, "binomial")],
+    ("mpich", "allreduce"): [(8, 2048, "recursive-doubling"), (8, 2049, "rabenseifner")],
+    ("mpich", "reduce_scatter"): [(8, 65535, "recursive-halving"), (8, 65536, "pairwise")],
+    ("mpich", "barrier"): [(8, 0, "dissemination")],
+    ("mpich", "gather"): [(8, 10**6, "binomial")],
+    ("mpich", "gatherv"): [(8, 10, "linear-filled")],
+    ("mpich", "alltoallv"): [(8, 10, "scattered")],
+    ("mpich", "scan"): [(8, 10, "recursive-doubling")],
+}
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("preset", "kind"), CHOICES)
+def test_choices_at_the_thresholds(preset: str, kind: str) -> None:
+    for n, size, expected in CHOICES[preset, kind]:
+        call = CollectiveCall(kind, n, 0, size) if kind == "alltoall" else call_of(kind, n, size)
+        assert choose(call, preset) == expected, (n, size)
+
+
+@pytest.mark.theory
+def test_irregular_reduce_scatter_of_simgrid_counts_elements() -> None:
+    counts = np.array([400_000, 400_008])
+    for element_bytes, expected in ((1, "pairwise"), (8, "recursive-doubling")):
+        call = CollectiveCall("reduce_scatter", 2, receive_counts=counts, element_bytes=element_bytes)
+        assert choose(call, "simgrid-3.32") == expected
+
+
+@pytest.mark.contract
+def test_unknown_names_list_the_known_ones() -> None:
+    call = call_of("bcast", 4)
+    with pytest.raises(ValueError, match=r"'openmpi'.*simgrid-3.32, mpich"):
+        schedule(call, "openmpi")
+    with pytest.raises(ValueError, match=r"'ring' for bcast.*binomial"):
+        schedule(call, "mpich", algorithm="ring")
+    with pytest.raises(ValueError, match=r"'gossip'.*barrier.*ireduce_scatter"):
+        CollectiveCall("gossip", 4)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"kind": "bcast", "num_participants": 0}, "at least one"),
+        ({"kind": "bcast", "num_participants": 4, "root": 4}, "root 4"),
+        ({"kind": "bcast", "num_participants": 4, "send_bytes": -1}, "negative"),
+        ({"kind": "bcast", "num_participants": 4, "element_bytes": 0}, "element_bytes"),
+        ({"kind": "gatherv", "num_participants": 4}, "receive_counts is missing"),
+        ({"kind": "iscatterv", "num_participants": 4}, "send_counts is missing"),
+        ({"kind": "alltoallv", "num_participants": 2, "send_counts": [1, 2]}, r"shape \(2,\)"),
+        ({"kind": "gatherv", "num_participants": 2, "receive_counts": [1, 2, 3]}, r"shape \(3,\)"),
+        ({"kind": "reduce_scatter", "num_participants": 2, "receive_counts": [1]}, r"shape \(1,\)"),
+        ({"kind": "gatherv", "num_participants": 2, "receive_counts": [1, -2]}, "negative"),
+    ],
+)
+def test_calls_are_checked(arguments: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CollectiveCall(**arguments)
+
+
+@pytest.mark.contract
+def test_equal_calls_are_equal_keys() -> None:
+    counts = np.array([1, 2, 3])
+    same = [CollectiveCall("gatherv", 3, receive_counts=counts.copy()) for _ in range(2)]
+    other = CollectiveCall("gatherv", 3, receive_counts=np.array([1, 2, 4]))
+    assert same[0] == same[1]
+    assert len({*same, other}) == 2
+    assert same[0] != "gatherv"
