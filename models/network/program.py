@@ -8,7 +8,7 @@ operation. Messages whose receive cannot be a wildcard are matched here: the k-t
 (communicator, source, destination, tag), as MPI's non-overtaking rule demands. Sends that a wildcard receive might take
 (same communicator, destination and tag) are left to the replay, which decides in simulated time.
 
-Cost: O(operations + messages). Memory: 5 B a step, 17 B a message and 16 B an operation.
+Cost: O(operations + messages). Memory: 5 B a step and 17 B a message.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Program:
 
     Per step: ``step`` uint8 (a Step with border bits) and ``target`` int32 (message, open receive, candidate list or
     strand). Per strand: ``strand_steps`` int64[s + 1] bounds and ``strand_rank``; the first ``num_ranks`` strands are
-    the ranks themselves. Per message: source, destination, bytes, mode, and the operation that sends it
-    (``message_operation``, a row of the workload, -1 for messages of collectives). Open receives: ``open_source`` and
-    ``open_tag`` wanted, the queue (``open_queue``) they and their candidate sends meet in. Wait-any candidates:
-    ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists. ``operation_of_strand``: for reports.
+    the ranks themselves. Per message: source, destination, bytes and mode; message i is sent by the i-th row of
+    ``send_rows(workload)``, the messages of collectives follow. Open receives: ``open_source`` and ``open_tag``
+    wanted, the queue (``open_queue``) they and their candidate sends (``send_queue``, ``send_tag``) meet in. Wait-any
+    candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists.
     """
 
     num_ranks: int
@@ -97,14 +97,11 @@ class Program:
     destination: np.ndarray
     bytes: np.ndarray
     mode: np.ndarray
-    message_operation: np.ndarray
-    receive_operation: np.ndarray
     send_queue: np.ndarray
     send_tag: np.ndarray
     open_queue: np.ndarray
     open_source: np.ndarray
     open_tag: np.ndarray
-    open_operation: np.ndarray
     num_queues: int
     candidate_offsets: np.ndarray
     candidate_action: np.ndarray
@@ -113,11 +110,6 @@ class Program:
     @property
     def num_messages(self) -> int:
         return len(self.source)
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether the outcome depends on the order of events in simulated time."""
-        return self.num_queues > 0 or len(self.candidate_target) > 0
 
     @property
     def num_bytes(self) -> int:
@@ -132,6 +124,12 @@ def build_program(workload: Workload, collectives: str) -> Program:
     ranks call in different order, and for requests that are not open.
     """
     return _Builder(workload, collectives).build()
+
+
+def send_rows(workload: Workload) -> np.ndarray:
+    """int64[]: the rows of ``operations`` that send a point-to-point message, in order: row i sends message i."""
+    sends = np.isin(np.arange(len(OperationKind)), list(_MODE_OF_KIND))[workload.column("operations", "kind")]
+    return np.flatnonzero(sends & (workload.column("operations", "peer") >= 0))
 
 
 class _Builder:
@@ -166,11 +164,10 @@ class _Builder:
         an open receive is stored as -2 - its number."""
         kind = self.kind
         kinds = np.arange(len(OperationKind))
-        is_send = np.isin(kinds, list(_MODE_OF_KIND))[kind] & (self.peer >= 0)
         receives_from = np.where(kind == OperationKind.sendrecv, self.source, self.peer)
         is_receive = np.isin(kinds, [OperationKind.recv, OperationKind.irecv, OperationKind.sendrecv])[kind]
         is_receive &= (receives_from >= 0) | (receives_from == ANY_SOURCE)
-        sends = np.flatnonzero(is_send)
+        sends = send_rows(self.workload)
         receives = np.flatnonzero(is_receive)
         self.sends = sends
         source = self.rank[sends]
@@ -198,14 +195,11 @@ class _Builder:
         is_open = receive_queue >= 0
         numbers = np.cumsum(is_open) - 1
         self.receive_message[receives] = np.where(is_open, -2 - numbers, message_of_receive)
-        self.receive_operation = np.full(len(sends), -1, np.int64)
-        self.receive_operation[message_of_receive[~is_open]] = receives[~is_open]
         self.send_queue = send_queue
         self.open = {
             "queue": receive_queue[is_open],
             "source": wanted[is_open].astype(np.int32),
             "tag": self.tag[receives][is_open],
-            "operation": receives[is_open],
         }
 
     def _modes(self, sends: np.ndarray) -> np.ndarray:
@@ -451,11 +445,6 @@ class _Builder:
             any_number, candidate_offsets, candidate_action, candidate_target, step, target,
         )  # fmt: skip
         strand_steps = np.concatenate((first_step[self.rank_offsets[:-1]], child_steps))
-        num_messages = len(self.messages["source"])
-        sends_first = np.full(num_messages, -1, np.int64)
-        sends_first[: len(self.sends)] = self.sends
-        receive_operation = np.full(num_messages, -1, np.int64)
-        receive_operation[: len(self.sends)] = self.receive_operation
         return Program(
             num_ranks=num_ranks,
             rank_offsets=self.rank_offsets,
@@ -467,14 +456,11 @@ class _Builder:
             destination=self.messages["destination"],
             bytes=self.messages["bytes"],
             mode=self.messages["mode"],
-            message_operation=sends_first,
-            receive_operation=receive_operation,
-            send_queue=self.send_queue,
-            send_tag=self.tag[self.sends],
+            send_queue=self.send_queue if self.num_queues else np.empty(0, np.int32),
+            send_tag=self.tag[self.sends] if self.num_queues else np.empty(0, np.int32),
             open_queue=self.open["queue"],
             open_source=self.open["source"],
             open_tag=self.open["tag"],
-            open_operation=self.open["operation"],
             num_queues=self.num_queues,
             candidate_offsets=candidate_offsets,
             candidate_action=candidate_action,

@@ -8,10 +8,12 @@ SimGrid's contention-free replay has it; see latency_bandwidth.py):
 * the sender of an eager message goes on at once, that of a rendezvous message with the end of the transfer;
 * the receiver goes on with the end of the transfer.
 
-Without wildcards the result does not depend on the order of execution, so strands run as far as they can, in any order.
-With wildcards or wait-any the strands are kept in a heap by simulated time, and a step whose outcome depends on order
-runs only when no other strand can still act earlier. Cost: O(steps), O(steps log strands) with wildcards; open queues
-are searched in order of posting.
+Almost nothing depends on the order of execution, so strands run as far as they can, in any order. A step whose outcome
+does depend on it (a post that a wildcard receive is part of, a wait for any of several requests) parks its strand in a
+heap by simulated time; the earliest parked strand goes on once no other can run, for then whatever is still to happen
+happens later. Ties go to the lower strand. Once all wildcard receives of a queue are matched, order matters no more
+there: MPI keeps the messages of one pair of ranks in order. Cost: O(steps + parked steps x log strands); queues of wildcard receives are
+searched in order of posting. Memory: 33 B a message and 16 B an operation.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ from manyscale.models.network.program import ACTION, Mode, Program, Step
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG
 
 VERSION = 1
+
+# Columns of the state of a message: time of the send's post; time of the receive's post, then of arrival; and
+# status: bits 0 and 1 for the posts of send and receive, above them 1 + the strand that waits for it.
+SENT, RECEIVED, STATUS = 0, 1, 2
+BOTH_POSTED = 3
 
 
 class ReplayError(ValueError):
@@ -66,46 +73,46 @@ def replay(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Timelin
     num_strands = len(program.strand_rank)
     num_open = len(program.open_queue)
     end_ps = np.zeros(num_operations, np.int64)
-    send_ps = np.full(program.num_messages, -1, np.int64)
-    receive_ps = np.full(program.num_messages, -1, np.int64)
-    status = np.zeros(program.num_messages, np.uint8)
+    message = np.full((program.num_messages, 3), -1, np.int64)
+    message[:, STATUS] = 0
     place = program.strand_steps[:-1].copy()
     finished = np.zeros(num_strands, np.uint8)
-    open_message = np.full(num_open, -1, np.int32)
     track_consumed = len(program.candidate_target) > 0
-    send_queue = program.send_queue if program.num_queues else np.empty(0, np.int32)
     _run(
         program.step, program.target, place, program.strand_steps[1:], program.num_ranks, program.rank_offsets,
-        compute_ps, end_ps, law.cost_ps, law.is_eager, law.eager_start, send_ps, receive_ps, status, finished,
-        send_queue, program.source, program.message_operation, program.open_queue, program.open_source,
-        program.open_tag, open_message, program.num_queues, program.send_tag, program.candidate_offsets,
+        compute_ps, end_ps, law.cost_ps, law.is_eager, law.eager_start, message, finished,
+        program.send_queue, program.send_tag, program.source, program.open_queue, program.open_source,
+        program.open_tag, np.full(num_open, -1, np.int32), _wildcards(program), program.candidate_offsets,
         program.candidate_action, program.candidate_target,
         np.zeros(program.num_messages if track_consumed else 0, np.uint8), np.zeros(num_open, np.uint8),
-        np.zeros(num_strands, np.uint8), program.needs_order,
+        np.zeros(num_strands, np.uint8),
     )  # fmt: skip
     if not finished.all():
-        raise ReplayError(_deadlock(program, place, finished, status, open_message))
+        raise ReplayError(_deadlock(program, place, finished))
     if program.num_queues:
-        _refuse_unreceived(program, status)
-    return Timeline(end_ps, send_ps, receive_ps)
+        _refuse_unreceived(program, message[:, STATUS] & BOTH_POSTED)
+    return Timeline(end_ps, message[:, SENT], message[:, RECEIVED])
+
+
+def _wildcards(program: Program) -> np.ndarray:
+    """int64[num_queues]: receives with a wildcard per queue."""
+    wild = (program.open_source == ANY_SOURCE) | (program.open_tag == ANY_TAG)
+    return np.bincount(program.open_queue[wild], minlength=program.num_queues).astype(np.int64)
 
 
 def _refuse_unreceived(program: Program, status: np.ndarray) -> None:
-    lonely = np.flatnonzero(status != 3)
+    lonely = np.flatnonzero(status != BOTH_POSTED)
     if len(lonely):
         message = lonely[0]
         rank = int(program.source[message])
-        operation = int(program.message_operation[message] - program.rank_offsets[rank])
         raise ReplayError(
-            f"rank {rank}, operation {operation} sends {int(program.bytes[message])} B to rank "
+            f"rank {rank} sends {int(program.bytes[message])} B to rank "
             f"{int(program.destination[message])}, which never receives it ({len(lonely)} such messages); "
             "the trace is incomplete"
         )
 
 
-def _deadlock(
-    program: Program, place: np.ndarray, finished: np.ndarray, status: np.ndarray, open_message: np.ndarray
-) -> str:
+def _deadlock(program: Program, place: np.ndarray, finished: np.ndarray) -> str:
     """What the stuck ranks wait for, at most five of them."""
     stuck = np.flatnonzero(finished == 0)
     ranks = np.unique(program.strand_rank[stuck])
@@ -213,22 +220,22 @@ def _open_match(first, following, previous_of, wanted_source, wanted_tag, source
 @njit(cache=True, nogil=True)
 def _run(  # type: ignore[no-untyped-def]
     step, target, place, strand_end, num_ranks, rank_offsets, compute_ps, end_ps, cost_ps, is_eager, eager_start,
-    send_ps, receive_ps, status, finished, send_queue, source, message_operation, open_queue, open_source, open_tag,
-    open_message, num_queues, send_tag, candidate_offsets, candidate_action, candidate_target, consumed_message,
-    consumed_open, consumed_strand, ordered,
+    message, finished, send_queue, send_tag, source, open_queue, open_source, open_tag, open_message, wildcards,
+    candidate_offsets, candidate_action, candidate_target, consumed_message, consumed_open, consumed_strand,
 ):  # fmt: skip
     num_strands = place.shape[0]
+    num_queues = wildcards.shape[0]  # of each: wildcard receives that are not matched yet
     clock = np.zeros(num_strands, np.int64)
     operation = np.zeros(num_strands, np.int64)
-    resumes = np.zeros(num_strands, np.uint8)
+    resumes = np.zeros(num_strands, np.uint8)  # its step has begun: the compute before it is done
     waiting = np.zeros(num_strands, np.uint8)  # 1: for one thing, 2: for any of several
-    awaited = np.full(num_strands, -1, np.int64)
-    stamp = np.zeros(num_strands, np.int64)
+    permitted = np.zeros(num_strands, np.uint8)  # to take a step whose outcome depends on order
+    stamp = np.zeros(num_strands, np.int64)  # of the strand's valid entry in the heap
     wake_time = np.full(num_strands, -1, np.int64)
-    waiter = np.full(status.shape[0], -1, np.int32)
     open_waiter = np.full(open_queue.shape[0], -1, np.int32)
     open_post = np.full(open_queue.shape[0], -1, np.int64)
     strand_waiter = np.full(num_strands, -1, np.int32)
+    # queues of unmatched sends and of unmatched open receives, linked in order of posting
     send_first = np.full(num_queues, -1, np.int64)
     send_last = np.full(num_queues, -1, np.int64)
     send_next = np.full(send_queue.shape[0], -1, np.int64)
@@ -236,32 +243,31 @@ def _run(  # type: ignore[no-untyped-def]
     open_last = np.full(num_queues, -1, np.int64)
     open_next = np.full(open_queue.shape[0], -1, np.int64)
     previous_of = np.zeros(1, np.int64)
-    # ready strands: a stack without order, a heap with it; a wait-any may leave stale entries behind
-    capacity = 2 * num_strands + candidate_target.shape[0] + 16
-    times = np.zeros(capacity, np.int64)
-    ready = np.zeros(capacity, np.int64)
-    stamps = np.zeros(capacity, np.int64)
-    size = 0
-    for strand in range(num_ranks - 1, -1, -1):
+    ready = np.empty(num_strands, np.int32)
+    num_ready = num_ranks
+    for strand in range(num_ranks):
         operation[strand] = rank_offsets[strand]
-        ready[size] = strand
-        if ordered:
-            _heap_push(times, ready, stamps, size, 0, strand, 0)
-        size += 1
-    while size > 0:
+        ready[strand] = num_ranks - 1 - strand
+    heap_size = num_strands + candidate_target.shape[0] if num_queues or candidate_target.shape[0] else 0
+    times = np.zeros(heap_size, np.int64)
+    parked = np.zeros(heap_size, np.int64)
+    stamps = np.zeros(heap_size, np.int64)
+    num_parked = 0
+    while num_ready > 0 or num_parked > 0:
         now = np.int64(0)
-        if ordered:
-            strand = ready[0]
+        if num_ready > 0:
+            num_ready -= 1
+            strand = ready[num_ready]
+        else:
+            strand = parked[0]
             now = times[0]
-            valid = stamps[0] == stamp[strand] and finished[strand] == 0
-            _heap_pop(times, ready, stamps, size)
-            size -= 1
+            valid = stamps[0] == stamp[strand]
+            _heap_pop(times, parked, stamps, num_parked)
+            num_parked -= 1
             if not valid:
                 continue
             stamp[strand] += 1
-        else:
-            size -= 1
-            strand = ready[size]
+            permitted[strand] = 1
         waiting[strand] = 0
         time = clock[strand]
         at = place[strand]
@@ -278,184 +284,122 @@ def _run(  # type: ignore[no-untyped-def]
                     time += compute_ps[row]
             else:
                 fresh = True
-            if ordered and (action == 4 or action == 5 or action == 7) and size > 0:
-                if times[0] < time or (times[0] == time and ready[0] < strand):
-                    _heap_push(times, ready, stamps, size, time, strand, stamp[strand])
-                    size += 1
-                    blocked = True
-                    break
-            woken = -1  # a strand that waits for the message that this step completes
-            message = -1
+            posted = np.int64(-1)
             if action == 0:
-                message = what
-                send_ps[what] = time
-                status[what] |= 1
+                message[what, 0] = time
+                message[what, 2] |= 1
+                posted = what
             elif action == 1:
-                message = what
-                receive_ps[what] = time
-                status[what] |= 2
-            elif action == 2:
-                if not is_eager[what]:
-                    if status[what] == 3:
-                        time = max(time, receive_ps[what])
+                message[what, 1] = time
+                message[what, 2] |= 2
+                posted = what
+            elif action == 2 or action == 3:
+                if action == 3 or not is_eager[what]:
+                    if message[what, 2] & 3 == 3:
+                        time = max(time, message[what, 1])
                     else:
-                        waiter[what] = strand
+                        message[what, 2] |= (strand + 1) << 2
                         blocked = True
-            elif action == 3:
-                if status[what] == 3:
-                    time = max(time, receive_ps[what])
-                else:
-                    waiter[what] = strand
-                    blocked = True
-            elif action == 4:
-                queue = send_queue[what]
-                send_ps[what] = time
-                found = _open_match(
-                    open_first[queue], open_next, previous_of, source[what], send_tag[what], open_source, open_tag, False
-                )
-                if found >= 0:
-                    before = previous_of[0]
-                    if before < 0:
-                        open_first[queue] = open_next[found]
-                    else:
-                        open_next[before] = open_next[found]
-                    if open_last[queue] == found:
-                        open_last[queue] = before
-                    open_message[found] = what
-                    receive_ps[what] = open_post[found]
-                    status[what] = 3
-                    message = what
-                    waiter[what] = open_waiter[found]
-                else:
-                    status[what] = 1
-                    if send_first[queue] < 0:
-                        send_first[queue] = what
-                    else:
-                        send_next[send_last[queue]] = what
-                    send_last[queue] = what
-            elif action == 5:
-                queue = open_queue[what]
-                open_post[what] = time
-                found = _open_match(
-                    send_first[queue], send_next, previous_of, open_source[what], open_tag[what], source, send_tag, True
-                )
-                if found >= 0:
-                    before = previous_of[0]
-                    if before < 0:
-                        send_first[queue] = send_next[found]
-                    else:
-                        send_next[before] = send_next[found]
-                    if send_last[queue] == found:
-                        send_last[queue] = before
-                    open_message[what] = found
-                    receive_ps[found] = time
-                    status[found] = 3
-                    message = found
-                else:
-                    if open_first[queue] < 0:
-                        open_first[queue] = what
-                    else:
-                        open_next[open_last[queue]] = what
-                    open_last[queue] = what
             elif action == 6:
                 if open_message[what] >= 0:
-                    time = max(time, receive_ps[open_message[what]])
+                    time = max(time, message[open_message[what], 1])
                 else:
                     open_waiter[what] = strand
                     blocked = True
-            elif action == 7:
-                best = np.int64(-1)
-                best_at = -1
-                pending = False
-                for k in range(candidate_offsets[what], candidate_offsets[what + 1]):
-                    kind = candidate_action[k]
-                    other = candidate_target[k]
-                    done = np.int64(-1)
-                    if kind == 2:
-                        if consumed_message[other] & 1:
-                            continue
-                        if is_eager[other]:
-                            done = send_ps[other]
-                        elif status[other] == 3:
-                            done = receive_ps[other]
-                        else:
-                            waiter[other] = strand
-                    elif kind == 3:
-                        if consumed_message[other] & 2:
-                            continue
-                        if status[other] == 3:
-                            done = receive_ps[other]
-                        else:
-                            waiter[other] = strand
-                    elif kind == 6:
-                        if consumed_open[other]:
-                            continue
-                        if open_message[other] >= 0:
-                            done = receive_ps[open_message[other]]
-                        else:
-                            open_waiter[other] = strand
-                    elif kind == 9:
-                        if consumed_strand[other]:
-                            continue
-                        if finished[other]:
-                            done = clock[other]
-                        else:
-                            strand_waiter[other] = strand
-                    else:
-                        done = time
-                    pending = True
-                    if done >= 0 and (best < 0 or done < best):
-                        best = done
-                        best_at = k
-                if pending and (best < 0 or best > max(time, now)):
-                    blocked = True
-                    waiting[strand] = 2
-                    wake_time[strand] = best
-                    if best >= 0:
-                        _heap_push(times, ready, stamps, size, best, strand, stamp[strand])
-                        size += 1
-                elif pending:
-                    time = max(time, best)
-                    kind = candidate_action[best_at]
-                    other = candidate_target[best_at]
-                    if kind == 2:
-                        consumed_message[other] |= 1
-                    elif kind == 3:
-                        consumed_message[other] |= 2
-                    elif kind == 6:
-                        consumed_open[other] = 1
-                    elif kind == 9:
-                        consumed_strand[other] = 1
             elif action == 8:
                 clock[what] = time
-                ready[size] = what
-                if ordered:
-                    _heap_push(times, ready, stamps, size, time, what, stamp[what])
-                size += 1
+                ready[num_ready] = what
+                num_ready += 1
             elif action == 9:
                 if finished[what]:
                     time = max(time, clock[what])
                 else:
                     strand_waiter[what] = strand
                     blocked = True
+            elif action != 10:
+                if action == 4:
+                    free = wildcards[send_queue[what]] == 0
+                else:
+                    free = action == 5 and wildcards[open_queue[what]] == 0
+                if not free and permitted[strand] == 0:
+                    _heap_push(times, parked, stamps, num_parked, time, strand, stamp[strand])
+                    num_parked += 1
+                    waiting[strand] = 3
+                    blocked = True
+                    break
+                permitted[strand] = 0  # a permit is for one step: the next may be later than another strand's
+                if action == 7:
+                    best = _first_done(
+                        candidate_offsets[what], candidate_offsets[what + 1], candidate_action, candidate_target,
+                        consumed_message, consumed_open, consumed_strand, is_eager, message, open_message, finished,
+                        clock, open_waiter, strand_waiter, strand, max(time, now), previous_of,
+                    )  # fmt: skip
+                    if best == -2:  # nothing is known to complete yet
+                        blocked = True
+                        waiting[strand] = 2
+                        wake_time[strand] = -1
+                    elif best > max(time, now):
+                        _heap_push(times, parked, stamps, num_parked, best, strand, stamp[strand])
+                        num_parked += 1
+                        blocked = True
+                        waiting[strand] = 2
+                        wake_time[strand] = best
+                    else:
+                        time = max(time, best)
+                elif action == 4:
+                    queue = send_queue[what]
+                    message[what, 0] = time
+                    found = _open_match(
+                        open_first[queue], open_next, previous_of, source[what], send_tag[what], open_source, open_tag,
+                        False,
+                    )  # fmt: skip
+                    if found >= 0:
+                        _unlink(open_first, open_last, open_next, queue, found, previous_of[0])
+                        if open_source[found] == -1 or open_tag[found] == -1:
+                            wildcards[queue] -= 1
+                        open_message[found] = what
+                        message[what, 1] = open_post[found]
+                        message[what, 2] = 3 | (np.int64(open_waiter[found]) + 1) << 2
+                        posted = what
+                    else:
+                        message[what, 2] = 1
+                        _append(send_first, send_last, send_next, queue, what)
+                else:
+                    queue = open_queue[what]
+                    open_post[what] = time
+                    found = _open_match(
+                        send_first[queue], send_next, previous_of, open_source[what], open_tag[what], source, send_tag,
+                        True,
+                    )  # fmt: skip
+                    if found >= 0:
+                        _unlink(send_first, send_last, send_next, queue, found, previous_of[0])
+                        if open_source[what] == -1 or open_tag[what] == -1:
+                            wildcards[queue] -= 1
+                        open_message[what] = found
+                        message[found, 1] = time
+                        message[found, 2] |= 2
+                        posted = found
+                    else:
+                        _append(open_first, open_last, open_next, queue, what)
             if blocked:
                 if waiting[strand] == 0:
                     waiting[strand] = 1
-                    awaited[strand] = at
                 break
-            if message >= 0 and status[message] == 3:
-                if eager_start and is_eager[message]:
-                    done = max(receive_ps[message], send_ps[message] + cost_ps[message])
+            if posted >= 0 and message[posted, 2] & 3 == 3:
+                sent = message[posted, 0]
+                if eager_start and is_eager[posted]:
+                    done = max(message[posted, 1], sent + cost_ps[posted])
                 else:
-                    done = max(send_ps[message], receive_ps[message]) + cost_ps[message]
-                receive_ps[message] = done
-                woken = waiter[message]
+                    done = max(message[posted, 1], sent) + cost_ps[posted]
+                message[posted, 1] = done
+                woken = (message[posted, 2] >> 2) - 1
                 if woken >= 0:
-                    waiter[message] = -1
-                    size = _wake(
-                        woken, done, message, waiting, awaited, target, step, open_message, clock, stamp, wake_time,
-                        times, ready, stamps, size, ordered,
-                    )  # fmt: skip
+                    if waiting[woken] == 1 and _awaits(step, target, place[woken], open_message, posted):
+                        waiting[woken] = 0
+                        ready[num_ready] = woken
+                        num_ready += 1
+                    elif waiting[woken] == 2:
+                        num_parked = _wake_any(woken, done, clock, stamp, wake_time, times, parked, stamps, num_parked)
             if code & 32:
                 end_ps[row] = time
                 row += 1
@@ -468,38 +412,109 @@ def _run(  # type: ignore[no-untyped-def]
             finished[strand] = 1
             woken = strand_waiter[strand]
             if woken >= 0:
-                size = _wake(
-                    woken, time, -1 - strand, waiting, awaited, target, step, open_message, clock, stamp, wake_time,
-                    times, ready, stamps, size, ordered,
-                )  # fmt: skip
+                if waiting[woken] == 1 and step[place[woken]] & 15 == 9 and target[place[woken]] == strand:
+                    waiting[woken] = 0
+                    ready[num_ready] = woken
+                    num_ready += 1
+                elif waiting[woken] == 2:
+                    num_parked = _wake_any(woken, time, clock, stamp, wake_time, times, parked, stamps, num_parked)
 
 
 @njit(cache=True, nogil=True)
-def _wake(  # type: ignore[no-untyped-def]
-    strand, done, what, waiting, awaited, target, step, open_message, clock, stamp, wake_time, times, ready, stamps,
-    size, ordered,
-):  # fmt: skip
-    """Make a strand ready if it waits for ``what`` (a message, or -1 - a strand) that is done at ``done``."""
+def _awaits(step, target, at, open_message, message):  # type: ignore[no-untyped-def]
+    """Whether the step at which a strand is blocked waits for ``message``: it may have been left to wait for another
+    after a wait-any."""
+    action = step[at] & 15
+    if action == 6:
+        return open_message[target[at]] == message
+    return (action == 2 or action == 3) and target[at] == message
+
+
+@njit(cache=True, nogil=True)
+def _wake_any(strand, done, clock, stamp, wake_time, times, parked, stamps, num_parked):  # type: ignore[no-untyped-def]
+    """Park a strand that waits for any of several until ``done``, unless it wakes earlier anyway."""
     resume = max(clock[strand], done)
-    if waiting[strand] == 1:
-        at = awaited[strand]
-        action = step[at] & 15
-        wanted = target[at]
-        if action == 6:
-            wanted = open_message[wanted]
-        if action == 9:
-            wanted = -1 - wanted
-        if wanted != what:
-            return size
-        waiting[strand] = 0
-    elif waiting[strand] == 2:
-        if wake_time[strand] >= 0 and wake_time[strand] <= resume:
-            return size
-        wake_time[strand] = resume
-        stamp[strand] += 1
+    if wake_time[strand] >= 0 and wake_time[strand] <= resume:
+        return num_parked
+    wake_time[strand] = resume
+    stamp[strand] += 1
+    _heap_push(times, parked, stamps, num_parked, resume, strand, stamp[strand])
+    return num_parked + 1
+
+
+@njit(cache=True, nogil=True)
+def _append(first, last, following, queue, entry):  # type: ignore[no-untyped-def]
+    if first[queue] < 0:
+        first[queue] = entry
     else:
-        return size
-    ready[size] = strand
-    if ordered:
-        _heap_push(times, ready, stamps, size, resume, strand, stamp[strand])
-    return size + 1
+        following[last[queue]] = entry
+    last[queue] = entry
+
+
+@njit(cache=True, nogil=True)
+def _unlink(first, last, following, queue, entry, before):  # type: ignore[no-untyped-def]
+    if before < 0:
+        first[queue] = following[entry]
+    else:
+        following[before] = following[entry]
+    if last[queue] == entry:
+        last[queue] = before
+
+
+@njit(cache=True, nogil=True)
+def _first_done(  # type: ignore[no-untyped-def]
+    begin, end, candidate_action, candidate_target, consumed_message, consumed_open, consumed_strand, is_eager, message,
+    open_message, finished, clock, open_waiter, strand_waiter, strand, now, scratch,
+):  # fmt: skip
+    """Earliest known completion among the open candidates of a wait-any: its time, -2 if none is known to complete,
+    -1 if there is no open candidate. One that is done by ``now`` is consumed; otherwise the strand is registered with
+    all that are not complete."""
+    best = np.int64(-2)
+    best_at = -1
+    num_open = 0
+    for k in range(begin, end):
+        action = candidate_action[k]
+        other = candidate_target[k]
+        done = np.int64(-1)
+        if action == 2 or action == 3:
+            side = 1 if action == 2 else 2
+            if consumed_message[other] & side:
+                continue
+            if action == 2 and is_eager[other]:
+                done = message[other, 0]
+            elif message[other, 2] & 3 == 3:
+                done = message[other, 1]
+            else:
+                message[other, 2] = (message[other, 2] & 3) | (strand + 1) << 2
+        elif action == 6:
+            if consumed_open[other]:
+                continue
+            if open_message[other] >= 0:
+                done = message[open_message[other], 1]
+            else:
+                open_waiter[other] = strand
+        elif action == 9:
+            if consumed_strand[other]:
+                continue
+            if finished[other]:
+                done = clock[other]
+            else:
+                strand_waiter[other] = strand
+        else:  # a request of MPI_PROC_NULL
+            done = np.int64(0)
+        num_open += 1
+        if done >= 0 and (best < 0 or done < best):
+            best = done
+            best_at = k
+    if num_open == 0:
+        return np.int64(-1)
+    if best >= 0 and best <= now:
+        action = candidate_action[best_at]
+        other = candidate_target[best_at]
+        if action == 2 or action == 3:
+            consumed_message[other] |= 1 if action == 2 else 2
+        elif action == 6:
+            consumed_open[other] = 1
+        elif action == 9:
+            consumed_strand[other] = 1
+    return best
