@@ -244,7 +244,50 @@ class _Builder:
             position = np.minimum(np.searchsorted(queues, found), len(queues) - 1)
             inside = queues[position] == found
             numbers[inside] = position[inside]
+        is_wild = np.zeros(len(receives), np.bool_)
+        is_wild[wild] = True
+        self._settle_specific(sends, receives, wanted, is_wild, send_queue, receive_queue, len(queues))
         return send_queue, receive_queue, len(queues)
+
+    def _settle_specific(
+        self,
+        sends: np.ndarray,
+        receives: np.ndarray,
+        wanted: np.ndarray,
+        is_wild: np.ndarray,
+        send_queue: np.ndarray,
+        receive_queue: np.ndarray,
+        num_queues: int,
+    ) -> None:
+        """Take out of the queues what is settled although wildcards are about.
+
+        Where all wildcard receives of a queue are posted before its specific ones, a message goes to a wildcard as
+        long as one that fits is left. So of the S sends of one (source, tag) with R specific receives the first S - R
+        meet wildcards, and the others match the specific receives in order.
+        """
+        last_wild = np.full(num_queues, -1, np.int64)
+        np.maximum.at(last_wild, receive_queue[is_wild], receives[is_wild])
+        specific = np.flatnonzero((receive_queue >= 0) & ~is_wild)
+        first_specific = np.full(num_queues, np.iinfo(np.int64).max)
+        np.minimum.at(first_specific, receive_queue[specific], receives[specific])
+        settled = last_wild < first_specific
+        of_send = np.flatnonzero((send_queue >= 0) & settled[send_queue])
+        of_receive = specific[settled[receive_queue[specific]]]
+        tags, tag_number = np.unique(
+            np.concatenate([self.tag[sends[of_send]], self.tag[receives[of_receive]]]), return_inverse=True
+        )
+        queue = np.concatenate([send_queue[of_send], receive_queue[of_receive]]).astype(np.int64)
+        source = np.concatenate([self.rank[sends[of_send]], wanted[of_receive]])
+        channel = (queue * self.workload.num_ranks + source) * len(tags) + tag_number
+        channels, number = np.unique(channel, return_inverse=True)
+        of_sends, of_receives = number[: len(of_send)], number[len(of_send) :]
+        num_sent = np.bincount(of_sends, minlength=len(channels))
+        num_wild = num_sent - np.bincount(of_receives, minlength=len(channels))
+        order = np.argsort(of_sends, kind="stable")
+        position = np.empty(len(of_send), np.int64)
+        position[order] = np.arange(len(of_send)) - np.repeat(np.cumsum(num_sent) - num_sent, num_sent)
+        send_queue[of_send[position >= num_wild[of_sends]]] = -1
+        receive_queue[of_receive] = -1
 
     def _refuse_unmatched(
         self,

@@ -195,26 +195,38 @@ def _heap_pop(times, strands, stamps, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _open_match(first, following, previous_of, wanted_source, wanted_tag, sources, tags, is_send):  # type: ignore[no-untyped-def]
-    """First entry of a queue that fits: a send for a receive that wants (source, tag), or the reverse. Returns the
-    entry and the one before it, -1 for none."""
+def _open_match(first, nodes, tags, source, tag, takes_any, previous_of):  # type: ignore[no-untyped-def]
+    """First entry of a queue that fits ``source`` and ``tag``, and (in ``previous_of``) the one before it; -1 for none.
+
+    An entry's node holds its source in the upper half and the next entry in the lower: one cache line per entry. Where
+    ``takes_any`` the queue holds sends, and -1 as the wanted source or tag takes any; else it holds receives, and their
+    own -1 do.
+    """
     previous = -1
     entry = first
     while entry >= 0:
-        if is_send:  # the queue holds sends, the wish is a receive's
-            fits = (wanted_source == -1 or sources[entry] == wanted_source) and (
-                wanted_tag == -1 or tags[entry] == wanted_tag
-            )
+        node = nodes[entry]
+        has = node >> 32
+        if takes_any:
+            fits = (source == -1 or has == source) and (tag == -1 or tags[entry] == tag)
         else:
-            fits = (sources[entry] == -1 or sources[entry] == wanted_source) and (
-                tags[entry] == -1 or tags[entry] == wanted_tag
-            )
+            fits = (has == -1 or has == source) and (tags[entry] == -1 or tags[entry] == tag)
         if fits:
             break
         previous = entry
-        entry = following[entry]
+        entry = _next(node)
     previous_of[0] = previous
     return entry
+
+
+@njit(cache=True, nogil=True)
+def _next(node):  # type: ignore[no-untyped-def]
+    return ((node & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000  # the lower half as a signed number
+
+
+@njit(cache=True, nogil=True)
+def _link(nodes, entry, following):  # type: ignore[no-untyped-def]
+    nodes[entry] = (nodes[entry] >> 32) << 32 | (following & 0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
@@ -238,10 +250,10 @@ def _run(  # type: ignore[no-untyped-def]
     # queues of unmatched sends and of unmatched open receives, linked in order of posting
     send_first = np.full(num_queues, -1, np.int64)
     send_last = np.full(num_queues, -1, np.int64)
-    send_next = np.full(send_queue.shape[0], -1, np.int64)
+    send_node = np.full(send_queue.shape[0], -1, np.int64)
     open_first = np.full(num_queues, -1, np.int64)
     open_last = np.full(num_queues, -1, np.int64)
-    open_next = np.full(open_queue.shape[0], -1, np.int64)
+    open_node = np.full(open_queue.shape[0], -1, np.int64)
     previous_of = np.zeros(1, np.int64)
     ready = np.empty(num_strands, np.int32)
     num_ready = num_ranks
@@ -350,11 +362,10 @@ def _run(  # type: ignore[no-untyped-def]
                     queue = send_queue[what]
                     message[what, 0] = time
                     found = _open_match(
-                        open_first[queue], open_next, previous_of, source[what], send_tag[what], open_source, open_tag,
-                        False,
-                    )  # fmt: skip
+                        open_first[queue], open_node, open_tag, source[what], send_tag[what], False, previous_of
+                    )
                     if found >= 0:
-                        _unlink(open_first, open_last, open_next, queue, found, previous_of[0])
+                        _unlink(open_first, open_last, open_node, queue, found, previous_of[0])
                         if open_source[found] == -1 or open_tag[found] == -1:
                             wildcards[queue] -= 1
                         open_message[found] = what
@@ -363,16 +374,15 @@ def _run(  # type: ignore[no-untyped-def]
                         posted = what
                     else:
                         message[what, 2] = 1
-                        _append(send_first, send_last, send_next, queue, what)
+                        _append(send_first, send_last, send_node, queue, what, source[what])
                 else:
                     queue = open_queue[what]
                     open_post[what] = time
                     found = _open_match(
-                        send_first[queue], send_next, previous_of, open_source[what], open_tag[what], source, send_tag,
-                        True,
-                    )  # fmt: skip
+                        send_first[queue], send_node, send_tag, open_source[what], open_tag[what], True, previous_of
+                    )
                     if found >= 0:
-                        _unlink(send_first, send_last, send_next, queue, found, previous_of[0])
+                        _unlink(send_first, send_last, send_node, queue, found, previous_of[0])
                         if open_source[what] == -1 or open_tag[what] == -1:
                             wildcards[queue] -= 1
                         open_message[what] = found
@@ -380,7 +390,7 @@ def _run(  # type: ignore[no-untyped-def]
                         message[found, 2] |= 2
                         posted = found
                     else:
-                        _append(open_first, open_last, open_next, queue, what)
+                        _append(open_first, open_last, open_node, queue, what, open_source[what])
             if blocked:
                 if waiting[strand] == 0:
                     waiting[strand] = 1
@@ -443,20 +453,22 @@ def _wake_any(strand, done, clock, stamp, wake_time, times, parked, stamps, num_
 
 
 @njit(cache=True, nogil=True)
-def _append(first, last, following, queue, entry):  # type: ignore[no-untyped-def]
+def _append(first, last, nodes, queue, entry, source):  # type: ignore[no-untyped-def]
+    nodes[entry] = np.int64(source) << 32 | 0xFFFFFFFF
     if first[queue] < 0:
         first[queue] = entry
     else:
-        following[last[queue]] = entry
+        _link(nodes, last[queue], entry)
     last[queue] = entry
 
 
 @njit(cache=True, nogil=True)
-def _unlink(first, last, following, queue, entry, before):  # type: ignore[no-untyped-def]
+def _unlink(first, last, nodes, queue, entry, before):  # type: ignore[no-untyped-def]
+    following = _next(nodes[entry])
     if before < 0:
-        first[queue] = following[entry]
+        first[queue] = following
     else:
-        following[before] = following[entry]
+        _link(nodes, before, following)
     if last[queue] == entry:
         last[queue] = before
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyscale.models.network import collectives_rounds as rounds
 from manyscale.models.network.collectives import ALGORITHMS, KINDS, PRESETS, CollectiveCall, choose, schedule
 from manyscale.models.network.schedules import Schedule, Step
 
@@ -28,7 +29,8 @@ def call_of(kind: str, n: int, size: int = BLOCK, root: int = 0) -> CollectiveCa
         "scatterv": {"send_counts": np.full(n, size)},
         "alltoallv": {"send_counts": np.full((n, n), size)},
     }
-    return CollectiveCall(kind, n, root, size, size, **counted.get(base, {}))
+    sizes = {"receive_bytes" if base == "reduce_scatter" else "send_bytes": size}
+    return CollectiveCall(kind, n, root, **sizes, **counted.get(base, {}))
 
 
 def roots_of(kind: str, n: int) -> set[int]:
@@ -64,6 +66,28 @@ def dependencies(plan: Schedule) -> list[set[int]]:
     known = [{i} for i in range(plan.num_participants)]
     walk(plan, lambda i, message: set(known[i]), lambda i, message, carried: known[i].update(carried))
     return known
+
+
+def partial_sums(plan: Schedule, num_blocks: int) -> list[dict[int, set[int]]]:
+    """Run a reduction whose block i has 2**i bytes, so that the size of a message says which blocks it carries.
+
+    Returns whose contributions each participant's partial sum of each block holds at the end. A contribution must
+    not be added twice; a complete sum replaces what was there.
+    """
+    n = plan.num_participants
+    sums = [{block: {i} for block in range(num_blocks)} for i in range(n)]
+
+    def post(i: int, message: int) -> dict[int, set[int]]:
+        size = int(plan.bytes[message])
+        return {block: set(sums[i][block]) for block in range(num_blocks) if size >> block & 1}
+
+    def receive(i: int, message: int, carried: dict[int, set[int]]) -> None:
+        for block, contributions in carried.items():
+            assert len(contributions) == n or not contributions & sums[i][block], "added twice"
+            sums[i][block] |= contributions
+
+    walk(plan, post, receive)
+    return sums
 
 
 def needed(kind: str, n: int, root: int) -> Iterator[set[int]]:
@@ -190,7 +214,7 @@ def test_number_of_rounds(n: int, execute: Execute) -> None:
     """With empty messages, all of which take as long, the time says how many follow one another."""
     ceiling, floor = (n - 1).bit_length(), log2(n)
     fold = 0 if n == 1 << floor else 1
-    rounds = {
+    expected_rounds = {
         ("barrier", "dissemination"): ceiling,
         ("bcast", "binomial"): max(i.bit_count() for i in range(n)),  # of the deepest leaf
         ("bcast", "linear"): 1,
@@ -205,7 +229,7 @@ def test_number_of_rounds(n: int, execute: Execute) -> None:
         ("reduce_scatter", "recursive-halving"): floor + 2 * fold,
         ("reduce_scatter", "pairwise"): n - 1,
     }
-    for (kind, name), expected in rounds.items():
+    for (kind, name), expected in expected_rounds.items():
         plan = schedule(call_of(kind, n, 64 * n), "mpich", algorithm=name)
         time = max(execute(replace(plan, bytes=np.zeros_like(plan.bytes))))
         assert time == pytest.approx(expected * execute(schedule(call_of("bcast", 2, 0), "simgrid-3.32"))[1])
@@ -240,24 +264,47 @@ def test_reduce_scatter_adds_each_contribution_to_each_block_once(name: str, n: 
     """Block i has 2**i bytes: a message's size says which partial sums it carries."""
     counts = 1 << np.arange(n)
     plan = schedule(CollectiveCall("reduce_scatter", n, receive_counts=counts), "mpich", algorithm=name)
-    sums = [{block: {i} for block in range(n)} for i in range(n)]
-    done: set[int] = set()
-
-    def post(i: int, message: int) -> dict[int, set[int]]:
-        size = int(plan.bytes[message])
-        return {block: set(sums[i][block]) for block in range(n) if size >> block & 1}
-
-    def receive(i: int, message: int, partial: dict[int, set[int]]) -> None:
-        for block, contributions in partial.items():
-            if len(contributions) == n:  # a finished block comes home
-                assert (block, set(partial)) == (i, {i})
-                done.add(i)
-            else:
-                assert not contributions & sums[i][block], "a contribution is added twice"
-            sums[i][block] |= contributions
-
-    walk(plan, post, receive)
+    sums = partial_sums(plan, n)
     assert all(sums[i][i] == set(range(n)) for i in range(n))
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("kind", ["reduce", "allreduce"])
+@pytest.mark.parametrize("n", range(2, 18))
+def test_rabenseifner_completes_every_block(kind: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 2**i bytes instead of equal ones, so that a message's size says which partial sums it carries."""
+    parts = 1 << log2(n)
+    monkeypatch.setattr(rounds, "_even_split", lambda call, num_parts: 1 << np.arange(num_parts))
+    for root in range(n) if kind == "reduce" else (0,):
+        plan = schedule(call_of(kind, n, (1 << parts) - 1, root), "mpich", algorithm="rabenseifner")
+        sums = partial_sums(plan, parts)
+        for i in {root} if kind == "reduce" else range(n):
+            assert all(contributions == set(range(n)) for contributions in sums[i].values()), (n, root, i)
+
+
+@pytest.mark.theory
+def test_blocks_of_a_reduction_add_up_and_hold_whole_elements() -> None:
+    for n in (2, 4, 8, 16):
+        plan = schedule(CollectiveCall("allreduce", n, send_bytes=1003), "mpich", algorithm="rabenseifner")
+        assert plan.bytes.sum() == 2 * (n - 1) * 1003
+    call = CollectiveCall("allreduce", 16, send_bytes=8 * 1003, element_bytes=8)
+    plan = schedule(call, "mpich", algorithm="rabenseifner")
+    assert (plan.bytes % 8 == 0).all()
+    assert plan.bytes.sum() == 2 * 15 * 8 * 1003
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("n", range(2, 18))
+def test_scattered_bcast_of_a_size_that_does_not_divide(n: int) -> None:
+    """Pieces are rounded up and the last are short: of 100 bytes in 16 pieces of 7, one of 2 and one of 0."""
+    plan = schedule(call_of("bcast", n, 100, root=1), "mpich", algorithm="scatter-ring-allgather")
+    ring = slice(plan.num_messages - n * (n - 1), None)
+    kept = np.bincount(plan.destination[: ring.start], plan.bytes[: ring.start], n)
+    kept -= np.bincount(plan.source[: ring.start], plan.bytes[: ring.start], n)
+    piece = -(-100 // n)
+    pieces = np.roll(np.clip(100 - piece * np.arange(n), 0, piece), 1)
+    assert (kept == pieces - 100 * (np.arange(n) == 1)).all()
+    assert (np.bincount(plan.destination[ring], plan.bytes[ring], n) == 100 - pieces).all()
 
 
 @pytest.mark.theory

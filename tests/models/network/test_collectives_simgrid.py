@@ -70,7 +70,16 @@ def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
         head = (BLOCKING_KINDS.index(call.base_kind), int(call.is_nonblocking), call.root, call.element_bytes)
         lines.append(" ".join(map(str, (*head, len(counts), *counts, *arrival, *overlap))))
     (directory / "cases.txt").write_text("\n".join(lines) + "\n")
-    command = ["smpirun", "-np", str(n), "-platform", "platform.xml", "-hostfile", "hosts.txt", *SMPIRUN_FLAGS]
+    command = [
+        "smpirun",
+        "-np",
+        str(n),
+        "-platform",
+        "platform.xml",
+        "-hostfile",
+        "hosts.txt",
+        *SMPIRUN_FLAGS,
+    ]
     run = subprocess.run(
         [*command, "./driver", "cases.txt"], cwd=directory, capture_output=True, text=True, check=True
     )
@@ -180,7 +189,9 @@ def random_cases(n: int, seed: int) -> list[Case]:
                 arrival, overlap = (rng.integers(0, 400, n) * 7e-7).round(9), (rng.integers(0, 300, n) * 1e-6)
                 cases.append((call, arrival, overlap.round(9)))
         if base == "reduce_scatter":
-            cases += [(CollectiveCall(kind, n, receive_bytes=s), np.zeros(n), np.zeros(n)) for s in (0, 70_000)]
+            cases += [
+                (CollectiveCall(kind, n, receive_bytes=s), np.zeros(n), np.zeros(n)) for s in (0, 70_000)
+            ]
     return cases
 
 
