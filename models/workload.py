@@ -30,6 +30,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import one_chunk, text_array, to_numpy
+
 ANY_SOURCE: Final = -1
 ANY_TAG: Final = -1
 NO_RANK: Final = -2
@@ -101,7 +103,7 @@ SENDS: Final = (
 RECEIVES: Final = (OperationKind.recv, OperationKind.irecv, OperationKind.sendrecv)
 COMPLETIONS: Final = (OperationKind.wait, OperationKind.waitall, OperationKind.waitany)
 
-KIND_NAMES: Final = pa.array([kind.name for kind in OperationKind])
+KIND_NAMES: Final = text_array([kind.name for kind in OperationKind])
 
 
 class PhaseKind(IntEnum):
@@ -181,21 +183,15 @@ class Workload:
 
     def column(self, level: str, name: str) -> np.ndarray:
         """A column without nulls as one NumPy array (the dictionary codes for a dictionary column)."""
-        column = self.tables[level].column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        if pa.types.is_dictionary(column.type):
-            column = column.indices
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        return to_numpy(self.tables[level].column(name))
 
     def lists(self, level: str, name: str) -> tuple[np.ndarray, np.ndarray]:
         """A list column as (offsets int64 of length rows + 1, values); a null row is an empty list."""
-        column = self.tables[level].column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        offsets = np.asarray(column.offsets).astype(np.int64)
-        values = np.asarray(column.values)[offsets[0] : offsets[-1]] if len(column) else np.asarray(column.values)
-        return offsets - offsets[0], values
+        column = one_chunk(self.tables[level].column(name))
+        if not len(column):
+            return np.zeros(1, np.int64), np.empty(0, column.type.value_type.to_pandas_dtype())
+        offsets = to_numpy(column.offsets).astype(np.int64)
+        return offsets - offsets[0], to_numpy(column.values)[offsets[0] : offsets[-1]]
 
     @cached_property
     def rank_offsets(self) -> np.ndarray:
@@ -228,27 +224,22 @@ def table_digest(table: pa.Table) -> str:
     """Hexadecimal hash of a table's schema and values, independent of how it is chunked. O(bytes)."""
     state = hashlib.blake2b(str(table.schema).encode(), digest_size=20)
     for column in table.columns:
-        array = column.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-        _hash_array(state, array)
+        _hash_array(state, one_chunk(column))
     return state.hexdigest()
 
 
 def _hash_array(state: hashlib.blake2b, array: pa.Array) -> None:
     state.update(len(array).to_bytes(8, "little"))
-    if array.null_count:
-        state.update(np.packbits(np.asarray(array.is_valid().to_numpy(zero_copy_only=False))).tobytes())
     if pa.types.is_dictionary(array.type):
         _hash_array(state, array.indices)
         _hash_array(state, array.dictionary)
     elif pa.types.is_list(array.type):
-        offsets = np.asarray(array.offsets)
-        state.update(np.ascontiguousarray(np.diff(offsets)).data)
+        offsets = to_numpy(array.offsets)
+        state.update(np.diff(offsets).data)
         if len(array):
             _hash_array(state, array.values[int(offsets[0]) : int(offsets[-1])])
     elif pa.types.is_string(array.type):
         for value in array.to_pylist():
-            state.update(f"{len(value)}:{value}".encode() if value is not None else b"-")
+            state.update(f"{len(value)}:{value}".encode())
     else:
-        state.update(np.ascontiguousarray(array.to_numpy(zero_copy_only=False)).data)
+        state.update(np.ascontiguousarray(to_numpy(array)).data)

@@ -87,7 +87,8 @@ def reduce_scatter(builder: ScheduleBuilder, call: CollectiveCall) -> None:
 def alltoall(builder: ScheduleBuilder, call: CollectiveCall) -> None:
     """Receives from the next one up, then sends from the next one down (alltoall-basic-linear.cpp)."""
     n = call.num_participants
-    rank, distance = np.arange(n)[:, None], np.arange(1, n)[None, :]
+    rank = np.arange(n, dtype=np.int32)[:, None]
+    distance = np.arange(1, n, dtype=np.int32)[None, :]
     peers = np.concatenate([(rank + distance) % n, (rank - distance) % n], axis=1)
     _all_to_all(builder, np.repeat([Step.POST_RECEIVE, Step.POST_SEND], n - 1), peers, call.pair_bytes)
 
@@ -160,10 +161,10 @@ def _from_root(
     builder.wait_receives(messages)
 
 
-def _peers(n: int) -> NDArray[np.int64]:
+def _peers(n: int) -> NDArray[np.int32]:
     """(n, n - 1): row i holds all participants but i, ascending."""
-    peers = np.broadcast_to(np.arange(n - 1), (n, n - 1))
-    return peers + (peers >= np.arange(n)[:, None])
+    peers = np.broadcast_to(np.arange(n - 1, dtype=np.int32), (n, n - 1))
+    return peers + (peers >= np.arange(n, dtype=np.int32)[:, None])
 
 
 def _alternate(builder: ScheduleBuilder, pair_bytes: ArrayLike) -> None:
@@ -174,7 +175,7 @@ def _alternate(builder: ScheduleBuilder, pair_bytes: ArrayLike) -> None:
 
 
 def _all_to_all(
-    builder: ScheduleBuilder, posts: NDArray[np.int64], peers: NDArray[np.int64], pair_bytes: ArrayLike
+    builder: ScheduleBuilder, posts: NDArray[np.int64], peers: NDArray[np.int32], pair_bytes: ArrayLike
 ) -> None:
     """All posts at once, then the waits in the same order.
 
@@ -183,11 +184,11 @@ def _all_to_all(
     """
     n = builder.num_participants
     source = np.repeat(np.arange(n, dtype=np.int32), n - 1)
-    destination = _peers(n).astype(np.int32).ravel()
+    destination = _peers(n).ravel()
     sizes = np.broadcast_to(np.asarray(pair_bytes, np.int64), (n, n))
     messages = builder.messages(source, destination, sizes[source, destination]).reshape(n, n - 1)
 
-    own, peers = np.arange(n)[:, None], peers.astype(np.int32)
+    own = np.arange(n, dtype=np.int32)[:, None]
     sender = np.where(posts == Step.POST_SEND, own, peers)
     receiver = np.where(posts == Step.POST_SEND, peers, own)
     message = messages[sender, receiver - (receiver > sender)]

@@ -34,6 +34,9 @@ from manyscale.models.workload import (
 )
 
 
+VERSION: Final = 1
+
+
 class Step(IntEnum):
     """What a step does; bits FIRST and LAST are or-ed in at the borders of an operation."""
 
@@ -106,6 +109,11 @@ class Program:
     candidate_offsets: np.ndarray
     candidate_action: np.ndarray
     candidate_target: np.ndarray
+
+    def __post_init__(self) -> None:
+        for value in self.__dict__.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
 
     @property
     def num_messages(self) -> int:

@@ -47,6 +47,10 @@ class MessageLaw:
     is_eager: np.ndarray
     eager_start: bool
 
+    def __post_init__(self) -> None:
+        self.cost_ps.flags.writeable = False
+        self.is_eager.flags.writeable = False
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -70,6 +74,8 @@ def replay(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Timelin
     num_operations = int(program.rank_offsets[-1])
     if compute_ps.shape != (num_operations,):
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
+    compute_ps = compute_ps.view()
+    compute_ps.flags.writeable = False  # as Ray and Arrow hand it over: one compiled kernel for all
     num_strands = len(program.strand_rank)
     num_open = len(program.open_queue)
     end_ps = np.zeros(num_operations, np.int64)

@@ -16,6 +16,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import text_array, to_arrow
 from manyscale.models.workload import (
     ANY_SOURCE,
     COMMUNICATORS_SCHEMA,
@@ -336,21 +337,21 @@ class _Reader:
         names = columns[0].operations
         operations = {name: np.concatenate([part.operations[name] for part in columns]) for name in names}
         notes = self._notes(operations)
-        kind = pa.DictionaryArray.from_arrays(pa.array(operations.pop("kind")), KIND_NAMES)
-        arrays = {name: pa.array(values) for name, values in operations.items()}
+        kind = pa.DictionaryArray.from_arrays(to_arrow(operations.pop("kind")), KIND_NAMES)
+        arrays = {name: to_arrow(values) for name, values in operations.items()}
         arrays["kind"] = kind
-        arrays["completes"] = _joined([part.completes for part in columns], pa.int32())
+        arrays["completes"] = _joined([part.completes for part in columns])
         for side in ("send_counts", "receive_counts"):
             parts = [_ragged(getattr(part, side), len(part.operations["rank"])) for part in columns]
-            arrays[side] = _joined(parts, pa.int64())
+            arrays[side] = _joined(parts)
         phases = {
-            name: pa.array(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases
+            name: to_arrow(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases
         }
-        world = pa.array([list(range(self.num_ranks))], pa.list_(pa.int32()))
+        world = _joined([(np.array([0, self.num_ranks]), np.arange(self.num_ranks, dtype=np.int32))])
         tables = {
             "operations": pa.Table.from_arrays([arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA),
             "phases": pa.Table.from_arrays([phases[name] for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA),
-            "regions": pa.Table.from_arrays([pa.array(list(self.regions), pa.string())], schema=REGIONS_SCHEMA),
+            "regions": pa.Table.from_arrays([text_array(list(self.regions))], schema=REGIONS_SCHEMA),
             "communicators": pa.Table.from_arrays([world], schema=COMMUNICATORS_SCHEMA),
         }
         return Workload(_trace_name(self.path), self.num_ranks, tables, tuple(notes), NAME)
@@ -427,14 +428,14 @@ def _ragged(rows: dict[int, np.ndarray], count: int) -> tuple[np.ndarray, np.nda
     return np.concatenate(([0], np.cumsum(lengths))), np.concatenate(ordered) if ordered else np.empty(0, np.int64)
 
 
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]], value_type: pa.DataType) -> pa.Array:
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> pa.Array:
     """One list array from (offsets, values) of consecutive row groups."""
     lengths = np.concatenate([np.diff(offsets) for offsets, _ in parts])
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     if offsets[-1] > 2**31 - 1:
         raise UserError("the trace lists more than 2^31 requests or counts; split it")
     values = np.concatenate([values for _, values in parts])
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values, value_type))
+    return pa.ListArray.from_arrays(to_arrow(offsets.astype(np.int32)), to_arrow(values))
 
 
 def _trace_name(path: Path) -> str:

@@ -16,7 +16,7 @@ EAGER_BYTES = 65536
 Execute = Callable[..., list[float]]
 
 
-class Deadlock(AssertionError):
+class DeadlockError(AssertionError):
     """Some participants wait for ever."""
 
 
@@ -28,9 +28,9 @@ def execute_schedule(
 ) -> list[float]:
     """Time (s) at which each participant leaves, without contention or CPU overheads.
 
-    A transfer starts when both sides are posted and takes L + (size + 16) / B (to oneself L / 2 + ...); the wait of
-    a send below eager_bytes is free, that of a longer one lasts as long as the transfer. Participants enter at
-    `arrival` (s); `overlap` (s) passes between the last post and the first wait.
+    A transfer starts when both sides are posted and takes L + (size + 16) / B (to oneself L / 2 + ...); the
+    wait of a send below eager_bytes is free, that of a longer one lasts as long as the transfer. Participants
+    enter at `arrival` (s); `overlap` (s) passes between the last post and the first wait.
     """
     n = schedule.num_participants
     clock = list(arrival) if arrival is not None else [0.0] * n
@@ -72,7 +72,7 @@ def execute_schedule(
                 progress = True
     stuck = [i for i in range(n) if position[i] < end[i]]
     if stuck:
-        raise Deadlock(f"participants {stuck} wait for ever")
+        raise DeadlockError(f"participants {stuck} wait for ever")
     return [time + rest for time, rest in zip(clock, pause, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Collectives as schedules: one contract for every algorithm, closed forms, data flow, and the presets' choices."""
+"""Collectives as schedules: a contract for every algorithm, closed forms, data flow, the presets' choices."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ def roots_of(kind: str, n: int) -> set[int]:
 
 
 def walk(plan: Schedule, on_post: Callable[[int, int], object], on_receive: Callable[..., None]) -> None:
-    """Run the steps in a causal order, all messages eager: on_post(participant, message) makes what is carried,
-    on_receive(participant, message, carried) takes it in."""
+    """Run the steps in a causal order, all messages eager.
+
+    on_post(participant, message) returns what the message carries; on_receive(participant, message, carried)
+    takes it in.
+    """
     position = [int(offset) for offset in plan.participant_offsets[:-1]]
     end = [int(offset) for offset in plan.participant_offsets[1:]]
     carried: dict[int, object] = {}
@@ -69,10 +72,10 @@ def dependencies(plan: Schedule) -> list[set[int]]:
 
 
 def partial_sums(plan: Schedule, num_blocks: int) -> list[dict[int, set[int]]]:
-    """Run a reduction whose block i has 2**i bytes, so that the size of a message says which blocks it carries.
+    """Run a reduction whose block i has 2**i bytes, so that a message's size says which blocks it carries.
 
-    Returns whose contributions each participant's partial sum of each block holds at the end. A contribution must
-    not be added twice; a complete sum replaces what was there.
+    Returns whose contributions each participant's partial sum of each block holds at the end. A contribution
+    must not be added twice; a complete sum replaces what was there.
     """
     n = plan.num_participants
     sums = [{block: {i} for block in range(num_blocks)} for i in range(n)]
@@ -272,7 +275,7 @@ def test_reduce_scatter_adds_each_contribution_to_each_block_once(name: str, n: 
 @pytest.mark.parametrize("kind", ["reduce", "allreduce"])
 @pytest.mark.parametrize("n", range(2, 18))
 def test_rabenseifner_completes_every_block(kind: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 2**i bytes instead of equal ones, so that a message's size says which partial sums it carries."""
+    """Blocks have 2**i bytes instead of equal sizes: a message's size says which partial sums it carries."""
     parts = 1 << log2(n)
     monkeypatch.setattr(rounds, "_even_split", lambda call, num_parts: 1 << np.arange(num_parts))
     for root in range(n) if kind == "reduce" else (0,):

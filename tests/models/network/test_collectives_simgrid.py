@@ -1,8 +1,9 @@
 """Preset "simgrid-3.32" against SimGrid 3.32 itself: when each participant leaves a collective, to the digit.
 
-`run_smpi` compiles `collectives_driver.c` with smpicc and runs it on a contention-free crossbar (10 us, 1.25 GB/s) with
-every factor of SMPI's network model off. The times in GOLDEN were printed that way (Debian's SimGrid 3.32-2), so that
-they hold where SimGrid is not installed.
+`run_smpi` compiles `collectives_driver.c` with smpicc and runs it on a contention-free crossbar (10 us,
+1.25 GB/s) with every factor of SMPI's network model off: smpirun -np N -platform platform.xml -hostfile
+hosts.txt SMPIRUN_FLAGS ./driver cases.txt. The times in GOLDEN were printed that way, so that they can be compared with
+where SimGrid is not installed; `test_golden_times_are_simgrids` makes them anew.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Case = tuple[CollectiveCall, Sequence[float], Sequence[float]]  # the call, arri
 
 TOLERANCE_S = 1e-10  # the driver prints picoseconds
 ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
-SMPIRUN_FLAGS = (
-    "--cfg=smpi/host-speed:1Gf --cfg=network/model:CM02 --cfg=network/bandwidth-factor:1 "
-    "--cfg=network/latency-factor:1 --cfg=network/TCP-gamma:0 --cfg=network/weight-S:0 "
-    "--cfg=network/crosstraffic:0 --cfg=smpi/simulate-computation:no --cfg=smpi/wtime:0 "
-    "--cfg=surf/precision:1e-12 --log=root.thres:critical"
-).split()
+SMPIRUN_FLAGS = [
+    *("--cfg=smpi/host-speed:1Gf", "--cfg=network/model:CM02", "--cfg=network/bandwidth-factor:1"),
+    *("--cfg=network/latency-factor:1", "--cfg=network/TCP-gamma:0", "--cfg=network/weight-S:0"),
+    *("--cfg=network/crosstraffic:0", "--cfg=smpi/simulate-computation:no", "--cfg=smpi/wtime:0"),
+    *("--cfg=surf/precision:1e-12", "--log=root.thres:critical"),
+]
 
 
 def counts_of(call: CollectiveCall) -> list[int]:
@@ -101,9 +102,12 @@ def staggered_case(kind: str, n: int, size: int, element_bytes: int = 1) -> Case
     """Everybody arrives at another time; sizes of the v kinds differ."""
     rank = np.arange(n)
     base = kind.removeprefix("i")
+    growing = size * (rank + 1)
     counts = {
-        **dict.fromkeys(("gatherv", "allgatherv", "reduce_scatter"), {"receive_counts": size * (rank + 1)}),
-        "scatterv": {"send_counts": size * (rank + 1)},
+        "gatherv": {"receive_counts": growing},
+        "allgatherv": {"receive_counts": growing},
+        "reduce_scatter": {"receive_counts": growing},
+        "scatterv": {"send_counts": growing},
         "alltoallv": {"send_counts": size * (1 + rank[:, None] + 2 * rank[None, :])},
     }
     root = n // 2 if base in ROOTED else 0
@@ -111,7 +115,7 @@ def staggered_case(kind: str, n: int, size: int, element_bytes: int = 1) -> Case
     return call, (7 * rank % n * 3e-6).round(9), (5 * rank % n * 4e-6).round(9)
 
 
-# (kind, participants, size, element_bytes) of staggered_case: times at which participants 0, 1, ... leave, in ns.
+# (kind, participants, size, element_bytes) of staggered_case: when participants 0, 1, ... leave, in ns.
 GOLDEN: dict[tuple[str, int, int, int], list[float]] = {
     ("barrier", 5, 0, 1): [22012.8, 32025.6, 32025.6, 32025.6, 32025.6],
     ("bcast", 5, 1000, 1): [33625.6, 22812.8, 12000, 22812.8, 22812.8],
@@ -163,7 +167,7 @@ def test_golden_times_are_simgrids(n: int, tmp_path: Path) -> None:
 
 
 def random_cases(n: int, seed: int) -> list[Case]:
-    """Every kind with sizes on both sides of the eager limit, twice; three sizes of all-to-all for the table."""
+    """Every kind with sizes on both sides of the eager limit, and all-to-all sizes for the rows of its table."""
     rng = np.random.default_rng(seed)
     cases = []
     for kind in KINDS:

@@ -1,0 +1,58 @@
+"""NumPy arrays to Arrow arrays and back, for fixed-width types without nulls: no copy, and no import of pandas.
+
+``pa.array`` and ``to_numpy`` import pandas on first use, half a second that the command line need not spend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+
+def to_arrow(values: np.ndarray) -> pa.Array:
+    """An Arrow array over the memory of a one-dimensional array of a fixed-width type."""
+    values = np.ascontiguousarray(values)
+    arrow_type = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(values)])
+
+
+def to_numpy(column: Any) -> np.ndarray:
+    """A read-only NumPy view of a fixed-width Arrow array without nulls; the codes of a dictionary array.
+
+    A chunked array of several chunks is copied into one. Always read-only, whatever the memory behind it: Numba
+    compiles functions of writable and read-only arrays separately.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = one_chunk(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.indices
+    dtype = column.type.to_pandas_dtype()
+    if column.null_count:
+        raise ValueError("a column with nulls has no plain NumPy form")
+    buffer = column.buffers()[1]
+    if buffer is None or len(column) == 0:
+        values = np.empty(0, dtype)
+    else:
+        values = np.frombuffer(buffer, dtype)[column.offset : column.offset + len(column)]
+    values = values.view()
+    values.flags.writeable = False
+    return values
+
+
+def text_array(values: Sequence[str]) -> pa.StringArray:
+    """An Arrow array of strings."""
+    encoded = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked array as one array."""
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
+    return combined

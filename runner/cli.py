@@ -1,0 +1,120 @@
+"""The command line. Exit status: 0, 1 for a run that failed, 2 for bad input, 130 when interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from manyscale import __version__
+from manyscale.runner.errors import RunError, UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors become one line on standard error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    from manyscale.runner import commands
+
+    try:
+        return int(getattr(commands, options.command)(options))
+    except UserError as error:
+        if options.debug:
+            raise
+        print(f"manyscale: {error}", file=sys.stderr)
+        return 2
+    except RunError as error:
+        if options.debug:
+            raise
+        print(f"manyscale: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("manyscale: interrupted; continue with --resume -o DIR", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="manyscale",
+        description="Predicts how long a parallel application takes on a machine that may not exist yet.",
+    )
+    parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
+    parser.set_defaults(debug=False, command=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_run(commands)
+    _add_plan(commands)
+    _add_convert(commands)
+
+    status = _command(commands, "status", "say how far a run is")
+    status.add_argument("directory", type=Path, help="run directory")
+
+    report = _command(commands, "report", "write the timeline traces and the report of a finished run")
+    report.add_argument("directory", type=Path, help="run directory")
+
+    accuracy = _command(commands, "accuracy", "predict the shipped validation cases and compare with their references")
+    accuracy.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    _add_cache(accuracy)
+
+    _command(commands, "examples", "list the shipped examples, targets and what can be plugged in")
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(command=name)
+    parser.add_argument("--debug", action="store_true", help="show a traceback instead of one line")
+    return parser
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)")
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
+    parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
+    parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
+    parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
+    parser.add_argument("--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst")
+    parser.add_argument("--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help="replace one key of the study, e.g. target.network.latency='2 us'",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    _add_cache(parser)
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = _command(commands, "run", "predict a study's time and write its run directory")
+    _add_study(run)
+    run.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
+    run.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    run.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
+    run.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+    run.add_argument("--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host")
+    run.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
+    run.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
+    run.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    plan = _command(commands, "plan", "write which elements a study would simulate, without simulating")
+    _add_study(plan)
+    plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+
+
+def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    convert = _command(commands, "convert", "read a trace and write it as a workload folder")
+    convert.add_argument("trace", help="the trace")
+    convert.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+    convert.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    convert.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")

@@ -1,0 +1,254 @@
+"""The commands behind the command line: from parsed options to calls of the API, and what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from manyscale.runner import api, pipeline, rundir, shipped
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.registry import names
+from manyscale.runner.results import Result
+from manyscale.runner.study import (
+    assign,
+    load_study_content,
+    parse_assignment,
+    parse_study,
+    sweep_points,
+)
+from manyscale.runner.targets import shipped_targets
+
+
+def run(options: argparse.Namespace) -> int:
+    """``manyscale run``."""
+    content, place, beside = _study_content(options)
+    _check_executor(options)
+    if options.dry_run:
+        return _dry_run(content, place, beside, options)
+    with _progress() as progress:
+        chosen = api.Options(
+            output=options.output,
+            executor=options.executor,
+            address=options.address,
+            num_workers=options.workers,
+            host=options.host,
+            cache=options.cache,
+            resume=options.resume,
+            report=not options.no_report,
+            progress=progress,
+        )
+        finished = api.run_study(content, place, beside, chosen)
+    _print_results(finished)
+    return 0
+
+
+def _check_executor(options: argparse.Namespace) -> None:
+    if options.executor not in ("auto", *names("executor")):
+        raise UserError(f"unknown executor {options.executor!r}; known are auto, {', '.join(names('executor'))}")
+    if options.workers is not None and options.workers < 1:
+        raise UserError(f"--workers {options.workers}: at least one is needed")
+    if options.seed is not None and options.seed < 0:
+        raise UserError(f"--seed {options.seed}: a seed is not negative")
+
+
+def _study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
+    """The study of a file, an example, a resumed run or the options, with what the options replace."""
+    content: dict[str, Any]
+    beside: Path | None = None
+    resumed = getattr(options, "resume", False) and options.output is not None
+    if options.study is not None:
+        path = shipped.find(options.study)
+        content, place, beside = load_study_content(path), str(path), path.parent
+    elif options.workload is not None:
+        content, place = {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line"
+        if options.target is None:
+            raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped_targets())}")
+    elif resumed:
+        rundir.read_manifest(options.output)
+        path = options.output / "resolved.yaml"
+        content, place = load_study_content(path), str(path)
+    else:
+        raise UserError(f"name a study, or --workload PATH --target NAME; examples are {', '.join(shipped.studies())}")
+    if not isinstance(content, dict):
+        raise UserError(f"{place}: a study is a mapping of keys (schema, workload, target, ...)")
+    if options.study is not None and options.workload is not None:
+        content = assign(content, "workload.path", options.workload)
+    if options.target is not None:
+        content = assign(content, "target", options.target)
+    if options.format is not None:
+        content = assign(content, "workload.format", options.format)
+    for level, given in (("model", options.model), ("sampling", options.sampling)):
+        for text in given:
+            key, value = parse_assignment(text)
+            content = assign(content, f"{level}.{key}", value)
+    for text in options.assignments:
+        content = assign(content, *parse_assignment(text))
+    if options.seed is not None:
+        content = assign(content, "seed", options.seed)
+    return content, place, beside
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Progress with rate and time left on standard error, for work of over a second; every 30 s where it is a log."""
+    bar = None
+    interval = 0.2 if sys.stderr.isatty() else 30.0
+    begin = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None and time.monotonic() - begin > max(1.0, interval):
+            from tqdm import tqdm
+
+            bar = tqdm(total=total, unit=" units", mininterval=interval)
+        if bar is not None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+    try:
+        yield progress
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _print_results(finished: api.Run) -> None:
+    for result in finished.results if len(finished.results) <= 20 else finished.results[:1]:
+        print(_summary(result))
+    if len(finished.results) > 20:
+        print(f"... {len(finished.results)} points: see sweep.parquet")
+    counts = finished.counts
+    print(
+        f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
+        f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
+    )
+    print(f"results: {finished.directory}")
+
+
+def _summary(result: Result) -> str:
+    figures = result.statistics
+    at = "".join(f" {key}={value}" for key, value in result.sweep_point.items())
+    parts = (
+        f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
+        f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
+        f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
+        f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
+    )
+    ranks = result.workload.num_ranks
+    return f"{result.name}, {ranks} ranks on {result.machine.name}{at}: {result.makespan_seconds:.6f} s; {parts}"
+
+
+def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
+    points = list(sweep_points(content, place))
+    cache = options.cache or default_cache()
+    workload = api.read_workload(parse_study(content, place).workload, cache)
+    store = Store(cache / "units")
+    keys: dict[str, str] = {}
+    for axes, study in points:
+        point = pipeline.prepare(axes, study, workload, beside)
+        bursts = pipeline.burst_units(workload, point, pipeline.phase_inputs(workload, study), "")
+        replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
+        keys |= {unit.key: unit.kind for unit in (*bursts, replay)}
+    reused = sum(store.has(key) for key in keys)
+    chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address)
+    print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
+    print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    """``manyscale plan``."""
+    from manyscale.runner.writers.parquet import write_table
+
+    content, place, beside = _study_content(options)
+    cache = options.cache or default_cache()
+    workload = api.read_workload(parse_study(content, place).workload, cache)
+    (axes, study), *_ = sweep_points(content, place)
+    point = pipeline.prepare(axes, study, workload, beside)
+    directory = rundir.new_directory(options.output, workload.name, resume=False)
+    write_table(point.plan.table(), directory / "plan.parquet")
+    chosen = len(point.plan.element_id)
+    print(f"{chosen} of {point.plan.population} {point.plan.element_kind}s would be simulated: {directory}/plan.parquet")
+    return 0
+
+
+def convert(options: argparse.Namespace) -> int:
+    """``manyscale convert``."""
+    choice = parse_study(
+        {"workload": {"path": options.trace, "format": options.format, "flop_rate": options.flop_rate}, "target": "laptop"},
+        "command line",
+    ).workload
+    workload = api.read_workload(choice)
+    directory = rundir.new_directory(options.output, workload.name, resume=False)
+    workload_folder.write(workload, directory)
+    for note in workload.notes:
+        print(f"note: {note}")
+    print(f"{workload.num_ranks} ranks, {workload.num_operations} operations: {directory}")
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """``manyscale status``."""
+    manifest = rundir.read_manifest(options.directory)
+    lines = rundir.read_journal(options.directory)
+    latest = {line["key"]: line["status"] for line in lines}
+    counted = ", ".join(
+        f"{sum(value == name for value in latest.values())} {name}" for name in ("simulated", "reused", "failed")
+    )
+    print(f"{options.directory}: {manifest['status']}; {len(latest)} units finished ({counted})")
+    points = sorted((options.directory / "points").glob("*/manifest.json"))
+    if points:
+        print(f"{len(points)} sweep points written")
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """``manyscale report``: the study again, with every output; what is stored is not simulated again."""
+    manifest = rundir.read_manifest(options.directory)
+    if manifest["status"] != "complete":
+        raise UserError(f"{options.directory}: the run is {manifest['status']}; finish it with run --resume -o DIR")
+    path = options.directory / "resolved.yaml"
+    chosen = api.Options(output=options.directory, executor="local", resume=True)
+    finished = api.run_study(load_study_content(path), str(path), None, chosen)
+    print(f"report: {finished.directory}/report.html")
+    return 0
+
+
+def accuracy(options: argparse.Namespace) -> int:
+    """``manyscale accuracy``."""
+    from manyscale.runner.accuracy import evaluate_cases
+
+    rows = evaluate_cases(options.cases, options.cache)
+    width = max(len(row.name) for row in rows)
+    print(f"{'case':<{width}} {'predicted s':>14} {'reference s':>14} {'error':>10} {'tolerance':>10}")
+    for row in rows:
+        verdict = "" if row.holds else "  OUT OF TOLERANCE"
+        print(
+            f"{row.name:<{width}} {row.predicted:>14.9f} {row.reference:>14.9f} {row.error:>10.1e} "
+            f"{row.tolerance:>10.1e}{verdict}"
+        )
+    failed = sum(not row.holds for row in rows)
+    errors = [abs(row.error) for row in rows]
+    print(f"{len(rows)} cases, {failed} out of tolerance; absolute error mean {sum(errors) / len(rows):.1e} s, max {max(errors):.1e} s")
+    return 1 if failed else 0
+
+
+def examples(options: argparse.Namespace) -> int:
+    """``manyscale examples``."""
+    print("examples (manyscale run NAME):")
+    for name, text in shipped.described().items():
+        print(f"  {name:<16} {text}")
+    print("targets (--target NAME):")
+    for name, path in shipped_targets().items():
+        print(f"  {name:<16} {load_study_content(path).get('description', '')}")
+    for seam in ("reader", "cpu", "network", "sampling", "executor"):
+        print(f"{seam}: {', '.join(names(seam))}")
+    return 0
+

@@ -1,0 +1,49 @@
+"""What each kind of work unit computes: plain functions from parameters and inputs to named arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.cpu.burst import BurstParameters, predict
+from manyscale.models.machine import Network, ideal_network
+from manyscale.models.network.replay import replay
+from manyscale.runner.execute.units import Arrays
+from manyscale.runner.registry import lookup
+
+
+def burst(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """One rank's phases under the burst model: ``duration_ps`` int64, one per phase of the rank.
+
+    Input ``phases``: arrays ``duration_ps``, ``kind`` and ``ipc_factor`` of all ranks; ``first`` and ``last`` bound
+    the rank's rows.
+    """
+    rows = slice(parameters["first"], parameters["last"])
+    phases = inputs["phases"]
+    model = BurstParameters(parameters["cpu_ratio"], parameters["slowdown"])
+    return {
+        "duration_ps": predict(model, phases["duration_ps"][rows], phases["kind"][rows], phases["ipc_factor"][rows])
+    }
+
+
+def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """One sweep point's communication: the timeline, and the makespan on an ideal network beside it.
+
+    Inputs: ``program``, and ``compute_ps`` int64 per operation. Results: ``end_ps`` per operation, ``send_ps`` and
+    ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value).
+    """
+    program = inputs["program"]
+    message_law = lookup("network", parameters["model"]).message_law
+    network = Network.model_validate(parameters["network"])
+    node_of_rank = np.asarray(parameters["node_of_rank"], np.int32)
+    timeline = replay(program, inputs["compute_ps"], message_law(program, network, node_of_rank))
+    ideal = replay(program, inputs["compute_ps"], message_law(program, ideal_network(network), node_of_rank))
+    count = parameters["num_point_to_point"]
+    return {
+        "end_ps": timeline.end_ps,
+        "send_ps": timeline.send_ps[:count].copy(),
+        "receive_ps": timeline.receive_ps[:count].copy(),
+        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+    }

@@ -1,0 +1,35 @@
+"""The local executor: every unit here, one after another. It is the reference that others must equal byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from manyscale.runner.execute.state import RunState
+from manyscale.runner.execute.store import Store
+from manyscale.runner.execute.units import Outcome, WorkUnit, compute
+
+
+class LocalExecutor:
+    """Runs units in this process."""
+
+    name = "local"
+
+    def __init__(self, **_options: Any) -> None:
+        return
+
+    def map(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
+        """Compute units and store their results; yields an outcome per unit as it is done."""
+        state = RunState(batch_weight=1)
+        state.add(units)
+        while batch := state.next_batch(worker=0):
+            for unit in batch:
+                outcome, arrays = compute(unit, shared)
+                if not outcome.error:
+                    store.write(unit.key, arrays)
+                finished = state.finished(outcome)
+                if finished is not None:
+                    yield finished
+
+    def close(self) -> None:
+        return

@@ -1,0 +1,319 @@
+"""The pipe: read, plan, expand to work units, execute, replay, write. Every arrow is a value; no stage looks back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.cpu import burst as burst_model
+from manyscale.models.machine import Machine
+from manyscale.models.network import program as program_module
+from manyscale.models.network import replay as replay_module
+from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner import results
+from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.execute.store import Store
+from manyscale.runner.execute.units import Arrays, Outcome, WorkUnit, array_digest, unit_key
+from manyscale.runner.placement import place_ranks
+from manyscale.runner.registry import lookup
+from manyscale.runner.study import Study
+from manyscale.runner.targets import resolve_target
+from manyscale.sampling.plan import Plan
+
+# Rough speed of one core, for choosing an executor and batches only; no result depends on it.
+OPERATIONS_PER_SECOND = 2e7
+RAY_PAYS_ABOVE_SECONDS = 30.0
+COMPUTE_ARRAYS_BYTES = 1 << 30  # of compute times held at once, for sweep points that await their replay
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a sweep (or the only one), ready to be expanded into units."""
+
+    axes: Mapping[str, Any]
+    study: Study
+    machine: Machine
+    machine_content: Mapping[str, Any]
+    node_of_rank: np.ndarray
+    ranks_per_core: np.ndarray
+    plan: Plan
+
+
+@dataclass
+class Counts:
+    """Units of a run by what became of them."""
+
+    total: int = 0
+    simulated: int = 0
+    reused: int = 0
+    failed: int = 0
+
+
+@dataclass
+class Execution:
+    """Where and how units run, and what is told of it: ``record(kind, outcome, status)`` for every unit that is
+    finished, ``progress(done, total)`` as units finish."""
+
+    store: Store
+    executor: Any
+    record: Callable[[str, Outcome, str], None]
+    progress: Callable[[int, int], None] = lambda done, total: None
+    counts: Counts = field(default_factory=Counts)
+    outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
+
+    def execute(self, units: Sequence[WorkUnit], shared: Callable[[], Mapping[str, Any]]) -> None:
+        """Run the units whose results are not stored yet. ``shared`` is called only if there are any. Raises RunError
+        for the first unit that fails."""
+        unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
+        waiting = []
+        for unit in unique.values():
+            self.counts.total += 1
+            if self.store.has(unit.key):
+                self.counts.reused += 1
+                self._finish(unit.kind, Outcome(unit.key, attempts=0), "reused")
+            else:
+                waiting.append(unit)
+        if not waiting:
+            return
+        done = len(unique) - len(waiting)
+        for outcome in self.executor.map(waiting, shared(), self.store):
+            done += 1
+            kind = unique[outcome.key].kind
+            if outcome.error:
+                self.counts.failed += 1
+                self._finish(kind, outcome, "failed")
+                raise RunError(outcome.error)
+            self.counts.simulated += 1
+            self._finish(kind, outcome, "simulated")
+            self.progress(done, len(unique))
+
+    def _finish(self, kind: str, outcome: Outcome, status: str) -> None:
+        self.outcomes[outcome.key] = (kind, outcome, status)
+        self.record(kind, outcome, status)
+
+    def result(self, key: str) -> Arrays:
+        """The stored arrays of a finished unit."""
+        arrays = self.store.read(key)
+        if arrays is None:
+            raise RunError(f"{self.store.path(key)}: the result vanished or is damaged; run again with --resume")
+        return arrays
+
+
+def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:
+    """Resolve everything that a point names. Raises UserError."""
+    machine, content = resolve_target(study, beside)
+    node, sharing = place_ranks(study.mapping, machine, workload.num_ranks)
+    plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
+    return Point(axes, study, machine, content, node, sharing, plan)
+
+
+def phase_inputs(workload: Workload, study: Study) -> dict[str, np.ndarray]:
+    """Arrays of all phases that the burst model reads, with the IPC factor of each phase."""
+    return {
+        "duration_ps": workload.column("phases", "duration_ps"),
+        "kind": workload.column("phases", "kind"),
+        "ipc_factor": _ipc_factors(workload, study),
+    }
+
+
+def _ipc_factors(workload: Workload, study: Study) -> np.ndarray:
+    correction = study.ipc_correction
+    offsets = workload.phase_offsets
+    factor = np.full(int(offsets[-1]), correction.default)
+    for rank, value in correction.ranks.items():
+        if not 0 <= rank < workload.num_ranks:
+            raise UserError(f"ipc_correction.ranks: rank {rank} is not one of the trace's {workload.num_ranks}")
+        factor[offsets[rank] : offsets[rank + 1]] *= value
+    names = workload.tables["regions"].column("name").to_pylist() if correction.regions else []
+    for name, value in correction.regions.items():
+        if name not in names:
+            known = f"known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "the trace names none"
+            raise UserError(f"ipc_correction.regions: unknown region {name!r}; {known}")
+        factor[workload.column("phases", "region_id") == names.index(name)] *= value
+    for key, value in correction.phases.items():
+        rank_text, _, index_text = key.partition("/")
+        if not (rank_text.isdigit() and index_text.isdigit() and int(rank_text) < workload.num_ranks):
+            raise UserError(f"ipc_correction.phases: {key!r} is not RANK/INDEX of a phase")
+        row = offsets[int(rank_text)] + int(index_text)
+        if row >= offsets[int(rank_text) + 1]:
+            raise UserError(f"ipc_correction.phases: rank {rank_text} has no phase {index_text}")
+        factor[row] *= value
+    return factor
+
+
+def burst_units(workload: Workload, point: Point, phases: Mapping[str, np.ndarray], shared_name: str) -> list[WorkUnit]:
+    """One unit per rank of the plan, all its phases as arrays."""
+    offsets = workload.phase_offsets
+    units = []
+    for rank in point.plan.element_id.tolist():
+        first, last = int(offsets[rank]), int(offsets[rank + 1])
+        parameters = {"cpu_ratio": point.study.cpu_ratio, "slowdown": float(point.ranks_per_core[rank])}
+        content = [array_digest(*(phases[name][first:last] for name in ("duration_ps", "kind", "ipc_factor")))]
+        key = unit_key("burst", burst_model.VERSION, parameters, content, seed=0)
+        units.append(WorkUnit(key, "burst", parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first))
+    return units
+
+
+def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarray:
+    """int64 per operation: compute that precedes it, from predicted times of all phases."""
+    rows = workload.rank_offsets[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
+    compute = np.zeros(workload.num_operations, np.int64)
+    np.add.at(compute, rows, phase_ps)
+    return compute
+
+
+def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs: Mapping[str, str]) -> WorkUnit:
+    """The unit that replays one point's communication."""
+    model = lookup("network", point.study.model.network)
+    num_messages = len(program_module.send_rows(workload))
+    parameters = {
+        "model": point.study.model.network,
+        "network": point.machine_content["network"],
+        "node_of_rank": point.node_of_rank.tolist(),
+        "num_point_to_point": num_messages,
+    }
+    versions = [model.VERSION, program_module.VERSION]
+    content = [workload.digest, array_digest(np.array(burst_keys, "U32"))]
+    meaning = parameters | {"network": point.machine.network.model_dump(mode="json")}  # however the units are written
+    key = unit_key("replay", replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
+    return WorkUnit(key, "replay", parameters, inputs, 2 * workload.num_operations)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A point whose units are all stored: keys of its burst units, in rank order, and of its replay."""
+
+    point: Point
+    burst_keys: list[str]
+    replay_key: str
+
+
+def simulate(workload: Workload, points: Sequence[Point], execution: Execution) -> Iterator[Simulated]:
+    """Execute the units of all points; points that differ only in the network share every compute result."""
+    bursts = _execute_bursts(workload, points, execution)
+    programs: dict[str, Any] = {}
+
+    def shared_for(chunk: list[int]) -> Mapping[str, Any]:
+        shared: dict[str, Any] = {}
+        for index in chunk:
+            preset = points[index].machine.network.collectives
+            if preset not in programs:
+                programs[preset] = _build_program(workload, points[index])
+            shared[f"program {preset}"] = programs[preset]
+            name = _compute_name(bursts[index])
+            if name not in shared:
+                shared[name] = _compute_times(workload, bursts[index], execution)
+        return shared
+
+    for chunk in _chunks(workload, bursts):
+        units = []
+        for index in chunk:
+            preset = points[index].machine.network.collectives
+            inputs = {"program": f"program {preset}", "compute_ps": _compute_name(bursts[index])}
+            units.append(replay_unit(workload, points[index], bursts[index], inputs))
+        execution.execute(units, lambda chunk=chunk: shared_for(chunk))
+        for index, unit in zip(chunk, units, strict=True):
+            yield Simulated(points[index], bursts[index], unit.key)
+
+
+def _execute_bursts(workload: Workload, points: Sequence[Point], execution: Execution) -> list[list[str]]:
+    shared: dict[str, Any] = {}
+    units: list[WorkUnit] = []
+    keys = []
+    for point in points:
+        # Points with equal corrections share one input.
+        name = "phases " + point.study.ipc_correction.model_dump_json()
+        if name not in shared:
+            shared[name] = phase_inputs(workload, point.study)
+        mine = burst_units(workload, point, shared[name], name)
+        units.extend(mine)
+        keys.append([unit.key for unit in mine])
+    execution.execute(units, lambda: shared)
+    return keys
+
+
+def _build_program(workload: Workload, point: Point) -> program_module.Program:
+    try:
+        return program_module.build_program(workload, point.machine.network.collectives)
+    except WorkloadError as error:
+        raise UserError(str(error)) from None
+    except ValueError as error:
+        raise UserError(f"{point.machine.name}: network.collectives: {error}") from None
+
+
+def _compute_name(burst_keys: list[str]) -> str:
+    return "compute " + array_digest(np.array(burst_keys, "U32"))
+
+
+def _compute_times(workload: Workload, burst_keys: list[str], execution: Execution) -> np.ndarray:
+    parts = [execution.result(key)["duration_ps"] for key in burst_keys]
+    return compute_per_operation(workload, np.concatenate(parts))
+
+
+def _chunks(workload: Workload, bursts: list[list[str]]) -> Iterator[list[int]]:
+    """Indices of points in order, in chunks whose compute arrays fit into COMPUTE_ARRAYS_BYTES."""
+    most = max(1, COMPUTE_ARRAYS_BYTES // (8 * max(1, workload.num_operations)))
+    chunk: list[int] = []
+    seen: set[str] = set()
+    for index, keys in enumerate(bursts):
+        name = _compute_name(keys)
+        if name not in seen and len(seen) == most:
+            yield chunk
+            chunk, seen = [], set()
+        seen.add(name)
+        chunk.append(index)
+    if chunk:
+        yield chunk
+
+
+def assemble(workload: Workload, simulated: Simulated, execution: Execution, resolved: Mapping[str, Any]) -> results.Result:
+    """The result of one point from its stored units."""
+    point = simulated.point
+    arrays = execution.result(simulated.replay_key)
+    compute_ps = _compute_times(workload, simulated.burst_keys, execution)
+    ranks = results.ranks_table(workload, compute_ps, arrays["end_ps"])
+    messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
+    ideal = int(arrays["ideal_makespan_ps"][0])
+    figures = results.statistics(workload, point.machine, ranks, messages, arrays["end_ps"], ideal)
+    return results.Result(
+        name=point.study.name or workload.name,
+        workload=workload,
+        machine=point.machine,
+        ranks=ranks,
+        messages=messages,
+        statistics=figures,
+        resolved={**resolved, "placement": point.node_of_rank.tolist()},
+        sweep_point=point.axes,
+    )
+
+
+def choose_executor(name: str, workload: Workload, num_points: int, address: str | None) -> str:
+    """``auto`` resolved: Ray if a cluster is named or the estimated work repays its start."""
+    if name != "auto":
+        return name
+    if address is not None:
+        return "ray"
+    seconds = 3 * workload.num_operations * num_points / OPERATIONS_PER_SECOND
+    return "ray" if seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1 else "local"
+
+
+class HostTime:
+    """Wall time, CPU time (children included) and peak memory of this process since it was made."""
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+
+    def figures(self) -> dict[str, float]:
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            "wall_seconds": time.perf_counter() - self._wall,
+            "cpu_seconds": own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
+            "peak_memory_bytes": 1024 * max(own.ru_maxrss, children.ru_maxrss),
+        }

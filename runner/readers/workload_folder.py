@@ -1,0 +1,66 @@
+"""manyscale's own workload on disk: a folder with one Arrow file per table and ``workload.json``.
+
+What ``manyscale convert`` writes; reading it back gives the same digest. Uncompressed files are mapped, not read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from manyscale.models.workload import SCHEMAS, Workload, WorkloadError
+from manyscale.runner.errors import UserError
+
+NAME = "workload"
+VERSION = 1
+_HEADER = "workload.json"
+
+
+def can_read(path: Path) -> bool:
+    """Whether the path is a folder that ``write`` made."""
+    return path.is_dir() and (path / _HEADER).is_file()
+
+
+def read(path: Path, flop_rate: float = 1e9, *, verify: bool = True) -> Workload:
+    """The workload of a folder (``flop_rate`` plays no part: its times are set). With ``verify`` the tables are checked
+    against the digest. Raises UserError for a folder that is incomplete, damaged or was changed."""
+    header = path / _HEADER
+    try:
+        content = json.loads(header.read_text())
+        if content["version"] != VERSION:
+            raise UserError(f"{header}: version {content['version']} is not {VERSION}; convert the original trace again")
+        tables = {level: pa.ipc.open_file(pa.memory_map(str(path / f"{level}.arrow"))).read_all() for level in SCHEMAS}
+        workload = Workload(
+            content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"]
+        )
+        digest = content["digest"]
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, WorkloadError) as error:
+        raise UserError(f"{header}: the workload is damaged ({error}); convert the original trace again") from None
+    if not verify:
+        workload.__dict__["digest"] = digest  # where cached_property keeps it
+    elif workload.digest != digest:
+        raise UserError(f"{header}: the tables were changed since they were written; convert the original trace again")
+    return workload
+
+
+def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -> None:
+    """Write a workload; the header last, so that a folder without it is incomplete."""
+    path.mkdir(parents=True, exist_ok=True)
+    options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
+    for level, table in workload.tables.items():
+        with (
+            pa.OSFile(str(path / f"{level}.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema, options=options) as writer,
+        ):
+            writer.write_table(table)
+    content = {
+        "version": VERSION,
+        "name": workload.name,
+        "num_ranks": workload.num_ranks,
+        "source_format": workload.source_format,
+        "notes": list(workload.notes),
+        "digest": workload.digest,
+    }
+    (path / _HEADER).write_text(json.dumps(content, indent=1) + "\n")

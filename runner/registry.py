@@ -1,0 +1,60 @@
+"""The one table of everything that can be plugged in, by seam and name.
+
+Built-ins stand here as "module:attribute" and are imported when asked for; others come from entry points of the group
+``manyscale.SEAM``, which are read nowhere else.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from manyscale.runner.errors import UserError
+
+_BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    # a reader is a module with can_read(path) and read(path, ...)
+    "reader": {
+        "workload": "manyscale.runner.readers.workload_folder",
+        "simgrid-ti": "manyscale.runner.readers.simgrid_ti",
+    },
+    "cpu": {"burst": "manyscale.models.cpu.burst"},
+    "network": {"latency-bandwidth": "manyscale.models.network.latency_bandwidth"},
+    # a sampler is a function of a workload that returns a Plan
+    "sampling": {"full": "manyscale.sampling.full:plan"},
+    "executor": {"local": "manyscale.runner.execute.local:LocalExecutor", "ray": "manyscale.runner.execute.ray:RayExecutor"},
+    # a kind of work unit is a function of (parameters, inputs) that returns named arrays
+    "unit": {"burst": "manyscale.runner.execute.kinds:burst", "replay": "manyscale.runner.execute.kinds:replay_point"},
+    # a writer is a function of (result, directory)
+    "writer": {
+        "timeline": "manyscale.runner.writers.parquet:write",
+        "statistics": "manyscale.runner.writers.statistics:write",
+        "paraver": "manyscale.runner.writers.paraver:write",
+        "perfetto": "manyscale.runner.writers.perfetto:write",
+        "report": "manyscale.runner.writers.report:write",
+    },
+}  # fmt: skip
+
+
+@cache
+def _plug_ins(seam: str) -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=f"manyscale.{seam}")}
+
+
+def names(seam: str) -> list[str]:
+    """All known names of a seam, built-ins first."""
+    return [*_BUILT_IN[seam], *(name for name in _plug_ins(seam) if name not in _BUILT_IN[seam])]
+
+
+@cache
+def lookup(seam: str, name: str) -> Any:
+    """The implementation. Raises UserError, listing the known names, for one that is unknown."""
+    if name in _BUILT_IN[seam]:
+        module, _, attribute = _BUILT_IN[seam][name].partition(":")
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
+    if name in _plug_ins(seam):
+        return _plug_ins(seam)[name].load()
+    raise UserError(f"unknown {seam} {name!r}; known are {', '.join(names(seam))}")

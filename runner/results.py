@@ -1,0 +1,179 @@
+"""A predicted run: timeline tables, statistics and what is needed to explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow, to_numpy
+from manyscale.models.machine import Machine
+from manyscale.models.network.program import send_rows
+from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
+
+STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")
+_STATE_NAMES: Final = text_array(STATES)
+
+RANKS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("start_ps", pa.int64(), nullable=False),
+        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("state", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("operation_id", pa.int32(), nullable=False),
+    ]
+)
+MESSAGES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("message_id", pa.int64(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),
+        pa.field("destination", pa.int32(), nullable=False),
+        pa.field("send_ps", pa.int64(), nullable=False),
+        pa.field("receive_ps", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("tag", pa.int32(), nullable=False),
+        pa.field("communicator_id", pa.int32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One figure of ``stats.json``. ``ci_low`` and ``ci_high`` are None when nothing was sampled."""
+
+    value: float | int
+    unit: str
+    kind: Literal["total", "mean", "ratio", "count"]
+    description: str
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A predicted run.
+
+    ``ranks`` and ``messages`` follow RANKS_SCHEMA and MESSAGES_SCHEMA (times in integer ps from the start of the run,
+    sorted by rank and time; by message). ``statistics``: dotted name to figure, in the order of stats.json.
+    ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
+    """
+
+    name: str
+    workload: Workload
+    machine: Machine
+    ranks: pa.Table
+    messages: pa.Table
+    statistics: Mapping[str, Statistic]
+    resolved: Mapping[str, Any]
+    sweep_point: Mapping[str, Any]
+
+    @property
+    def makespan_seconds(self) -> float:
+        return float(self.statistics["application.makespan"].value)
+
+
+def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) -> pa.Table:
+    """States of every rank, without those of no duration: per operation the compute before it, then itself."""
+    offsets = workload.rank_offsets
+    rank = workload.column("operations", "rank")
+    start = np.empty_like(end_ps)
+    start[1:] = end_ps[:-1]
+    start[offsets[:-1][np.diff(offsets) > 0]] = 0
+    begin = start + compute_ps
+    count = len(end_ps)
+    operation_id = np.arange(count, dtype=np.int64) - offsets[rank]
+    edges = np.stack([start, begin, end_ps], axis=1)
+    keep = edges[:, :2] < edges[:, 1:]
+    row, half = np.nonzero(keep)
+    states = np.zeros((count, 2), np.int8)
+    states[:, 1] = _state_of_kind()[workload.column("operations", "kind")]
+    columns = [
+        to_arrow(rank[row]),
+        to_arrow(edges[:, :2][keep]),
+        to_arrow(edges[:, 1:][keep]),
+        pa.DictionaryArray.from_arrays(to_arrow(states[row, half]), _STATE_NAMES),
+        to_arrow(operation_id[row].astype(np.int32)),
+    ]
+    return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
+
+
+def _state_of_kind() -> np.ndarray:
+    """Index into STATES for each OperationKind."""
+    state = np.full(len(OperationKind), STATES.index("overhead"), np.int8)
+    kinds = OperationKind
+    state[[kinds.send, kinds.isend, kinds.ssend, kinds.issend, kinds.bsend, kinds.ibsend]] = STATES.index("send")
+    state[[kinds.recv, kinds.irecv, kinds.sendrecv]] = STATES.index("receive")
+    state[[kinds.wait, kinds.waitall, kinds.waitany]] = STATES.index("wait")
+    state[list(COLLECTIVES)] = STATES.index("collective")
+    return state
+
+
+def messages_table(workload: Workload, send_ps: np.ndarray, receive_ps: np.ndarray) -> pa.Table:
+    """Point-to-point messages in the order of their sends (rank by rank)."""
+    rows = send_rows(workload)
+    columns = [
+        to_arrow(np.arange(len(rows), dtype=np.int64)),
+        to_arrow(workload.column("operations", "rank")[rows]),
+        to_arrow(workload.column("operations", "peer")[rows]),
+        to_arrow(send_ps),
+        to_arrow(receive_ps),
+        to_arrow(workload.column("operations", "bytes")[rows]),
+        to_arrow(workload.column("operations", "tag")[rows]),
+        to_arrow(workload.column("operations", "communicator_id")[rows]),
+    ]
+    return pa.Table.from_arrays(columns, schema=MESSAGES_SCHEMA)
+
+
+def statistics(
+    workload: Workload, machine: Machine, ranks: pa.Table, messages: pa.Table, end_ps: np.ndarray, ideal_ps: int
+) -> dict[str, Statistic]:
+    """Figures of a run. ``ideal_ps`` is the makespan on an ideal network.
+
+    Efficiencies: Rosas, Gimenez, Labarta, "Scalability prediction for fundamental performance factors" (Supercomputing
+    Frontiers and Innovations 1(2), 2014), the POP multiplicative model: parallel efficiency = load balance x
+    communication efficiency, communication efficiency = serialisation x transfer efficiency.
+    """
+    n = workload.num_ranks
+    rank = to_numpy(ranks.column("rank"))
+    codes = to_numpy(ranks.column("state"))
+    duration = to_numpy(ranks.column("end_ps")) - to_numpy(ranks.column("start_ps"))
+    per_state = np.zeros((n, len(STATES)), np.int64)
+    np.add.at(per_state, (rank, codes), duration)
+    total = dict(zip(STATES, per_state.sum(axis=0).tolist(), strict=True))
+    makespan = int(end_ps.max(initial=0))
+    compute = per_state[:, STATES.index("compute")]
+    most, mean = int(compute.max()), total["compute"] / n
+    idle = n * makespan - sum(total.values())
+
+    def seconds(picoseconds: float, description: str, kind: Literal["total", "mean"] = "mean") -> Statistic:
+        return Statistic(picoseconds / 1e12, "s", kind, description)
+
+    def ratio(part: float, whole: float, description: str) -> Statistic:
+        return Statistic(part / whole if whole else 1.0, "1", "ratio", description)
+
+    kinds = workload.column("operations", "kind")
+    sizes = to_numpy(messages.column("bytes"))
+    return {
+        "application.makespan": seconds(makespan, "predicted time from start to the end of the last rank", "total"),
+        "application.compute": seconds(mean, "computing"),
+        "application.point_to_point": seconds((total["send"] + total["receive"]) / n, "in blocking sends and receives"),
+        "application.collective": seconds(total["collective"] / n, "in collective operations"),
+        "application.wait": seconds(total["wait"] / n, "waiting for requests"),
+        "application.idle": seconds(idle / n, "ended, while others still run"),
+        "application.messages": Statistic(len(sizes), "1", "count", "point-to-point messages"),
+        "application.bytes": Statistic(int(sizes.sum()), "B", "total", "payload of point-to-point messages"),
+        "application.collectives": Statistic(
+            int(np.count_nonzero(kinds >= COLLECTIVES.start)), "1", "count", "calls of collective operations, all ranks"
+        ),
+        "application.parallel_efficiency": ratio(mean, makespan, "mean compute / makespan"),
+        "application.load_balance": ratio(mean, most, "mean compute / longest compute of a rank"),
+        "application.communication_efficiency": ratio(most, makespan, "longest compute of a rank / makespan"),
+        "application.serialisation_efficiency": ratio(
+            most, ideal_ps, "longest compute of a rank / makespan on an ideal network (no latency, infinite bandwidth)"
+        ),
+        "application.transfer_efficiency": ratio(ideal_ps, makespan, "makespan on an ideal network / makespan"),
+        "application.ranks": Statistic(n, "1", "count", "MPI processes"),
+    }

@@ -1,0 +1,174 @@
+"""Studies: what is predicted, with which models, on which machines. A YAML file, or options of the command line."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+
+from manyscale.models.machine import Strict
+from manyscale.models.quantities import parse_flop_rate
+from manyscale.runner.errors import UserError
+from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.runner.registry import names
+
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _flop_rate(text: object) -> object:
+    parse_flop_rate(text)
+    return text
+
+
+class WorkloadChoice(Strict):
+    """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time."""
+
+    path: str
+    format: str = "auto"
+    flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
+
+
+class ModelChoice(Strict):
+    """The model of each level, by its name in the registry."""
+
+    cpu: str = "burst"
+    network: str = "latency-bandwidth"
+
+    @field_validator("cpu", "network")
+    @classmethod
+    def _known(cls, value: str, info: Any) -> str:
+        if value not in names(info.field_name):
+            raise ValueError(f"unknown model {value!r}; known are {', '.join(names(info.field_name))}")
+        return value
+
+
+class SamplingChoice(Strict):
+    """The sampling method of each level, by its name in the registry."""
+
+    ranks: str = "full"
+
+    @field_validator("ranks")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in names("sampling"):
+            raise ValueError(f"unknown method {value!r}; known are {', '.join(names('sampling'))}")
+        return value
+
+
+class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
+    """Which node each rank runs on: ``block`` fills node after node, ``cyclic`` deals ranks out in turn, a list names
+    the node of every rank. ``ranks_per_node`` defaults to the cores of a node."""
+
+    placement: Literal["block", "cyclic"] | list[int] = "block"
+    ranks_per_node: Annotated[int, Field(ge=1)] | None = None
+    oversubscribe: bool = False
+
+
+class IpcCorrection(Strict):
+    """Factors by which the target's IPC is higher than ``cpu_ratio`` says; those that apply to a phase multiply.
+
+    ``phases`` is keyed by "RANK/INDEX", the index of the phase within its rank.
+    """
+
+    default: PositiveFloat = 1.0
+    ranks: dict[int, PositiveFloat] = {}
+    regions: dict[str, PositiveFloat] = {}
+    phases: dict[str, PositiveFloat] = {}
+
+
+class Study(Strict):
+    """A study, validated. ``target`` is a name or file, or a mapping with ``name`` and replaced keys of the machine."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    name: str | None = None
+    workload: WorkloadChoice
+    target: str | dict[str, Any]
+    model: ModelChoice = ModelChoice()
+    sampling: SamplingChoice = SamplingChoice()
+    mapping: Mapping_ = Mapping_()
+    cpu_ratio: PositiveFloat = 1.0
+    ipc_correction: IpcCorrection = IpcCorrection()
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+
+    @field_validator("target")
+    @classmethod
+    def _named(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        if isinstance(value, dict) and not isinstance(value.get("name"), str):
+            raise ValueError("a target given as a mapping needs the key 'name': a shipped machine or a file")
+        return value
+
+    @property
+    def target_name(self) -> str:
+        return self.target if isinstance(self.target, str) else str(self.target["name"])
+
+    @property
+    def target_overrides(self) -> Mapping[str, Any]:
+        return {} if isinstance(self.target, str) else {k: v for k, v in self.target.items() if k != "name"}
+
+
+def parse_study(content: Any, place: str) -> Study:
+    """Validate a mapping as a study; errors name ``place`` and the key."""
+    if not isinstance(content, dict):
+        raise UserError(f"{place}: a study is a mapping of keys (schema, workload, target, ...)")
+    try:
+        return Study.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{place}: {first_problem(error)}") from None
+
+
+def load_study_content(path: Path) -> Any:
+    """A study file's content, its workload path made absolute if it is relative to the file."""
+    content = load_yaml(path)
+    if isinstance(content, dict) and isinstance(content.get("workload"), dict):
+        given = content["workload"].get("path")
+        if isinstance(given, str) and not Path(given).is_absolute() and (path.parent / given).exists():
+            content["workload"] = {**content["workload"], "path": str((path.parent / given).resolve())}
+    return content
+
+
+def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """``content`` with one dotted key set; a target that is a name becomes a mapping to take keys of the machine."""
+    head, _, rest = dotted.partition(".")
+    if not head:
+        raise UserError(f"{dotted!r} is not a dotted key such as target.network.latency")
+    if not rest:
+        return {**content, head: value}
+    inner = content.get(head, {})
+    if head == "target" and isinstance(inner, str):
+        inner = {"name": inner}
+    if inner is None:
+        inner = {}
+    if not isinstance(inner, dict):
+        raise UserError(f"{dotted!r}: {head!r} holds no keys")
+    return {**content, head: assign(inner, rest, value)}
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """KEY=VALUE of the command line; the value is YAML."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UserError(f"--set {text!r}: write KEY=VALUE, for example target.network.latency='2 us'")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--set {text!r}: the value is not valid YAML") from None
+
+
+def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], Study]]:
+    """(values of the axes, study) of every point, the last axis fastest; one point with no values without a sweep."""
+    study = parse_study(content, place)
+    axes = study.sweep
+    for values in itertools.product(*axes.values()):
+        point = {key: value for key, value in content.items() if key != "sweep"}
+        for key, value in zip(axes, values, strict=True):
+            point = assign(point, key, value)
+        yield dict(zip(axes, values, strict=True)), parse_study(point, f"{place}: sweep {_brief(axes, values)}" if axes else place)
+
+
+def _brief(axes: Mapping[str, Any], values: tuple[Any, ...]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in zip(axes, values, strict=True))

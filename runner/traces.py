@@ -1,0 +1,75 @@
+"""From a path to a workload: find the reader, and keep what it read for the next run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from manyscale.models.quantities import parse_flop_rate
+from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.registry import lookup, names
+from manyscale.runner.study import WorkloadChoice
+
+READ_VERSION = 1  # raised when a reader's result changes
+
+
+def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+    """The workload that a study names. Raises UserError, one line, if it cannot be read.
+
+    A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
+    """
+    path = Path(choice.path).expanduser()
+    if not path.exists():
+        raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
+    kept = _kept(path, choice, cache)
+    if kept is not None and workload_folder.can_read(kept):
+        try:
+            return workload_folder.read(kept, verify=False)
+        except UserError:
+            shutil.rmtree(kept, ignore_errors=True)  # a damaged copy: read the trace itself again
+    reader = lookup("reader", _format(path, choice.format))
+    try:
+        workload: Workload = reader.read(path, parse_flop_rate(choice.flop_rate))
+    except WorkloadError as error:
+        raise UserError(f"{path}: {error}") from None
+    except MemoryError:
+        raise UserError(f"{path}: does not fit into memory; trace fewer iterations or ranks") from None
+    if kept is not None:
+        _keep(workload, kept)
+    return workload
+
+
+def _format(path: Path, wanted: str) -> str:
+    if wanted != "auto":
+        return wanted
+    for name in names("reader"):
+        if lookup("reader", name).can_read(path):
+            return name
+    raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
+
+
+def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
+    if cache is None or not path.is_file():
+        return None
+    state = hashlib.blake2b(f"{READ_VERSION} {choice.format} {choice.flop_rate} {path.resolve().name}".encode(), digest_size=16)
+    state.update(path.resolve().parent.name.encode())
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                state.update(block)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    return cache / "workloads" / state.hexdigest()
+
+
+def _keep(workload: Workload, kept: Path) -> None:
+    temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
+    workload_folder.write(workload, temporary, compression=None)
+    try:
+        temporary.replace(kept)
+    except OSError:  # another run was faster
+        shutil.rmtree(temporary, ignore_errors=True)
