@@ -190,7 +190,7 @@ def _write_units(directory: Path, execution: pipeline.Execution) -> None:
         "cpu_seconds": to_arrow(np.array([outcome.cpu_seconds for _, outcome, _ in rows], np.float64)),
         "result_path": text_array([str(execution.store.path(outcome.key)) for _, outcome, _ in rows]),
     }
-    write_table(pa.table(columns), directory / "units.parquet")
+    write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), directory / "units.parquet")
 
 
 def _write_sweep(directory: Path, found: Sequence[Result], axes: list[str], title: str, options: Options) -> None:
@@ -204,7 +204,7 @@ def _write_sweep(directory: Path, found: Sequence[Result], axes: list[str], titl
         columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
     for name in found[0].statistics:
         columns[name] = to_arrow(np.array([result.statistics[name].value for result in found]))
-    table = pa.table(columns)
+    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
     write_table(table, directory / "sweep.parquet")
     if options.report:
         from manyscale.runner.writers.report import write_sweep

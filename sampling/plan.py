@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import text_array, to_arrow
+
 PLAN_SCHEMA = pa.schema(
     [
         pa.field("element_kind", pa.string(), nullable=False),
@@ -48,11 +50,11 @@ class Plan:
         count = len(self.element_id)
         return pa.Table.from_arrays(
             [
-                pa.array([self.element_kind] * count, pa.string()),
-                pa.array(self.element_id, pa.int64()),
-                pa.array(self.stratum, pa.int32()),
-                pa.array(self.weight, pa.float64()),
-                pa.array([self.model] * count, pa.string()),
+                text_array([self.element_kind] * count),
+                to_arrow(self.element_id.astype(np.int64)),
+                to_arrow(self.stratum.astype(np.int32)),
+                to_arrow(self.weight.astype(np.float64)),
+                text_array([self.model] * count),
             ],
             schema=PLAN_SCHEMA,
         )
