@@ -18,7 +18,7 @@ def new_table(num_keys: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @njit(cache=True, nogil=True, inline="never")
-def find(keys: np.ndarray, slots: np.ndarray, first: int, second: int) -> int:
+def find(keys, slots, first, second):  # type: ignore[no-untyped-def]
     """Position of the key, or of the free place where it belongs."""
     mask = slots.shape[0] - 1
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(second) * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -30,7 +30,7 @@ def find(keys: np.ndarray, slots: np.ndarray, first: int, second: int) -> int:
 
 
 @njit(cache=True, nogil=True, inline="never")
-def find_or_add(keys: np.ndarray, slots: np.ndarray, first: int, second: int, new_slot: int) -> int:
+def find_or_add(keys, slots, first, second, new_slot):  # type: ignore[no-untyped-def]
     """The slot number stored under the key; ``new_slot`` is stored (and returned) if the key is new."""
     place = find(keys, slots, first, second)
     if slots[place] < 0:

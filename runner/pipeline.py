@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,7 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
             preset = points[index].machine.network.collectives
             inputs = {"program": f"program {preset}", "compute_ps": _compute_name(bursts[index])}
             units.append(replay_unit(workload, points[index], bursts[index], inputs))
-        execution.execute(units, lambda chunk=chunk: shared_for(chunk))
+        execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
             yield Simulated(points[index], bursts[index], unit.key)
 

@@ -147,9 +147,7 @@ def _to_root(builder: ScheduleBuilder, root: int, sizes: NDArray[np.int64], skip
     builder.wait_sends(messages)
 
 
-def _from_root(
-    builder: ScheduleBuilder, root: int, sizes: NDArray[np.int64], skip_empty: bool = False
-) -> None:
+def _from_root(builder: ScheduleBuilder, root: int, sizes: NDArray[np.int64], skip_empty: bool = False) -> None:
     """The root posts all sends (sizes (n,) bytes) and waits; the others receive and wait."""
     others = _others(len(sizes), root)
     if skip_empty:

@@ -33,7 +33,6 @@ from manyscale.models.workload import (
     WorkloadError,
 )
 
-
 VERSION: Final = 1
 
 

@@ -7,6 +7,7 @@ its numeric fields; what the fields mean is decided elsewhere, vectorised over l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -31,12 +32,12 @@ class Tokens:
     values: np.ndarray
     line_start: np.ndarray
 
-    @property
+    @cached_property
     def num_fields(self) -> np.ndarray:
         return np.diff(self.field_offsets)
 
     def select(self, lines: np.ndarray) -> Tokens:
-        """The tokens of some lines (int64[] indices), in that order."""
+        """The tokens of some lines (int64[] indices), in that order. O(fields of those lines)."""
         counts = self.num_fields[lines]
         offsets = np.concatenate(([0], np.cumsum(counts)))
         places = np.repeat(self.field_offsets[:-1][lines] - offsets[:-1], counts) + np.arange(offsets[-1])

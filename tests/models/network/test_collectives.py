@@ -128,9 +128,7 @@ def test_contract(kind: str, name: str, n: int, execute: Execute) -> None:
 @pytest.mark.contract
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_presets_choose_known_algorithms_and_non_blocking_ones_of_simgrid_post_first(
-    preset: str, kind: str
-) -> None:
+def test_presets_choose_known_algorithms_and_non_blocking_ones_of_simgrid_post_first(preset: str, kind: str) -> None:
     for n in range(1, 18):
         for size in (0, 1, 300, 5000, 70000, 600_000, 2_000_000):
             call = call_of(kind, n, size)
@@ -148,6 +146,8 @@ def test_ibarrier_of_simgrid_does_not_synchronise() -> None:
     known = dependencies(schedule(call_of("ibarrier", 5), "simgrid-3.32"))
     assert known[0] == set(range(5))
     assert known[3] == {0, 3}
+    root_steps = schedule(call_of("ibarrier", 4), "simgrid-3.32").step[:12].tolist()
+    assert root_steps == [Step.POST_RECEIVE, Step.POST_SEND] * 3 + [Step.WAIT_RECEIVE, Step.WAIT_SEND] * 3
 
 
 def log2(n: int) -> int:
@@ -343,6 +343,13 @@ def test_a_thousand_participants() -> None:
     first, middle = plan.participant_offsets[5], plan.participant_offsets[5] + 1023
     assert plan.source[plan.message[first : first + 2]].tolist() == [6, 7]
     assert plan.destination[plan.message[middle : middle + 2]].tolist() == [4, 3]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("n", "peers"), [(8, [2, 1, 0, 7, 6, 5, 4]), (5, [4, 0, 1, 2])])
+def test_pairwise_partners_of_participant_3(n: int, peers: list[int]) -> None:
+    plan = schedule(call_of("alltoall", n, 10**6), "mpich")
+    assert plan.destination[plan.source == 3].tolist() == peers
 
 
 @pytest.mark.theory

@@ -81,9 +81,7 @@ def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
         "hosts.txt",
         *SMPIRUN_FLAGS,
     ]
-    run = subprocess.run(
-        [*command, "./driver", "cases.txt"], cwd=directory, capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([*command, "./driver", "cases.txt"], cwd=directory, capture_output=True, text=True, check=True)
     ends = np.full((len(cases), n), np.nan)
     for line in run.stdout.splitlines():
         case, participant, time = line.split()
@@ -193,9 +191,7 @@ def random_cases(n: int, seed: int) -> list[Case]:
                 arrival, overlap = (rng.integers(0, 400, n) * 7e-7).round(9), (rng.integers(0, 300, n) * 1e-6)
                 cases.append((call, arrival, overlap.round(9)))
         if base == "reduce_scatter":
-            cases += [
-                (CollectiveCall(kind, n, receive_bytes=s), np.zeros(n), np.zeros(n)) for s in (0, 70_000)
-            ]
+            cases += [(CollectiveCall(kind, n, receive_bytes=s), np.zeros(n), np.zeros(n)) for s in (0, 70_000)]
     return cases
 
 

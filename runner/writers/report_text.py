@@ -1,0 +1,83 @@
+"""Text of the report: numbers with fitting units, escaped HTML, tables."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def escape(text: object) -> str:
+    """Text as HTML, quotes included."""
+    return html.escape(str(text), quote=True)
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The largest of s, ms, us, ns in which the time is at least 1: its length in s, and its name."""
+    for length, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= length:
+            return length, unit
+    return 1e-9, "ns"
+
+
+def duration(seconds: float) -> str:
+    """Four significant digits with a fitting unit; 12,345 s and more in whole seconds."""
+    if seconds == 0:
+        return "0 s"
+    length, unit = time_unit(seconds)
+    value = seconds / length
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.4g} {unit}"
+
+
+def size(num_bytes: float) -> str:
+    """Bytes with a decimal prefix, four significant digits."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.4g} {unit}"
+    return f"{num_bytes:.4g} B"
+
+
+def binary_size(num_bytes: int) -> str:
+    """Bytes with a binary prefix where that is exact: 64 KiB, 1,000 B."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= factor and num_bytes % factor == 0:
+            return f"{num_bytes // factor:,} {unit}"
+    return f"{num_bytes:,} B"
+
+
+def percent(ratio: float) -> str:
+    """One decimal: 93.2 %."""
+    return f"{100 * ratio:.1f} %"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, css: str = "") -> str:
+    """A table of cells that are HTML already; columns from ``numeric_from`` on are aligned right."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        parts = (
+            f"<{tag}{' class=number' if i >= numeric_from else ''}>{cell}</{tag}>" for i, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(parts)}</tr>"
+
+    body = "\n".join(line("td", row) for row in rows)
+    head = f"<thead>{line('th', header)}</thead>" if header else ""
+    return f'<div class="scroll"><table class="{css}">{head}\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def items(texts: Iterable[str]) -> str:
+    """A list of texts, escaped here."""
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no text in it can end the element."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False).replace("<", "\\u003c")
+
+
+def packed(values: np.ndarray, dtype: str) -> str:
+    """Base64 of the values in little-endian order, for a typed array in the page."""
+    return base64.b64encode(np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()).decode()

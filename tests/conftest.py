@@ -1,0 +1,96 @@
+"""Fixtures that every test may use: tiny traces, and the command line called in this process."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from manyscale.runner.cli import main
+
+RankLines = Mapping[int, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class CommandOutcome:
+    """What a command left: its exit status and both of its streams."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own; commands without ``--cache`` find it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "manyscale"
+
+
+@pytest.fixture
+def cli(
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., CommandOutcome]:
+    """``cli("run", study, ...)`` in the test's folder, with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> CommandOutcome:
+        capsys.readouterr()
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # argparse
+            status = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return CommandOutcome(status, captured.out, captured.err)
+
+    return call
+
+
+def rank_file(rank: int) -> str:
+    """The name of a rank's file in the traces that ``write_trace`` writes."""
+    return f"rank-{rank}.txt"
+
+
+@pytest.fixture
+def write_trace(tmp_path: Path) -> Callable[..., Path]:
+    """``write_trace({rank: lines}, name="trace")`` writes a folder with a list ``ti.txt`` and a file for each rank.
+
+    A line is written without its rank: ``"send 1 0 8 6"``.
+    """
+
+    def write(ranks: RankLines, name: str = "trace", ending: str = "\n") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for rank, lines in ranks.items():
+            content = "".join(f"{rank} {line}{ending}" for line in lines)
+            (folder / rank_file(rank)).write_bytes(content.encode())
+        (folder / "ti.txt").write_text("".join(f"{rank_file(rank)}\n" for rank in ranks))
+        return folder
+
+    return write
+
+
+def tar_bytes(files: Mapping[str, bytes]) -> bytes:
+    """A tar archive of these files, in this order."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder_as_tar() -> Callable[[Path], bytes]:
+    """``folder_as_tar(folder)``: the bytes of a tar archive of the folder's files, the list first."""
+
+    def pack(folder: Path) -> bytes:
+        files = sorted(folder.iterdir(), key=lambda file: (file.name != "ti.txt", file.name))
+        return tar_bytes({f"{folder.name}/{file.name}": file.read_bytes() for file in files})
+
+    return pack
