@@ -74,19 +74,24 @@ def write_trace(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def tar_bytes(files: Mapping[str, bytes]) -> bytes:
-    """A tar archive of these files, in this order."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
+@pytest.fixture
+def tar_bytes() -> Callable[[Mapping[str, bytes]], bytes]:
+    """``tar_bytes({name: content})``: a tar archive of these files, in this order."""
+
+    def pack(files: Mapping[str, bytes]) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return buffer.getvalue()
+
+    return pack
 
 
 @pytest.fixture
-def folder_as_tar() -> Callable[[Path], bytes]:
+def folder_as_tar(tar_bytes: Callable[[Mapping[str, bytes]], bytes]) -> Callable[[Path], bytes]:
     """``folder_as_tar(folder)``: the bytes of a tar archive of the folder's files, the list first."""
 
     def pack(folder: Path) -> bytes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,9 +24,9 @@ RESULT_VERSION = 1
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """``kind`` names the function that computes it; ``parameters`` are small and JSON-able; ``inputs`` maps the
-    function's input names to names of shared inputs, which executors deliver once per worker. ``weight`` estimates
-    the work in simulated operations, for batching."""
+    """``kind`` names the function that computes it, in the registry or as "module:function"; ``parameters`` are small
+    and JSON-able; ``inputs`` maps the function's input names to names of shared inputs, which executors deliver once
+    per worker. ``weight`` estimates the work in simulated operations, for batching."""
 
     key: str
     kind: str
@@ -61,12 +62,18 @@ def array_digest(*arrays: np.ndarray) -> str:
     return state.hexdigest()
 
 
+def unit_function(kind: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Arrays]:
+    """The function of a kind: a name of the registry, or "module:function" for one that is not registered."""
+    module, separator, function = kind.partition(":")
+    return getattr(import_module(module), function) if separator else lookup("unit", kind)
+
+
 def compute(unit: WorkUnit, shared: Mapping[str, Any]) -> tuple[Outcome, Arrays]:
     """Run a unit here. A ValueError of the model becomes a failed outcome; anything else is a defect and is raised."""
     begin = time.thread_time()
     try:
         inputs = {name: shared[source] for name, source in unit.inputs.items()}
-        arrays = lookup("unit", unit.kind)(unit.parameters, inputs)
+        arrays = unit_function(unit.kind)(unit.parameters, inputs)
     except ValueError as error:
         return Outcome(unit.key, time.thread_time() - begin, str(error)), {}
     return Outcome(unit.key, time.thread_time() - begin), arrays

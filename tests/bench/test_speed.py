@@ -1,0 +1,215 @@
+"""Speed as ratios of CPU time to SimGrid's replay of the same trace, measured in the same run.
+
+SimGrid 3.32 replays nas-cg-A-64 (1,288,702 actions, 808,256 MPI operations) in 3.57 CPU seconds on the machine on which
+the bounds were set. The bounds below are absolute goals divided by that time: they move with the machine.
+Every figure is printed, so that `pytest -m bench -s` is a report.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from manyscale.models.network.latency_bandwidth import message_law
+from manyscale.models.network.program import Program, build_program
+from manyscale.models.network.replay import replay
+from manyscale.models.workload import Workload
+from manyscale.runner import shipped
+from manyscale.runner.pipeline import compute_per_operation
+from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.study import parse_study
+from manyscale.runner.targets import resolve_target
+
+pytestmark = pytest.mark.bench
+
+SIMGRID_SECONDS = 3.57  # where the bounds were set
+RUNS = 5
+FLAGS = [
+    "--cfg=smpi/host-speed:1Gf", "--cfg=network/model:CM02", "--cfg=network/bandwidth-factor:1",
+    "--cfg=network/latency-factor:1", "--cfg=network/TCP-gamma:0", "--cfg=network/weight-S:0",
+    "--cfg=network/crosstraffic:0",
+]  # fmt: skip
+
+
+def children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_of(command: list[str], **options: object) -> float:
+    before = children_cpu()
+    subprocess.run(command, check=True, capture_output=True, **options)  # type: ignore[call-overload]
+    return children_cpu() - before
+
+
+def median_cpu(function: Callable[[], object]) -> float:
+    """Median CPU seconds of a call in this process, after one that compiles."""
+    function()
+    taken = []
+    for _ in range(RUNS):
+        begin = time.process_time()
+        function()
+        taken.append(time.process_time() - begin)
+    return statistics.median(taken)
+
+
+def full_mesh(ranks: int) -> str:
+    """A SimGrid platform of private links, 10 us and 1.25 GB/s a route, 5 us to oneself."""
+    hosts = "".join(f'<host id="node-{i}" speed="1Gf"/>' for i in range(ranks))
+    links = "".join(
+        f'<link id="{name}" bandwidth="1.25GBps" latency="{latency}us" sharing_policy="FATPIPE"/>'
+        for name, latency in (("net", 10), ("self", 5))
+    )
+    routes = "".join(
+        f'<route src="node-{i}" dst="node-{j}"><link_ctn id="{"self" if i == j else "net"}"/></route>'
+        for i in range(ranks)
+        for j in range(i, ranks)
+    )
+    return (
+        '<?xml version="1.0"?><!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platform version="4.1">'
+        f'<zone id="w" routing="Full">{hosts}{links}{routes}</zone></platform>'
+    )
+
+
+@pytest.fixture(scope="module")
+def archive() -> Path:
+    return shipped.folder() / "nas-cg-A-64.tar.zst"
+
+
+@pytest.fixture(scope="module")
+def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], float]:
+    """CPU seconds of one SimGrid replay of nas-cg-A-64."""
+    if shutil.which("smpirun") is None:
+        pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
+    folder = tmp_path_factory.mktemp("simgrid")
+    with archive.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        tarfile.open(fileobj=stream, mode="r|").extractall(folder, filter="data")
+    (folder / "full64.xml").write_text(full_mesh(64))
+    (folder / "hosts.txt").write_text("".join(f"node-{i}\n" for i in range(64)))
+    command = ["smpirun", "-np", "64", "-platform", "../full64.xml", "-hostfile", "../hosts.txt", "-replay", "ti.txt"]
+    return lambda: cpu_of([*command, *FLAGS], cwd=folder / "nas-cg-A-64")
+
+
+@pytest.fixture(scope="module")
+def simgrid_cpu(simgrid: Callable[[], float]) -> float:
+    return statistics.median(simgrid() for _ in range(3))
+
+
+@pytest.fixture(scope="module")
+def workload(archive: Path) -> Workload:
+    return simgrid_ti.read(archive)
+
+
+def network(name: str = "crossbar256"):  # type: ignore[no-untyped-def]
+    study = parse_study({"workload": {"path": "none"}, "target": name}, "bench")
+    return resolve_target(study)[0].network
+
+
+def replay_of(workload: Workload) -> tuple[Program, Callable[[], object]]:
+    program = build_program(workload, "simgrid-3.32")
+    compute = compute_per_operation(workload, workload.column("phases", "duration_ps"))
+    law = message_law(program, network(), np.arange(workload.num_ranks))
+    return program, lambda: replay(program, compute, law)
+
+
+def show(what: str, seconds: float, amount: float, unit: str, ratio: float, bound: float) -> None:
+    print(f"\n{what}: {seconds:.4f} CPU s, {amount / seconds / 1e6:.1f} M {unit}/s, {ratio:.4f} of SimGrid's (bound {bound:.4f})")
+
+
+def test_reader(archive: Path, workload: Workload, simgrid_cpu: float) -> None:
+    """At least 5 M actions per CPU second, decompression included."""
+    seconds = median_cpu(lambda: simgrid_ti.read(archive))
+    bound = 1_288_702 / 5e6 / SIMGRID_SECONDS
+    show("reader, nas-cg-A-64", seconds, 1_288_702, "actions", seconds / simgrid_cpu, bound)
+    assert seconds / simgrid_cpu <= bound
+
+
+def test_kernel_without_wildcards(workload: Workload, simgrid_cpu: float) -> None:
+    """At least 30 M operations per CPU second."""
+    _, run = replay_of(workload)
+    seconds = median_cpu(run)
+    bound = workload.num_operations / 30e6 / SIMGRID_SECONDS
+    show("replay, nas-cg-A-64", seconds, workload.num_operations, "operations", seconds / simgrid_cpu, bound)
+    assert seconds / simgrid_cpu <= bound
+
+
+def test_kernel_with_wildcards(simgrid_cpu: float) -> None:
+    """At least 15 M operations per CPU second on miniFE, whose 401,792 operations include 936 wildcard receives."""
+    workload = simgrid_ti.read(shipped.folder() / "minife-64.tar.zst")
+    _, run = replay_of(workload)
+    seconds = median_cpu(run)
+    bound = workload.num_operations / 15e6 / SIMGRID_SECONDS
+    show("replay, minife-64", seconds, workload.num_operations, "operations", seconds / simgrid_cpu, bound)
+    assert seconds / simgrid_cpu <= bound
+
+
+def test_memory_per_operation(workload: Workload) -> None:
+    """At most 40 bytes of arrays per operation: the program, the state of the replay, compute and end times."""
+    program, _ = replay_of(workload)
+    state = program.num_messages * (3 * 8 + 8 + 1) + workload.num_operations * 16
+    per_operation = (program.num_bytes + state) / workload.num_operations
+    print(f"\n{per_operation:.1f} B per operation")
+    assert per_operation <= 40
+
+
+def test_all_to_all_of_1024_ranks(tmp_path: Path, simgrid_cpu: float) -> None:
+    """1,047,552 messages in at most 2 CPU seconds, from text to timeline."""
+    path = tmp_path / "alltoall.txt"
+    path.write_text("".join(f"{r} init\n{r} compute {10 * r}\n{r} alltoall 4000 4000 6 6\n{r} finalize\n" for r in range(1024)))
+
+    def run() -> None:
+        program, replayed = replay_of(simgrid_ti.read(path))
+        assert program.num_messages == 1024 * 1023
+        replayed()
+
+    seconds = median_cpu(run)
+    bound = 2 / SIMGRID_SECONDS
+    show("all-to-all of 1,024 ranks", seconds, 1024 * 1023, "messages", seconds / simgrid_cpu, bound)
+    assert seconds / simgrid_cpu <= bound
+
+
+@pytest.mark.parametrize("keep", ["nothing", "workload", "everything"])
+def test_whole_process(simgrid: Callable[[], float], tmp_path: Path, keep: str) -> None:
+    """`run --no-report` of nas-cg-A-64 as a whole process against SimGrid, in turn: at most 40 % of its CPU time, whether
+    the cache holds everything, only the trace as read, or nothing (then at most 60 %: the trace is parsed too)."""
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local", "--no-report"]
+    ratios, ours, theirs = [], [], []
+    for index in range(RUNS + 1):
+        if keep != "everything":
+            shutil.rmtree(cache / "units", ignore_errors=True)
+        if keep == "nothing":
+            shutil.rmtree(cache, ignore_errors=True)
+        taken = cpu_of([*command, "--cache", str(cache), "-o", str(tmp_path / f"run{index}")])
+        if index:  # the first fills the caches
+            ours.append(taken)
+            theirs.append(simgrid())
+            ratios.append(ours[-1] / theirs[-1])
+    ratio = statistics.median(ratios)
+    print(
+        f"\nwhole process, cache keeps {keep}: {statistics.median(ours):.2f} CPU s, SimGrid {statistics.median(theirs):.2f}, "
+        f"ratio {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    )
+    assert ratio <= (0.6 if keep == "nothing" else 0.4)
+
+
+def test_first_run_ever(simgrid_cpu: float, tmp_path: Path) -> None:
+    """With no compiled code and no cache at all: at most 20 CPU seconds."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
+    command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local", "--no-report"]
+    taken = cpu_of([*command, "--cache", str(tmp_path / "cache"), "-o", str(tmp_path / "run")], env=environment)
+    bound = 20 / SIMGRID_SECONDS
+    print(f"\nfirst run ever: {taken:.1f} CPU s, {taken / simgrid_cpu:.2f} of SimGrid's (bound {bound:.2f})")
+    assert taken / simgrid_cpu <= bound
