@@ -12,6 +12,9 @@ from fractions import Fraction
 from typing import Final
 
 PS_PER_SECOND: Final = 10**12
+MOST_PS: Final = 2**62  # 53 days: leaves room to add in 64 bits
+MOST_BYTES: Final = 2**62
+SLOWEST_BYTES_PER_S: Final = 1000  # a gigabyte then takes 12 days, which 64 bits of picoseconds still hold
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -35,7 +38,7 @@ _UNITS: Final[dict[str, dict[str, Fraction]]] = {
     "rate in flop/s": {f"{p}flop/s": Fraction(f) for p, f in _DECIMAL.items()},
 }
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf)\s*([A-Za-z/]*)\s*")
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|inf)\s*([A-Za-z/]*)\s*")
 
 
 def parse_quantity(text: object, dimension: str) -> Fraction | None:
@@ -75,21 +78,25 @@ def _example(dimension: str) -> str:
 
 
 def parse_time_ps(text: object) -> int:
-    """A time in whole picoseconds. Raises ValueError for a value that is not finite or not a multiple of 1 ps."""
+    """A time in whole picoseconds. Raises ValueError for a value beyond 53 days or not a multiple of 1 ps."""
     value = parse_quantity(text, "time in s")
     if value is None:
         raise ValueError(f"{text!r}: a time must be finite")
     picoseconds = value * PS_PER_SECOND
+    if picoseconds > MOST_PS:
+        raise ValueError(f"{text!r} is beyond 53 days")
     if picoseconds.denominator != 1:
         raise ValueError(f"{text!r} is not a whole number of picoseconds")
     return int(picoseconds)
 
 
 def parse_bytes(text: object) -> int:
-    """A size in whole bytes. Raises ValueError for a value that is not finite or not a multiple of 1 B."""
+    """A size in whole bytes. Raises ValueError for a value beyond 4 EiB or not a multiple of 1 B."""
     value = parse_quantity(text, "size in B")
     if value is None:
         raise ValueError(f"{text!r}: a size must be finite")
+    if value > MOST_BYTES:
+        raise ValueError(f"{text!r} is beyond 4 EiB")
     if value.denominator != 1:
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(value)
@@ -100,22 +107,22 @@ def parse_ps_per_byte(text: object) -> float:
     value = parse_quantity(text, "rate in B/s")
     if value is None:
         return 0.0
-    if value == 0:
-        raise ValueError(f"{text!r}: a rate must be greater than zero")
+    if value < SLOWEST_BYTES_PER_S:
+        raise ValueError(f"{text!r}: a rate must be at least {SLOWEST_BYTES_PER_S} B/s")
     return float(PS_PER_SECOND / value)
 
 
 def parse_frequency_hz(text: object) -> float:
     """A frequency in Hz. Raises ValueError unless it is finite and greater than zero."""
-    value = parse_quantity(text, "frequency in Hz")
-    if value is None or value == 0:
-        raise ValueError(f"{text!r}: a frequency must be finite and greater than zero")
-    return float(value)
+    return _positive(parse_quantity(text, "frequency in Hz"), text, "frequency")
 
 
 def parse_flop_rate(text: object) -> float:
     """A rate of floating-point operations per second. Raises ValueError unless finite and greater than zero."""
-    value = parse_quantity(text, "rate in flop/s")
-    if value is None or value == 0:
-        raise ValueError(f"{text!r}: a rate must be finite and greater than zero")
+    return _positive(parse_quantity(text, "rate in flop/s"), text, "rate")
+
+
+def _positive(value: Fraction | None, text: object, what: str) -> float:
+    if value is None or not 0 < value < 10**300:
+        raise ValueError(f"{text!r}: a {what} must be finite and greater than zero")
     return float(value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from manyscale.runner.execute.store import Store, default_cache
 from manyscale.runner.execute.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result
-from manyscale.runner.study import Study, load_study_content, parse_study, sweep_points
+from manyscale.runner.study import Study, load_study_content, parse_study, point_place, sweep_points
 from manyscale.runner.traces import read_workload
 
 __all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "run"]
@@ -77,6 +78,17 @@ def _content(study: Study | Mapping[str, Any] | str | Path) -> tuple[dict[str, A
     return load_study_content(path), str(path), path.parent
 
 
+def prepare_points(
+    points: Iterable[tuple[Mapping[str, Any], Study]], place: str, beside: Path | None, workload: Workload
+) -> Iterator[pipeline.Point]:
+    """Resolve what each point names. Raises UserError that names the study and the point."""
+    for axes, study in points:
+        try:
+            yield pipeline.prepare(axes, study, workload, beside)
+        except UserError as error:
+            raise UserError(f"{point_place(place, axes)}: {error}") from None
+
+
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
@@ -85,10 +97,13 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     cache = options.cache or default_cache()
     store = Store(cache / "units")
     workload = read_workload(study.workload, cache)
-    prepared = [pipeline.prepare(axes, point, workload, beside) for axes, point in points]
+    prepared = list(prepare_points(points, place, beside, workload))
     name = study.name or workload.name
+    is_new = options.output is None or not os.path.exists(options.output)
     directory = rundir.new_directory(options.output, name, options.resume)
-    resolved = _resolved(study, content, workload)
+    resolved = _resolved(study, workload)
+    if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
+        resolved["target"] = dict(prepared[0].machine_content)
     _check_resumed(directory, resolved, options.resume)
     rundir.write_yaml(directory / "resolved.yaml", resolved)
     inputs = {study.workload.path: workload.digest}
@@ -96,6 +111,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     journal = rundir.Journal(directory)
     chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address)
     status = "failed"
+    refused = False
     try:
         executor = lookup("executor", chosen)(
             address=options.address, num_workers=options.num_workers, host=options.host
@@ -117,18 +133,22 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     except KeyboardInterrupt:
         status = "interrupted"
         raise
+    except UserError:
+        refused = not options.resume
+        raise
     finally:
         journal.close()
         rundir.write_manifest(directory, status, study.seed, inputs)
+        if refused:
+            rundir.discard(directory, remove=is_new)
     return Run(directory, found, execution.counts, figures)
 
 
-def _resolved(study: Study, content: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
+def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
     """The study with every default filled in; it can be run again as it stands."""
     filled = study.model_dump(mode="json", by_alias=True)
     filled["name"] = study.name or workload.name
     filled["workload"]["path"] = str(Path(study.workload.path).expanduser().resolve())
-    filled["workload"]["format"] = study.workload.format
     return filled
 
 
@@ -137,6 +157,8 @@ def _check_resumed(directory: Path, resolved: Mapping[str, Any], resume: bool) -
     if not resume or not path.is_file():
         return
     before = load_study_content(path)
+    if not isinstance(before, dict):
+        raise UserError(f"{path}: is damaged (a study is a mapping of keys); start a new run")
     if before != dict(resolved):
         differing = [key for key in resolved if before.get(key) != resolved[key]]
         raise UserError(

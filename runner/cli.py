@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from manyscale import __version__
 from manyscale.runner.errors import RunError, UserError
@@ -22,27 +23,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return int(getattr(commands, options.command)(options))
-    except UserError as error:
-        if options.debug:
-            raise
-        print(f"manyscale: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        if options.debug:
-            raise
-        print(f"manyscale: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        if options.debug:
-            raise
-        print("manyscale: interrupted; continue with --resume -o DIR", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         return 0
+    except (Exception, KeyboardInterrupt) as error:
+        if options.debug:
+            raise
+        status, line = _status_and_line(error)
+        print(f"manyscale: {line}", file=sys.stderr)
+        return status
+
+
+def _status_and_line(error: BaseException) -> tuple[int, str]:
+    line = " ".join(str(error).split("\n"))
+    if isinstance(error, UserError):
+        return 2, line
+    if isinstance(error, RunError):
+        return 1, line
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted; continue with --resume -o DIR"
+    if isinstance(error, OSError) and error.filename is not None:
+        return 1, f"{error.filename}: {error.strerror}; mend this and run again"
+    return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, as those of the commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"manyscale: {message}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="manyscale",
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
     )

@@ -86,7 +86,7 @@ def _study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pa
         content = assign(content, "workload.format", options.format)
     for level, given in (("model", options.model), ("sampling", options.sampling)):
         for text in given:
-            key, value = parse_assignment(text)
+            key, value = parse_assignment(text, f"--{level}")
             content = assign(content, f"{level}.{key}", value)
     for text in options.assignments:
         content = assign(content, *parse_assignment(text))
@@ -146,14 +146,14 @@ def _summary(result: Result) -> str:
 
 
 def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
+    study = parse_study(content, place)
     points = list(sweep_points(content, place))
     cache = options.cache or default_cache()
-    workload = api.read_workload(parse_study(content, place).workload, cache)
     store = Store(cache / "units")
+    workload = api.read_workload(study.workload, cache)
     keys: dict[str, str] = {}
-    for axes, study in points:
-        point = pipeline.prepare(axes, study, workload, beside)
-        bursts = pipeline.burst_units(workload, point, pipeline.phase_inputs(workload, study), "")
+    for point in api.prepare_points(points, place, beside, workload):
+        bursts = pipeline.burst_units(workload, point, pipeline.phase_inputs(workload, point.study), "")
         replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
         keys |= {unit.key: unit.kind for unit in (*bursts, replay)}
     reused = sum(store.has(key) for key in keys)
@@ -169,9 +169,9 @@ def plan(options: argparse.Namespace) -> int:
 
     content, place, beside = _study_content(options)
     cache = options.cache or default_cache()
+    points = list(sweep_points(content, place))
     workload = api.read_workload(parse_study(content, place).workload, cache)
-    (axes, study), *_ = sweep_points(content, place)
-    point = pipeline.prepare(axes, study, workload, beside)
+    point = next(api.prepare_points(points, place, beside, workload))
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     write_table(point.plan.table(), directory / "plan.parquet")
     chosen = len(point.plan.element_id)

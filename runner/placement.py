@@ -19,9 +19,12 @@ def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int) -> tuple[np
     if isinstance(mapping.placement, list):
         if len(mapping.placement) != num_ranks:
             raise UserError(f"mapping.placement: {len(mapping.placement)} nodes for {num_ranks} ranks; list one for each")
+        wrong = [node for node in mapping.placement if not 0 <= node < machine.num_nodes]
+        if wrong:
+            raise UserError(
+                f"mapping.placement: node {wrong[0]} is not one of the {machine.num_nodes} of {machine.name} (from 0)"
+            )
         node = np.array(mapping.placement, np.int64)
-        if node.min() < 0 or node.max() >= machine.num_nodes:
-            raise UserError(f"mapping.placement: node {node.max()} is not one of the {machine.num_nodes} of {machine.name}")
     else:
         needed = -(-num_ranks // per_node)
         if needed > machine.num_nodes and mapping.oversubscribe:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
 
 from manyscale.runner.errors import UserError
+
+
+# pydantic adds the type it tried last to the path of a key that may be of several types
+_TRIED_TYPE: Final = re.compile(r"str|(list|dict|literal)\[.*")
 
 
 def load_yaml(path: Path) -> Any:
@@ -19,16 +24,17 @@ def load_yaml(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: is not a text file; a YAML file is expected") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or number that is none
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        raise UserError(f"{place}: is not valid YAML ({getattr(error, 'problem', error)})") from None
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise UserError(f"{place}: is not valid YAML ({what})") from None
 
 
 def first_problem(error: ValidationError) -> str:
     """The first problem of a pydantic error in one line: key, what is wrong, what to do."""
     problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"])
+    key = ".".join(str(part) for part in problem["loc"] if not _TRIED_TYPE.fullmatch(str(part)))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         message = "unknown key; remove it or mend its spelling"

@@ -29,20 +29,31 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
         if resume:
             raise UserError("--resume needs the run directory: -o DIR")
         output = _next_numbered(Path("runs"), name)
-    if output.exists() and not output.is_dir():
-        raise UserError(f"{output}: is a file; name a directory with -o")
-    taken = output.is_dir() and any(output.iterdir())
-    if resume and not (output / "manifest.json").is_file():
-        raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
-    if taken and not resume:
-        raise UserError(f"{output}: is not empty; name another directory with -o, or continue a run with --resume")
     try:
+        if output.exists() and not output.is_dir():
+            raise UserError(f"{output}: is a file; name a directory with -o")
+        taken = output.is_dir() and any(output.iterdir())
+        if resume and not (output / "manifest.json").is_file():
+            raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
+        if taken and not resume:
+            raise UserError(f"{output}: is not empty; name another directory with -o, or continue a run with --resume")
         output.mkdir(parents=True, exist_ok=True)
         if not os.access(output, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); name another directory with -o") from None
     return output
+
+
+def discard(directory: Path, *, remove: bool) -> None:
+    """Take back what a run wrote before its input was refused, unless it holds results already; with ``remove`` the
+    directory goes, too."""
+    written = {"resolved.yaml", "manifest.json", "units.jsonl"}
+    if {entry.name for entry in directory.iterdir()} <= written:
+        for name in written:
+            (directory / name).unlink(missing_ok=True)
+        if remove:
+            directory.rmdir()
 
 
 def _next_numbered(parent: Path, name: str) -> Path:
@@ -91,12 +102,12 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError(f"{directory}: does not exist")
     try:
         content = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{directory}: is no run directory (it has no manifest.json)") from None
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: is damaged ({error}); start the run again in another directory") from None
     if not isinstance(content, dict) or "status" not in content:
-        raise UserError(f"{path}: is not the manifest of a run")
+        raise UserError(f"{path}: is not the manifest of a run; start the run again in another directory")
     return content
 
 
@@ -124,12 +135,15 @@ class Journal:
 
 
 def read_journal(directory: Path) -> list[dict[str, Any]]:
-    """Lines of a journal; a last line that was cut off by a crash is left out."""
+    """Lines of a journal; what follows a line that was cut off by a crash is left out."""
     path = directory / "units.jsonl"
     lines = []
-    for line in path.read_text().splitlines() if path.is_file() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         try:
-            lines.append(json.loads(line))
+            entry = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not (isinstance(entry, dict) and {"key", "status"} <= set(entry)):
+            break
+        lines.append(entry)
     return lines

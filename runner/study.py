@@ -148,15 +148,16 @@ def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     return {**content, head: assign(inner, rest, value)}
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """KEY=VALUE of the command line; the value is YAML."""
+def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
+    """KEY=VALUE of the command line; the value is YAML. ``option`` is the one that took it, for errors."""
     key, separator, value = text.partition("=")
     if not separator:
-        raise UserError(f"--set {text!r}: write KEY=VALUE, for example target.network.latency='2 us'")
+        form = "KEY=VALUE, for example target.network.latency='2 us'" if option == "--set" else "LEVEL=NAME"
+        raise UserError(f"{option} {text!r}: write {form}")
     try:
         return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UserError(f"--set {text!r}: the value is not valid YAML") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"{option} {text!r}: the value is not valid YAML") from None
 
 
 def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], Study]]:
@@ -166,9 +167,14 @@ def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str
     for values in itertools.product(*axes.values()):
         point = {key: value for key, value in content.items() if key != "sweep"}
         for key, value in zip(axes, values, strict=True):
-            point = assign(point, key, value)
-        yield dict(zip(axes, values, strict=True)), parse_study(point, f"{place}: sweep {_brief(axes, values)}" if axes else place)
+            try:
+                point = assign(point, key, value)
+            except UserError as error:
+                raise UserError(f"{place}: sweep: {error}") from None
+        chosen = dict(zip(axes, values, strict=True))
+        yield chosen, parse_study(point, point_place(place, chosen))
 
 
-def _brief(axes: Mapping[str, Any], values: tuple[Any, ...]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in zip(axes, values, strict=True))
+def point_place(place: str, axes: Mapping[str, Any]) -> str:
+    """Where a point of a sweep stands, for errors."""
+    return f"{place}: sweep {', '.join(f'{key}={value}' for key, value in axes.items())}" if axes else place

@@ -30,8 +30,10 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
     if isinstance(study.target, dict) and "schema" in study.target:
         return build_machine(study.target, "target"), study.target
     place, content = _machine_content(study.target_name, beside)
+    if not study.target_overrides:
+        return build_machine(content, place), content
     content = _merged(content, study.target_overrides)
-    return build_machine(content, place), content
+    return build_machine(content, f"target {study.target_name} with the study's changes"), content
 
 
 def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any]]:

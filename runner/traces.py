@@ -22,8 +22,8 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    path = Path(choice.path).expanduser()
-    if not path.exists():
+    path = _expanded(choice.path)
+    if not _exists(path):
         raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
     kept = _kept(path, choice, cache)
     if kept is not None and workload_folder.can_read(kept):
@@ -41,6 +41,20 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
     if kept is not None:
         _keep(workload, kept)
     return workload
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # the home of a user who is not known
+        return Path(text)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long to be a name
+        return False
 
 
 def _format(path: Path, wanted: str) -> str:
@@ -68,8 +82,13 @@ def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None
 
 def _keep(workload: Workload, kept: Path) -> None:
     temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
-    workload_folder.write(workload, temporary, compression=None)
     try:
+        workload_folder.write(workload, temporary, compression=None)
         temporary.replace(kept)
-    except OSError:  # another run was faster
+    except OSError as error:
+        if not workload_folder.can_read(kept):  # else another run was faster
+            raise UserError(
+                f"{kept.parent}: the cache cannot be written ({error.strerror or error}); name another with --cache DIR"
+            ) from None
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)

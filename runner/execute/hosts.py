@@ -17,11 +17,13 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from manyscale.models.machine import Bytes, Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.targets import first_problem, load_yaml
+from manyscale.runner.problems import first_problem, load_yaml
 
 RAY_PORT: Final = 6379  # of a head node, unless its start command names another
 _SMALLEST_OBJECT_STORE_BYTES: Final = 75 * 2**20  # Ray refuses to start with less
-_PORT: Final = re.compile(r"ray start\b[^;&|]*--head\b[^;&|]*--port[= ](\d+)|ray start\b[^;&|]*--port[= ](\d+)[^;&|]*--head\b")
+_PORT: Final = re.compile(
+    r"ray start\b[^;&|]*--head\b[^;&|]*--port[= ](\d+)|ray start\b[^;&|]*--port[= ](\d+)[^;&|]*--head\b"
+)
 
 
 @dataclass(frozen=True)

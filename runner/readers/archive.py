@@ -7,9 +7,10 @@ import io
 import lzma
 import posixpath
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import zstandard
 
@@ -17,6 +18,7 @@ from manyscale.runner.errors import UserError
 
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"\x1f\x8b": "gz", b"\xfd7zXZ": "xz"}
 CHUNK_BYTES = 1 << 23
+_COMPRESSED_BYTES = 1 << 16  # read at once: zstd turns them into some megabytes
 
 
 def open_stream(path: Path) -> IO[bytes]:
@@ -26,8 +28,7 @@ def open_stream(path: Path) -> IO[bytes]:
             head = file.read(6)
         kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
         if kind == "zst":
-            reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
-            return io.BufferedReader(_Readable(reader), CHUNK_BYTES)
+            return io.BufferedReader(_ZstdFile(path.open("rb")), CHUNK_BYTES)
         if kind == "gz":
             return gzip.open(path, "rb")
         if kind == "xz":
@@ -37,25 +38,53 @@ def open_stream(path: Path) -> IO[bytes]:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-class _Readable(io.RawIOBase):
-    """zstandard's stream reader as a raw stream that io.BufferedReader accepts; a cut stream is an error."""
+class _ZstdFile(io.RawIOBase):
+    """All frames of a zstd file as a raw stream. zstandard's own stream reader takes a cut file for a whole one; here
+    it is an error."""
 
-    def __init__(self, reader: zstandard.ZstdDecompressionReader) -> None:
-        self._reader = reader
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._content = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        return int(self._reader.readinto(buffer))
+        while not self._content:
+            compressed = (self._frame.unused_data if self._frame.eof else b"") or self._file.read(_COMPRESSED_BYTES)
+            if not compressed:
+                if not self._frame.eof:
+                    raise EOFError("the last zstd frame is not complete")
+                return 0
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._content = memoryview(self._frame.decompress(compressed))
+        size = min(len(buffer), len(self._content))
+        buffer[:size] = self._content[:size]
+        self._content = self._content[size:]
+        return size
 
     def close(self) -> None:
-        if not self.closed:
-            self._reader.close()
+        self._file.close()
         super().close()
 
 
-_BROKEN = (EOFError, OSError, tarfile.TarError, lzma.LZMAError, zstandard.ZstdError)
+class _Member(tarfile.TarInfo):
+    """A member's header. A damaged one is an error, as is none where the mark of the end should stand: tarfile takes
+    both for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the mark of the end
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{error} where a member or the end should be") from None
+
+
+_BROKEN = (EOFError, OSError, tarfile.TarError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 
 
 def broken_archive(path: Path, error: Exception) -> UserError:
@@ -89,10 +118,10 @@ def tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
     Raises UserError for a member whose name leaves the archive's folder, for links and for a damaged archive.
     """
-    with guarded(path), open_stream(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+    with guarded(path), open_stream(path) as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
         for member in archive:
             name = posixpath.normpath(member.name)
-            if name.startswith(("/", "..")):
+            if name == ".." or name.startswith(("/", "../")):
                 raise UserError(f"{path}: member {member.name!r} points outside the archive; refusing to read it")
             if member.issym() or member.islnk():
                 raise UserError(f"{path}: member {member.name!r} is a link; archive the files themselves")

@@ -7,6 +7,7 @@ zstd files, and tar archives of them. Memory: the tokens of one rank (about 40 B
 
 from __future__ import annotations
 
+import io
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from manyscale.models.workload import (
     ANY_SOURCE,
     COMMUNICATORS_SCHEMA,
     KIND_NAMES,
+    MAX_RANKS,
     NO_RANK,
     NO_REQUEST,
     OPERATIONS_SCHEMA,
@@ -37,6 +39,7 @@ from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_
 from manyscale.runner.readers.ti_tokens import BAD_RANK, UNKNOWN_VERB, Tokens, tokenise
 
 NAME = "simgrid-ti"
+KEPT_ARCHIVE_BYTES = 1 << 28
 COLLECTIVES_NOTE = (
     "communicators are not recorded: every collective is replayed on all ranks, even if the program called it on some"
 )
@@ -49,7 +52,8 @@ def can_read(path: Path) -> bool:
     if not path.is_file():
         return False
     if is_tar(path):
-        return any(_looks_like_actions(stream.read(512)) for _, stream in _first(tar_members(path), 2))
+        with guarded(path):
+            return any(_looks_like_actions(stream.read(512)) for _, stream in _first(tar_members(path), 2))
     with guarded(path), open_stream(path) as stream:
         head = stream.read(4096)
     return _looks_like_actions(head) or _looks_like_list(head, path.parent)
@@ -95,7 +99,16 @@ def _looks_like_actions(head: bytes) -> bool:
 def _looks_like_list(head: bytes, folder: Path) -> bool:
     lines = head.decode(errors="replace").split("\n")
     first = next((line.strip() for line in lines if line.strip()), "")
-    return bool(first) and (folder / first).is_file()
+    return first.endswith(".txt") or _listed_file(folder, first) is not None
+
+
+def _listed_file(folder: Path, line: str) -> Path | None:
+    """The file that a line of a list in ``folder`` names; None if there is none."""
+    beside = folder / Path(line).name  # a moved trace: the list still holds the old folder
+    try:
+        return next((file for file in (folder / line, Path(line), beside) if file.is_file()), None)
+    except OSError:  # too long to be a name
+        return None
 
 
 def _list_in_folder(folder: Path) -> Path | None:
@@ -141,37 +154,58 @@ class _Reader:
     without_finalize: int = 0
 
     def read_archive(self) -> None:
-        listed: list[str] | None = None
+        listed: list[tuple[int, str]] | None = None
         names = []
-        folder = ""
+        list_name = ""
+        kept: dict[str, bytes] = {}  # contents, as long as they are few; else the archive is read twice
+        room = KEPT_ARCHIVE_BYTES
         for name, stream in tar_members(self.path):
-            head = stream.read(512)
-            if _looks_like_actions(head):
-                names.append(name)
-            elif listed is None and name.endswith(".txt"):
-                with guarded(self.path):
+            with guarded(self.path):
+                head = stream.read(512)
+                if _looks_like_actions(head):
+                    names.append(name)
+                    if room > 0:
+                        kept[name] = head + stream.read(room)
+                        room -= len(kept[name])
+                elif listed is None and name.endswith(".txt"):
                     listed = _list_lines(head + stream.read())
-                folder = posixpath.dirname(name)
+                    list_name = name
         if not names:
             raise UserError(f"{self.path}: the archive holds no time-independent trace (lines '<rank> <verb> ...')")
         order = sorted(names)
         if listed is not None:
-            order = [self._member(names, folder, line) for line in listed]
+            order = self._listed_members(names, list_name, listed)
         self._expect(len(order))
-        for name, stream in tar_members(self.path):
-            if name in order:
+        rank_of = {name: rank for rank, name in enumerate(order)}
+        members = ((name, io.BytesIO(kept.pop(name))) for name in order) if room > 0 else tar_members(self.path)
+        for name, stream in members:
+            if name in rank_of:
                 with guarded(self.path):
-                    self._read_file(f"{self.path}:{name}", stream, order.index(name) if len(order) > 1 else None)
+                    self._read_file(f"{self.path}:{name}", stream, rank_of[name] if len(order) > 1 else None)
 
-    def _member(self, names: list[str], folder: str, line: str) -> str:
-        exact = posixpath.normpath(posixpath.join(folder, line))
-        if exact in names:
-            return exact
-        # A list written by the tracer holds the paths of the traced run: fall back to the file's own name.
-        same_name = [name for name in names if posixpath.basename(name) == posixpath.basename(line)]
-        if len(same_name) == 1:
-            return same_name[0]
-        raise UserError(f"{self.path}: the list names {line!r}, which is not in the archive; add the file or mend the list")
+    def _listed_members(self, names: list[str], list_name: str, listed: list[tuple[int, str]]) -> list[str]:
+        """The archive's member behind each line of its list."""
+        folder = posixpath.dirname(list_name)
+        members: list[str] = []
+        for number, line in listed:
+            exact = posixpath.normpath(posixpath.join(folder, line))
+            # A list written by the tracer holds the paths of the traced run: fall back to the file's own name.
+            same_name = [name for name in names if posixpath.basename(name) == posixpath.basename(line)]
+            place = f"{self.path}:{list_name}:{number}: the list names {line[:200]!r}"
+            if exact not in names and len(same_name) != 1:
+                raise UserError(f"{place}, which is not in the archive; add the file or mend the list")
+            members.append(exact if exact in names else same_name[0])
+        if not members:
+            raise UserError(f"{self.path}:{list_name}: the list names no file; it needs one path a line, one for each rank")
+        if len(set(members)) == 1:  # one file of all ranks
+            return members[:1]
+        twice = next((index for index, name in enumerate(members) if name in members[:index]), None)
+        if twice is not None:
+            number, line = listed[twice]
+            raise UserError(
+                f"{self.path}:{list_name}:{number}: the list names {line[:200]!r} twice; name one file for each rank"
+            )
+        return members
 
     def read_list(self, path: Path) -> None:
         with guarded(path), open_stream(path) as stream:
@@ -179,11 +213,11 @@ class _Reader:
         if not listed:
             raise UserError(f"{path}: the list names no file; it needs one path a line, one for each rank")
         files = []
-        for number, line in enumerate(listed, 1):
-            beside = path.parent / Path(line).name  # a moved trace: the list still holds the old folder
-            found = next((file for file in (path.parent / line, Path(line), beside) if file.is_file()), None)
+        for number, line in listed:
+            found = _listed_file(path.parent, line)
             if found is None:
-                raise UserError(f"{path}:{number}: the rank file {line!r} does not exist; copy it there or mend the list")
+                name = repr(line[:200])
+                raise UserError(f"{path}:{number}: the rank file {name} does not exist; copy it there or mend the list")
             files.append(found)
         if len(set(files)) == 1:
             files = files[:1]
@@ -214,6 +248,9 @@ class _Reader:
                 raise UserError(f"{self.path}: the list names {name} twice; name one file for each rank")
             self._read_rank(name, rank, tokens)
             return
+        if tokens.rank.max() >= MAX_RANKS:
+            line = tokens.line[tokens.rank.argmax()]
+            raise UserError(f"{name}:{line}: rank {tokens.rank.max()} is beyond {MAX_RANKS - 1}; mend the line")
         order = np.argsort(tokens.rank, kind="stable")
         present, starts = np.unique(tokens.rank[order], return_index=True)
         self.num_ranks = int(present[-1]) + 1
@@ -236,7 +273,7 @@ class _Reader:
                 chunk = np.frombuffer(text, np.uint8, cut)
                 tokens = tokenise(chunk, ti_actions.VERB_TABLE, line)
                 self._check(name, tokens, text)
-                self._name_regions(tokens, text)
+                self._name_regions(name, tokens, text)
                 if block:
                     line += text.count(b"\n", 0, cut)
                 parts.append(tokens)
@@ -259,10 +296,13 @@ class _Reader:
         verb = words[1] if len(words) > 1 else ""
         raise UserError(f"{place}: unknown verb {verb!r}; known are {', '.join(ti_actions.VERBS)}")
 
-    def _name_regions(self, tokens: Tokens, text: bytes) -> None:
+    def _name_regions(self, name: str, tokens: Tokens, text: bytes) -> None:
         lines = np.flatnonzero(tokens.verb == ti_actions.CODE["location"])
         if not len(lines):
             return
+        short = lines[tokens.num_fields[lines] < 2]
+        if len(short):
+            raise UserError(f"{name}:{tokens.line[short[0]]}: 'location' lacks fields; it names a file and a line")
         keys = _region_keys(tokens, lines)
         _, first = np.unique(keys, return_index=True)
         for index in np.sort(first):
@@ -416,11 +456,15 @@ def _region_keys(tokens: Tokens, lines: np.ndarray) -> np.ndarray:
     return name ^ (tokens.values[first + 1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
-def _list_lines(content: bytes) -> list[str]:
-    return [line.strip() for line in content.decode(errors="replace").splitlines() if line.strip()]
+def _list_lines(content: bytes) -> list[tuple[int, str]]:
+    """The lines of a list that are not blank, with their numbers from 1."""
+    lines = content.decode(errors="replace").split("\n")
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _ragged(rows: dict[int, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    if not rows:
+        return np.zeros(count + 1, np.int64), np.empty(0, np.int64)
     lengths = np.zeros(count, np.int64)
     for row, values in rows.items():
         lengths[row] = len(values)

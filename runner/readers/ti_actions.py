@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numba import njit
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind, PhaseKind
 from manyscale.runner.readers.ti_tokens import Tokens, VerbTable
@@ -22,6 +23,8 @@ DATATYPE_BYTES: Final = np.array(
     np.int64,
 )
 MPI_DOUBLE, MPI_BYTE = 0, 6
+LONGEST_PS: Final = 2**62  # 53 days: leaves room to add
+MOST_ELEMENTS: Final = 2**40  # of one message; its bytes and their time stay far from 2^63
 UNDEFINED_RANK = -333  # MPI_ANY_SOURCE and MPI_PROC_NULL, once translated to a world rank
 TRACED_ANY_TAG = -444
 
@@ -68,6 +71,25 @@ VERB_TABLE: Final = VerbTable(VERBS)
 NOTHING, POST, WAIT, WAITALL, WAITANY, TEST, TESTALL, TESTANY = range(8)
 COLLECTIVE_KEY = (-1, -1)  # one key for all non-blocking collectives: their request names no peer
 
+# How the common kernel treats a verb
+_OTHER, _SEND, _RECEIVE, _NAMED, _DURATION = range(5)
+_TREATMENT: Final = np.zeros(len(VERBS), np.int8)
+_TREATMENT[[CODE[verb] for verb in _SENDS]] = _SEND
+_TREATMENT[[CODE[verb] for verb in _RECEIVES]] = _RECEIVE
+_TREATMENT[[CODE[verb] for verb in ("wait", "test")]] = _NAMED
+_TREATMENT[[CODE[verb] for verb in ("compute", "sleep")]] = _DURATION
+_OPENS_REQUEST: Final = np.array([verb in (*_SENDS, *_RECEIVES) and verb.startswith("i") for verb in VERBS])
+
+_ROLE: Final = np.zeros(len(VERBS), np.int8)
+_ROLE[CODE["wait"]], _ROLE[CODE["test"]] = WAIT, TEST
+
+# The kind of operation that a verb becomes, -1 for none
+_KIND: Final = np.full(len(VERBS), -1, np.int8)
+for _verb, _kind in {
+    **_SENDS, **_RECEIVES, **_UNSIZED, **_COLLECTIVES, "sendrecv": _K.sendrecv, "wait": _K.wait, "waitall": _K.waitall,
+    "waitany": _K.waitany, **dict.fromkeys(_TESTS, _K.test), "start": _K.irecv,
+}.items():  # fmt: skip
+    _KIND[CODE[_verb]] = _kind
 
 class LineError(Exception):
     """What is wrong with one line: its index among the tokens, and what to say."""
@@ -108,11 +130,17 @@ def is_untagged(tokens: Tokens) -> bool:
     counts = tokens.num_fields
     verb = tokens.verb
     point_to_point = (verb >= CODE["send"]) & (verb <= CODE["irecv"])
-    return bool(np.any(counts[point_to_point] == 2) or np.any(counts[verb == CODE["wait"]] == 0))
+    waits = verb == CODE["wait"]
+    old = np.any(counts[point_to_point] == 2) or np.any(counts[waits] == 0)
+    new = np.any(counts[point_to_point] == 4) or np.any(counts[waits] == 3)  # then the others are lines cut short
+    return bool(old and not new)
 
 
 class RankReader:
-    """Fills the rows of one rank, verb by verb."""
+    """Fills the rows of one rank: sends, receives, waits and compute by one kernel, the others verb by verb.
+
+    ``lines`` are indices of tokens, ``rows`` of operations; ``self.row`` gives the row of a line, or of the next one.
+    """
 
     def __init__(self, tokens: Tokens, rank: int, num_ranks: int, ps_per_flop: float, untagged: bool) -> None:
         self.tokens = tokens
@@ -120,20 +148,23 @@ class RankReader:
         self.num_ranks = num_ranks
         self.ps_per_flop = ps_per_flop
         self.untagged = untagged
-        count = len(tokens.verb)
         self.counts = tokens.num_fields
         self.first = tokens.field_offsets[:-1]
-        self.kind = np.full(count, -1, np.int8)
+        line_kind = _KIND[tokens.verb]
+        is_operation = line_kind >= 0
+        self.operations = np.flatnonzero(is_operation)
+        self.row = np.cumsum(is_operation, dtype=np.int32) - is_operation
+        self.kind = line_kind[self.operations]
+        count = len(self.operations)
         self.peer = np.full(count, NO_RANK, np.int32)
         self.source = np.full(count, NO_RANK, np.int32)
         self.tag = np.zeros(count, np.int32)
         self.bytes = np.zeros(count, np.int64)
         self.receive_bytes = np.zeros(count, np.int64)
-        self.role = np.zeros(count, np.int8)
+        self.role = _ROLE[tokens.verb[self.operations]]
         self.key = np.zeros((count, 2), np.int64)
         self.array_length = np.zeros(count, np.int64)
-        self.duration = np.zeros(count)  # of compute and sleep, in ps
-        self.work_after = np.zeros(count)  # reduction work behind a collective, in ps
+        self.work_after: dict[int, float] = {}  # line of a collective: reduction work behind it, in ps
         self.send_counts: dict[int, np.ndarray] = {}
         self.receive_counts: dict[int, np.ndarray] = {}
         self.default_type = MPI_DOUBLE
@@ -145,9 +176,44 @@ class RankReader:
         starts = np.flatnonzero(tokens.verb == CODE["init"])
         if len(starts) and self.counts[starts[0]] == 0:
             self.default_type = MPI_BYTE
-        for code in np.unique(tokens.verb):
-            self._convert(VERBS[code], np.flatnonzero(tokens.verb == code))
-        return self._rows()
+        for code in np.flatnonzero(np.bincount(tokens.verb, minlength=len(VERBS))):
+            if _TREATMENT[code] == _OTHER:
+                self._convert(VERBS[code], np.flatnonzero(tokens.verb == code))
+        return self._rows(*self._common())
+
+    def _common(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sends, receives, named waits and durations; returns the lines and times (float64 ps) of the phases."""
+        tokens = self.tokens
+        ps_per_unit = np.where(tokens.verb == CODE["sleep"], 1e12, self.ps_per_flop)
+        phase_line = np.empty(len(tokens.verb), np.int64)
+        phase_ps = np.empty(len(tokens.verb))
+        num_phases, line, problem = _common_lines(
+            tokens.verb, _TREATMENT, _OPENS_REQUEST, self.first, self.counts, tokens.values, self.row, self.me,
+            self.num_ranks, self.untagged, self.default_type, DATATYPE_BYTES, ps_per_unit, self.peer, self.tag, self.bytes,
+            self.receive_bytes, self.role, self.key, phase_line, phase_ps,
+        )  # fmt: skip
+        if problem:
+            raise LineError(line, self._problem(line, problem))
+        return phase_line[:num_phases], phase_ps[:num_phases]
+
+    def _problem(self, line: int, problem: int) -> str:
+        verb = VERBS[self.tokens.verb[line]]
+        fields = self.tokens.values[self.first[line] : self.first[line] + self.counts[line]]
+        numbers = [f"{value:.12g}" for value in fields]
+        size_at = 1 if self.untagged else 2
+        return {
+            _FEW: f"'{verb}' lacks fields",
+            _MANY: f"'{verb}' has {len(fields)} fields, more than are known",
+            _FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
+            _NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace (0 to {self.num_ranks - 1})",
+            _BAD_TAG: "the tag is outside 0 to 2^31 - 1",
+            _NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
+            _DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not hold; "
+            "trace the program with MPI_BYTE or a basic type",
+            _NO_POST: "no isend or irecv stands before this wait",
+            _TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
+            _BAD_AMOUNT: "the amount is negative or beyond 53 days",
+        }[problem]
 
     def _refuse_bad_lines(self) -> None:
         tokens = self.tokens
@@ -158,19 +224,29 @@ class RankReader:
             if len(wrong):
                 raise LineError(wrong[0], "a field is not a number")
 
+    def _fractional_field(self, verb: str, fields: np.ndarray) -> str:
+        names = ["source", "destination", "tag"] if verb in ("wait", "test") else ["peer", "tag", "size", "datatype"]
+        if self.untagged:
+            names.remove("tag")
+        wrong = np.flatnonzero((fields != np.floor(fields)) | (np.abs(fields) > 2**31))
+        return names[wrong[0]] if len(wrong) and wrong[0] < len(names) else "field"
+
     def _convert(self, verb: str, lines: np.ndarray) -> None:
         if verb in _REFUSED:
             raise LineError(lines[0], f"{verb!r}: {_REFUSED[verb]}")
         if verb in _IGNORED or verb == "location":
             return
-        if verb in _SENDS or verb in _RECEIVES:
-            self._point_to_point(verb, lines)
-        elif verb in _UNSIZED:
-            self._simple(_UNSIZED[verb], lines)
+        if verb in _UNSIZED:
+            self._fields_at_most(lines, 1)
+            if verb == "ibarrier":
+                self._post(self.row[lines], *COLLECTIVE_KEY)
         elif verb in _COLLECTIVES:
             self._collective(verb, lines)
+        elif verb in _TESTS:
+            self._fields_at_most(lines, 0)
+            self.role[self.row[lines]] = TESTALL if verb == "testall" else TESTANY
         else:
-            getattr(self, f"_{verb}" if verb not in _TESTS else "_test")(verb, lines)
+            getattr(self, f"_{verb}")(lines)
 
     def _field(self, lines: np.ndarray, index: int, default: float | None = None) -> np.ndarray:
         """Field ``index`` of each line; lines without it take the default, or are an error if there is none."""
@@ -207,6 +283,8 @@ class RankReader:
         counts = self._int(lines, values, "size")
         if np.any(counts < 0):
             raise LineError(lines[counts < 0][0], f"the size {counts[counts < 0][0]} is negative")
+        if np.any(counts > MOST_ELEMENTS):
+            raise LineError(lines[counts > MOST_ELEMENTS][0], f"a size beyond {MOST_ELEMENTS} elements cannot be replayed")
         return counts
 
     def _type_bytes(self, lines: np.ndarray, types: np.ndarray) -> np.ndarray:
@@ -220,38 +298,10 @@ class RankReader:
             )
         return DATATYPE_BYTES[ids]
 
-    def _simple(self, kind: OperationKind, lines: np.ndarray) -> None:
-        self._fields_at_most(lines, 1)
-        self.kind[lines] = kind
-        if kind == OperationKind.ibarrier:
-            self._post(lines, *COLLECTIVE_KEY)
-
-    def _post(self, lines: np.ndarray, first: np.ndarray | int, second: np.ndarray | int) -> None:
-        self.role[lines] = POST
-        self.key[lines, 0] = first
-        self.key[lines, 1] = second
-
-    def _pair_key(self, source: np.ndarray | int, destination: np.ndarray | int) -> np.ndarray | int:
-        # UNDEFINED_RANK is shifted to stay non-negative, so that no key equals COLLECTIVE_KEY
-        return (source - UNDEFINED_RANK) * 2**24 + (destination - UNDEFINED_RANK)
-
-    def _point_to_point(self, verb: str, lines: np.ndarray) -> None:
-        self._fields_at_most(lines, 3 if self.untagged else 4)
-        receives = verb in _RECEIVES
-        raw_peer = self._field(lines, 0)
-        at = 1 if self.untagged else 2
-        tag = np.zeros(len(lines), np.int64) if self.untagged else self._int(lines, self._field(lines, 1), "tag")
-        count = self._field(lines, at)
-        if receives:
-            count = np.maximum(count, 0)  # a negative count means that the receiver probed for the size
-        size = self._count(lines, count) * self._type_bytes(lines, self._field(lines, at + 1, self.default_type))
-        self.kind[lines] = _RECEIVES[verb] if receives else _SENDS[verb]
-        self.peer[lines] = self._rank(lines, raw_peer, ANY_SOURCE if receives else NO_RANK)
-        self.tag[lines] = self._tag(lines, tag, receives)
-        (self.receive_bytes if receives else self.bytes)[lines] = size
-        if verb.startswith("i"):
-            peer = raw_peer.astype(np.int64)
-            self._post(lines, self._pair_key(peer, self.me) if receives else self._pair_key(self.me, peer), tag)
+    def _post(self, rows: np.ndarray, first: np.ndarray | int, second: np.ndarray | int) -> None:
+        self.role[rows] = POST
+        self.key[rows, 0] = first
+        self.key[rows, 1] = second
 
     def _tag(self, lines: np.ndarray, tag: np.ndarray, receives: bool) -> np.ndarray:
         wrong = lines[((tag < 0) & ~(receives & (tag == TRACED_ANY_TAG))) | (tag > 2**31 - 1)]
@@ -259,22 +309,22 @@ class RankReader:
             raise LineError(wrong[0], "the tag is outside 0 to 2^31 - 1")
         return np.where(tag == TRACED_ANY_TAG, ANY_TAG, tag)
 
-    def _start(self, verb: str, lines: np.ndarray) -> None:
+    def _start(self, lines: np.ndarray) -> None:
         # A started persistent request names its destination and its size in bytes. A receive therefore names its own
-        # rank; its source stands in the wait that follows, which ti_requests cannot match, so it takes any source.
+        # rank; its source is that of the next wait for it, or any.
         self._fields_at_most(lines, 4)
+        rows = self.row[lines]
         destination = self._rank(lines, self._field(lines, 0), NO_RANK)
         tag = self._int(lines, self._field(lines, 1), "tag")
         size = self._count(lines, self._field(lines, 2))
         receives = destination == self.me
-        self.kind[lines] = np.where(receives, OperationKind.irecv, OperationKind.isend)
-        self.peer[lines] = np.where(receives, ANY_SOURCE, destination)
-        self.tag[lines] = self._tag(lines, tag, True)
-        self.bytes[lines] = np.where(receives, 0, size)
-        self.receive_bytes[lines] = np.where(receives, size, 0)
         source = self._sources_named_later(lines, tag)
-        self.peer[lines] = np.where(receives & (source >= 0), source, self.peer[lines])
-        self._post(lines, self._pair_key(np.where(receives, source, self.me), destination.astype(np.int64)), tag)
+        self.kind[rows] = np.where(receives, OperationKind.irecv, OperationKind.isend)
+        self.peer[rows] = np.where(receives, np.where(source >= 0, source, ANY_SOURCE), destination)
+        self.tag[rows] = self._tag(lines, tag, True)
+        self.bytes[rows] = np.where(receives, 0, size)
+        self.receive_bytes[rows] = np.where(receives, size, 0)
+        self._post(rows, _pair_key(np.where(receives, source, self.me), destination.astype(np.int64)), tag)
 
     def _sources_named_later(self, lines: np.ndarray, tag: np.ndarray) -> np.ndarray:
         """Source in the first later wait for (any source, this rank, tag); UNDEFINED_RANK if there is none."""
@@ -292,77 +342,32 @@ class RankReader:
             result[chosen] = sources
         return result
 
-    def _sendrecv(self, verb: str, lines: np.ndarray) -> None:
+    def _sendrecv(self, lines: np.ndarray) -> None:
         self._fields_at_most(lines, 6)
+        rows = self.row[lines]
         send_type = self._field(lines, 4, self.default_type)
         receive_type = self._field(lines, 5, self.default_type)
-        self.kind[lines] = OperationKind.sendrecv
-        self.bytes[lines] = self._count(lines, self._field(lines, 0)) * self._type_bytes(lines, send_type)
-        self.peer[lines] = self._rank(lines, self._field(lines, 1), NO_RANK)
-        self.receive_bytes[lines] = self._count(lines, self._field(lines, 2)) * self._type_bytes(lines, receive_type)
-        self.source[lines] = self._rank(lines, self._field(lines, 3), ANY_SOURCE)
+        self.bytes[rows] = self._count(lines, self._field(lines, 0)) * self._type_bytes(lines, send_type)
+        self.peer[rows] = self._rank(lines, self._field(lines, 1), NO_RANK)
+        self.receive_bytes[rows] = self._count(lines, self._field(lines, 2)) * self._type_bytes(lines, receive_type)
+        self.source[rows] = self._rank(lines, self._field(lines, 3), ANY_SOURCE)
 
-    def _compute(self, verb: str, lines: np.ndarray) -> None:
-        self._duration(lines, self.ps_per_flop)
+    def _waitall(self, lines: np.ndarray) -> None:
+        self._wait_for_some(lines, WAITALL)
 
-    def _sleep(self, verb: str, lines: np.ndarray) -> None:
-        self._duration(lines, 1e12)
+    def _waitany(self, lines: np.ndarray) -> None:
+        self._wait_for_some(lines, WAITANY)
 
-    def _duration(self, lines: np.ndarray, ps_per_unit: float) -> None:
+    def _wait_for_some(self, lines: np.ndarray, role: int) -> None:
         self._fields_at_most(lines, 1)
-        amount = self._field(lines, 0)
-        wrong = lines[(amount < 0) | (amount * ps_per_unit > 2**62)]
-        if len(wrong):
-            raise LineError(wrong[0], "the amount is negative or beyond 53 days")
-        self.duration[lines] = amount * ps_per_unit
-
-    def _wait(self, verb: str, lines: np.ndarray) -> None:
-        self.kind[lines] = OperationKind.wait
-        self._named_request(lines, WAIT)
-
-    def _test(self, verb: str, lines: np.ndarray) -> None:
-        self.kind[lines] = OperationKind.test
-        if verb == "test":
-            self._named_request(lines, TEST)
-        else:
-            self._fields_at_most(lines, 0)
-            self.role[lines] = TESTALL if verb == "testall" else TESTANY
-
-    def _named_request(self, lines: np.ndarray, role: int) -> None:
-        self.role[lines] = role
-        if self.untagged:
-            self._fields_at_most(lines, 0)
-            posts = np.flatnonzero(self.role == POST)
-            latest = np.searchsorted(posts, lines) - 1
-            if np.any(latest < 0):
-                raise LineError(lines[latest < 0][0], "no isend or irecv stands before this wait")
-            self.key[lines] = self.key[posts[latest]]
-            return
-        self._fields_at_most(lines, 3)
-        source = self._int(lines, self._field(lines, 0), "source")
-        destination = self._int(lines, self._field(lines, 1), "destination")
-        tag = self._int(lines, self._field(lines, 2), "tag")
-        self.key[lines, 0] = self._pair_key(source, destination)
-        self.key[lines, 1] = tag
-        self.key[lines[(tag < 0) & (tag != TRACED_ANY_TAG)]] = COLLECTIVE_KEY
-
-    def _waitall(self, verb: str, lines: np.ndarray) -> None:
-        self._wait_for_some(lines, OperationKind.waitall, WAITALL)
-
-    def _waitany(self, verb: str, lines: np.ndarray) -> None:
-        self._wait_for_some(lines, OperationKind.waitany, WAITANY)
-
-    def _wait_for_some(self, lines: np.ndarray, kind: OperationKind, role: int) -> None:
-        self._fields_at_most(lines, 1)
-        self.kind[lines] = kind
-        self.role[lines] = role
-        self.array_length[lines] = self._count(lines, self._field(lines, 0, 2**31 - 1))
+        rows = self.row[lines]
+        self.role[rows] = role
+        self.array_length[rows] = self._count(lines, self._field(lines, 0, 2**31 - 1))
 
     def _collective(self, verb: str, lines: np.ndarray) -> None:
         name = verb[1:] if verb.startswith("i") else verb
-        self.kind[lines] = _COLLECTIVES[verb]
         if verb.startswith("i"):
-            self._post(lines, *COLLECTIVE_KEY)
+            self._post(self.row[lines], *COLLECTIVE_KEY)
         if name in ("bcast", "reduce", "allreduce", "scan", "exscan"):
             self._one_size(name, lines)
         elif name in ("gather", "scatter", "allgather", "alltoall"):
@@ -371,20 +376,27 @@ class RankReader:
             getattr(self, f"_{name}")(lines)
 
     def _root(self, lines: np.ndarray, values: np.ndarray) -> None:
-        self.peer[lines] = self._rank(lines, values, UNDEFINED_RANK, "root")
+        self.peer[self.row[lines]] = self._rank(lines, values, UNDEFINED_RANK, "root")
+
+    def _work(self, lines: np.ndarray, flops: np.ndarray) -> None:
+        wrong = lines[~((flops >= 0) & (flops * self.ps_per_flop <= 2**62))]
+        if len(wrong):
+            raise LineError(wrong[0], self._problem(int(wrong[0]), _BAD_AMOUNT))
+        some = flops > 0
+        self.work_after.update(zip(lines[some].tolist(), (flops[some] * self.ps_per_flop).tolist(), strict=True))
 
     def _one_size(self, name: str, lines: np.ndarray) -> None:
         work = name != "bcast"
         rooted = name in ("bcast", "reduce")
         self._fields_at_most(lines, 1 + work + rooted + 1)
         if work:
-            self.work_after[lines] = self._field(lines, 1) * self.ps_per_flop
+            self._work(lines, self._field(lines, 1))
         if rooted:
             self._root(lines, self._field(lines, 1 + work, 0))
         size = self._count(lines, self._field(lines, 0))
         size = size * self._type_bytes(lines, self._field(lines, 1 + work + rooted, self.default_type))
-        self.bytes[lines] = size
-        self.receive_bytes[lines] = size
+        self.bytes[self.row[lines]] = size
+        self.receive_bytes[self.row[lines]] = size
 
     def _two_sizes(self, name: str, lines: np.ndarray) -> None:
         # send count, receive count (left out by the tracer when it is 0), root if rooted, two datatypes
@@ -397,10 +409,10 @@ class RankReader:
                 continue
             send_type = self._field(chosen, at + rooted, self.default_type)
             receive_type = self._field(chosen, at + rooted + 1, self.default_type)
-            self.bytes[chosen] = self._count(chosen, self._field(chosen, 0)) * self._type_bytes(chosen, send_type)
+            self.bytes[self.row[chosen]] = self._count(chosen, self._field(chosen, 0)) * self._type_bytes(chosen, send_type)
             if at == 2:
                 count = self._count(chosen, self._field(chosen, 1))
-                self.receive_bytes[chosen] = count * self._type_bytes(chosen, receive_type)
+                self.receive_bytes[self.row[chosen]] = count * self._type_bytes(chosen, receive_type)
             if rooted:
                 self._root(chosen, self._field(chosen, at, 0))
 
@@ -414,14 +426,14 @@ class RankReader:
         return self._count(np.repeat(lines, self.num_ranks), values.ravel()).reshape(values.shape)
 
     def _keep(self, table: dict[int, np.ndarray], lines: np.ndarray, counts: np.ndarray, size: np.ndarray) -> None:
-        table.update(zip(lines.tolist(), counts * size[:, None], strict=True))
+        table.update(zip(self.row[lines].tolist(), counts * size[:, None], strict=True))
 
     def _gatherv(self, lines: np.ndarray) -> None:
         n = self.num_ranks
         self._fields_at_most(lines, n + 4)
         send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type))
         receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type))
-        self.bytes[lines] = self._count(lines, self._field(lines, 0)) * send_size
+        self.bytes[self.row[lines]] = self._count(lines, self._field(lines, 0)) * send_size
         self._keep(self.receive_counts, lines, self._vector(lines, 1), receive_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
@@ -433,7 +445,7 @@ class RankReader:
         default = float(self.default_type)
         send_type = np.where(has_displacements_only, default, self._field(lines, n + 1, default))
         receive_type = np.where(has_displacements_only, default, self._field(lines, n + 2, default))
-        self.bytes[lines] = self._count(lines, self._field(lines, 0)) * self._type_bytes(lines, send_type)
+        self.bytes[self.row[lines]] = self._count(lines, self._field(lines, 0)) * self._type_bytes(lines, send_type)
         self._keep(self.receive_counts, lines, self._vector(lines, 1), self._type_bytes(lines, receive_type))
 
     def _scatterv(self, lines: np.ndarray) -> None:
@@ -441,7 +453,7 @@ class RankReader:
         self._fields_at_most(lines, n + 4)
         send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type))
         receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type))
-        self.receive_bytes[lines] = self._count(lines, self._field(lines, n)) * receive_size
+        self.receive_bytes[self.row[lines]] = self._count(lines, self._field(lines, n)) * receive_size
         self._keep(self.send_counts, lines, self._vector(lines, 0), send_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
@@ -464,7 +476,7 @@ class RankReader:
             if len(values) == 0 or np.any(values[:-1] != 0):
                 raise LineError(line, f"'reducescatter' has {len(values)} fields, not one count for each rank")
             size = self._type_bytes(np.array([line]), values[-1:])
-            self.receive_counts[int(line)] = np.full(n, (len(values) - 1) * int(size[0]), np.int64)
+            self.receive_counts[int(self.row[line])] = np.full(n, (len(values) - 1) * int(size[0]), np.int64)
         lines = np.setdiff1d(lines, block)
         if not len(lines):
             return
@@ -472,35 +484,138 @@ class RankReader:
         last = self._field(lines, n + 1, self.default_type)
         traced = (self.counts[lines] == n + 2) & (last == 0) & (work < len(DATATYPE_BYTES)) & (work == np.floor(work))
         datatype = np.where(traced, work, last)
-        self.work_after[lines] = np.where(traced, 0.0, work * self.ps_per_flop)
+        self._work(lines, np.where(traced, 0.0, work))
         self._keep(self.receive_counts, lines, self._vector(lines, 0), self._type_bytes(lines, datatype))
 
-    def _rows(self) -> RankRows:
-        is_operation = self.kind >= 0
-        operations = np.flatnonzero(is_operation)
-        row_of_line = np.cumsum(is_operation) - is_operation  # of the next operation, for a line that is none
-        compute = np.flatnonzero(self.duration)
-        behind = np.flatnonzero(self.work_after)
-        place = np.concatenate([compute, behind])
-        order = np.argsort(np.concatenate([compute * 2, behind * 2 + 1]), kind="stable") if len(behind) else slice(None)
-        amounts = np.rint(np.concatenate([self.duration[compute], self.work_after[behind]]))
-        is_sleep = self.tokens.verb[place] == CODE["sleep"]
-        to_row = {int(line): int(row_of_line[line]) for line in (*self.send_counts, *self.receive_counts)}
+    def _rows(self, phase_line: np.ndarray, phase_ps: np.ndarray) -> RankRows:
+        phase_operation = self.row[phase_line]
+        if self.work_after:
+            behind = np.array(list(self.work_after), np.int64)
+            order = np.argsort(np.concatenate([phase_line * 2, behind * 2 + 1]), kind="stable")
+            phase_line = np.concatenate([phase_line, behind])[order]
+            phase_operation = np.concatenate([phase_operation, self.row[behind] + 1])[order]
+            phase_ps = np.concatenate([phase_ps, list(self.work_after.values())])[order]
+        until_ps = np.cumsum(phase_ps)
+        if len(until_ps) and until_ps[-1] > LONGEST_PS:
+            raise LineError(phase_line[np.argmax(until_ps > LONGEST_PS)], "the rank's compute and sleep add up to beyond 53 days")
+        is_sleep = self.tokens.verb[phase_line] == CODE["sleep"]
         return RankRows(
-            kind=self.kind[operations],
-            peer=self.peer[operations],
-            source=self.source[operations],
-            tag=self.tag[operations],
-            bytes=self.bytes[operations],
-            receive_bytes=self.receive_bytes[operations],
-            role=self.role[operations],
-            key=self.key[operations],
-            array_length=self.array_length[operations],
-            line=self.tokens.line[operations],
-            send_counts={to_row[line]: counts for line, counts in self.send_counts.items()},
-            receive_counts={to_row[line]: counts for line, counts in self.receive_counts.items()},
-            phase_operation=np.concatenate([row_of_line[compute], row_of_line[behind] + 1])[order],
-            phase_kind=np.where(is_sleep, PhaseKind.sleep, PhaseKind.compute)[order].astype(np.int8),
-            phase_ps=amounts[order].astype(np.int64),
-            phase_place=place[order],
+            kind=self.kind,
+            peer=self.peer,
+            source=self.source,
+            tag=self.tag,
+            bytes=self.bytes,
+            receive_bytes=self.receive_bytes,
+            role=self.role,
+            key=self.key,
+            array_length=self.array_length,
+            line=self.tokens.line[self.operations],
+            send_counts=self.send_counts,
+            receive_counts=self.receive_counts,
+            phase_operation=phase_operation,
+            phase_kind=is_sleep.astype(np.int8),
+            phase_ps=np.rint(phase_ps).astype(np.int64),
+            phase_place=phase_line,
         )
+
+
+assert (PhaseKind.compute, PhaseKind.sleep) == (0, 1)
+
+
+def _pair_key(source: np.ndarray | int, destination: np.ndarray | int) -> np.ndarray | int:
+    # shifted to be non-negative, so that no key equals COLLECTIVE_KEY
+    return (source - UNDEFINED_RANK) * 2**24 + (destination - UNDEFINED_RANK)
+
+
+# Problems that the common kernel reports
+_FEW, _MANY, _FRACTION, _NO_SUCH_RANK, _BAD_TAG, _NEGATIVE_SIZE, _DERIVED, _NO_POST, _BAD_AMOUNT, _TOO_LARGE = range(1, 11)
+
+
+@njit(cache=True, nogil=True)
+def _common_lines(  # type: ignore[no-untyped-def]
+    verb, treatment, opens_request, first, counts, values, row_of, me, num_ranks, untagged, default_type, type_bytes,
+    ps_per_unit, peer, tag, size_sent, size_received, role, key, phase_line, phase_ps,
+):  # fmt: skip
+    """Convert the lines of the common verbs. Returns the number of phases, and the first bad line with its problem (0
+    for none). O(lines)."""
+    num_phases = 0
+    last_post = -1
+    size_at = 1 if untagged else 2
+    for line in range(verb.shape[0]):
+        what = treatment[verb[line]]
+        row = row_of[line]
+        if what == 0:
+            continue
+        at = first[line]
+        count = counts[line]
+        if what == 4:  # compute, sleep
+            if count != 1:
+                return num_phases, line, 1 if count < 1 else 2
+            amount = values[at] * ps_per_unit[line]
+            if not (0.0 <= amount <= 4.6e18):
+                return num_phases, line, 9
+            if amount > 0:
+                phase_line[num_phases] = line
+                phase_ps[num_phases] = amount
+                num_phases += 1
+            continue
+        if what == 3:  # wait, test
+            if untagged:
+                if count > 0:
+                    return num_phases, line, 2
+                if last_post < 0:
+                    return num_phases, line, 8
+                key[row, 0] = key[last_post, 0]
+                key[row, 1] = key[last_post, 1]
+                continue
+            if count != 3:
+                return num_phases, line, 1 if count < 3 else 2
+            for k in range(3):
+                if values[at + k] != np.floor(values[at + k]) or abs(values[at + k]) > 2147483648.0:
+                    return num_phases, line, 3
+            number = np.int64(values[at + 2])
+            if number < 0 and number != -444:  # the request of a non-blocking collective
+                key[row, 0] = -1
+                key[row, 1] = -1
+            else:
+                key[row, 0] = (np.int64(values[at]) + 333) * 16777216 + np.int64(values[at + 1]) + 333
+                key[row, 1] = number
+            continue
+        if count < size_at + 1:
+            return num_phases, line, 1
+        if count > size_at + 2:
+            return num_phases, line, 2
+        for k in range(count):
+            if values[at + k] != np.floor(values[at + k]) or abs(values[at + k]) > 4e18:
+                return num_phases, line, 3
+        other = np.int64(values[at])
+        if other != -333 and (other < 0 or other >= num_ranks):
+            return num_phases, line, 4
+        number = np.int64(0) if untagged else np.int64(values[at + 1])
+        if number > 2147483647 or (number < 0 and not (what == 2 and number == -444)):
+            return num_phases, line, 5
+        size = np.int64(values[at + size_at])
+        if size < 0:
+            if what == 1:
+                return num_phases, line, 6
+            size = 0  # the receiver probed for the size
+        elif size > MOST_ELEMENTS:
+            return num_phases, line, 10
+        datatype = np.int64(values[at + size_at + 1]) if count > size_at + 1 else default_type
+        if datatype < 0 or datatype >= type_bytes.shape[0]:
+            return num_phases, line, 7
+        tag[row] = -1 if number == -444 else number
+        if what == 1:
+            size_sent[row] = size * type_bytes[datatype]
+            peer[row] = other if other != -333 else -2
+        else:
+            size_received[row] = size * type_bytes[datatype]
+            peer[row] = other if other != -333 else -1
+        if opens_request[verb[line]]:
+            role[row] = 1
+            source = me if what == 1 else other
+            destination = other if what == 1 else me
+            key[row, 0] = (source + 333) * 16777216 + destination + 333
+            key[row, 1] = number
+            last_post = row
+    return num_phases, -1, 0

@@ -54,7 +54,7 @@ def resolve(rows: RankRows) -> Requests:
         return Requests(rows.kind, request, np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32), 0)
     taken_by, orphan = _take_named(role, rows.key, *new_table(len(role)), _last_of(role, (WAITALL, WAITANY)))
     if orphan >= 0:
-        raise LineError(orphan, "no outstanding isend or irecv fits this wait")
+        raise LineError(_first_without_post(role, rows.key, orphan), "no outstanding isend or irecv fits this wait")
     counts = np.zeros(len(role), np.int64)
     nothing = np.empty(0, np.int32)
     final_role = role.copy()
@@ -72,6 +72,13 @@ def resolve(rows: RankRows) -> Requests:
     return Requests(kind, request, offsets, values, int(np.count_nonzero(became)))
 
 
+def _first_without_post(role: np.ndarray, key: np.ndarray, orphan: int) -> int:
+    """The first wait for the key of ``orphan`` that more waits than posts stand before."""
+    same = np.flatnonzero((key == key[orphan]).all(axis=1) & np.isin(role, (POST, WAIT)))
+    open_posts = np.cumsum(np.where(role[same] == POST, 1, -1))
+    return int(same[np.argmax(open_posts < 0)])
+
+
 def _last_of(role: np.ndarray, roles: tuple[int, ...]) -> int:
     found = np.flatnonzero(np.isin(role, roles))
     return int(found[-1]) if len(found) else -1
@@ -82,10 +89,10 @@ def _take_named(role, key, table_keys, table_slots, last_waitall):  # type: igno
     """For every post the operation that names it, or -1; and the first wait without a post, or -1."""
     size = role.shape[0]
     taken_by = np.full(size, -1, np.int64)
-    head = np.full(size + 1, -1, np.int64)  # per key: queue of later waits, the latest first
-    tail = np.full(size + 1, -1, np.int64)
-    last_test = np.full(size + 1, -1, np.int64)  # per key: last test of the run that follows
-    following = np.full(size, -1, np.int64)
+    head = np.full(size + 1, -1, np.int32)  # per key: queue of later waits, the latest first
+    tail = np.full(size + 1, -1, np.int32)
+    last_test = np.full(size + 1, -1, np.int32)  # per key: last test of the run that follows
+    following = np.full(size, -1, np.int32)
     for i in range(size - 1, -1, -1):
         if role[i] != 1 and role[i] != 2 and role[i] != 5:  # POST, WAIT, TEST
             continue

@@ -12,7 +12,7 @@ writes it. One application, a task per rank with one thread, a CPU per rank on t
   alltoall is that to one member.
 * The date is fixed: equal results give equal bytes.
 
-Cost: O(records log records); measured 2 us of CPU a record. Memory: some 60 B a record and one batch of text.
+Cost: O(records log records); measured 0.4 us of CPU a record. Memory: some 60 B a record and one batch of text.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _communications(result: Result, who: list[str]) -> _Records:
     source, destination = column(messages, "source"), column(messages, "destination")
     send, physical = (_nanoseconds(column(messages, name)) for name in ("send_ps", "receive_ps"))
     size, tag = column(messages, "bytes"), column(messages, "tag")
-    row = receive_rows(result.workload)
+    row = receive_rows(result.workload)[column(messages, "message_id")]
     begin, _ = operation_times(result.workload, result.ranks)
     logical = np.where(row >= 0, _nanoseconds(np.append(begin, 0)[row]), physical)
     rank = pa.array(who)

@@ -24,6 +24,4 @@ def write(result: Result, directory: Path) -> None:
 def write_table(table: pa.Table, path: Path) -> None:
     """One Parquet file with fixed settings."""
     steady = {name: "DELTA_BINARY_PACKED" for name in table.schema.names if name in _STEADY}
-    pq.write_table(
-        table, path, compression="lz4", use_dictionary=False, write_statistics=False, column_encoding=steady
-    )
+    pq.write_table(table, path, compression="lz4", use_dictionary=False, write_statistics=False, column_encoding=steady)

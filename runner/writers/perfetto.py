@@ -4,14 +4,14 @@ Format: "Trace Event Format" (Google, 2016). One process, a track per rank (tid 
 idle thread), a complete event per state, an arrow per point-to-point message. Times are microseconds with six decimals,
 exact to the picosecond; Perfetto itself cuts them to nanoseconds.
 
-* An arrow is tied to the state in which the message is sent (the one that begins at or contains the time of the send)
-  and to that in which it arrives (the one that contains or ends at the arrival). A viewer ties it to what is on the
-  track at its time, so an arrow that arrives as a state ends is drawn 2 ns earlier. An arrow that cannot be tied, as one
-  to a rank without states, is left out.
+* An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
+  in which it arrives (it contains or ends at the arrival). A viewer ties an arrow to what is on the track at its time,
+  so one that arrives as a state ends is drawn 2 ns earlier. An arrow that cannot be tied is left out.
 * More than MAX_ARROWS messages: every k-th is drawn.
 * What is left out is counted in ``otherData`` and logged.
 
-Cost: O(states + messages log messages); measured 2 us of CPU a state, two thirds of it compression. Memory: one batch.
+Cost: O(events log events); measured 1.1 us of CPU an event, half of it compression. Memory: some 80 B an event and one
+batch of text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _tracks(result: Result) -> str:
     return ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
 
 
-def _write_states(file: Any, result: Result) -> None:
+def _write_states(file: gzip.GzipFile, result: Result) -> None:
     ranks = result.ranks
     rank, state, operation = (column(ranks, name) for name in ("rank", "state", "operation_id"))
     start, end = column(ranks, "start_ps"), column(ranks, "end_ps")
@@ -127,7 +127,7 @@ def _inside(time: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return np.maximum(np.minimum(time, end - _MARGIN_PS), start)
 
 
-def _write_arrows(file: Any, result: Result, arrows: _Arrows) -> None:
+def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows) -> None:
     names = ("message_id", "source", "destination", "bytes", "tag")
     number, source, destination, size, tag = (column(result.messages, name)[arrows.message] for name in names)
     tracks = range(result.workload.num_ranks)

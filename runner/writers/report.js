@@ -14,7 +14,7 @@
   });
   const layout = (given) => ({
     font: { family: 'system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif', size: 12.5, color: ink },
-    paper_bgcolor: "#fff", plot_bgcolor: "#fff", margin: { l: 56, r: 16, t: 12, b: 46 },
+    paper_bgcolor: "#fff", plot_bgcolor: "#fff", margin: { l: 56, r: 16, t: 30, b: 46 },
     hoverlabel: { font: { size: 12.5 } }, ...given, xaxis: axis(given.xaxis), yaxis: axis(given.yaxis),
   });
 
@@ -56,7 +56,7 @@
       if (!chart.choices) return;
       choose(id, chart.choices.map((choice) => choice.label), (index) => {
         const choice = chart.choices[index];
-        Plotly.update(id, { y: choice.y }, { "yaxis.title.text": choice.label });
+        Plotly.restyle(id, { y: choice.y });
       });
     },
 
@@ -120,7 +120,7 @@
     },
 
     matrix(id, chart) {
-      const n = chart.num_cells, source = unpack(chart.source, "u4"), destination = unpack(chart.destination, "u4");
+      const n = chart.num_cells, source = unpack(chart.source, "u1"), destination = unpack(chart.destination, "u1");
       const name = (cell) => {
         const first = cell * chart.ranks_per_cell, last = Math.min(first + chart.ranks_per_cell, chart.num_ranks) - 1;
         return first === last ? "rank " + first : "ranks " + first + "–" + last;

@@ -1,4 +1,4 @@
-"""What the report shows of the tables: sums by state and call, timeline, message matrix and sizes, all bounded in size."""
+"""What the report shows of a result's tables: sums, timeline, message matrix and sizes, all bounded in size."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from manyscale.runner.writers.operation_times import column, operation_rows
 IDLE: Final = len(STATES)  # ended, while others still run
 CATEGORIES: Final = (*STATES, "idle")
 MAX_ROWS: Final = 1024  # ranks drawn one by one
-MAX_RUNS: Final = 400_000  # of the timeline; 5 bytes each
-MAX_CELLS: Final = 256  # rows and columns of the message matrix
+MAX_RUNS: Final = 600_000  # of the timeline; 5 bytes each
+MAX_BINS: Final = 1 << 21  # of a timeline with more runs; all rows together
+MAX_CELLS: Final = 256  # rows and columns of the message matrix; their numbers fit a byte
 
 
 def time_by_state(result: Result) -> np.ndarray:
@@ -59,8 +60,8 @@ def calls(result: Result) -> Calls:
 class Runs:
     """Timeline as runs of one state, row after row: the row's first run, and each run's end and category.
 
-    ``rank_step``: a row is every how manieth rank. ``bin_ps``: each run is a multiple of this, with the state that
-    takes most of it; 0 where the runs are exact.
+    Rows are ranks 0, ``rank_step``, 2 ``rank_step`` and so on. ``bin_ps``: time is divided into bins of this length,
+    each with the category that takes most of it; 0 where the runs are exact.
     """
 
     offsets: np.ndarray
@@ -86,14 +87,15 @@ def timeline(result: Result) -> Runs:
         span,
     )
     last = _is_last(row, category)
-    bin_ps = 0.0
-    if np.count_nonzero(last) > MAX_RUNS:
-        num_bins = MAX_RUNS // num_rows
+    bin_ps, num_bins = 0.0, min(4096, MAX_BINS // num_rows)
+    exact = row, start, end, category
+    while np.count_nonzero(last) > MAX_RUNS:
         bin_ps = span / num_bins
-        category = _dominant(row, start, end, category, num_rows, num_bins, span)
+        category = _dominant(*exact, num_rows, num_bins, span)
         row = np.repeat(np.arange(num_rows), num_bins)
         end = np.tile(np.rint(np.arange(1, num_bins + 1) * bin_ps).astype(np.int64), num_rows)
         last = _is_last(row, category)
+        num_bins //= 2
     offsets = np.searchsorted(row[last], np.arange(num_rows + 1))
     return Runs(offsets, end[last], category[last], step, bin_ps)
 
@@ -133,7 +135,7 @@ def _dominant(
     The time in a category up to a moment is piecewise linear in that moment; it is read off at the edges of the bins.
     """
     edges = (np.arange(num_rows)[:, None] * span + np.linspace(0.0, span, num_bins + 1)).ravel()
-    covered = np.zeros((len(CATEGORIES), num_rows, num_bins))
+    most, best = np.full((num_rows, num_bins), -1.0), np.full((num_rows, num_bins), IDLE, np.uint8)
     for index in range(len(CATEGORIES)):
         mine = category == index
         if not mine.any():
@@ -142,8 +144,10 @@ def _dominant(
         total = np.cumsum(end[mine] - start[mine])
         sums = np.stack([np.concatenate([[0], total[:-1]]), total], axis=1)
         at_edges = np.interp(edges, moments.ravel(), sums.ravel()).reshape(num_rows, num_bins + 1)
-        covered[index] = np.diff(at_edges, axis=1)
-    return covered.argmax(axis=0).ravel()
+        covered = np.diff(at_edges, axis=1)
+        better = covered > most
+        most[better], best[better] = covered[better], index
+    return best.ravel()
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,8 @@ def message_matrix(result: Result) -> Matrix:
     """At most MAX_CELLS cells a side. O(messages log messages)."""
     per_cell = -(-result.workload.num_ranks // MAX_CELLS)
     num_cells = -(-result.workload.num_ranks // per_cell)
-    source, destination = (column(result.messages, name).astype(np.int64) // per_cell for name in ("source", "destination"))
+    source = column(result.messages, "source").astype(np.int64) // per_cell
+    destination = column(result.messages, "destination") // per_cell
     pairs, place = np.unique(source * num_cells + destination, return_inverse=True)
     total = np.zeros(len(pairs), np.int64)
     np.add.at(total, place, column(result.messages, "bytes"))

@@ -24,7 +24,8 @@ COLOURS: Final = {
     "idle": "#e3e6ea",
 }
 LINE_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
-LINE_DASHES: Final = ("solid", "dash", "dot", "dashdot")
+# plotly's name of a dash, and SVG's
+LINE_DASHES: Final = (("solid", ""), ("dash", "8 4"), ("dot", "2 3"), ("dashdot", "8 3 2 3"))
 
 
 @dataclass
@@ -78,6 +79,23 @@ class Page:
 def legend(entries: Sequence[tuple[str, str]]) -> str:
     """Swatches with their names, given as (category, text)."""
     parts = (f'<span><i style="background:{COLOURS[key]}"></i>{escape(text)}</span>' for key, text in entries)
+    return f'<div class="legend">{"".join(parts)}</div>'
+
+
+def line_style(index: int) -> tuple[str, str]:
+    """Colour and dash of the index-th line of a chart; they repeat after 28."""
+    return LINE_COLOURS[index % len(LINE_COLOURS)], LINE_DASHES[index // len(LINE_COLOURS) % len(LINE_DASHES)][0]
+
+
+def line_legend(names: Sequence[str]) -> str:
+    """The lines of a chart with their names."""
+    dashes = dict(LINE_DASHES)
+    parts = []
+    for index, name in enumerate(names):
+        colour, dash = line_style(index)
+        stroke = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes[dash]}"'
+        line = f'<line x1="0" y1="5" x2="30" y2="5" {stroke}/>'
+        parts.append(f'<span><svg width="30" height="10">{line}</svg> {escape(name)}</span>')
     return f'<div class="legend">{"".join(parts)}</div>'
 
 

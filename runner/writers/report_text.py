@@ -25,12 +25,12 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def duration(seconds: float) -> str:
-    """Four significant digits with a fitting unit; 12,345 s and more in whole seconds."""
+    """Four significant digits with a fitting unit, such as 36.96 ms; from 1,000 s on whole seconds."""
     if seconds == 0:
         return "0 s"
     length, unit = time_unit(seconds)
     value = seconds / length
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.4g} {unit}"
+    return f"{value:,.0f} {unit}" if abs(value) >= 999.95 else f"{value:#.4g} {unit}"
 
 
 def size(num_bytes: float) -> str:
@@ -50,17 +50,15 @@ def binary_size(num_bytes: int) -> str:
 
 
 def percent(ratio: float) -> str:
-    """One decimal: 93.2 %."""
-    return f"{100 * ratio:.1f} %"
+    """One decimal, such as 93.2 %; what would show as 0.0 % though it is more, as < 0.1 %."""
+    return "< 0.1 %" if 0 < ratio < 0.0005 else f"{100 * ratio:.1f} %"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, css: str = "") -> str:
     """A table of cells that are HTML already; columns from ``numeric_from`` on are aligned right."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        parts = (
-            f"<{tag}{' class=number' if i >= numeric_from else ''}>{cell}</{tag}>" for i, cell in enumerate(cells)
-        )
+        parts = (f"<{tag}{' class=number' if i >= numeric_from else ''}>{cell}</{tag}>" for i, cell in enumerate(cells))
         return f"<tr>{''.join(parts)}</tr>"
 
     body = "\n".join(line("td", row) for row in rows)

@@ -1,4 +1,4 @@
-"""Columns of numbers as columns of text, and those as bytes of a file: Arrow's string kernels, no Python loop over rows."""
+"""Columns of numbers as columns of text, and those as bytes of a file, with Arrow's string kernels."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ BAD_LINES: dict[str, tuple[Mapping[int, list[str]], str, str]] = {
     "half a number": ({0: ["init", "compute 1e"], 1: ["init"]}, "rank-0.txt:2: ", "not a number"),
     "fraction of an element": ({0: ["init", "send 1 0 8.5 6"], 1: ["init"]}, "rank-0.txt:2: ", "size is not a whole number"),
     "negative size": ({0: ["init", "send 1 0 -8 6"], 1: ["init"]}, "rank-0.txt:2: ", "size -8 is negative"),
-    "size that overflows": ({0: ["init", "send 1 0 4611686018427387904 0"], 1: ["init"]}, "rank-0.txt:2: ", "size"),
+    "size that overflows": ({0: ["init", "send 1 0 3000000000000000000 0"], 1: ["init"]}, "rank-0.txt:2: ", "size beyond"),
     "negative compute": ({0: ["init", "compute -5"], 1: ["init"]}, "rank-0.txt:2: ", "negative"),
     "endless compute": ({0: ["init", "compute 1e300"], 1: ["init"]}, "rank-0.txt:2: ", "beyond 53 days"),
     "computes that overflow together": ({0: ["init", *["compute 4e15"] * 3], 1: ["init"]}, "rank-0.txt:3: ", "beyond 53 days"),
@@ -56,7 +56,8 @@ BAD_LINES: dict[str, tuple[Mapping[int, list[str]], str, str]] = {
     "negative tag": ({0: ["send 1 -7 8 6"], 1: ["init"]}, "rank-0.txt:1: ", "tag"),
     "derived datatype": ({0: ["init", "send 1 0 8 -1"], 1: ["init"]}, "rank-0.txt:2: ", "datatype -1 is a derived type"),
     "private datatype": ({0: ["bcast 8 0 60"], 1: ["bcast 8 0 60"]}, "rank-0.txt:1: ", "MPI_BYTE or a basic type"),
-    "too few fields": ({0: ["init", "send 1 0"], 1: ["init", "recv 0 0 8"]}, "rank-0.txt:2: ", "lacks fields"),
+    "too few fields": ({0: ["init", "send 1"], 1: ["init", "recv 0 0 8"]}, "rank-0.txt:2: ", "'send' lacks fields"),
+    "line cut short": ({0: ["init", "send 1 0 8 6", "send 1 0"], 1: ["init"]}, "rank-0.txt:3: ", "lacks fields"),
     "too many fields": ({0: ["init", "bcast 8 0 6 1"], 1: ["init"]}, "rank-0.txt:2: ", "has 4 fields, at most 3 are known"),
     "compute of nothing": ({0: ["init", "compute"], 1: ["init"]}, "rank-0.txt:2: ", "'compute' lacks fields"),
     "location without a line": ({0: ["init", "location a.c"], 1: ["init"]}, "rank-0.txt:2: ", "'location' lacks fields"),
@@ -181,7 +182,7 @@ def _link(kind: bytes) -> tarfile.TarInfo:
 
 
 def _zst(content: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(content)
+    return zstandard.ZstdCompressor(write_checksum=True).compress(content)
 
 
 def _flipped(content: bytes, place: int) -> bytes:
@@ -260,8 +261,7 @@ def test_every_cut_of_an_archive_is_refused(scene, tmp_path):
 
     path = scene.file("whole.tar", scene.tar())
     whole = simgrid_ti.read(path).digest
-    for name, content in (("cut.tar", scene.tar), ):
-        data = path.read_bytes()
+    data = path.read_bytes()
     for packed, step in ((data, 101), (_zst(data), 1), (gzip.compress(data), 1)):
         for length in range(0, len(packed), step):
             cut = scene.file("cut", packed[:length])
@@ -295,7 +295,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "list": ("- a\n- b\n", ("study.yaml: ", "a study is a mapping of keys")),
     "unknown key": (study_text(wrkload=1), ("study.yaml: wrkload: ", "unknown key; remove it or mend its spelling")),
     "unknown nested key": (study_text(model={"gpuu": "x"}), ("study.yaml: model.gpuu: ", "unknown key")),
-    "number for a key": ("1: 2\n" + study_text(), ("study.yaml: 1: ", "key")),
+    "number for a key": ("1: 2\n" + study_text(), ("study.yaml: 1: ", "should be strings")),
     "other schema": (study_text(schema=2), ("study.yaml: schema: ", "2 is not one of 1")),
     "missing workload": (study_text(workload=None), ("study.yaml: workload: ", "missing; add it")),
     "missing target": (study_text(target=None), ("study.yaml: target: ", "missing; add it")),
@@ -484,7 +484,7 @@ def test_damaged_end_of_a_journal_is_left_out(cli, finished_run, tail):
         journal.write(tail)
     outcome = cli("status", finished_run)
     assert outcome.status == 0
-    assert "3 units finished" in outcome.out
+    assert "2 units finished" in outcome.out
 
 
 def test_deadlocked_run_is_reported_as_failed(cli, write_trace):

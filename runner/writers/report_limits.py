@@ -1,0 +1,57 @@
+"""How far a predicted time can be trusted: sampling error, and what the chosen models leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from manyscale.runner.results import Result
+from manyscale.runner.writers.report_text import duration, escape, percent, table
+
+_NETWORK: Final = {
+    "latency-bandwidth": (
+        "Network latency-bandwidth: a message takes latency + size / bandwidth whatever else is under way. Links and "
+        "adapters are never shared, so where the network is busy the predicted time is too short.",
+        "MPI calls cost no processor time of their own; matching, copying and progress are part of the latency.",
+    ),
+}
+_COLLECTIVES: Final = (
+    "Collectives are replayed as the messages of their algorithm ({preset}); a library that chooses another algorithm, "
+    "or hardware that helps, differs."
+)
+_CPU: Final = {
+    "burst": (
+        "CPU burst: the time between MPI calls is that of the traced run, scaled by cpu_ratio = {cpu_ratio} and the "
+        "IPC correction. The target's caches, memory bandwidth and clock are not modelled, nor is noise of the system.",
+    ),
+}
+
+
+def certainty(result: Result) -> str:
+    """HTML: confidence intervals, or that nothing was sampled."""
+    rows = []
+    for name, statistic in result.statistics.items():
+        if statistic.ci_low is None or statistic.ci_high is None:
+            continue
+        show = percent if statistic.kind == "ratio" else duration if statistic.unit == "s" else "{:,.6g}".format
+        rows.append((escape(name), show(statistic.value), show(statistic.ci_low), show(statistic.ci_high)))
+    if rows:
+        return table(("statistic", "estimate", "low", "high"), rows)
+    return (
+        "<p><strong>Nothing was sampled.</strong> Every rank and every call was replayed, so there is no sampling "
+        "error and no confidence interval. What remains is how well the models and the trace describe the target.</p>"
+    )
+
+
+def limits(result: Result) -> Iterator[str]:
+    """One text per known limit of the models that were used."""
+    model: Any = result.resolved.get("model", {})
+    chosen: Mapping[str, Any] = model if isinstance(model, Mapping) else {}
+    values = {
+        "preset": result.machine.network.collectives,
+        "cpu_ratio": f"{float(result.resolved.get('cpu_ratio', 1.0)):g}",
+    }
+    network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
+    texts = (*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",)), _COLLECTIVES)
+    for text in (*texts, *_CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))):
+        yield text.format(**values)
