@@ -76,7 +76,7 @@ class Execution:
         waiting = []
         for unit in unique.values():
             self.counts.total += 1
-            if self.store.has(unit.key):
+            if self.store.read(unit.key) is not None:  # whole, not merely there
                 self.counts.reused += 1
                 self._finish(unit.kind, Outcome(unit.key, attempts=0), "reused")
             else:

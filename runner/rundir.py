@@ -119,7 +119,7 @@ class Journal:
     """``units.jsonl``: one line per finished unit, written as it finishes. Lines of earlier attempts stay."""
 
     def __init__(self, directory: Path) -> None:
-        self._file: IO[str] = (directory / "units.jsonl").open("a")
+        self._file: IO[str] = (directory / "units.jsonl").open("a", buffering=1)
 
     def record(self, kind: str, outcome: Outcome, status: str) -> None:
         fields = asdict(outcome)

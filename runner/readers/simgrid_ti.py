@@ -452,8 +452,8 @@ def _receives_of_nothing(operations: dict[str, np.ndarray], wildcards: np.ndarra
 
 def _region_keys(tokens: Tokens, lines: np.ndarray) -> np.ndarray:
     first = tokens.field_offsets[:-1][lines]
-    name = tokens.values[first].view(np.uint64)
-    return name ^ (tokens.values[first + 1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    name, line = tokens.values[first].view(np.uint64), tokens.values[first + 1].view(np.uint64)
+    return name ^ (line * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _list_lines(content: bytes) -> list[tuple[int, str]]:

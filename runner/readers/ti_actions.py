@@ -379,7 +379,7 @@ class RankReader:
         self.peer[self.row[lines]] = self._rank(lines, values, UNDEFINED_RANK, "root")
 
     def _work(self, lines: np.ndarray, flops: np.ndarray) -> None:
-        wrong = lines[~((flops >= 0) & (flops * self.ps_per_flop <= 2**62))]
+        wrong = lines[~((flops >= 0) & (flops <= LONGEST_PS / self.ps_per_flop))]
         if len(wrong):
             raise LineError(wrong[0], self._problem(int(wrong[0]), _BAD_AMOUNT))
         some = flops > 0

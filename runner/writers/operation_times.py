@@ -8,20 +8,20 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import one_chunk, to_numpy
 from manyscale.models.network.program import send_rows
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 from manyscale.runner.results import STATES
 
 
 def column(table: pa.Table, name: str) -> np.ndarray:
-    """A column without nulls as one NumPy array (a dictionary column as indices into STATES)."""
-    values = table.column(name).combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
-    if not pa.types.is_dictionary(values.type):
-        return np.asarray(values.to_numpy(zero_copy_only=False))
+    """A column without nulls as one NumPy array (``state`` as indices into STATES)."""
+    chunks = table.column(name)
+    if not pa.types.is_dictionary(chunks.type):
+        return to_numpy(chunks)
+    values = one_chunk(chunks)
     place = np.array([STATES.index(name) for name in values.dictionary.to_pylist()], np.int8)
-    return place[np.asarray(values.indices)]
+    return place[to_numpy(values)]
 
 
 def operation_rows(workload: Workload, ranks: pa.Table) -> np.ndarray:

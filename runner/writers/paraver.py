@@ -25,12 +25,13 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import text_array, to_arrow
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.runner.results import STATES, Result
 from manyscale.runner.writers import paraver_labels as labels
 from manyscale.runner.writers.collective_sizes import CollectiveSizes, collective_sizes
 from manyscale.runner.writers.operation_times import column, operation_times, receive_rows
-from manyscale.runner.writers.text_columns import batches, contents, integers, join
+from manyscale.runner.writers.text_columns import batches, contents, integers, join, picked
 
 _DATE: Final = "01/01/2000 at 00:00"
 _PS_PER_NS: Final = 1000
@@ -111,7 +112,7 @@ def _write_sorted(file: BinaryIO, records: list[_Records]) -> None:
         texts = [part.lines(rows[at] - bounds[i]) for i, (part, at) in enumerate(zip(records, places, strict=True))]
         place = np.empty(len(rows), np.int64)
         place[np.concatenate(places)] = np.arange(len(rows))
-        file.write(contents(pa.concat_arrays(texts).take(pa.array(place))))
+        file.write(contents(pa.concat_arrays(texts).take(to_arrow(place))))
 
 
 def _nanoseconds(picoseconds: np.ndarray) -> np.ndarray:
@@ -123,13 +124,13 @@ def _states(result: Result, who: list[str]) -> _Records:
     keep = begin < end
     begin, end = begin[keep], end[keep]
     rank, state = column(result.ranks, "rank")[keep], column(result.ranks, "state")[keep]
-    prefix = pa.array([f"1:{name}" for name in who])
-    suffix = pa.array([f":{labels.STATE_NUMBERS[name]}\n" for name in STATES])
+    prefix = [f"1:{name}" for name in who]
+    suffix = [f":{labels.STATE_NUMBERS[name]}\n" for name in STATES]
 
     def lines(rows: np.ndarray) -> pa.Array:
         return join(
-            prefix.take(pa.array(rank[rows])), integers(begin[rows]), ":", integers(end[rows]),
-            suffix.take(pa.array(state[rows])),
+            picked(prefix, rank[rows]), integers(begin[rows]), ":", integers(end[rows]),
+            picked(suffix, state[rows]),
         )  # fmt: skip
 
     return _Records(begin, end, lines)
@@ -140,16 +141,16 @@ def _events(result: Result, who: list[str]) -> _Records:
     workload = result.workload
     time = _nanoseconds(np.stack(operation_times(workload, result.ranks), axis=1)).ravel()
     kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
-    prefix = pa.array([f"2:{name}" for name in who])
+    prefix = [f"2:{name}" for name in who]
     calls = [labels.CALLS[known] for known in OperationKind]
-    label = pa.array([f":{event}:{value}" for event, value in calls] + [f":{event}:0" for event, _ in calls])
+    label = [f":{event}:{value}" for event, value in calls] + [f":{event}:0" for event, _ in calls]
     sizes = collective_sizes(workload)
 
     def lines(rows: np.ndarray) -> pa.Array:
         operation, is_end = np.divmod(rows, 2)
-        call = label.take(pa.array(kind[operation] + is_end * len(calls)))
+        call = picked(label, kind[operation] + is_end * len(calls))
         details = _details(sizes, np.where(is_end, -1, operation))
-        return join(prefix.take(pa.array(rank[operation])), integers(time[rows]), call, details, "\n")
+        return join(picked(prefix, rank[operation]), integers(time[rows]), call, details, "\n")
 
     return _Records(time, time, lines)
 
@@ -159,7 +160,7 @@ def _details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Array:
     at = np.searchsorted(sizes.row, operation)
     is_collective = np.append(sizes.row, -2)[at] == operation
     at = at[is_collective]
-    root = pa.array(["", f":{labels.ROOT}:1"]).take(pa.array(sizes.is_root[at].astype(np.int8)))
+    root = picked(["", f":{labels.ROOT}:1"], sizes.is_root[at].astype(np.int8))
     texts = join(
         f":{labels.SEND_SIZE}:", integers(sizes.send_bytes[at]),
         f":{labels.RECEIVE_SIZE}:", integers(sizes.receive_bytes[at]),
@@ -167,7 +168,7 @@ def _details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Array:
     )  # fmt: skip
     place = np.full(len(operation), len(at))
     place[is_collective] = np.arange(len(at))
-    return pa.concat_arrays([texts, pa.array([""])]).take(pa.array(place))
+    return pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place))
 
 
 def _communications(result: Result, who: list[str]) -> _Records:
@@ -179,13 +180,12 @@ def _communications(result: Result, who: list[str]) -> _Records:
     row = receive_rows(result.workload)[column(messages, "message_id")]
     begin, _ = operation_times(result.workload, result.ranks)
     logical = np.where(row >= 0, _nanoseconds(np.append(begin, 0)[row]), physical)
-    rank = pa.array(who)
 
     def lines(rows: np.ndarray) -> pa.Array:
         sent = integers(send[rows])
         return join(
-            "3:", rank.take(pa.array(source[rows])), sent, ":", sent, ":",
-            rank.take(pa.array(destination[rows])), integers(logical[rows]), ":", integers(physical[rows]), ":",
+            "3:", picked(who, source[rows]), sent, ":", sent, ":",
+            picked(who, destination[rows]), integers(logical[rows]), ":", integers(physical[rows]), ":",
             integers(size[rows]), ":", integers(tag[rows]), "\n",
         )  # fmt: skip
 

@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from manyscale.models.workload import OperationKind
 from manyscale.runner.results import STATES, Result
 from manyscale.runner.writers.operation_times import column, operation_rows, state_at
 from manyscale.runner.writers.paraver_labels import call_name
-from manyscale.runner.writers.text_columns import batches, contents, integers, join, microseconds
+from manyscale.runner.writers.text_columns import batches, contents, integers, join, microseconds, picked
 
 MAX_ARROWS: Final = 1_000_000
 _COMPRESSION: Final = 1  # level 6 takes more than twice as long to save a sixth
@@ -76,14 +75,14 @@ def _write_states(file: gzip.GzipFile, result: Result) -> None:
     start, end = column(ranks, "start_ps"), column(ranks, "end_ps")
     kind = result.workload.column("operations", "kind")[operation_rows(result.workload, ranks)]
     kind = np.where(state == STATES.index("compute"), len(OperationKind), kind)
-    head = pa.array([f'{{"ph":"X",{_PROCESS},"tid":{r + 1},"ts":' for r in range(result.workload.num_ranks)])
-    name = pa.array([f',"name":"{name}","args":{{"operation_id":' for name in STATES])
-    tail = pa.array([f',"call":"{call_name(known)}"}}}},\n' for known in OperationKind] + ["}},\n"])
+    head = [f'{{"ph":"X",{_PROCESS},"tid":{r + 1},"ts":' for r in range(result.workload.num_ranks)]
+    name = [f',"name":"{name}","args":{{"operation_id":' for name in STATES]
+    tail = [f',"call":"{call_name(known)}"}}}},\n' for known in OperationKind] + ["}},\n"]
     for batch in batches(len(rank)):
         text = join(
-            head.take(pa.array(rank[batch])), microseconds(start[batch]),
+            picked(head, rank[batch]), microseconds(start[batch]),
             ',"dur":', microseconds(end[batch] - start[batch]),
-            name.take(pa.array(state[batch])), integers(operation[batch]), tail.take(pa.array(kind[batch])),
+            picked(name, state[batch]), integers(operation[batch]), picked(tail, kind[batch]),
         )  # fmt: skip
         file.write(contents(text))
 
@@ -132,14 +131,14 @@ def _write_arrows(file: gzip.GzipFile, result: Result, arrows: _Arrows) -> None:
     number, source, destination, size, tag = (column(result.messages, name)[arrows.message] for name in names)
     tracks = range(result.workload.num_ranks)
     shared = f'"name":"message","cat":"message",{_PROCESS}'
-    begin = pa.array([f'{{"ph":"s",{shared},"tid":{rank + 1},"id":' for rank in tracks])
-    finish = pa.array([f'{{"ph":"f","bp":"e",{shared},"tid":{rank + 1},"id":' for rank in tracks])
+    begin = [f'{{"ph":"s",{shared},"tid":{rank + 1},"id":' for rank in tracks]
+    finish = [f'{{"ph":"f","bp":"e",{shared},"tid":{rank + 1},"id":' for rank in tracks]
     for batch in batches(len(number)):
         identity = integers(number[batch])
         text = join(
-            begin.take(pa.array(source[batch])), identity, ',"ts":', microseconds(arrows.send_ps[batch]),
+            picked(begin, source[batch]), identity, ',"ts":', microseconds(arrows.send_ps[batch]),
             ',"args":{"bytes":', integers(size[batch]), ',"tag":', integers(tag[batch]), "}},\n",
-            finish.take(pa.array(destination[batch])), identity, ',"ts":', microseconds(arrows.receive_ps[batch]),
+            picked(finish, destination[batch]), identity, ',"ts":', microseconds(arrows.receive_ps[batch]),
             "},\n",
         )  # fmt: skip
         file.write(contents(text))

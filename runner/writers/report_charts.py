@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.runner.results import Result
+from manyscale.runner.writers.operation_times import column
 from manyscale.runner.writers.report_data import CATEGORIES, Matrix, Runs, makespan_ps, message_sizes
 from manyscale.runner.writers.report_page import COLOURS, Page, axis, legend
 from manyscale.runner.writers.report_text import binary_size, duration, packed, time_unit
@@ -156,7 +157,7 @@ def sizes_chart(page: Page, result: Result) -> str:
 def messages_note(result: Result, matrix: Matrix) -> str:
     """What the charts of messages hold."""
     threshold = result.machine.network.eager_threshold_bytes
-    size = result.messages.column("bytes").to_numpy()
+    size = column(result.messages, "bytes")
     text = (
         f"Messages inside collectives are not counted. {np.count_nonzero(size >= threshold):,} of {len(size):,} "
         f"messages reach the eager threshold of {binary_size(threshold)}: their sends wait for the receiver."

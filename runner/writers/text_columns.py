@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from manyscale.models.columns import text_array, to_arrow
 
 BATCH_ROWS = 1 << 19  # rows turned into text at a time: bounds the memory, some 100 B a row
 _PS_PER_US = 10**6
@@ -14,7 +16,7 @@ _PS_PER_US = 10**6
 
 def integers(values: np.ndarray) -> pa.Array:
     """Decimal digits of each value."""
-    return pa.array(values).cast(pa.string())
+    return to_arrow(values).cast(pa.string())
 
 
 def microseconds(picoseconds: np.ndarray) -> pa.Array:
@@ -25,7 +27,13 @@ def microseconds(picoseconds: np.ndarray) -> pa.Array:
 
 def join(*parts: pa.Array | str) -> pa.Array:
     """Concatenates columns and constant texts row by row; at least one part is a column."""
-    return pc.binary_join_element_wise(*parts, "")
+    values = [text_array([part])[0] if isinstance(part, str) else part for part in (*parts, "")]
+    return pc.binary_join_element_wise(*values)
+
+
+def picked(texts: Sequence[str], index: np.ndarray) -> pa.Array:
+    """The text at each index."""
+    return text_array(texts).take(to_arrow(index))
 
 
 def contents(column: pa.Array) -> memoryview:

@@ -286,7 +286,7 @@ def test_a_worker_may_be_killed_from_outside(pair: RayExecutor, tmp_path: Path) 
     trace = tmp_path / "processes"
     trace.mkdir()
     store = Store(tmp_path / "units")
-    outcomes = []
+    outcomes: list[Outcome] = []
     for outcome in pair.map(good_units(12, trace=str(trace), seconds=0.1), SHARED, store):
         if not outcomes:
             os.kill(int(next(trace.iterdir()).name), signal.SIGKILL)
@@ -461,7 +461,8 @@ def processes_of(session: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def still_there(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    return psutil.wait_procs(processes, timeout=seconds)[1]
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return list(alive)
 
 
 @slow

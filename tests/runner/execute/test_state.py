@@ -7,7 +7,14 @@ import random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from manyscale.runner.execute.state import MAX_ATTEMPTS, RunState
 from manyscale.runner.execute.units import Outcome, WorkUnit
@@ -180,9 +187,7 @@ class Run(RuleBasedStateMachine):
 
 @pytest.mark.property
 def test_every_unit_is_done_exactly_once_whatever_happens() -> None:
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Run, settings=settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
     )
 

@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     } else {
         MPI_Send(buffer, 4, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
         while (MPI_Recv(&task, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, &status), task) {
-            work(17 + task * task * 13 % 101 + rank);
+            work(17 + task * task * 13 % 101 + 7 * rank);
             MPI_Send(buffer, 4 + 100 * task, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
         }
     }

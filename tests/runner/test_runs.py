@@ -1,0 +1,245 @@
+"""Whole runs: the run directory, reuse over sweeps, interruption and resuming, and equal bytes on every executor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import manyscale
+from manyscale.runner import commands, shipped
+
+# Everything of a run directory that must not depend on how, where and how often the run was made
+SAME = [
+    "timeline/ranks.parquet", "timeline/messages.parquet", "stats.json", "stats.txt", "plan.parquet", "resolved.yaml",
+    "trace.prv", "trace.pcf", "trace.row", "trace.json.gz", "report.html",
+]  # fmt: skip
+
+
+def different_files(first: Path, second: Path) -> list[str]:
+    """Names among SAME that are missing or differ."""
+    return [
+        name
+        for name in SAME
+        if not (first / name).is_file()
+        or not (second / name).is_file()
+        or (first / name).read_bytes() != (second / name).read_bytes()
+    ]
+
+
+def units(directory: Path) -> dict[str, int]:
+    return json.loads((directory / "simulator.json").read_text())["units"]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    study = {
+        "schema": 1,
+        "workload": {"path": str(shipped.folder() / "nas-is-A-8.tar.zst")},
+        "target": "crossbar256",
+        "sweep": {"cpu_ratio": [1.0, 0.5], "target.network.latency": ["1 us", "10 us"]},
+    }
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """``interrupt_after(n)``: Ctrl-C arrives once n units are finished."""
+
+    def arrange(count: int) -> None:
+        @contextmanager
+        def progress():  # type: ignore[no-untyped-def]
+            def tell(done: int, total: int) -> None:
+                if done >= count:
+                    raise KeyboardInterrupt
+
+            yield tell
+
+        monkeypatch.setattr(commands, "_progress", progress)
+
+    return arrange
+
+
+@pytest.mark.contract
+def test_run_directory_explains_itself(cli, tmp_path):
+    outcome = cli("run", "nas-is-A-8", "-o", "run")
+    assert outcome.status == 0
+    assert "0.147645 s" in outcome.out
+    run = tmp_path / "run"
+    assert {name for name in (*SAME, "manifest.json", "units.jsonl", "units.parquet", "simulator.json") if not (run / name).is_file()} == set()
+    assert json.loads((run / "manifest.json").read_text())["status"] == "complete"
+    figures = json.loads((run / "stats.json").read_text())
+    assert figures["application.makespan"]["value"] == pytest.approx(0.147645, abs=1.01e-6)  # SimGrid 3.32
+    assert figures["application.messages"]["value"] == 7
+    plan = pq.read_table(run / "plan.parquet").to_pydict()
+    listed = pq.read_table(run / "units.parquet").to_pydict()
+    assert plan["element_id"] == list(range(8))
+    assert set(plan["unit_key"]) <= set(listed["key"])
+    assert all(Path(path).is_file() for path in listed["result_path"])
+
+
+@pytest.mark.theory
+def test_time_of_every_rank_adds_up(cli, tmp_path):
+    cli("run", "nas-is-A-8", "-o", "run", "--no-report")
+    figures = json.loads((tmp_path / "run" / "stats.json").read_text())
+    value = {name.removeprefix("application."): entry["value"] for name, entry in figures.items()}
+    parts = sum(value[name] for name in ("compute", "point_to_point", "collective", "wait", "idle"))
+    assert parts == pytest.approx(value["makespan"], rel=1e-12)
+    assert value["load_balance"] * value["communication_efficiency"] == pytest.approx(value["parallel_efficiency"], rel=1e-12)
+    assert value["serialisation_efficiency"] * value["transfer_efficiency"] == pytest.approx(
+        value["communication_efficiency"], rel=1e-12
+    )
+
+
+@pytest.mark.contract
+def test_a_resolved_study_runs_again_to_the_same_bytes(cli, tmp_path):
+    cli("run", "nas-is-A-8", "-o", "first")
+    assert cli("run", tmp_path / "first" / "resolved.yaml", "-o", "second", "--cache", "other").status == 0
+    assert different_files(tmp_path / "first", tmp_path / "second") == []
+    assert units(tmp_path / "second")["reused"] == 0
+
+
+@pytest.mark.contract
+def test_comparison_of_run_directories_can_fail(cli, tmp_path):
+    cli("run", "nas-is-A-8", "-o", "first", "--no-report")
+    cli("run", "nas-is-A-8", "-o", "second", "--no-report", "--set", "cpu_ratio=1.001")
+    assert {"timeline/ranks.parquet", "stats.json", "trace.prv"} <= set(different_files(tmp_path / "first", tmp_path / "second"))
+
+
+@pytest.mark.contract
+def test_sweep_shares_compute_results(cli, sweep, tmp_path):
+    assert cli("run", sweep, "-o", "run", "--no-report").status == 0
+    # 4 points: two CPU ratios x 8 ranks of bursts, and a replay each
+    assert units(tmp_path / "run") == {"total": 20, "simulated": 20, "reused": 0, "failed": 0}
+    table = pq.read_table(tmp_path / "run" / "sweep.parquet").to_pydict()
+    assert table["point_id"] == [0, 1, 2, 3]
+    assert table["cpu_ratio"] == [1.0, 1.0, 0.5, 0.5]
+    assert table["target.network.latency"] == ["1 us", "10 us", "1 us", "10 us"]
+    makespan = table["application.makespan"]
+    assert makespan[0] < makespan[1]
+    assert makespan[2] < makespan[0]
+    assert makespan[1] == pytest.approx(0.147645, abs=1.01e-6)
+    for index, value in enumerate(makespan):
+        point = json.loads((tmp_path / "run" / "points" / f"{index:04d}" / "stats.json").read_text())
+        assert point["application.makespan"]["value"] == value
+
+
+@pytest.mark.contract
+def test_one_change_simulates_only_what_it_concerns(cli, tmp_path):
+    cli("run", "nas-is-A-8", "-o", "first", "--no-report")
+    cli("run", "nas-is-A-8", "-o", "network", "--no-report", "--set", "target.network.latency=2 us")
+    assert units(tmp_path / "network") == {"total": 9, "simulated": 1, "reused": 8, "failed": 0}
+    cli("run", "nas-is-A-8", "-o", "rank", "--no-report", "--set", "ipc_correction.ranks={3: 2.0}")
+    assert units(tmp_path / "rank") == {"total": 9, "simulated": 2, "reused": 7, "failed": 0}
+    cli("run", "nas-is-A-8", "-o", "units", "--no-report", "--set", "target.network.latency=10000 ns")
+    assert units(tmp_path / "units")["simulated"] == 0  # the same latency in another unit
+
+
+@pytest.mark.contract
+def test_dry_run_writes_nothing(cli, tmp_path):
+    outcome = cli("run", "nas-is-A-8", "-o", "run", "--dry-run")
+    assert outcome.status == 0
+    assert "9 work units, 0 of them stored already" in outcome.out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.contract
+def test_interrupted_run_resumes_to_the_same_bytes(cli, tmp_path, interrupt_after, monkeypatch):
+    cli("run", "nas-is-A-8", "-o", "whole", "--cache", "one")
+    with monkeypatch.context():
+        interrupt_after(3)
+        outcome = cli("run", "nas-is-A-8", "-o", "cut", "--cache", "two")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert outcome.status == 130
+    assert outcome.err.count("\n") == 1
+    assert json.loads((tmp_path / "cut" / "manifest.json").read_text())["status"] == "interrupted"
+    assert "interrupted; 3 units finished" in cli("status", "cut").out
+    assert cli("run", "--resume", "-o", "cut", "--cache", "two").status == 0
+    assert units(tmp_path / "cut")["reused"] == 3
+    assert different_files(tmp_path / "whole", tmp_path / "cut") == []
+
+
+@pytest.mark.contract
+def test_killed_driver_costs_only_what_was_in_flight(cli, tmp_path):
+    program = (
+        "import os, sys\n"
+        "from contextlib import contextmanager\n"
+        "from manyscale.runner import commands\n"
+        "from manyscale.runner.cli import main\n"
+        "@contextmanager\n"
+        "def progress():\n"
+        "    yield lambda done, total: os._exit(9) if done == 5 else None\n"
+        "commands._progress = progress\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", program, "run", "nas-is-A-8", "-o", str(tmp_path / "cut"), "--cache", str(tmp_path / "c")]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 9
+    assert len((tmp_path / "cut" / "units.jsonl").read_text().splitlines()) == 5
+    assert cli("run", "--resume", "-o", "cut", "--cache", "c").status == 0
+    assert units(tmp_path / "cut") == {"total": 9, "simulated": 4, "reused": 5, "failed": 0}
+    cli("run", "nas-is-A-8", "-o", "whole", "--cache", "other")
+    assert different_files(tmp_path / "whole", tmp_path / "cut") == []
+
+
+@pytest.mark.contract
+def test_damaged_results_are_simulated_again(cli, tmp_path):
+    cli("run", "nas-is-A-8", "-o", "first", "--no-report", "--cache", "c")
+    stored = pq.read_table(tmp_path / "first" / "units.parquet").to_pydict()["result_path"]
+    for path in stored:
+        Path(path).write_bytes(Path(path).read_bytes()[:100])
+    assert cli("run", "nas-is-A-8", "-o", "second", "--no-report", "--cache", "c").status == 0
+    first, second = (tmp_path / name / "timeline" / "ranks.parquet" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.contract
+def test_api_returns_tables(tmp_path, private_cache):
+    result = manyscale.run(shipped.studies()["nas-is-A-8"], tmp_path / "run", executor="local", report=False)
+    frame = result.ranks.to_pandas()
+    assert list(frame.columns) == ["rank", "start_ps", "end_ps", "state", "operation_id"]
+    assert frame["end_ps"].max() / 1e12 == result.makespan_seconds
+    assert set(frame["state"]) <= {"compute", "send", "receive", "wait", "collective", "overhead"}
+    study = manyscale.load_study(shipped.studies()["nas-is-A-8"])
+    assert study.target == "crossbar256"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", list(shipped.studies()))
+def test_every_example_loads(name, cli):
+    assert cli("run", name, "--dry-run").status == 0
+    assert name in cli("examples").out
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ray_gives_the_same_bytes(cli, tmp_path, workers):
+    cli("run", "lulesh-8", "-o", "local", "--executor", "local", "--cache", "one")
+    outcome = cli("run", "lulesh-8", "-o", "ray", "--executor", "ray", "--workers", workers, "--cache", "two")
+    assert outcome.status == 0, outcome.err
+    assert units(tmp_path / "ray")["simulated"] == 9
+    assert different_files(tmp_path / "local", tmp_path / "ray") == []
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_run_interrupted_on_ray_resumes_locally(cli, tmp_path, interrupt_after, monkeypatch):
+    with monkeypatch.context():
+        interrupt_after(1)
+        outcome = cli("run", "lulesh-8", "-o", "cut", "--executor", "ray", "--cache", "two")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert outcome.status == 130
+    assert cli("run", "--resume", "-o", "cut", "--executor", "local", "--cache", "two").status == 0
+    cli("run", "lulesh-8", "-o", "whole", "--executor", "local", "--cache", "one")
+    assert different_files(tmp_path / "whole", tmp_path / "cut") == []
