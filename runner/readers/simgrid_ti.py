@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,14 +288,14 @@ class _Reader:
         wrong = np.flatnonzero(tokens.verb < 0)
         if not len(wrong):
             return
-        line = text[tokens.line_start[wrong[0]] :].split(b"\n", 1)[0].decode(errors="replace")
+        line = text[tokens.line_start[wrong[0]] :].split(b"\n", 1)[0]
         place = f"{name}:{tokens.line[wrong[0]]}"
         if tokens.verb[wrong[0]] == BAD_RANK:
-            raise UserError(f"{place}: {line[:60]!r} does not start with a rank")
+            raise UserError(f"{place}: {line[:60].decode(errors='replace')!r} does not start with a rank")
         assert tokens.verb[wrong[0]] == UNKNOWN_VERB
-        words = line.split()
+        words = _words(line)
         verb = words[1] if len(words) > 1 else ""
-        raise UserError(f"{place}: unknown verb {verb!r}; known are {', '.join(ti_actions.VERBS)}")
+        raise UserError(f"{place}: unknown verb {verb[:60]!r}; known are {', '.join(ti_actions.VERBS)}")
 
     def _name_regions(self, name: str, tokens: Tokens, text: bytes) -> None:
         lines = np.flatnonzero(tokens.verb == ti_actions.CODE["location"])
@@ -306,7 +307,7 @@ class _Reader:
         keys = _region_keys(tokens, lines)
         _, first = np.unique(keys, return_index=True)
         for index in np.sort(first):
-            words = text[tokens.line_start[lines[index]] :].split(b"\n", 1)[0].decode(errors="replace").split()
+            words = _words(text[tokens.line_start[lines[index]] :].split(b"\n", 1)[0])
             self.regions.setdefault(f"{words[2]}:{words[3]}", len(self.regions))
             self._region_of_key[int(keys[index])] = self.regions[f"{words[2]}:{words[3]}"]
 
@@ -448,6 +449,11 @@ def _receives_of_nothing(operations: dict[str, np.ndarray], wildcards: np.ndarra
     any_tag = operations["tag"][wildcards] < 0
     possible = np.where(any_tag, np.isin(operations["rank"][wildcards], open_keys // base), np.isin(wanted, open_keys))
     return wildcards[~possible]
+
+
+def _words(line: bytes) -> list[str]:
+    """The words of a line as the tokeniser parts them: any byte up to the blank is one."""
+    return [word.decode(errors="replace") for word in re.split(rb"[\x00-\x20]+", line) if word]
 
 
 def _region_keys(tokens: Tokens, lines: np.ndarray) -> np.ndarray:
