@@ -157,7 +157,7 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
         replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
         keys |= {unit.key: unit.kind for unit in (*bursts, replay)}
     reused = sum(store.has(key) for key in keys)
-    chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address)
+    chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address, options.host)
     print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
     print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
     return 0

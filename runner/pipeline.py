@@ -20,6 +20,7 @@ from manyscale.models.network import replay as replay_module
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner import results
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.execute.hosts import load_host
 from manyscale.runner.execute.store import Store
 from manyscale.runner.execute.units import Arrays, Outcome, WorkUnit, array_digest, unit_key
 from manyscale.runner.placement import place_ranks
@@ -295,8 +296,14 @@ def assemble(workload: Workload, simulated: Simulated, execution: Execution, res
     )
 
 
-def choose_executor(name: str, workload: Workload, num_points: int, address: str | None) -> str:
-    """``auto`` resolved: Ray if a cluster is named or the estimated work repays its start."""
+def choose_executor(name: str, workload: Workload, num_points: int, address: str | None, host: Path | None) -> str:
+    """``auto`` resolved: what the host file says, else Ray if a cluster is named or the estimated work repays its
+    start. Raises UserError for a host that is launched, not joined."""
+    if host is not None:
+        settings = load_host(host)
+        settings.require_direct()
+        address = address or settings.address
+        name = settings.executor if name == "auto" else name
     if name != "auto":
         return name
     if address is not None:

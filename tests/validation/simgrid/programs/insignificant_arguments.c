@@ -10,6 +10,10 @@ int main(int argc, char **argv) {
         MPI_Scatter(buffer, here ? 500 : 999999, MPI_INT, other, 500, MPI_INT, root, MPI_COMM_WORLD);
         MPI_Gather(buffer, 300, MPI_INT, other, here ? 300 : 77, MPI_INT, root, MPI_COMM_WORLD);
         work(1);
+        MPI_Scatter(here ? buffer : NULL, here ? 600 : 0, here ? MPI_INT : MPI_DATATYPE_NULL, other, 600, MPI_INT, root,
+                    MPI_COMM_WORLD);
+        MPI_Gather(buffer, 20000, MPI_INT, here ? other : NULL, here ? 20000 : 0, here ? MPI_INT : MPI_DATATYPE_NULL, root,
+                   MPI_COMM_WORLD);
         MPI_Gather(here ? MPI_IN_PLACE : buffer, 200, MPI_INT, buffer, 200, MPI_INT, root, MPI_COMM_WORLD);
         MPI_Scatter(buffer, 400, MPI_INT, here ? MPI_IN_PLACE : other, 400, MPI_INT, root, MPI_COMM_WORLD);
         MPI_Gatherv(buffer, counts[rank], MPI_INT, other, here ? counts : NULL, here ? places : NULL, MPI_INT, root,
