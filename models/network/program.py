@@ -85,7 +85,8 @@ class Program:
     strand). Per strand: ``strand_steps`` int64[s + 1] bounds and ``strand_rank``; the first ``num_ranks`` strands are
     the ranks themselves. Per message: source, destination, bytes and mode; message i is sent by the i-th row of
     ``send_rows(workload)``, the messages of collectives follow. Open receives: ``open_source`` and ``open_tag``
-    wanted, the queue (``open_queue``) they and their candidate sends (``send_queue``, ``send_tag``) meet in. Wait-any
+    wanted, the queue (``open_queue``) they and their candidate sends meet in; per point-to-point message, if there are
+    queues at all, ``send_queue`` (-1 for none), ``send_tag`` and ``send_operation`` (id within its rank). Wait-any
     candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists.
     """
 
@@ -101,6 +102,7 @@ class Program:
     mode: np.ndarray
     send_queue: np.ndarray
     send_tag: np.ndarray
+    send_operation: np.ndarray
     open_queue: np.ndarray
     open_source: np.ndarray
     open_tag: np.ndarray
@@ -508,6 +510,7 @@ class _Builder:
             mode=self.messages["mode"],
             send_queue=self.send_queue if self.num_queues else np.empty(0, np.int32),
             send_tag=self.tag[self.sends] if self.num_queues else np.empty(0, np.int32),
+            send_operation=self._send_operation() if self.num_queues else np.empty(0, np.int32),
             open_queue=self.open["queue"],
             open_source=self.open["source"],
             open_tag=self.open["tag"],
@@ -516,6 +519,9 @@ class _Builder:
             candidate_action=candidate_action,
             candidate_target=candidate_target,
         )
+
+    def _send_operation(self) -> np.ndarray:
+        return (self.sends - self.rank_offsets[self.rank[self.sends]]).astype(np.int32)
 
     def _send_is_open(self) -> np.ndarray:
         is_open = np.zeros(len(self.kind), np.bool_)

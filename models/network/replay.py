@@ -112,7 +112,7 @@ def _refuse_unreceived(program: Program, status: np.ndarray) -> None:
         message = lonely[0]
         rank = int(program.source[message])
         raise ReplayError(
-            f"rank {rank} sends {int(program.bytes[message])} B to rank "
+            f"rank {rank}, operation {int(program.send_operation[message])} sends {int(program.bytes[message])} B to rank "
             f"{int(program.destination[message])}, which never receives it ({len(lonely)} such messages); "
             "the trace is incomplete"
         )

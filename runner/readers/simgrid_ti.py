@@ -90,11 +90,18 @@ def _first(items: Iterator[tuple[str, IO[bytes]]], count: int) -> Iterator[tuple
 
 
 def _looks_like_actions(head: bytes) -> bool:
+    return _first_rank(head) is not None
+
+
+def _first_rank(head: bytes) -> int | None:
+    """The rank of a file's first action; None if the file starts otherwise."""
     for line in head.splitlines():
         words = line.split()
         if words and not words[0].startswith(b"#"):
-            return len(words) >= 2 and words[0].isdigit() and words[1].decode(errors="replace").lower() in ti_actions.CODE
-    return False
+            if len(words) >= 2 and words[0].isdigit() and words[1].decode(errors="replace").lower() in ti_actions.CODE:
+                return int(words[0][:12])
+            return None
+    return None
 
 
 def _looks_like_list(head: bytes, folder: Path) -> bool:
@@ -124,13 +131,15 @@ def _list_in_folder(folder: Path) -> Path | None:
 
 
 def _action_files(folder: Path) -> list[Path]:
+    """The files of actions in a folder, by rank."""
     files = []
     for file in sorted(folder.iterdir()):
         if file.is_file():
             with guarded(file), open_stream(file) as stream:
-                if _looks_like_actions(stream.read(512)):
-                    files.append(file)
-    return files
+                rank = _first_rank(stream.read(512))
+            if rank is not None:
+                files.append((rank, file))
+    return [file for _, file in sorted(files)]
 
 
 @dataclass
@@ -156,26 +165,27 @@ class _Reader:
 
     def read_archive(self) -> None:
         listed: list[tuple[int, str]] | None = None
-        names = []
+        ranks: dict[str, int] = {}  # of its first action
         list_name = ""
         kept: dict[str, bytes] = {}  # contents, as long as they are few; else the archive is read twice
         room = KEPT_ARCHIVE_BYTES
         for name, stream in tar_members(self.path):
             with guarded(self.path):
                 head = stream.read(512)
-                if _looks_like_actions(head):
-                    names.append(name)
+                rank = _first_rank(head)
+                if rank is not None:
+                    ranks[name] = rank
                     if room > 0:
                         kept[name] = head + stream.read(room)
                         room -= len(kept[name])
                 elif listed is None and name.endswith(".txt"):
                     listed = _list_lines(head + stream.read())
                     list_name = name
-        if not names:
+        if not ranks:
             raise UserError(f"{self.path}: the archive holds no time-independent trace (lines '<rank> <verb> ...')")
-        order = sorted(names)
+        order = sorted(ranks, key=lambda name: (ranks[name], name))
         if listed is not None:
-            order = self._listed_members(names, list_name, listed)
+            order = self._listed_members(list(ranks), list_name, listed)
         self._expect(len(order))
         rank_of = {name: rank for rank, name in enumerate(order)}
         members = ((name, io.BytesIO(kept.pop(name))) for name in order) if room > 0 else tar_members(self.path)
@@ -243,7 +253,7 @@ class _Reader:
             if len(strangers):
                 raise UserError(
                     f"{name}:{tokens.line[strangers[0]]}: an action of rank {tokens.rank[strangers[0]]} in the file of "
-                    f"rank {rank}; mend the list's order (one file for each rank, in rank order)"
+                    f"rank {rank}; mend the list's order, or take the file away (one file for each rank)"
                 )
             if rank in self.ranks:
                 raise UserError(f"{self.path}: the list names {name} twice; name one file for each rank")

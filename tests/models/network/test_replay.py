@@ -191,6 +191,11 @@ class TestRefusals:
         with pytest.raises(ReplayError, match="rank 0, operation 2 waits for a message from any rank with tag 5"):
             ends(workload)
 
+    def test_send_that_no_wildcard_takes(self, tmp_path):
+        workload = trace(tmp_path, "recv -333 5 0", "send 0 5 0; send 0 5 8")
+        with pytest.raises(ReplayError, match="rank 1, operation 2 sends 8 B to rank 0, which never receives it"):
+            ends(workload)
+
     def test_collectives_in_different_order(self, tmp_path):
         with pytest.raises(WorkloadError, match=r"rank 1, operation 1 \(bcast\) meets rank 0, operation 1 \(barrier\)"):
             ends(trace(tmp_path, "barrier; bcast 8", "bcast 8; barrier"))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.execute import ray as ray_module
 from manyscale.runner.execute.local import LocalExecutor
 from manyscale.runner.execute.ray import RayExecutor, batch_weight
-from manyscale.runner.execute.state import MAX_ATTEMPTS
+from manyscale.runner.execute.state import MAX_ATTEMPTS, RunState
 from manyscale.runner.execute.store import Store
 from manyscale.runner.execute.units import Outcome, WorkUnit, unit_key
 
@@ -157,6 +158,51 @@ def test_authentication_is_set_unless_the_user_has(
     assert joined.get("RAY_AUTH_MODE") == given
     assert os.environ.get("RAY_AUTH_MODE") == given
     assert own["OMP_NUM_THREADS"] == own["NUMBA_NUM_THREADS"] == "1"
+
+
+def feed(executor: RayExecutor, state: RunState, ready: dict[int, bool], store: Store) -> dict[int, list[int]]:
+    """Sizes of the calls in flight, by worker, once workers that are ready or not have been fed."""
+    actor = SimpleNamespace(run=SimpleNamespace(remote=lambda *_arguments: object()))
+    for worker_id, is_ready in ready.items():
+        if worker_id not in executor._workers:
+            executor._workers[worker_id] = ray_module._Worker(worker_id, actor)
+        executor._workers[worker_id].is_ready = is_ready
+    executor._feed(state, 2, {}, store, "token")
+    calls: dict[int, list[int]] = {}
+    for call in executor._calls.values():
+        calls.setdefault(call.worker.worker_id, []).append(len(call.units))
+    return calls
+
+
+def state_of(count: int) -> RunState:
+    state = RunState(2)
+    state.add(WorkUnit(f"{index:04d}", "burst", {}) for index in range(count))
+    return state
+
+
+def test_each_worker_has_a_call_before_any_has_two(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert feed(RayExecutor(), state_of(5), {1: True, 2: True}, store) == {1: [2, 1], 2: [2]}
+    assert feed(RayExecutor(), state_of(50), {1: True, 2: True}, store) == {1: [2, 2], 2: [2, 2]}
+    assert feed(RayExecutor(), state_of(50), {1: False, 2: True}, store) == {2: [2, 2]}
+
+
+def test_the_last_units_are_left_to_workers_that_start(tmp_path: Path) -> None:
+    executor, state = RayExecutor(), state_of(4)
+    assert feed(executor, state, {1: True, 2: False, 3: False}, Store(tmp_path)) == {1: [2]}
+    assert feed(executor, state, {2: True}, Store(tmp_path)) == {1: [2], 2: [2]}
+
+
+def test_units_of_a_lost_worker_travel_alone_on_workers_without_other_calls(tmp_path: Path) -> None:
+    store, executor, state = Store(tmp_path), RayExecutor(), state_of(20)
+    assert [unit.key for unit in state.next_batch(9)] == ["0000", "0001"]
+    state.worker_lost(9, "gone")
+    assert feed(executor, state, {1: True}, store) == {1: [1]}
+    assert feed(executor, state, {1: True}, store) == {1: [1]}  # nothing waits behind it
+    assert feed(executor, state, {2: True}, store) == {1: [1], 2: [1]}
+    assert feed(executor, state, {3: True}, store) == {1: [1], 2: [1], 3: [2, 2]}  # those that were on no lost worker
+    assert state.in_flight["0000"] == 1
+    assert state.in_flight["0001"] == 2
 
 
 def test_without_units_ray_is_not_started(tmp_path: Path) -> None:
@@ -362,13 +408,17 @@ def test_results_travel_where_workers_do_not_see_the_store(
 
 @slow
 def test_an_abandoned_map_ends_what_it_started(pair: RayExecutor, tmp_path: Path) -> None:
-    begin = time.monotonic()
-    running = pair.map([odd_unit("doubled"), odd_unit("doubled", "long", seconds=600)], SHARED, Store(tmp_path))
+    store = Store(tmp_path / "units")
+    long = odd_unit("doubled", "long", seconds=600, trace=str(tmp_path))
+    running = pair.map([odd_unit("doubled"), long], SHARED, store)
     next(running)
+    processes: list[psutil.Process] = []
+    while not processes:
+        processes = [psutil.Process(int(path.name)) for path in tmp_path.iterdir() if path.name.isdigit()]
     running.close()  # type: ignore[attr-defined]
-    assert not list(tmp_path.glob(".token-*"))
-    run(pair, good_units(4), Store(tmp_path))
-    assert time.monotonic() - begin < 60
+    assert still_there(processes, seconds=20) == []
+    assert not list(store.root.glob(".token-*"))
+    run(pair, good_units(4), store)
 
 
 @slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from simgrid.comparison import CONTRACT_S, TIGHT_S, assert_same_times, worst_difference
 
 REFERENCE = {0: 0.0123, 1: 0.0456, 2: 0.0}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from simgrid import golden, peer
 from simgrid.comparison import CONTRACT_S, TIGHT_S, assert_same_times, worst_difference
 from simgrid.prediction import predict

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from simgrid import peer
 from simgrid.comparison import TIGHT_S, assert_same_times
 from simgrid.prediction import NO_OPERATION, Prediction, predict
-from simgrid.random_programs import TYPE_BYTES, RandomProgram, generate
+from simgrid.random_programs import RandomProgram, generate
 
 QUICK = range(15)
 FULL = range(15, 200)
@@ -140,8 +141,14 @@ CORNERS = {
         ["bcast 800 0 6", "alltoall 800 100 6 0", "gatherv 1600 0 0 0 6 0"],
     ],
     "less than 60 units of work in a reducescatter of doubles": [["reducescatter 3 4 5 0"], ["reducescatter 3 4 5 0"]],
-    "a long reducescatter of few elements": [["reducescatter 1 70000 0 0"], ["reducescatter 1 70000 0 0"]],
-    "a reducescatter of nothing": [["reducescatter 0 0 0"], ["reducescatter 0 0 0"]],
+    "a long reducescatter of few elements": [["reducescatter 1 70000 9 0 0"]] * 3,
+    "two requests of one key, one wait, then a waitall": [
+        ["irecv 0 0 0", "isend 0 0 0", "wait 0 0 0", "compute 5", "waitall 1", "compute 7"]
+    ],
+    "a wait and a waitall for equal receives that complete at different times": [
+        ["irecv 1 0 9000", "irecv 1 0 9000", "wait 1 0 0", "compute 500", "waitall 1", "irecv 1 0 5", "wait 1 0 0"],
+        ["send 0 0 9000", "compute 90000", "send 0 0 70", "send 0 0 5"],
+    ],
     "fractions of a nanosecond": [["compute 0.25", "compute 0.004", "barrier"], ["compute 1e-3", "barrier"]],
     "waiting for nothing": [["waitall 0", "barrier"], ["waitall 3", "barrier"]],
 }
@@ -167,8 +174,3 @@ def test_alltoall_of_two_ranks_at_the_limits_of_the_table(size: int, tmp_path: P
     replayed = peer.replay(tmp_path, lines)
     prediction = predict(tmp_path / "ti.txt")
     assert_same_times(predicted_ends(prediction, lines), reference_ends(replayed), TIGHT_S)
-
-
-def test_types_of_the_generator_are_c_types() -> None:
-    assert TYPE_BYTES[0] == 8
-    assert TYPE_BYTES[6] == 1
