@@ -17,6 +17,8 @@ from manyscale.models.cpu import burst as burst_model
 from manyscale.models.machine import Machine
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
+from manyscale.models.network.collectives import PRESETS
+from manyscale.models.network.operations import send_rows
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner import results
 from manyscale.runner.errors import RunError, UserError
@@ -111,6 +113,11 @@ class Execution:
 def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:
     """Resolve everything that a point names. Raises UserError."""
     machine, content = resolve_target(study, beside)
+    preset = machine.network.collectives
+    if preset not in PRESETS:
+        raise UserError(
+            f"{machine.name}: network.collectives: unknown preset {preset!r}; known are {', '.join(PRESETS)}"
+        )
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
     return Point(axes, study, machine, content, node, sharing, plan)
@@ -174,7 +181,7 @@ def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarra
 def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs: Mapping[str, str]) -> WorkUnit:
     """The unit that replays one point's communication."""
     model = lookup("network", point.study.model.network)
-    num_messages = len(program_module.send_rows(workload))
+    num_messages = len(send_rows(workload))
     parameters = {
         "model": point.study.model.network,
         "network": point.machine_content["network"],
@@ -246,8 +253,6 @@ def _build_program(workload: Workload, point: Point) -> program_module.Program:
         return program_module.build_program(workload, point.machine.network.collectives)
     except WorkloadError as error:
         raise UserError(str(error)) from None
-    except ValueError as error:
-        raise UserError(f"{point.machine.name}: network.collectives: {error}") from None
 
 
 def _compute_name(burst_keys: list[str]) -> str:

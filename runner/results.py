@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow, to_numpy
 from manyscale.models.machine import Machine
-from manyscale.models.network.program import send_rows
+from manyscale.models.network.operations import send_rows
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 
 STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.machine import Network
-from manyscale.models.network.program import Mode, Program
+from manyscale.models.network.matching import Mode
+from manyscale.models.network.program import Program
 from manyscale.models.network.replay import MessageLaw
 
 NAME = "latency-bandwidth"

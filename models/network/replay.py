@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from manyscale.models.network.program import ACTION, Mode, Program, Step
+from manyscale.models.network.program import ACTION, Program, Step
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG
 
 VERSION = 1
@@ -151,9 +151,6 @@ def _stuck_strand(program: Program, strand: int, place: int) -> str:
         count = int(program.candidate_offsets[target + 1] - program.candidate_offsets[target])
         return f"{where} waits for the first of {count} requests"
     return f"{where} waits for its non-blocking collective"
-
-
-assert (Mode.standard, Mode.synchronous, Mode.buffered, Mode.free) == (0, 1, 2, 3)
 
 
 @njit(cache=True, nogil=True)

@@ -118,15 +118,18 @@ def tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
     Raises UserError for a member whose name leaves the archive's folder, for links and for a damaged archive.
     """
-    with guarded(path), open_stream(path) as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
-        for member in archive:
-            name = posixpath.normpath(member.name)
-            if name == ".." or name.startswith(("/", "../")):
-                raise UserError(f"{path}: member {member.name!r} points outside the archive; refusing to read it")
-            if member.issym() or member.islnk():
-                raise UserError(f"{path}: member {member.name!r} is a link; archive the files themselves")
-            if not member.isfile():
-                continue
-            content = archive.extractfile(member)
-            assert content is not None
-            yield name, content
+    with guarded(path), open_stream(path) as stream:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
+            for member in archive:
+                name = posixpath.normpath(member.name)
+                if name == ".." or name.startswith(("/", "../")):
+                    raise UserError(f"{path}: member {member.name!r} points outside the archive; refusing to read it")
+                if member.issym() or member.islnk():
+                    raise UserError(f"{path}: member {member.name!r} is a link; archive the files themselves")
+                if not member.isfile():
+                    continue
+                content = archive.extractfile(member)
+                assert content is not None
+                yield name, content
+        while stream.read(CHUNK_BYTES):  # to where a compressed file has its checksum
+            pass

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import one_chunk, to_numpy
-from manyscale.models.network.program import send_rows
+from manyscale.models.network.operations import send_rows
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 from manyscale.runner.results import STATES
 

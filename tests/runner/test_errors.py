@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 import zstandard
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import simgrid_ti
 
 REAL_TARGET = Path(__file__).parents[2] / "cluster_configs" / "target" / "laptop.yaml"
 OK = {0: ["init", "send 1 0 8 6", "finalize"], 1: ["init", "recv 0 0 8 6", "finalize"]}
@@ -254,22 +258,33 @@ def test_file_forced_to_a_format_is_refused_all_the_same(cli, scene, tmp_path, c
     assert_refused(outcome, str(tmp_path / "junk"))
 
 
-def test_every_cut_of_an_archive_is_refused(scene, tmp_path):
-    """Wherever a copy broke off, the reader says so or has the whole trace: never half of it."""
-    from manyscale.runner.errors import UserError
-    from manyscale.runner.readers import simgrid_ti
+def digest_or_refusal(path: Path) -> str | None:
+    try:
+        return simgrid_ti.read(path).digest if simgrid_ti.can_read(path) else None
+    except UserError as error:
+        assert str(path) in str(error)
+        return None
 
-    path = scene.file("whole.tar", scene.tar())
-    whole = simgrid_ti.read(path).digest
-    data = path.read_bytes()
-    for packed, step in ((data, 101), (_zst(data), 1), (gzip.compress(data), 1)):
+
+def test_every_cut_of_an_archive_is_refused(scene):
+    """Wherever a copy broke off, the reader says so or has the whole trace: never half of it."""
+    data = scene.tar()
+    whole = simgrid_ti.read(scene.file("whole.tar", data)).digest
+    for packed, step in ((data, 101), (data, 512), (_zst(data), 1), (gzip.compress(data), 1), (lzma.compress(data), 1)):
+        assert digest_or_refusal(scene.file("t", packed)) == whole
         for length in range(0, len(packed), step):
-            cut = scene.file("cut", packed[:length])
-            try:
-                if simgrid_ti.can_read(cut):
-                    assert simgrid_ti.read(cut).digest == whole, length
-            except UserError:
-                continue
+            assert digest_or_refusal(scene.file("t", packed[:length])) in (None, whole), length
+
+
+def test_every_flipped_byte_of_an_archive_is_refused(scene):
+    """All of these carry a checksum of their content."""
+    data = scene.tar()
+    whole = simgrid_ti.read(scene.file("whole.tar", data)).digest
+    for packed in (_zst(data), gzip.compress(data), lzma.compress(data)):
+        for place in range(len(packed)):
+            assert digest_or_refusal(scene.file("t", _flipped(packed, place))) in (None, whole), place
+    for place in range(512):  # a tar archive has them of its headers
+        assert digest_or_refusal(scene.file("t", _flipped(data, place))) in (None, whole), place
 
 
 # -- studies and targets ---------------------------------------------------------------------------------------------

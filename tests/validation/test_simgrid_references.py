@@ -1,9 +1,9 @@
 """Real traces: makespans against SimGrid 3.32's contention-free replay, and the shipped validation cases.
 
 Reference values: seconds printed by ``smpirun -replay`` on a full mesh of unshared links (10 us, 1.25 GB/s; 5 us to
-oneself) with all factors of the network model off. LULESH's and miniFE's come from copies that SimGrid can
-replay (waitall written out, the wildcard re-coded). Tolerance: 1e-6 s, the last digit printed. The traces are those of the folder
-``mpi`` in $MANYSCALE_DATA; without it these tests are skipped, and the shipped cases are all that is compared.
+oneself) with all factors of the network model off. LULESH's and miniFE's come from copies that SimGrid can replay: the
+waitall written out, the wildcard re-coded. Tolerance: 1e-6 s, the last digit printed. The traces are those of the
+folder ``mpi`` in $MANYSCALE_DATA; without it these tests are skipped, and only the shipped cases are compared.
 """
 
 from __future__ import annotations

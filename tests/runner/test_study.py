@@ -1,0 +1,108 @@
+"""Studies: dotted keys, points of a sweep, files."""
+
+from __future__ import annotations
+
+import pytest
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.study import (
+    assign,
+    load_study_content,
+    parse_assignment,
+    parse_study,
+    sweep_points,
+)
+
+CONTENT = {"schema": 1, "workload": {"path": "t"}, "target": "laptop"}
+
+
+def test_defaults():
+    study = parse_study(CONTENT, "here")
+    assert study.workload.model_dump() == {"path": "t", "format": "auto", "flop_rate": "1 Gflop/s"}
+    assert study.model.model_dump() == {"cpu": "burst", "network": "latency-bandwidth"}
+    assert study.sampling.model_dump() == {"ranks": "full"}
+    assert study.mapping.model_dump() == {"placement": "block", "ranks_per_node": None, "oversubscribe": False}
+    assert (study.name, study.cpu_ratio, study.seed, study.sweep) == (None, 1.0, 0, {})
+    assert (study.target_name, study.target_overrides) == ("laptop", {})
+
+
+def test_a_resolved_study_is_a_study():
+    study = parse_study({**CONTENT, "sweep": {"seed": [1, 2]}, "ipc_correction": {"ranks": {0: 2.0}}}, "here")
+    assert parse_study(study.model_dump(mode="json", by_alias=True), "again") == study
+
+
+@pytest.mark.parametrize(
+    ("dotted", "value", "expected"),
+    [
+        ("seed", 5, {"seed": 5}),
+        ("model.cpu", "burst", {"model": {"cpu": "burst"}}),
+        ("workload.format", "x", {"workload": {"path": "t", "format": "x"}}),
+        ("target.nodes", 2, {"target": {"name": "laptop", "nodes": 2}}),  # a name becomes a mapping
+        ("target.network.self.latency", "1 us", {"target": {"name": "laptop", "network": {"self": {"latency": "1 us"}}}}),
+        ("target", "crossbar256", {"target": "crossbar256"}),
+    ],
+)
+def test_assign(dotted, value, expected):
+    before = {**CONTENT, "workload": dict(CONTENT["workload"])}
+    assert assign(before, dotted, value) == {**CONTENT, **expected}
+    assert before == CONTENT, "the content itself was changed"
+
+
+@pytest.mark.parametrize("dotted", ["", ".", ".a", "a.", "workload..path", "schema.x", "workload.path.x"])
+def test_assign_refuses_what_is_no_key(dotted):
+    if dotted == "a.":
+        assert assign({}, dotted, 1) == {"a": 1}
+        return
+    with pytest.raises(UserError, match="dotted key|holds no keys"):
+        assign(CONTENT, dotted, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seed=5", ("seed", 5)), ("a.b=1 us", ("a.b", "1 us")), ("x=[1, 2]", ("x", [1, 2])), ("x=", ("x", None)),
+        ("x=a=b", ("x", "a=b")), (" x =true", ("x", True)), ("x='5'", ("x", "5")),
+    ],
+)  # fmt: skip
+def test_parse_assignment(text, expected):
+    assert parse_assignment(text) == expected
+
+
+def test_sweep_points_have_the_last_axis_fastest():
+    content = {**CONTENT, "sweep": {"cpu_ratio": [1, 2], "target.network.latency": ["1 us", "2 us"]}}
+    points = list(sweep_points(content, "here"))
+    assert [tuple(axes.values()) for axes, _ in points] == [(1, "1 us"), (1, "2 us"), (2, "1 us"), (2, "2 us")]
+    assert [study.cpu_ratio for _, study in points] == [1.0, 1.0, 2.0, 2.0]
+    assert points[1][1].target_overrides == {"network": {"latency": "2 us"}}
+    assert all(study.sweep == {} for _, study in points)
+
+
+def test_axes_may_replace_keys_of_one_another():
+    content = {**CONTENT, "sweep": {"target": ["laptop", "crossbar256"], "target.nodes": [1, 2]}}
+    found = [(study.target_name, study.target_overrides["nodes"]) for _, study in sweep_points(content, "here")]
+    assert found == [("laptop", 1), ("laptop", 2), ("crossbar256", 1), ("crossbar256", 2)]
+
+
+def test_without_a_sweep_there_is_one_point():
+    [(axes, study)] = sweep_points(CONTENT, "here")
+    assert axes == {}
+    assert study == parse_study(CONTENT, "here")
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "words"),
+    [("cpu_ratio", -1, "here: sweep cpu_ratio=-1: cpu_ratio: "), ("schema.x", 1, "here: sweep: 'schema.x': 'schema' holds no keys")],
+)
+def test_a_bad_point_is_named(axis, value, words):
+    with pytest.raises(UserError, match=f"^{words}"):
+        list(sweep_points({**CONTENT, "sweep": {axis: [value]}}, "here"))
+
+
+def test_a_relative_trace_stands_beside_its_study(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "t").touch()
+    study = tmp_path / "there" / "s.yaml"
+    study.write_text("workload: {path: t}\ntarget: laptop\n")
+    assert load_study_content(study)["workload"]["path"] == str(tmp_path / "there" / "t")
+    study.write_text("workload: {path: u}\ntarget: laptop\n")
+    assert load_study_content(study)["workload"]["path"] == "u"  # as seen from the working directory

@@ -1,0 +1,68 @@
+"""Target machines: every shipped file loads, and studies may replace keys of one."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.study import Study
+from manyscale.runner.targets import build_machine, resolve_target, shipped_targets
+
+
+def study(target: object) -> Study:
+    return Study.model_validate({"workload": {"path": "x"}, "target": target})
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", shipped_targets())
+def test_shipped_target_loads_under_its_own_name(name):
+    machine, content = resolve_target(study(name))
+    assert machine.name == name
+    assert build_machine(content, "again") == machine
+    assert all(len(text) > 10 for text in machine.sources.values())
+
+
+def test_there_are_shipped_targets():
+    assert {"crossbar256", "laptop", "marenostrum3"} <= set(shipped_targets())
+
+
+def test_figures_of_the_contention_free_reference():
+    machine, _ = resolve_target(study("crossbar256"))
+    assert (machine.num_nodes, machine.node.num_cores) == (256, 1)
+    network = machine.network
+    assert (network.latency_ps, network.ps_per_byte, network.envelope_bytes) == (10_000_000, 800.0, 16)
+    assert (network.eager_threshold_bytes, network.transfer_start) == (65536, "match")
+
+
+def test_keys_of_a_target_are_replaced_one_by_one():
+    plain, _ = resolve_target(study("laptop"))
+    changed, content = resolve_target(study({"name": "laptop", "nodes": 2, "network": {"self": {"latency": "1 ns"}}}))
+    assert changed.num_nodes == 2
+    assert changed.network.self_route.latency_ps == 1000
+    assert changed.network.self_route.ps_per_byte == plain.network.self_route.ps_per_byte
+    assert changed.network.latency_ps == plain.network.latency_ps
+    assert changed.name == "laptop"
+    assert build_machine(content, "again") == changed
+
+
+def test_a_whole_machine_in_the_study_needs_no_file():
+    _, content = resolve_target(study("laptop"))
+    machine, _ = resolve_target(study({**content, "name": "mine"}))
+    assert machine.name == "mine"
+
+
+def test_files_stand_beside_the_study_or_in_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "studies").mkdir()
+    content = yaml.safe_load(shipped_targets()["laptop"].read_text())
+    (tmp_path / "studies" / "mine.yaml").write_text(yaml.safe_dump({**content, "nodes": 5}))
+    assert resolve_target(study("mine.yaml"), tmp_path / "studies")[0].num_nodes == 5
+    with pytest.raises(UserError, match=r"unknown target 'mine.yaml': no such file, and shipped are .*laptop"):
+        resolve_target(study("mine.yaml"), tmp_path)
+    monkeypatch.chdir(tmp_path / "studies")
+    assert resolve_target(study("mine.yaml"), tmp_path)[0].num_nodes == 5
+
+
+def test_a_change_is_blamed_on_the_study_not_on_the_file():
+    with pytest.raises(UserError, match=r"^target laptop with the study's changes: network.latency: 5 has no unit"):
+        resolve_target(study({"name": "laptop", "network": {"latency": 5}}))
