@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(command=name)
     parser.add_argument("--debug", action="store_true", help="show a traceback instead of one line")
@@ -87,7 +87,9 @@ def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)"
+    )
 
 
 def _add_study(parser: argparse.ArgumentParser) -> None:
@@ -95,8 +97,12 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
     parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
     parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
-    parser.add_argument("--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst")
-    parser.add_argument("--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
+    )
+    parser.add_argument(
+        "--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full"
+    )
     parser.add_argument(
         "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
         help="replace one key of the study, e.g. target.network.latency='2 us'",
@@ -105,26 +111,28 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
     _add_cache(parser)
 
 
-def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
     run = _command(commands, "run", "predict a study's time and write its run directory")
     _add_study(run)
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
     run.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
     run.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
     run.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
-    run.add_argument("--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host")
+    run.add_argument(
+        "--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host"
+    )
     run.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
     run.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
     run.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     plan = _command(commands, "plan", "write which elements a study would simulate, without simulating")
     _add_study(plan)
     plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
 
 
-def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_convert(commands: argparse._SubParsersAction[_Parser]) -> None:
     convert = _command(commands, "convert", "read a trace and write it as a workload folder")
     convert.add_argument("trace", help="the trace")
     convert.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")

@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     _check_executor(options)
     if options.dry_run:
         return _dry_run(content, place, beside, options)
+    _announce_compilation()
     with _progress() as progress:
         chosen = api.Options(
             output=options.output,
@@ -93,6 +94,26 @@ def _study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pa
     if options.seed is not None:
         content = assign(content, "seed", options.seed)
     return content, place, beside
+
+
+def _announce_compilation() -> None:
+    """Say why the first run takes longer, when somebody watches."""
+    if not sys.stderr.isatty():
+        return
+    from numba.core import event
+
+    class Once(event.Listener):
+        told = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.told:
+                print("compiling kernels, once on this machine (about 10 s) ...", file=sys.stderr)
+                self.told = True
+
+        def on_end(self, event: Any) -> None:
+            return
+
+    event.register("numba:compile", Once())
 
 
 @contextmanager
@@ -175,14 +196,19 @@ def plan(options: argparse.Namespace) -> int:
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     write_table(point.plan.table(), directory / "plan.parquet")
     chosen = len(point.plan.element_id)
-    print(f"{chosen} of {point.plan.population} {point.plan.element_kind}s would be simulated: {directory}/plan.parquet")
+    print(
+        f"{chosen} of {point.plan.population} {point.plan.element_kind}s would be simulated: {directory}/plan.parquet"
+    )
     return 0
 
 
 def convert(options: argparse.Namespace) -> int:
     """``manyscale convert``."""
     choice = parse_study(
-        {"workload": {"path": options.trace, "format": options.format, "flop_rate": options.flop_rate}, "target": "laptop"},
+        {
+            "workload": {"path": options.trace, "format": options.format, "flop_rate": options.flop_rate},
+            "target": "laptop",
+        },
         "command line",
     ).workload
     workload = api.read_workload(choice)
@@ -236,7 +262,10 @@ def accuracy(options: argparse.Namespace) -> int:
         )
     failed = sum(not row.holds for row in rows)
     errors = [abs(row.error) for row in rows]
-    print(f"{len(rows)} cases, {failed} out of tolerance; absolute error mean {sum(errors) / len(rows):.1e} s, max {max(errors):.1e} s")
+    print(
+        f"{len(rows)} cases, {failed} out of tolerance; "
+        f"absolute error mean {sum(errors) / len(rows):.1e} s, max {max(errors):.1e} s"
+    )
     return 1 if failed else 0
 
 
@@ -251,4 +280,3 @@ def examples(options: argparse.Namespace) -> int:
     for seam in ("reader", "cpu", "network", "sampling", "executor"):
         print(f"{seam}: {', '.join(names(seam))}")
     return 0
-

@@ -18,7 +18,9 @@ def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int) -> tuple[np
     ranks = np.arange(num_ranks)
     if isinstance(mapping.placement, list):
         if len(mapping.placement) != num_ranks:
-            raise UserError(f"mapping.placement: {len(mapping.placement)} nodes for {num_ranks} ranks; list one for each")
+            raise UserError(
+                f"mapping.placement: {len(mapping.placement)} nodes for {num_ranks} ranks; list one for each"
+            )
         wrong = [node for node in mapping.placement if not 0 <= node < machine.num_nodes]
         if wrong:
             raise UserError(
@@ -32,15 +34,16 @@ def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int) -> tuple[np
             needed = machine.num_nodes
         if needed > machine.num_nodes:
             raise UserError(
-                f"{num_ranks} ranks do not fit on {machine.name} ({machine.num_nodes} nodes x {per_node} ranks); choose "
-                "a larger target, or set mapping.oversubscribe: true"
+                f"{num_ranks} ranks do not fit on {machine.name} ({machine.num_nodes} nodes x {per_node} ranks); "
+                "choose a larger target, or set mapping.oversubscribe: true"
             )
         node = ranks // per_node if mapping.placement == "block" else ranks % needed
     load = np.bincount(node, minlength=machine.num_nodes)
     if load.max() > machine.node.num_cores and not mapping.oversubscribe:
         raise UserError(
-            f"node {int(load.argmax())} of {machine.name} would run {load.max()} ranks on {machine.node.num_cores} cores; "
-            "spread them with mapping.ranks_per_node, or set mapping.oversubscribe: true"
+            f"node {int(load.argmax())} of {machine.name} would run {load.max()} ranks on "
+            f"{machine.node.num_cores} cores; spread them with mapping.ranks_per_node, or set "
+            "mapping.oversubscribe: true"
         )
     sharing = np.maximum(1.0, load / machine.node.num_cores)
     return node.astype(np.int32), sharing[node]

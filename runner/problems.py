@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from manyscale.runner.errors import UserError
 
-
 # pydantic adds the type it tried last to the path of a key that may be of several types
 _TRIED_TYPE: Final = re.compile(r"str|(list|dict|literal)\[.*")
 

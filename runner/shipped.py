@@ -30,7 +30,9 @@ def find(study: str) -> Path:
     """The study file of a path or of an example's name. Raises UserError, listing the examples, if it is neither."""
     path = Path(study)
     if path.is_dir():
-        raise UserError(f"{path}: is a directory; a study is a YAML file (for a trace: --workload {path} --target NAME)")
+        raise UserError(
+            f"{path}: is a directory; a study is a YAML file (for a trace: --workload {path} --target NAME)"
+        )
     if path.exists():
         return path
     if study in studies():

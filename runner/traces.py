@@ -69,7 +69,9 @@ def _format(path: Path, wanted: str) -> str:
 def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
     if cache is None or not path.is_file():
         return None
-    state = hashlib.blake2b(f"{READ_VERSION} {choice.format} {choice.flop_rate} {path.resolve().name}".encode(), digest_size=16)
+    state = hashlib.blake2b(
+        f"{READ_VERSION} {choice.format} {choice.flop_rate} {path.resolve().name}".encode(), digest_size=16
+    )
     state.update(path.resolve().parent.name.encode())
     try:
         with path.open("rb") as file:

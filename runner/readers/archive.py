@@ -30,7 +30,7 @@ def open_stream(path: Path) -> IO[bytes]:
         if kind == "zst":
             return io.BufferedReader(_ZstdFile(path.open("rb")), CHUNK_BYTES)
         if kind == "gz":
-            return gzip.open(path, "rb")
+            return gzip.open(path, "rb")  # type: ignore[return-value]
         if kind == "xz":
             return lzma.open(path, "rb")
         return path.open("rb")

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -71,14 +72,14 @@ def read(path: Path, flop_rate: float = 1e9) -> Workload:
         if found is not None:
             reader.read_list(found)
         else:
-            reader.read_files([(str(file), lambda file=file: open_stream(file)) for file in _action_files(path)])
+            reader.read_files([(str(file), partial(open_stream, file)) for file in _action_files(path)])
     elif is_tar(path):
         reader.read_archive()
     else:
         with guarded(path), open_stream(path) as stream:
             head = stream.read(4096)
         if _looks_like_actions(head):
-            reader.read_files([(str(path), lambda: open_stream(path))])
+            reader.read_files([(str(path), partial(open_stream, path))])
         else:
             reader.read_list(path)
     return reader.workload()
@@ -207,7 +208,9 @@ class _Reader:
                 raise UserError(f"{place}, which is not in the archive; add the file or mend the list")
             members.append(exact if exact in names else same_name[0])
         if not members:
-            raise UserError(f"{self.path}:{list_name}: the list names no file; it needs one path a line, one for each rank")
+            raise UserError(
+                f"{self.path}:{list_name}: the list names no file; it needs one path a line, one for each rank"
+            )
         if len(set(members)) == 1:  # one file of all ranks
             return members[:1]
         twice = next((index for index, name in enumerate(members) if name in members[:index]), None)
@@ -232,7 +235,7 @@ class _Reader:
             files.append(found)
         if len(set(files)) == 1:
             files = files[:1]
-        self.read_files([(str(file), lambda file=file: open_stream(file)) for file in files])
+        self.read_files([(str(file), partial(open_stream, file)) for file in files])
 
     def read_files(self, files: list[tuple[str, Callable[[], IO[bytes]]]]) -> None:
         if not files:
@@ -383,7 +386,9 @@ class _Reader:
         """All ranks, once read."""
         missing = [rank for rank in range(self.num_ranks) if rank not in self.ranks]
         if missing:
-            raise UserError(f"{self.path}: the file of rank {missing[0]} is missing from the archive; it may be cut short")
+            raise UserError(
+                f"{self.path}: the file of rank {missing[0]} is missing from the archive; it may be cut short"
+            )
         columns = [self.ranks[rank] for rank in range(self.num_ranks)]
         names = columns[0].operations
         operations = {name: np.concatenate([part.operations[name] for part in columns]) for name in names}
@@ -395,12 +400,12 @@ class _Reader:
         for side in ("send_counts", "receive_counts"):
             parts = [_ragged(getattr(part, side), len(part.operations["rank"])) for part in columns]
             arrays[side] = _joined(parts)
-        phases = {
-            name: to_arrow(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases
-        }
+        phases = {name: to_arrow(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases}
         world = _joined([(np.array([0, self.num_ranks]), np.arange(self.num_ranks, dtype=np.int32))])
         tables = {
-            "operations": pa.Table.from_arrays([arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA),
+            "operations": pa.Table.from_arrays(
+                [arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA
+            ),
             "phases": pa.Table.from_arrays([phases[name] for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA),
             "regions": pa.Table.from_arrays([text_array(list(self.regions))], schema=REGIONS_SCHEMA),
             "communicators": pa.Table.from_arrays([world], schema=COMMUNICATORS_SCHEMA),
@@ -411,7 +416,7 @@ class _Reader:
         """Settle what only all ranks together can tell, and say what the format could not record."""
         kind = operations["kind"]
         notes = []
-        if np.any((kind >= OperationKind.barrier)):
+        if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
         wildcards = np.flatnonzero(np.isin(kind, RECEIVES[:2]) & (operations["peer"] == ANY_SOURCE))
         if len(wildcards):
@@ -453,7 +458,9 @@ def _receives_of_nothing(operations: dict[str, np.ndarray], wildcards: np.ndarra
     )
     position = np.searchsorted(taken, sent)
     position[position == len(taken)] = 0
-    left = num_sent - np.where(len(taken) and taken[position] == sent, num_taken[position], 0) if len(taken) else num_sent
+    left = (
+        num_sent - np.where(len(taken) and taken[position] == sent, num_taken[position], 0) if len(taken) else num_sent
+    )
     open_keys = sent[left > 0]
     wanted = operations["rank"][wildcards].astype(np.int64) * base + operations["tag"][wildcards]
     any_tag = operations["tag"][wildcards] < 0

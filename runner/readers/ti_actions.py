@@ -18,10 +18,10 @@ from manyscale.runner.readers.ti_tokens import Tokens, VerbTable
 # Bytes of SimGrid's datatype ids 0 to 59 (smpi_datatype.cpp). INTEGER1 is declared there as a C int and COMPLEX32 as
 # two doubles; kept, since the counts were written under those sizes.
 DATATYPE_BYTES: Final = np.array(
-    [8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 16, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8]
-    + [8, 16, 16, 8, 8, 8, 16, 16, 4, 4, 8, 16, 8, 16, 16, 4, 2, 4, 8, 16, 32, 1, 8, 16, 32, 0, 0, 1, 8, 8],
+    [8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 16, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8,
+     8, 16, 16, 8, 8, 8, 16, 16, 4, 4, 8, 16, 8, 16, 16, 4, 2, 4, 8, 16, 32, 1, 8, 16, 32, 0, 0, 1, 8, 8],
     np.int64,
-)
+)  # fmt: skip
 MPI_DOUBLE, MPI_BYTE = 0, 6
 LONGEST_PS: Final = 2**62  # 53 days: leaves room to add
 MOST_ELEMENTS: Final = 2**40  # of one message; its bytes and their time stay far from 2^63
@@ -41,17 +41,20 @@ _COLLECTIVE_VERBS = [
     "scatterv", "allgatherv", "alltoallv", "reducescatter",
 ]  # fmt: skip
 _COLLECTIVES = {
-    prefix + verb: OperationKind[prefix + _SPELLED.get(verb, verb)] for prefix in ("", "i") for verb in _COLLECTIVE_VERBS
+    prefix + verb: OperationKind[prefix + _SPELLED.get(verb, verb)]
+    for prefix in ("", "i")
+    for verb in _COLLECTIVE_VERBS
 }
 _TESTS = ("test", "testany", "testall", "testsome")
 _IGNORED = ("comm_size", "comm_split", "comm_dup")
+_ONE_SIDED = (
+    "get put accumulate rget rput raccumulate get_accumulate rget_accumulate fetch_and_op compare_and_swap "
+    "win_create win_allocate win_free win_fence win_post win_start win_complete win_wait win_lock win_unlock "
+    "win_lock_all win_unlock_all win_flush win_flush_local win_flush_all win_flush_local_all"
+)
 _REFUSED = {
     **dict.fromkeys(
-        (
-            "get put accumulate rget rput raccumulate get_accumulate rget_accumulate fetch_and_op compare_and_swap "
-            "win_create win_allocate win_free win_fence win_post win_start win_complete win_wait win_lock win_unlock "
-            "win_lock_all win_unlock_all win_flush win_flush_local win_flush_all win_flush_local_all"
-        ).split(),
+        _ONE_SIDED.split(),
         "one-sided communication cannot be replayed; trace a version of the program that uses sends and receives",
     ),
     "io": "file input and output cannot be replayed; trace the program without MPI-IO",
@@ -90,6 +93,7 @@ for _verb, _kind in {
     "waitany": _K.waitany, **dict.fromkeys(_TESTS, _K.test), "start": _K.irecv,
 }.items():  # fmt: skip
     _KIND[CODE[_verb]] = _kind
+
 
 class LineError(Exception):
     """What is wrong with one line: its index among the tokens, and what to say."""
@@ -189,8 +193,8 @@ class RankReader:
         phase_ps = np.empty(len(tokens.verb))
         num_phases, line, problem = _common_lines(
             tokens.verb, _TREATMENT, _OPENS_REQUEST, self.first, self.counts, tokens.values, self.row, self.me,
-            self.num_ranks, self.untagged, self.default_type, DATATYPE_BYTES, ps_per_unit, self.peer, self.tag, self.bytes,
-            self.receive_bytes, self.role, self.key, phase_line, phase_ps,
+            self.num_ranks, self.untagged, self.default_type, DATATYPE_BYTES, ps_per_unit, self.peer, self.tag,
+            self.bytes, self.receive_bytes, self.role, self.key, phase_line, phase_ps,
         )  # fmt: skip
         if problem:
             raise LineError(line, self._problem(line, problem))
@@ -205,11 +209,12 @@ class RankReader:
             _FEW: f"'{verb}' lacks fields",
             _MANY: f"'{verb}' has {len(fields)} fields, more than are known",
             _FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
-            _NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace (0 to {self.num_ranks - 1})",
+            _NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace "
+            f"(0 to {self.num_ranks - 1})",
             _BAD_TAG: "the tag is outside 0 to 2^31 - 1",
             _NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
-            _DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not hold; "
-            "trace the program with MPI_BYTE or a basic type",
+            _DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not "
+            "hold; trace the program with MPI_BYTE or a basic type",
             _NO_POST: "no isend or irecv stands before this wait",
             _TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
             _BAD_AMOUNT: "the amount is negative or beyond 53 days",
@@ -284,7 +289,9 @@ class RankReader:
         if np.any(counts < 0):
             raise LineError(lines[counts < 0][0], f"the size {counts[counts < 0][0]} is negative")
         if np.any(counts > MOST_ELEMENTS):
-            raise LineError(lines[counts > MOST_ELEMENTS][0], f"a size beyond {MOST_ELEMENTS} elements cannot be replayed")
+            raise LineError(
+                lines[counts > MOST_ELEMENTS][0], f"a size beyond {MOST_ELEMENTS} elements cannot be replayed"
+            )
         return counts
 
     def _type_bytes(self, lines: np.ndarray, types: np.ndarray) -> np.ndarray:
@@ -409,7 +416,9 @@ class RankReader:
                 continue
             send_type = self._field(chosen, at + rooted, self.default_type)
             receive_type = self._field(chosen, at + rooted + 1, self.default_type)
-            self.bytes[self.row[chosen]] = self._count(chosen, self._field(chosen, 0)) * self._type_bytes(chosen, send_type)
+            self.bytes[self.row[chosen]] = self._count(chosen, self._field(chosen, 0)) * self._type_bytes(
+                chosen, send_type
+            )
             if at == 2:
                 count = self._count(chosen, self._field(chosen, 1))
                 self.receive_bytes[self.row[chosen]] = count * self._type_bytes(chosen, receive_type)
@@ -497,7 +506,9 @@ class RankReader:
             phase_ps = np.concatenate([phase_ps, list(self.work_after.values())])[order]
         until_ps = np.cumsum(phase_ps)
         if len(until_ps) and until_ps[-1] > LONGEST_PS:
-            raise LineError(phase_line[np.argmax(until_ps > LONGEST_PS)], "the rank's compute and sleep add up to beyond 53 days")
+            raise LineError(
+                phase_line[np.argmax(until_ps > LONGEST_PS)], "the rank's compute and sleep add up to beyond 53 days"
+            )
         is_sleep = self.tokens.verb[phase_line] == CODE["sleep"]
         return RankRows(
             kind=self.kind,
@@ -528,7 +539,9 @@ def _pair_key(source: np.ndarray | int, destination: np.ndarray | int) -> np.nda
 
 
 # Problems that the common kernel reports
-_FEW, _MANY, _FRACTION, _NO_SUCH_RANK, _BAD_TAG, _NEGATIVE_SIZE, _DERIVED, _NO_POST, _BAD_AMOUNT, _TOO_LARGE = range(1, 11)
+_FEW, _MANY, _FRACTION, _NO_SUCH_RANK, _BAD_TAG, _NEGATIVE_SIZE, _DERIVED, _NO_POST, _BAD_AMOUNT, _TOO_LARGE = range(
+    1, 11
+)
 
 
 @njit(cache=True, nogil=True)
@@ -598,7 +611,7 @@ def _common_lines(  # type: ignore[no-untyped-def]
         if size < 0:
             if what == 1:
                 return num_phases, line, 6
-            size = 0  # the receiver probed for the size
+            size = np.int64(0)  # the receiver probed for the size
         elif size > MOST_ELEMENTS:
             return num_phases, line, 10
         datatype = np.int64(values[at + size_at + 1]) if count > size_at + 1 else default_type

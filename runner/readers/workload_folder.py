@@ -30,7 +30,9 @@ def read(path: Path, flop_rate: float = 1e9, *, verify: bool = True) -> Workload
     try:
         content = json.loads(header.read_text())
         if content["version"] != VERSION:
-            raise UserError(f"{header}: version {content['version']} is not {VERSION}; convert the original trace again")
+            raise UserError(
+                f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
+            )
         tables = {level: pa.ipc.open_file(pa.memory_map(str(path / f"{level}.arrow"))).read_all() for level in SCHEMAS}
         workload = Workload(
             content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"]

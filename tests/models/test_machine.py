@@ -65,7 +65,9 @@ def test_values_are_stored_in_the_units_of_their_names():
     assert machine.network.self_route.ps_per_byte == 1000.0
 
 
-@pytest.mark.parametrize("path", [path for path in paths(CONTENT) if path not in OPTIONAL and path[-1] != "L1D"], ids=".".join)
+@pytest.mark.parametrize(
+    "path", [path for path in paths(CONTENT) if path not in OPTIONAL and path[-1] != "L1D"], ids=".".join
+)
 def test_every_key_is_needed(path):
     with pytest.raises(ValidationError):
         Machine.model_validate(changed(path))
@@ -76,7 +78,9 @@ def test_some_keys_are_not_needed(path):
     Machine.model_validate(changed(path))
 
 
-@pytest.mark.parametrize("above", [(), ("node",), ("network",), ("network", "self"), ("node", "caches", "L1D")], ids=str)
+@pytest.mark.parametrize(
+    "above", [(), ("node",), ("network",), ("network", "self"), ("node", "caches", "L1D")], ids=str
+)
 def test_unknown_keys_are_refused(above):
     content = copy.deepcopy(CONTENT)
     inner = content
@@ -87,7 +91,11 @@ def test_unknown_keys_are_refused(above):
         Machine.model_validate(content)
 
 
-WITH_UNITS = [path for path in paths(CONTENT) if path[-1] in ("latency", "bandwidth", "envelope", "eager_threshold", "frequency", "memory", "size")]
+WITH_UNITS = [
+    path
+    for path in paths(CONTENT)
+    if path[-1] in ("latency", "bandwidth", "envelope", "eager_threshold", "frequency", "memory", "size")
+]
 
 
 @pytest.mark.parametrize("path", WITH_UNITS, ids=".".join)

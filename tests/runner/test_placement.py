@@ -7,9 +7,9 @@ import pytest
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
 from manyscale.runner.placement import place_ranks
+from manyscale.runner.problems import load_yaml
 from manyscale.runner.study import Mapping_
 from manyscale.runner.targets import shipped_targets
-from manyscale.runner.problems import load_yaml
 
 
 def machine(nodes: int, cores: int) -> Machine:
@@ -53,7 +53,7 @@ def test_placement(num_ranks, nodes, cores, mapping, expected):
 )
 def test_oversubscription_shares_cores(num_ranks, nodes, cores, mapping, expected, sharing):
     assert place(num_ranks, nodes, cores, oversubscribe=True, **mapping) == (expected, sharing)
-    with pytest.raises(UserError, match="set mapping.oversubscribe: true"):
+    with pytest.raises(UserError, match=r"set mapping\.oversubscribe: true"):
         place(num_ranks, nodes, cores, **mapping)
 
 
@@ -68,5 +68,5 @@ def test_oversubscription_shares_cores(num_ranks, nodes, cores, mapping, expecte
     ],
 )
 def test_lists_that_do_not_fit(placement, words):
-    with pytest.raises(UserError, match=f"^mapping.placement: {words}"):
+    with pytest.raises(UserError, match=rf"^mapping\.placement: {words}"):
         place(3, 2, 4, placement=placement)

@@ -38,7 +38,11 @@ def test_a_resolved_study_is_a_study():
         ("model.cpu", "burst", {"model": {"cpu": "burst"}}),
         ("workload.format", "x", {"workload": {"path": "t", "format": "x"}}),
         ("target.nodes", 2, {"target": {"name": "laptop", "nodes": 2}}),  # a name becomes a mapping
-        ("target.network.self.latency", "1 us", {"target": {"name": "laptop", "network": {"self": {"latency": "1 us"}}}}),
+        (
+            "target.network.self.latency",
+            "1 us",
+            {"target": {"name": "laptop", "network": {"self": {"latency": "1 us"}}}},
+        ),
         ("target", "crossbar256", {"target": "crossbar256"}),
     ],
 )
@@ -53,7 +57,7 @@ def test_assign_refuses_what_is_no_key(dotted):
     if dotted == "a.":
         assert assign({}, dotted, 1) == {"a": 1}
         return
-    with pytest.raises(UserError, match="dotted key|holds no keys"):
+    with pytest.raises(UserError, match=r"dotted key|holds no keys"):
         assign(CONTENT, dotted, 1)
 
 
@@ -91,7 +95,10 @@ def test_without_a_sweep_there_is_one_point():
 
 @pytest.mark.parametrize(
     ("axis", "value", "words"),
-    [("cpu_ratio", -1, "here: sweep cpu_ratio=-1: cpu_ratio: "), ("schema.x", 1, "here: sweep: 'schema.x': 'schema' holds no keys")],
+    [
+        ("cpu_ratio", -1, "here: sweep cpu_ratio=-1: cpu_ratio: "),
+        ("schema.x", 1, "here: sweep: 'schema.x': 'schema' holds no keys"),
+    ],
 )
 def test_a_bad_point_is_named(axis, value, words):
     with pytest.raises(UserError, match=f"^{words}"):

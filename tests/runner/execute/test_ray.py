@@ -407,18 +407,21 @@ def test_results_travel_where_workers_do_not_see_the_store(
 
 
 @slow
-def test_an_abandoned_map_ends_what_it_started(pair: RayExecutor, tmp_path: Path) -> None:
+def test_an_abandoned_map_ends_what_it_started(cluster: RayExecutor, tmp_path: Path) -> None:
     store = Store(tmp_path / "units")
     long = odd_unit("doubled", "long", seconds=600, trace=str(tmp_path))
-    running = pair.map([odd_unit("doubled"), long], SHARED, store)
-    next(running)
-    processes: list[psutil.Process] = []
-    while not processes:
-        processes = [psutil.Process(int(path.name)) for path in tmp_path.iterdir() if path.name.isdigit()]
-    running.close()  # type: ignore[attr-defined]
-    assert still_there(processes, seconds=20) == []
-    assert not list(store.root.glob(".token-*"))
-    run(pair, good_units(4), store)
+    with closing(RayExecutor(num_workers=1)) as executor:
+        running = executor.map([odd_unit("doubled"), long], SHARED, store)
+        next(running)  # the second call is in flight behind the first
+        end = time.monotonic() + 20
+        while not (pids := [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process = psutil.Process(pids[0])
+        running.close()  # type: ignore[attr-defined]
+        assert still_there([process], seconds=20) == []
+        assert not list(store.root.glob(".token-*"))
+        run(executor, good_units(4), store)
 
 
 @slow

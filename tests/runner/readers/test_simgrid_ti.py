@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import math
 
-import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.readers.ti_actions import CODE, VERB_TABLE, VERBS
-from manyscale.runner.readers.ti_tokens import tokenise
+from manyscale.runner.readers.ti_actions import CODE, VERBS
 
 DEFAULTS = {
     "peer": NO_RANK, "source": NO_RANK, "tag": 0, "bytes": 0, "receive_bytes": 0, "communicator_id": 0, "request": -1,
@@ -40,7 +35,9 @@ def row(kind: str, **columns: object) -> dict:
 def phases(workload, rank: int = 0) -> list[tuple[int, int, int, int]]:
     """(operation_id, kind, region_id, duration_ps) of a rank."""
     names = ("operation_id", "kind", "region_id", "duration_ps")
-    return [tuple(each[name] for name in names) for each in workload.tables["phases"].to_pylist() if each["rank"] == rank]
+    return [
+        tuple(each[name] for name in names) for each in workload.tables["phases"].to_pylist() if each["rank"] == rank
+    ]
 
 
 def kinds(workload, rank: int = 0) -> list[str]:
@@ -195,8 +192,14 @@ def test_reduction_work_stands_behind_its_operation(write_trace, line):
 
 
 def test_missing_finalize_is_added_and_noted(write_trace):
-    workload = simgrid_ti.read(write_trace({0: ["init", "compute 5"], 1: ["init", "finalize"], 2: ["finalize", "compute 5"]}))
-    assert [kinds(workload, rank) for rank in range(3)] == [["init", "finalize"], ["init", "finalize"], ["finalize"] * 2]
+    workload = simgrid_ti.read(
+        write_trace({0: ["init", "compute 5"], 1: ["init", "finalize"], 2: ["finalize", "compute 5"]})
+    )
+    assert [kinds(workload, rank) for rank in range(3)] == [
+        ["init", "finalize"],
+        ["init", "finalize"],
+        ["finalize"] * 2,
+    ]
     assert [phases(workload, rank) for rank in range(3)] == [[(1, 0, -1, 5000)], [], [(1, 0, -1, 5000)]]
     assert "2 ranks end without finalize: the trace may be cut short" in workload.notes
 
@@ -285,7 +288,9 @@ def test_any_source_and_any_tag(write_trace):
         row("wait", completes=[0]),
         row("recv", peer=0, tag=ANY_TAG, receive_bytes=8),
     ]
-    assert any(note.startswith("1 receives from any source: the real source is not recorded") for note in workload.notes)
+    assert any(
+        note.startswith("1 receives from any source: the real source is not recorded") for note in workload.notes
+    )
 
 
 def test_no_rank_as_a_peer(write_trace):
@@ -361,7 +366,9 @@ def test_archive_of_one_mixed_file_that_is_listed_for_each_rank(tmp_path, tar_by
     assert simgrid_ti.read(path).digest == plain_digest
 
 
-@pytest.mark.parametrize("line", ["{folder}/{name}", "./{name}", "/traced/elsewhere/{name}", "../trace/{name}", "\n  {name}  \r"])
+@pytest.mark.parametrize(
+    "line", ["{folder}/{name}", "./{name}", "/traced/elsewhere/{name}", "../trace/{name}", "\n  {name}  \r"]
+)
 def test_lists(write_trace, folder_as_tar, tmp_path, plain_digest, line):
     folder = write_trace(PROGRAM)
     names = [line.format(folder=folder, name=f"rank-{rank}.txt") for rank in range(2)]
@@ -412,78 +419,3 @@ def test_chunks_end_anywhere(tmp_path, monkeypatch, plain_digest, chunk_bytes):
 def test_traces_that_differ_have_different_digests(write_trace, plain_digest):
     changed = {**PROGRAM, 0: [line.replace("compute 10", "compute 11") for line in PROGRAM[0]]}
     assert simgrid_ti.read(write_trace(changed)).digest != plain_digest
-
-
-# -- tokens ----------------------------------------------------------------------------------------------------------
-
-NOT_NUMBERS = ["", "e5", "1e", "1e+", "1.2.3", "0x10", "nan", "inf", "1_000", "1e5x", "--1", "1-", ".", "+", "-", "1e5.0", "١"]
-NUMBERS = [
-    "0", "-0", "+5", "5.", ".5", "-.5", "00012", "1e5", "1E+05", "1e-5", "1.23457e+06", "9.99999e-05", "123456.789",
-    "4503599627370496", "999999999999999", "2147483648", "1e22", "1e-22", "123456789012345e7", "0.000001", "7e0",
-]  # fmt: skip
-
-
-def parsed(*texts: str) -> np.ndarray:
-    lines = "".join(f"0 compute {text}\n" for text in texts)
-    return tokenise(np.frombuffer(lines.encode(), np.uint8), VERB_TABLE).values
-
-
-@pytest.mark.parametrize("text", NUMBERS)
-def test_number_is_that_of_python(text):
-    assert parsed(text).tolist() == [float(text)]
-
-
-@pytest.mark.parametrize("text", NOT_NUMBERS)
-def test_text_is_not_a_number(text):
-    assert np.isnan(parsed(text)).all()
-
-
-@pytest.mark.property
-@given(st.lists(st.tuples(st.integers(-(10**15) + 1, 10**15 - 1), st.integers(-22, 22)), min_size=1, max_size=50))
-def test_up_to_fifteen_digits_are_exact(numbers):
-    texts = [f"{mantissa}e{exponent}" for mantissa, exponent in numbers]
-    assert parsed(*texts).tolist() == [float(text) for text in texts]
-
-
-@pytest.mark.property
-@given(st.lists(st.floats(1e-9, 1e18, allow_nan=False), min_size=1, max_size=50))
-def test_compute_amounts_as_the_tracer_prints_them_are_exact(numbers):
-    texts = [f"{number:g}" for number in numbers]
-    assert parsed(*texts).tolist() == [float(text) for text in texts]
-
-
-@pytest.mark.property
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-200, max_value=1e200), min_size=1))
-def test_seventeen_digits_are_close(numbers):
-    for value, expected in zip(parsed(*map(repr, numbers)), numbers, strict=True):
-        assert math.isclose(value, expected, rel_tol=1e-14)
-
-
-BLANKS = st.text(" \t\r", min_size=1, max_size=3)
-TOKEN_LINES = st.tuples(
-    st.integers(0, 2**31 - 2), st.sampled_from(VERBS), st.lists(st.integers(-999, 10**9), max_size=9), BLANKS, st.booleans()
-)
-
-
-@pytest.mark.property
-@settings(max_examples=60)
-@given(st.lists(TOKEN_LINES, max_size=30), st.integers(1, 1000))
-def test_tokens_survive_writing_and_reading(lines, first_line):
-    text = ""
-    number = first_line
-    expected = []
-    for rank, verb, fields, blank, skips in lines:
-        expected.append((rank, CODE[verb], number, [float(value) for value in fields]))
-        text += blank.join([str(rank), verb, *map(str, fields)]) + ("\n\n" if skips else "\n")
-        number += 1 + skips
-    tokens = tokenise(np.frombuffer(text.encode(), np.uint8), VERB_TABLE, first_line)
-    bounds = tokens.field_offsets
-    found = [
-        (int(rank), int(verb), int(line), tokens.values[bounds[i] : bounds[i + 1]].tolist())
-        for i, (rank, verb, line) in enumerate(zip(tokens.rank, tokens.verb, tokens.line, strict=True))
-    ]
-    assert found == expected
-
-
-def test_verbs_differ_in_their_hash():
-    assert len(set(VERB_TABLE.hashes[VERB_TABLE.codes >= 0].tolist())) == len(VERBS) == len(set(VERBS))

@@ -8,7 +8,7 @@ from typing import Final
 
 CONTRACT_S: Final = 1e-6  # what is promised: the last digit that SimGrid prints by default
 # What is held: SimGrid prints whole picoseconds, and adds up doubles where the replay adds integers.
-TIGHT_S: Final = 1e-9
+TIGHT_S: Final = 1e-10
 
 Times = Mapping[object, float]  # seconds by rank, by (rank, action), by program ...
 

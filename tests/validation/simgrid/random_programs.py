@@ -207,7 +207,8 @@ class _Generator:
         messages = {}
         for hop in hops:
             type_id = self.type()
-            messages[hop] = (self.size() // TYPE_BYTES[type_id], type_id)
+            size = self.size(EAGER_BYTES - 1 if self.eager else None)  # of tag 0, one of SMALL_TAGS
+            messages[hop] = (size // TYPE_BYTES[type_id], type_id)
         if not is_ring:
             count, type_id = messages[hops[0]]
             self.lines[path[0]].append(f"send {path[1]} 0 {count} {type_id}")
