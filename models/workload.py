@@ -122,7 +122,8 @@ OPERATIONS_SCHEMA: Final = pa.schema(
         pa.field("peer", pa.int32(), nullable=False),
         pa.field("source", pa.int32(), nullable=False),  # the receive side of a sendrecv, else NO_RANK
         pa.field("tag", pa.int32(), nullable=False),  # ANY_TAG for a receive that takes any
-        pa.field("bytes", pa.int64(), nullable=False),  # sent (per peer for alltoall and scatter)
+        # sent (per peer for alltoall and scatter); of reduce_scatter, whose sizes are counts, one element
+        pa.field("bytes", pa.int64(), nullable=False),
         pa.field("receive_bytes", pa.int64(), nullable=False),
         pa.field("communicator_id", pa.int32(), nullable=False),
         pa.field("request", pa.int32(), nullable=False),  # request that this operation opens, unique in its rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -122,13 +123,26 @@ def parse_study(content: Any, place: str) -> Study:
 
 
 def load_study_content(path: Path) -> Any:
-    """A study file's content, its workload path made absolute if it is relative to the file."""
+    """A study file's content, paths of its workload and target made absolute if they are relative to the file."""
     content = load_yaml(path)
-    if isinstance(content, dict) and isinstance(content.get("workload"), dict):
-        given = content["workload"].get("path")
-        if isinstance(given, str) and not Path(given).is_absolute() and (path.parent / given).exists():
-            content["workload"] = {**content["workload"], "path": str((path.parent / given).resolve())}
+    if not isinstance(content, dict):
+        return content
+    for key, inner, suffix in (("workload", "path", ""), ("target", "name", ".yaml")):
+        value = content.get(key)
+        if isinstance(value, dict) and inner in value:
+            content[key] = {**value, inner: _beside(path, value[inner], suffix)}
+    if isinstance(content.get("target"), str):
+        content["target"] = _beside(path, content["target"], ".yaml")
+    if isinstance(content.get("sweep"), dict) and isinstance(content["sweep"].get("target"), list):
+        targets = [_beside(path, target, ".yaml") for target in content["sweep"]["target"]]
+        content["sweep"] = {**content["sweep"], "target": targets}
     return content
+
+
+def _beside(study: Path, given: Any, suffix: str = "") -> Any:
+    """The path ``given`` in a study file, absolute if it stands beside the file; anything else as it is."""
+    is_path = isinstance(given, str) and given.endswith(suffix) and not Path(given).is_absolute()
+    return str((study.parent / given).resolve()) if is_path and os.path.exists(study.parent / given) else given
 
 
 def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:

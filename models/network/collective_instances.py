@@ -98,7 +98,8 @@ class _Finder:
         if root >= size:
             raise self.operations.error(f"{self.operations.place(int(rows[0]))} names root {root} of {size} members")
         base = name.removeprefix("i")
-        send = int(self.operations.bytes[rows].max())
+        significant = rows[root : root + 1] if base == "scatter" else rows  # the others may pass anything
+        send = int(self.operations.bytes[significant].max())
         receive = int(self.operations.receive_bytes[rows].max())
         counts: dict[str, np.ndarray | None] = {"send_counts": None, "receive_counts": None}
         if base in ("alltoallv", "scatterv", "gatherv", "allgatherv", "reduce_scatter"):
@@ -106,8 +107,12 @@ class _Finder:
                 table = self._counts(side, rows, size)
                 if table is not None:
                     counts[side] = table if base == "alltoallv" else table[root]
+        element = max(1, send) if base == "reduce_scatter" else 1
         key = (name, size, root, send, receive, *(None if c is None else c.tobytes() for c in counts.values()))
-        return key, CollectiveCall(name, size, root, send, receive, counts["send_counts"], counts["receive_counts"])
+        call = CollectiveCall(
+            name, size, root, send, receive, counts["send_counts"], counts["receive_counts"], element_bytes=element
+        )
+        return key, call
 
     def _counts(self, side: str, rows: np.ndarray, size: int) -> np.ndarray | None:
         offsets, values = self.operations.counts[side]

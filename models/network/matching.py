@@ -114,7 +114,9 @@ class _Matcher:
         for kind, mode in _MODE_OF_KIND.items():
             table[kind] = mode
         modes = table[self.operations.kind[sends]]
-        to_self = (self.operations.kind[sends] == OperationKind.sendrecv) & (self.operations.peer[sends] == self.operations.rank[sends])
+        to_self = self.operations.kind[sends] == OperationKind.sendrecv  # both halves of it: a copy
+        for other in (self.operations.peer, self.operations.source):
+            to_self &= other[sends] == self.operations.rank[sends]
         modes[to_self] = Mode.free
         return modes
 

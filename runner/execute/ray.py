@@ -370,6 +370,8 @@ class RayExecutor:
         self._dismiss(worker)
         reason = _reason(error)
         if not worker.is_ready:
+            if getattr(error, "actor_init_failed", False):  # Shard could not be loaded there
+                raise UserError(_unfit(self._address, _last_line(error)))
             self._num_stillborn += 1
             if self._num_stillborn >= MAX_ATTEMPTS:
                 raise RunError(

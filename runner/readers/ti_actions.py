@@ -72,7 +72,14 @@ VERB_TABLE: Final = VerbTable(VERBS)
 
 # What resolves requests, per operation (see ti_requests)
 NOTHING, POST, WAIT, WAITALL, WAITANY, TEST, TESTALL, TESTANY = range(8)
-COLLECTIVE_KEY = (-1, -1)  # one key for all non-blocking collectives: their request names no peer
+# The request of a non-blocking collective names no ranks, and the kind by its tag: SimGrid's COLL_TAG_* minus 1, the
+# same from 3.25 to 4.1. MPI_Ialltoallw (-1021) is written as ialltoallv.
+COLLECTIVE_KEY: Final = -1
+COLLECTIVE_TAG: Final = {
+    "reduce": -113, "scatter": -224, "scatterv": -335, "gather": -446, "allgather": -557, "allgatherv": -668,
+    "barrier": -779, "scan": -889, "exscan": -889, "reducescatter": -890, "alltoallv": -1001, "alltoall": -1113,
+    "gatherv": -2224, "bcast": -3335, "allreduce": -4446,
+}  # fmt: skip
 
 # How the common kernel treats a verb
 _OTHER, _SEND, _RECEIVE, _NAMED, _DURATION = range(5)
@@ -244,7 +251,7 @@ class RankReader:
         if verb in _UNSIZED:
             self._fields_at_most(lines, 1)
             if verb == "ibarrier":
-                self._post(self.row[lines], *COLLECTIVE_KEY)
+                self._post(self.row[lines], COLLECTIVE_KEY, COLLECTIVE_TAG["barrier"])
         elif verb in _COLLECTIVES:
             self._collective(verb, lines)
         elif verb in _TESTS:
@@ -294,8 +301,9 @@ class RankReader:
             )
         return counts
 
-    def _type_bytes(self, lines: np.ndarray, types: np.ndarray) -> np.ndarray:
-        ids = self._int(lines, types, "datatype")
+    def _type_bytes(self, lines: np.ndarray, types: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+        """Bytes of one element; of no elements (``counts`` of 0) the type may be any, MPI_DATATYPE_NULL too."""
+        ids = self._int(lines, types if counts is None else np.where(counts == 0, MPI_BYTE, types), "datatype")
         wrong = (ids < 0) | (ids >= len(DATATYPE_BYTES))
         if wrong.any():
             raise LineError(
@@ -374,7 +382,7 @@ class RankReader:
     def _collective(self, verb: str, lines: np.ndarray) -> None:
         name = verb[1:] if verb.startswith("i") else verb
         if verb.startswith("i"):
-            self._post(self.row[lines], *COLLECTIVE_KEY)
+            self._post(self.row[lines], COLLECTIVE_KEY, COLLECTIVE_TAG[name])
         if name in ("bcast", "reduce", "allreduce", "scan", "exscan"):
             self._one_size(name, lines)
         elif name in ("gather", "scatter", "allgather", "alltoall"):
@@ -416,12 +424,11 @@ class RankReader:
                 continue
             send_type = self._field(chosen, at + rooted, self.default_type)
             receive_type = self._field(chosen, at + rooted + 1, self.default_type)
-            self.bytes[self.row[chosen]] = self._count(chosen, self._field(chosen, 0)) * self._type_bytes(
-                chosen, send_type
-            )
+            count = self._count(chosen, self._field(chosen, 0))
+            self.bytes[self.row[chosen]] = count * self._type_bytes(chosen, send_type, count)
             if at == 2:
                 count = self._count(chosen, self._field(chosen, 1))
-                self.receive_bytes[self.row[chosen]] = count * self._type_bytes(chosen, receive_type)
+                self.receive_bytes[self.row[chosen]] = count * self._type_bytes(chosen, receive_type, count)
             if rooted:
                 self._root(chosen, self._field(chosen, at, 0))
 
@@ -440,10 +447,11 @@ class RankReader:
     def _gatherv(self, lines: np.ndarray) -> None:
         n = self.num_ranks
         self._fields_at_most(lines, n + 4)
-        send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type))
-        receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type))
-        self.bytes[self.row[lines]] = self._count(lines, self._field(lines, 0)) * send_size
-        self._keep(self.receive_counts, lines, self._vector(lines, 1), receive_size)
+        count, counts = self._count(lines, self._field(lines, 0)), self._vector(lines, 1)
+        send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type), count)
+        receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type), counts.sum(axis=1))
+        self.bytes[self.row[lines]] = count * send_size
+        self._keep(self.receive_counts, lines, counts, receive_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
     def _allgatherv(self, lines: np.ndarray) -> None:
@@ -460,10 +468,11 @@ class RankReader:
     def _scatterv(self, lines: np.ndarray) -> None:
         n = self.num_ranks
         self._fields_at_most(lines, n + 4)
-        send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type))
-        receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type))
-        self.receive_bytes[self.row[lines]] = self._count(lines, self._field(lines, n)) * receive_size
-        self._keep(self.send_counts, lines, self._vector(lines, 0), send_size)
+        count, counts = self._count(lines, self._field(lines, n)), self._vector(lines, 0)
+        send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type), counts.sum(axis=1))
+        receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type), count)
+        self.receive_bytes[self.row[lines]] = count * receive_size
+        self._keep(self.send_counts, lines, counts, send_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
     def _alltoallv(self, lines: np.ndarray) -> None:
@@ -475,8 +484,8 @@ class RankReader:
         self._keep(self.receive_counts, lines, self._vector(lines, n + 2), receive_size)
 
     def _reducescatter(self, lines: np.ndarray) -> None:
-        # The tracer writes counts, datatype, 0 where the replayer expects counts, work, datatype. For
-        # MPI_Reduce_scatter_block it writes as many zeros as the block has elements, then the datatype.
+        # counts, work (0 from the tracer), datatype. For MPI_Reduce_scatter_block the tracer writes as many zeros as
+        # the block has elements, then the datatype.
         n = self.num_ranks
         counts = self.counts[lines]
         block = lines[(counts != n + 1) & (counts != n + 2)]
@@ -489,12 +498,10 @@ class RankReader:
         lines = np.setdiff1d(lines, block)
         if not len(lines):
             return
-        work = self._field(lines, n)
-        last = self._field(lines, n + 1, self.default_type)
-        traced = (self.counts[lines] == n + 2) & (last == 0) & (work < len(DATATYPE_BYTES)) & (work == np.floor(work))
-        datatype = np.where(traced, work, last)
-        self._work(lines, np.where(traced, 0.0, work))
-        self._keep(self.receive_counts, lines, self._vector(lines, 0), self._type_bytes(lines, datatype))
+        self._work(lines, self._field(lines, n))
+        size = self._type_bytes(lines, self._field(lines, n + 1, self.default_type))
+        self.bytes[self.row[lines]] = size
+        self._keep(self.receive_counts, lines, self._vector(lines, 0), size)
 
     def _rows(self, phase_line: np.ndarray, phase_ps: np.ndarray) -> RankRows:
         phase_operation = self.row[phase_line]
@@ -589,7 +596,7 @@ def _common_lines(  # type: ignore[no-untyped-def]
             number = np.int64(values[at + 2])
             if number < 0 and number != -444:  # the request of a non-blocking collective
                 key[row, 0] = -1
-                key[row, 1] = -1
+                key[row, 1] = number if number != -1021 else -1001
             else:
                 key[row, 0] = (np.int64(values[at]) + 333) * 16777216 + np.int64(values[at + 1]) + 333
                 key[row, 1] = number

@@ -93,10 +93,12 @@ def _take_named(role, key, table_keys, table_slots, last_waitall):  # type: igno
     tail = np.full(size + 1, -1, np.int32)
     last_test = np.full(size + 1, -1, np.int32)  # per key: last test of the run that follows
     following = np.full(size, -1, np.int32)
+    slot_of = np.full(size, -1, np.int32)
     for i in range(size - 1, -1, -1):
         if role[i] != 1 and role[i] != 2 and role[i] != 5:  # POST, WAIT, TEST
             continue
         slot = find_or_add(table_keys, table_slots, key[i, 0], key[i, 1], i)
+        slot_of[i] = slot
         if role[i] == 2:
             if head[slot] < 0:
                 head[slot] = i
@@ -117,7 +119,45 @@ def _take_named(role, key, table_keys, table_slots, last_waitall):  # type: igno
     for slot in range(size):
         if head[slot] >= 0 and (orphan < 0 or head[slot] < orphan):
             orphan = head[slot]
+    _first_in_first_out(role, slot_of, taken_by, head, tail, following)
     return taken_by, orphan
+
+
+@njit(cache=True, nogil=True)
+def _first_in_first_out(role, slot_of, taken_by, head, tail, following):  # type: ignore[no-untyped-def]
+    """Let each wait take the earliest open request of its key rather than a later one, where the earlier is left to a
+    waitall that comes after this wait: the two exchange. The arrays per key are scratch."""
+    size = role.shape[0]
+    head[:] = -1  # per key: queue of open requests
+    following[:] = -1
+    taken_post = np.full(size, -1, np.int32)
+    for i in range(size):
+        if role[i] == 1 and taken_by[i] >= 0:
+            taken_post[taken_by[i]] = i
+    last_waitall = -1
+    for i in range(size):
+        slot = slot_of[i]
+        if role[i] == 1:  # POST
+            if head[slot] < 0:
+                head[slot] = i
+            else:
+                following[tail[slot]] = i
+            tail[slot] = i
+        elif role[i] == 2:  # WAIT
+            post = taken_post[i]
+            first = head[slot]
+            # those that are gone: taken by an earlier wait or test, or covered by a waitall
+            while first >= 0 and first != post:
+                if taken_by[first] >= i or (taken_by[first] < 0 and first > last_waitall):
+                    break
+                first = following[first]
+            if first >= 0 and post >= 0 and first < post and taken_by[first] < 0:
+                taken_by[first] = i
+                taken_by[post] = -1
+                first = following[first]
+            head[slot] = first
+        elif role[i] == 3 or role[i] == 4:  # WAITALL, WAITANY
+            last_waitall = i
 
 
 @njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ from manyscale.runner.study import (
     parse_study,
     sweep_points,
 )
+from manyscale.runner.targets import shipped_targets
 
 CONTENT = {"schema": 1, "workload": {"path": "t"}, "target": "laptop"}
 
@@ -113,3 +114,33 @@ def test_a_relative_trace_stands_beside_its_study(tmp_path):
     assert load_study_content(study)["workload"]["path"] == str(tmp_path / "there" / "t")
     study.write_text("workload: {path: u}\ntarget: laptop\n")
     assert load_study_content(study)["workload"]["path"] == "u"  # as seen from the working directory
+
+
+def test_relative_targets_stand_beside_their_study(tmp_path):
+    (tmp_path / "m.yaml").touch()
+    (tmp_path / "laptop").touch()  # shipped names come first
+    study = tmp_path / "s.yaml"
+    here = str(tmp_path / "m.yaml")
+    for text, expected in (
+        ("target: m.yaml", {"target": here}),
+        ("target: {name: m.yaml, nodes: 2}", {"target": {"name": here, "nodes": 2}}),
+        ("target: laptop", {"target": "laptop"}),
+        ("target: n.yaml", {"target": "n.yaml"}),
+        ("sweep: {target: [m.yaml, laptop]}", {"sweep": {"target": [here, "laptop"]}}),
+    ):
+        study.write_text(text + "\n")
+        assert load_study_content(study) == expected
+
+
+def test_a_sweep_on_a_target_file_can_be_resumed(cli, write_trace, tmp_path):
+    (tmp_path / "there").mkdir()
+    write_trace({0: ["init", "compute 5", "finalize"]}, "there/trace")
+    (tmp_path / "there" / "m.yaml").write_bytes(shipped_targets()["laptop"].read_bytes())
+    study = tmp_path / "there" / "s.yaml"
+    study.write_text("workload: {path: trace}\ntarget: m.yaml\nsweep: {cpu_ratio: [1, 2]}\n")
+    assert cli("run", study, "-o", "out", "--no-report").status == 0
+    before = (tmp_path / "out" / "sweep.parquet").read_bytes()
+    for command in (("run", study, "-o", "out"), ("run", "-o", "out")):
+        outcome = cli(*command, "--resume", "--no-report")
+        assert (outcome.status, outcome.err) == (0, "")
+    assert (tmp_path / "out" / "sweep.parquet").read_bytes() == before

@@ -40,6 +40,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "number for a key": ("1: 2\n" + study_text(), ("study.yaml: 1: ", "should be strings")),
     "other schema": (study_text(schema=2), ("study.yaml: schema: ", "2 is not one of 1")),
     "missing workload": (study_text(workload=None), ("study.yaml: workload: ", "missing; add it")),
+    "missing path": (study_text(workload={}), ("study.yaml: workload.path: ", "missing; add it")),
     "missing target": (study_text(target=None), ("study.yaml: target: ", "missing; add it")),
     "target without a name": (study_text(target={"nodes": 1}), ("study.yaml: target: ", "needs the key 'name'")),
     "target of another type": (study_text(target=5), ("study.yaml: target", "string")),

@@ -441,6 +441,22 @@ def test_workers_of_another_version_are_refused(
 
 
 @slow
+def test_workers_that_cannot_load_manyscale_are_refused(
+    pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere:
+        def __init__(self) -> None:
+            import no_such_module  # noqa: F401
+
+        def greet(self) -> None: ...
+
+    monkeypatch.setattr(ray_module, "Shard", Elsewhere)
+    message = r"cannot be used \(ModuleNotFoundError: No module named 'no_such_module'\); install the same versions"
+    with pytest.raises(UserError, match=message):
+        list(pair.map(good_units(1), SHARED, Store(tmp_path)))
+
+
+@slow
 def test_workers_that_die_while_they_start_end_the_run(
     pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

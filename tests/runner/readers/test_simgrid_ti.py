@@ -99,8 +99,8 @@ LINES = {
     "scatterv 3 4 10 1 1 0": row("scatterv", peer=1, receive_bytes=80, send_counts=[12, 16]),
     "alltoallv 9 3 4 9 5 6 1 0": row("alltoallv", send_counts=[12, 16], receive_counts=[40, 48]),
     "ialltoallv 9 3 4 9 5 6": row("ialltoallv", send_counts=[24, 32], receive_counts=[40, 48], request=0),
-    "reducescatter 3 4 500 1": row("reduce_scatter", receive_counts=[12, 16]),  # as it is replayed
-    "reducescatter 3 4 1 0": row("reduce_scatter", receive_counts=[12, 16]),  # as it is traced
+    "reducescatter 3 4 500 1": row("reduce_scatter", bytes=4, receive_counts=[12, 16]),
+    "reducescatter 3 4 0 1": row("reduce_scatter", bytes=4, receive_counts=[12, 16]),
     "reducescatter 0 0 0 0 0 1": row("reduce_scatter", receive_counts=[20, 20]),  # a block of five ints
     "waitAny 3": row("waitany"),
     "waitAll 3": row("waitall"),
@@ -271,6 +271,11 @@ def test_started_persistent_requests(write_trace):
         row("irecv", peer=NO_RANK, tag=9, receive_bytes=8, request=2),  # nobody sends it anything
     ]
     assert completed(workload) == [("wait", [0]), ("wait", [1])]
+
+
+def test_started_receive_of_any_tag(write_trace):
+    workload = simgrid_ti.read(write_trace({0: ["Start 0 -444 8"], 1: ["send 0 3 8 6"]}))
+    assert operations(workload)[0] == row("irecv", peer=ANY_SOURCE, tag=ANY_TAG, receive_bytes=8, request=0)
 
 
 # -- ranks that the tracer could not name ----------------------------------------------------------------------------

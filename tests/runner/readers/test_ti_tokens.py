@@ -47,6 +47,13 @@ def test_number_is_that_of_python(text):
     assert parsed(text).tolist() == [float(text)]
 
 
+@pytest.mark.parametrize(
+    "text", ["123456789012345678901234567890", "99999999999999999999.5", f"0.{'0' * 30}12345678901234567"]
+)
+def test_many_digits_are_close(text):
+    assert math.isclose(parsed(text)[0], float(text), rel_tol=1e-14)
+
+
 @pytest.mark.parametrize("text", NOT_NUMBERS)
 def test_text_is_not_a_number(text):
     assert np.isnan(parsed(text)).all()

@@ -123,3 +123,19 @@ def test_a_kept_trace_is_read_again_if_it_was_damaged(cli, private_cache, tmp_pa
     assert (tmp_path / "a" / "stats.json").read_bytes() == (tmp_path / "b" / "stats.json").read_bytes()
     assert [path.name for path in (private_cache / "workloads").iterdir()] == [kept.name]
     assert (kept / "operations.arrow").stat().st_size > 0
+
+
+def test_a_cache_that_fills_up_holds_no_halves(cli, private_cache, tmp_path, monkeypatch):
+    (tmp_path / "t.txt").write_text("0 init\n0 finalize\n")
+
+    def fill_up(workload, path, **_options):
+        path.mkdir(parents=True)
+        (path / "operations.arrow").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(workload_folder, "write", fill_up)
+    outcome = cli("run", "--workload", "t.txt", "--target", "laptop", "-o", "out")
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"manyscale: {private_cache}/workloads: the cache cannot be written (No space left")
+    assert list((private_cache / "workloads").iterdir()) == []
+    assert not (tmp_path / "out").exists()
