@@ -13,8 +13,11 @@ import pyarrow as pa
 
 
 def to_arrow(values: np.ndarray) -> pa.Array:
-    """An Arrow array over the memory of a one-dimensional array of a fixed-width type."""
+    """An Arrow array over the memory of a one-dimensional array of numbers. Raises TypeError for other types (Arrow
+    packs booleans into bits)."""
     values = np.ascontiguousarray(values)
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"{values.dtype} is no type of numbers")
     arrow_type = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(values)])
 

@@ -105,9 +105,9 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     resolved = _resolved(study, workload)
     if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
         resolved["target"] = dict(prepared[0].machine_content)
-    _check_resumed(directory, resolved, options.resume)
-    rundir.write_yaml(directory / "resolved.yaml", resolved)
     inputs = {study.workload.path: workload.digest}
+    _check_resumed(directory, resolved, inputs, options.resume)
+    rundir.write_yaml(directory / "resolved.yaml", resolved)
     rundir.write_manifest(directory, "running", study.seed, inputs)
     journal = rundir.Journal(directory)
     status = "failed"
@@ -127,6 +127,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         _write_units(directory, execution)
         figures = host.figures()
         units = {"total": 0, **vars(execution.counts)}
+        figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
         simulator = {"executor": chosen, **figures, "units": units}
         rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
         status = "complete"
@@ -152,7 +153,7 @@ def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
     return filled
 
 
-def _check_resumed(directory: Path, resolved: Mapping[str, Any], resume: bool) -> None:
+def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping[str, str], resume: bool) -> None:
     path = directory / "resolved.yaml"
     if not resume or not path.is_file():
         return
@@ -165,6 +166,10 @@ def _check_resumed(directory: Path, resolved: Mapping[str, Any], resume: bool) -
             f"{path}: the run to be resumed is of another study ({', '.join(differing)} differ); "
             "give the same study, or start a new run"
         )
+    known = rundir.read_manifest(directory).get("inputs", {})
+    changed = [path for path, digest in inputs.items() if known.get(path, digest) != digest]
+    if changed:
+        raise UserError(f"{changed[0]}: the trace was changed since the run in {directory} began; start a new run")
 
 
 def _write_point(

@@ -118,6 +118,7 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
         raise UserError(
             f"{machine.name}: network.collectives: unknown preset {preset!r}; known are {', '.join(PRESETS)}"
         )
+    _ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
     return Point(axes, study, machine, content, node, sharing, plan)
@@ -252,7 +253,7 @@ def _build_program(workload: Workload, point: Point) -> program_module.Program:
     try:
         return program_module.build_program(workload, point.machine.network.collectives)
     except WorkloadError as error:
-        raise UserError(str(error)) from None
+        raise UserError(f"{point.study.workload.path}: {error}") from None
 
 
 def _compute_name(burst_keys: list[str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manyscale.models.quantities import MOST_PS
 from manyscale.models.workload import PhaseKind
 
 NAME = "burst"
@@ -37,7 +38,12 @@ def predict(
     """Predicted int64 picoseconds of phases of ``duration_ps`` (int64) and ``kind`` (PhaseKind).
 
     ``ipc_factor`` (float64 per phase, 1 = none): how much higher the target's IPC is than cpu_ratio says; a phase
-    takes duration x cpu_ratio x slowdown / ipc_factor, rounded to whole picoseconds. O(phases).
+    takes duration x cpu_ratio x slowdown / ipc_factor, rounded to whole picoseconds. Raises ValueError if they add up
+    to more than 53 days, which 64 bits do not hold. O(phases).
     """
-    scaled = np.rint(duration_ps * (parameters.cpu_ratio * parameters.slowdown / ipc_factor)).astype(np.int64)
-    return np.where(kind == PhaseKind.compute, scaled, duration_ps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.rint(duration_ps * (parameters.cpu_ratio * parameters.slowdown / ipc_factor))
+        total = np.where(kind == PhaseKind.compute, scaled, duration_ps).sum()
+    if not total <= MOST_PS:
+        raise ValueError("a rank would compute for more than 53 days; mend cpu_ratio or ipc_correction")
+    return np.where(kind == PhaseKind.compute, scaled.astype(np.int64), duration_ps)

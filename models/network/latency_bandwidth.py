@@ -12,6 +12,7 @@ from manyscale.models.machine import Network
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay import MessageLaw
+from manyscale.models.quantities import MOST_PS
 
 NAME = "latency-bandwidth"
 VERSION = 1
@@ -21,13 +22,15 @@ def message_law(program: Program, network: Network, node_of_rank: np.ndarray) ->
     """Cost and protocol of every message; ``node_of_rank`` is int[num_ranks]. O(messages).
 
     A message takes the ``self`` route if its ranks are one, the ``intra_node`` route if their nodes are, else the
-    network's own. Costs are rounded to whole picoseconds.
+    network's own. Costs are rounded to whole picoseconds. Raises ValueError for a message that takes over 53 days.
     """
     source, destination = program.source, program.destination
     routes = (network, network.intra_node, network.self_route)
     latency = np.array([route.latency_ps for route in routes], np.int64)
     ps_per_byte = np.array([route.ps_per_byte for route in routes])
     size = (program.bytes + network.envelope_bytes).astype(np.float64)
+    if size.max(initial=0.0) * ps_per_byte.max() + latency.max() > MOST_PS:
+        raise ValueError(f"a message of {size.max():.0f} B would take more than 53 days; mend the network's bandwidths")
     if np.array_equal(node_of_rank, np.arange(program.num_ranks)) and not np.any(source == destination):
         cost = latency[0] + np.rint(size * ps_per_byte[0]).astype(np.int64)
     else:

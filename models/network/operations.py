@@ -14,7 +14,6 @@ class Operations:
     """Columns as arrays, one entry per operation of all ranks."""
 
     def __init__(self, workload: Workload) -> None:
-        self.name: Final = workload.name
         self.num_ranks: Final = workload.num_ranks
         self.kind = workload.column("operations", "kind")
         self.rank = workload.column("operations", "rank")
@@ -47,7 +46,7 @@ class Operations:
         return f"rank {rank}, operation {int(row - self.rank_offsets[rank])} ({name})"
 
     def error(self, message: str) -> WorkloadError:
-        return WorkloadError(f"{self.name}: {message}")
+        return WorkloadError(message)
 
 
 def send_rows(workload: Workload) -> np.ndarray:

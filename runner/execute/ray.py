@@ -248,14 +248,13 @@ class RayExecutor:
 
         for name in [name for name, (value, _) in self._inputs.items() if shared.get(name) is not value]:
             del self._inputs[name]
-        bound = batch_weight(units, self._num_workers)
-        state = RunState(bound)
+        state = RunState(batch_weight(units, self._num_workers))
         state.add(sorted(units, key=lambda unit: -unit.weight))  # heavy ones first: no long tail
         token = _leave_token(store)
         try:
             while not state.is_complete:
                 self._hire(len(state.pending) + len(state.in_flight))
-                self._feed(state, bound, shared, store, token)
+                self._feed(state, shared, store, token)
                 for reference in self._finished_calls(ray):
                     if reference in self._calls:  # not of a worker that was lost meanwhile
                         yield from self._settle(ray, reference, state, store)
@@ -277,7 +276,7 @@ class RayExecutor:
             worker = self._workers[self._num_hired] = _Worker(self._num_hired, actor)
             self._calls[actor.greet.remote()] = _Call(worker)
 
-    def _feed(self, state: RunState, bound: int, shared: Mapping[str, Any], store: Store, token: str) -> None:
+    def _feed(self, state: RunState, shared: Mapping[str, Any], store: Store, token: str) -> None:
         """Give batches to workers that are ready: a first call to each before a second to any."""
         ready = [worker for worker in self._workers.values() if worker.is_ready]
         num_starting = len(self._workers) - len(ready)
@@ -288,7 +287,6 @@ class RayExecutor:
                 was_on_lost_worker = state.attempts[state.pending[0]] > 0
                 if worker.num_calls != depth or worker.is_closed or (was_on_lost_worker and depth):
                     continue
-                state.batch_weight = 0 if was_on_lost_worker else bound
                 batch = state.next_batch(worker.worker_id)
                 names = {name for unit in batch for name in unit.inputs.values()}
                 references = {name: [self._reference(name, shared[name])] for name in sorted(names)}

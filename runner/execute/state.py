@@ -37,23 +37,29 @@ class RunState:
                 self.pending.append(unit.key)
 
     def next_batch(self, worker: int) -> list[WorkUnit]:
-        """Units for one call to a worker, now in flight there; empty if nothing is pending."""
+        """Units for one call to a worker, now in flight there; empty if nothing is pending. A unit that was on a lost
+        worker goes alone: if it is what kills workers, it takes no others with it."""
         batch: list[WorkUnit] = []
         weight = 0
-        while self.pending and (not batch or weight + self.units[self.pending[0]].weight <= self.batch_weight):
+        while self.pending and (not batch or self._fits(self.pending[0], weight)):
             key = self.pending.popleft()
+            if self.attempts[key]:
+                weight = self.batch_weight
             self.in_flight[key] = worker
             self.attempts[key] += 1
             batch.append(self.units[key])
             weight += self.units[key].weight
         return batch
 
+    def _fits(self, key: str, weight: int) -> bool:
+        return not self.attempts[key] and weight + self.units[key].weight <= self.batch_weight
+
     def finished(self, outcome: Outcome) -> Outcome | None:
         """Record a result; returns it with its attempts counted, or None if the key was finished before."""
-        self.in_flight.pop(outcome.key, None)
+        was_in_flight = self.in_flight.pop(outcome.key, None) is not None
         if outcome.key in self.done:
             return None
-        if outcome.key in self.pending:  # a lost worker's result arrived after all
+        if not was_in_flight and outcome.key in self.pending:  # a lost worker's result arrived after all
             self.pending.remove(outcome.key)
         self.done[outcome.key] = replace(outcome, attempts=max(1, self.attempts[outcome.key]))
         return self.done[outcome.key]

@@ -162,6 +162,7 @@ class _Reader:
     regions: dict[str, int] = field(default_factory=dict)
     num_ranks: int = 0
     tests_taken_as_waits: int = 0
+    never_completed: int = 0
     without_finalize: int = 0
 
     def read_archive(self) -> None:
@@ -337,6 +338,8 @@ class _Reader:
         except ti_actions.LineError as error:
             raise UserError(f"{name}:{rows.line[error.index]}: {error.message}") from None
         self.tests_taken_as_waits += requests.tests_taken_as_waits
+        completed = np.unique(requests.values)
+        self.never_completed += int(np.count_nonzero(requests.request != NO_REQUEST)) - len(completed)
         self.ranks[rank] = self._columns(rank, tokens, rows, requests)
 
     def _columns(
@@ -437,6 +440,11 @@ class _Reader:
         ):
             if np.any(number):
                 notes.append(f"{np.count_nonzero(number)} {what}")
+        if self.never_completed:
+            notes.append(
+                f"{self.never_completed} requests are completed by no recorded operation (MPI_Waitsome is not "
+                "recorded): nobody waits for them"
+            )
         if self.tests_taken_as_waits:
             notes.append(f"{self.tests_taken_as_waits} tests must have completed their request: replayed as waits")
         if self.without_finalize:

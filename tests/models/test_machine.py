@@ -28,7 +28,7 @@ CONTENT = {
     },
     "sources": {"nodes": "x", "node": "y", "network": "z"},
 }  # fmt: skip
-OPTIONAL = {("node", "memory"), ("node", "caches")}
+OPTIONAL = [("node", "memory"), ("node", "caches")]
 
 
 def changed(path: tuple[str, ...], *values: object) -> dict:

@@ -80,6 +80,8 @@ def test_run_directory_explains_itself(cli, tmp_path):
     figures = json.loads((run / "stats.json").read_text())
     assert figures["application.makespan"]["value"] == pytest.approx(0.147645, abs=1.01e-6)  # SimGrid 3.32
     assert figures["application.messages"]["value"] == 7
+    # NAS IS communicates by alltoall(v) and allreduce; its 7 point-to-point messages are one word each
+    assert figures["application.collective"]["value"] > 50 * figures["application.wait"]["value"]
     plan = pq.read_table(run / "plan.parquet").to_pydict()
     listed = pq.read_table(run / "units.parquet").to_pydict()
     assert plan["element_id"] == list(range(8))

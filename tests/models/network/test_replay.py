@@ -157,6 +157,34 @@ class TestClosedForms:
         waits = result.end_ps[workload.rank_offsets[0] + 3 : workload.rank_offsets[0] + 5].tolist()
         assert waits == [5 * US + cost(0), 10 * US + cost(2984)]
 
+    def test_wait_any_wakes_for_a_later_but_shorter_message(self, tmp_path):
+        # the message of rank 1 is known at once to arrive at 10 + 0.8 x 40.016 us; rank 2's is posted meanwhile
+        workload = trace(
+            tmp_path,
+            "irecv 1 1 40000; irecv 2 1 0; waitAny 2; waitAny 2",
+            "send 0 1 40000",
+            "compute 5000; send 0 1 0",
+        )
+        waits = timeline(workload).end_ps[3:5].tolist()
+        assert waits == [5 * US + cost(0), cost(40000)]
+
+    def test_wildcards_take_messages_in_order_of_time_not_of_rank(self, tmp_path):
+        workload = trace(
+            tmp_path,
+            "recv -333 5 0; recv -333 5 0; recv -333 5 0",
+            "compute 1000; send 0 5 0; compute 49000; send 0 5 0",
+            "compute 20000; send 0 5 0",
+        )
+        assert timeline(workload).end_ps[1:4].tolist() == [US + cost(0), 20 * US + cost(0), 50 * US + cost(0)]
+
+    def test_specific_receive_posted_before_a_wildcard_takes_the_first_message(self, tmp_path):
+        workload = trace(
+            tmp_path,
+            "irecv 1 5 0; irecv -333 5 0; wait 1 0 5; wait -333 0 5",
+            "send 0 5 0; compute 30000; send 0 5 0",
+        )
+        assert timeline(workload).end_ps[3:5].tolist() == [cost(0), 30 * US + cost(0)]
+
     def test_zero_latency_and_infinite_bandwidth_leave_the_slowest_rank(self, tmp_path):
         ranks = [f"compute {1000 * (r + 1)}; allreduce 8 0; sendRecv 9 {(r + 1) % 4} 9 {(r - 1) % 4} 6 6" for r in range(4)]
         assert max(ends(trace(tmp_path, *ranks), ideal_network(network()))) == 4 * US

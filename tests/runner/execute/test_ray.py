@@ -167,7 +167,7 @@ def feed(executor: RayExecutor, state: RunState, ready: dict[int, bool], store: 
         if worker_id not in executor._workers:
             executor._workers[worker_id] = ray_module._Worker(worker_id, actor)
         executor._workers[worker_id].is_ready = is_ready
-    executor._feed(state, 2, {}, store, "token")
+    executor._feed(state, {}, store, "token")
     calls: dict[int, list[int]] = {}
     for call in executor._calls.values():
         calls.setdefault(call.worker.worker_id, []).append(len(call.units))

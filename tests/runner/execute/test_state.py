@@ -68,7 +68,8 @@ def test_units_of_a_lost_worker_come_first_again_in_their_order() -> None:
     state.next_batch(1)
     assert state.worker_lost(0, "gone") == []
     state.validate()
-    assert keys(state.next_batch(2)) == ["0000", "0001"]
+    assert keys(state.next_batch(2)) == ["0000"]  # each alone: it may be what killed the worker
+    assert keys(state.next_batch(2)) == ["0001"]
     assert keys(state.next_batch(2)) == ["0004"]
     state.validate()
 

@@ -258,8 +258,8 @@ def test_tests_of_several_requests(write_trace, verb, becomes):
 
 
 def test_wait_for_a_nonblocking_collective(write_trace):
-    workload = read_requests(write_trace, "ibcast 8 0 6", "iallreduce 8 0 6", "wait -1 -1 -1", "wait -1 -1 -1")
-    assert completed(workload) == [("wait", [0]), ("wait", [1])]
+    workload = read_requests(write_trace, "ibcast 8 0 6", "iallreduce 8 0 6", "wait 0 0 -4446", "wait 0 0 -3335")
+    assert completed(workload) == [("wait", [1]), ("wait", [0])]
 
 
 def test_started_persistent_requests(write_trace):
