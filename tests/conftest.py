@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import secrets
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner.cli import main
+
+# Ray takes its authentication once, when it is imported: every cluster that this process starts has the same.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 RankLines = Mapping[int, Sequence[str]]
 

@@ -15,6 +15,7 @@ import math
 import os
 import platform
 import re
+import secrets
 import shutil
 import socket
 import sys
@@ -42,6 +43,7 @@ WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier: some
 START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+_own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
 _HOW_TO_START: Final = "start one with: ray start --head --port=6379"
 
 
@@ -162,8 +164,8 @@ class RayExecutor:
         """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join."""
         if self._num_workers:
             return
-        with _environment({"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled")} if self._starts_own() else {}):
-            import ray  # reads RAY_AUTH_MODE once, on import
+        with _environment(_authentication() if self._starts_own() else {}):
+            import ray  # reads RAY_AUTH_MODE and the token once, on import
 
             if not ray.is_initialized():
                 self._initialise(ray)
@@ -400,6 +402,16 @@ def _leave_token(store: Store) -> str:
     name = f".token-{uuid.uuid4().hex}"
     (store.root / name).touch()
     return name
+
+
+def _authentication() -> dict[str, str]:
+    """What keeps others out of a cluster of our own, whose ports anybody on the network can reach: a token of this
+    process, since Ray takes it once. The user's own settings come first."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return {}
+    if "ray" not in sys.modules:
+        _own_authentication.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    return dict(_own_authentication)
 
 
 @contextmanager

@@ -130,10 +130,20 @@ def test_what_ray_says_on_its_start_is_told_in_one_line(
         executor.close()
 
 
-@pytest.mark.parametrize(("given", "seen"), [(None, "disabled"), ("token", "token")])
-def test_authentication_is_set_unless_the_user_has(
-    given: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_of_our_own_has_a_token_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "_own_authentication", {})
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert ray_module._authentication() == {}
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    chosen = ray_module._authentication()
+    assert chosen["RAY_AUTH_MODE"] == "token"
+    assert len(chosen["RAY_AUTH_TOKEN"]) == 64
+    monkeypatch.setitem(sys.modules, "ray", object())
+    assert ray_module._authentication() == chosen  # Ray, once loaded, keeps its token
+
+
+def test_start_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     found: list[dict[str, str]] = []
@@ -146,18 +156,11 @@ def test_authentication_is_set_unless_the_user_has(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    if given is not None:
-        monkeypatch.setenv("RAY_AUTH_MODE", given)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        for address in (None, f"127.0.0.1:{server.getsockname()[1]}"):
-            with pytest.raises((UserError, RunError), match="enough"):
-                RayExecutor(address=address).start()
-    own, joined = found
-    assert own["RAY_AUTH_MODE"] == seen
-    assert joined.get("RAY_AUTH_MODE") == given
-    assert os.environ.get("RAY_AUTH_MODE") == given
-    assert own["OMP_NUM_THREADS"] == own["NUMBA_NUM_THREADS"] == "1"
+    before = dict(os.environ)
+    with pytest.raises(RunError, match="enough"):
+        RayExecutor().start()
+    assert found[0]["OMP_NUM_THREADS"] == found[0]["NUMBA_NUM_THREADS"] == "1"
+    assert dict(os.environ) == before
 
 
 def feed(executor: RayExecutor, state: RunState, ready: dict[int, bool], store: Store) -> dict[int, list[int]]:
@@ -569,7 +572,12 @@ def test_a_running_cluster_is_joined_and_left_running(cluster: RayExecutor, tmp_
     num_cpus = ray.cluster_resources()["CPU"]
     for number, name in enumerate((address, "auto")):
         session = start_session(
-            tmp_path / str(number), "interrupt", name, RAY_AUTH_MODE="disabled", RAY_TMPDIR=os.environ["RAY_TMPDIR"]
+            tmp_path / str(number),
+            "interrupt",
+            name,
+            RAY_TMPDIR=os.environ["RAY_TMPDIR"],
+            RAY_AUTH_MODE=os.environ["RAY_AUTH_MODE"],
+            RAY_AUTH_TOKEN=os.environ["RAY_AUTH_TOKEN"],
         )
         assert session.wait(60) == 130
         assert session.stdout is not None
