@@ -508,7 +508,9 @@ try:
                 raise KeyboardInterrupt
 except KeyboardInterrupt:
     assert psutil.Process().children() == [], psutil.Process().children()
-    os.environ.pop("RAY_CLIENT_MODE")  # Ray's own doing
+    for name in ("RAY_CLIENT_MODE", "PYTHONBREAKPOINT"):  # Ray's own doing
+        os.environ.pop(name, None)
+        before.pop(name, None)
     assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
     sys.exit(130)
 """
@@ -524,10 +526,9 @@ def start_session(tmp_path: Path, what: str, *more: str, **environment: str) -> 
 
 
 def processes_of(session: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The processes that a session has started: Ray's own and two workers."""
+    """The processes that a session has started: Ray's own and two workers. Its output stays open: it may print more."""
     assert session.stdout is not None
-    with session.stdout:
-        processes = [psutil.Process(int(word)) for word in session.stdout.readline().split()]
+    processes = [psutil.Process(int(word)) for word in session.stdout.readline().split()]
     assert len(processes) > 4
     return processes
 
@@ -545,7 +546,7 @@ def test_no_process_and_no_file_stays_behind(tmp_path: Path, what: str) -> None:
         processes = processes_of(session)
         if what != "interrupt":
             session.send_signal(getattr(signal, what))
-        assert session.wait(60) == {"interrupt": 130, "SIGINT": 130, "SIGTERM": 15}[what]
+        assert session.wait(60) == {"interrupt": 130, "SIGINT": 130, "SIGTERM": 15}[what], session.stdout
         assert still_there(processes, seconds=0.5) == []
         assert list(Path(folder).iterdir()) == []
         assert [path.name for path in (tmp_path / "units").iterdir()] == ["00"]  # the first result; no token
