@@ -108,6 +108,4 @@ class Machine(Strict):
 def ideal_network(network: Network) -> Network:
     """The same protocol with zero latency and infinite bandwidth on every route (POP's ideal network)."""
     free = Link(latency="0 s", bandwidth="inf B/s")  # type: ignore[arg-type]
-    return network.model_copy(
-        update={"latency_ps": 0, "ps_per_byte": 0.0, "intra_node": free, "self_route": free}
-    )
+    return network.model_copy(update={"latency_ps": 0, "ps_per_byte": 0.0, "intra_node": free, "self_route": free})

@@ -144,7 +144,11 @@ def _ipc_factors(workload: Workload, study: Study) -> np.ndarray:
     names = workload.tables["regions"].column("name").to_pylist() if correction.regions else []
     for name, value in correction.regions.items():
         if name not in names:
-            known = f"known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "the trace names none"
+            known = (
+                f"known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+                if names
+                else "the trace names none"
+            )
             raise UserError(f"ipc_correction.regions: unknown region {name!r}; {known}")
         factor[workload.column("phases", "region_id") == names.index(name)] *= value
     for key, value in correction.phases.items():
@@ -167,7 +171,9 @@ def burst_units(workload: Workload, point: Point, phases: Mapping[str, np.ndarra
         parameters = {"cpu_ratio": point.study.cpu_ratio, "slowdown": float(point.ranks_per_core[rank])}
         content = [array_digest(*(phases[name][first:last] for name in ("duration_ps", "kind", "ipc_factor")))]
         key = unit_key("burst", burst_model.VERSION, parameters, content, seed=0)
-        units.append(WorkUnit(key, "burst", parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first))
+        units.append(
+            WorkUnit(key, "burst", parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first)
+        )
     return units
 
 
@@ -281,7 +287,9 @@ def _chunks(workload: Workload, bursts: list[list[str]]) -> Iterator[list[int]]:
         yield chunk
 
 
-def assemble(workload: Workload, simulated: Simulated, execution: Execution, resolved: Mapping[str, Any]) -> results.Result:
+def assemble(
+    workload: Workload, simulated: Simulated, execution: Execution, resolved: Mapping[str, Any]
+) -> results.Result:
     """The result of one point from its stored units."""
     point = simulated.point
     arrays = execution.result(simulated.replay_key)

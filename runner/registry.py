@@ -22,7 +22,10 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "network": {"latency-bandwidth": "manyscale.models.network.latency_bandwidth"},
     # a sampler is a function of a workload that returns a Plan
     "sampling": {"full": "manyscale.sampling.full:plan"},
-    "executor": {"local": "manyscale.runner.execute.local:LocalExecutor", "ray": "manyscale.runner.execute.ray:RayExecutor"},
+    "executor": {
+        "local": "manyscale.runner.execute.local:LocalExecutor",
+        "ray": "manyscale.runner.execute.ray:RayExecutor",
+    },
     # a kind of work unit is a function of (parameters, inputs) that returns named arrays
     "unit": {"burst": "manyscale.runner.execute.kinds:burst", "replay": "manyscale.runner.execute.kinds:replay_point"},
     # a writer is a function of (result, directory)

@@ -51,17 +51,40 @@ def test_wheel_is_whole_and_runs(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     ignored = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info", "build", "dist", "runs", ".venv", ".*_cache")
     shutil.copytree(ROOT, checkout, ignore=ignored)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(checkout)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path / "dist"),
+        str(checkout),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == package_files()
 
     target = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(target),
+        str(wheel),
+    ]
     subprocess.run(install, check=True, capture_output=True)
     environment = {**os.environ, "PYTHONPATH": str(target), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    program = "import manyscale, sys; from manyscale.runner.cli import main; print(manyscale.__file__); sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import manyscale, sys; from manyscale.runner.cli import main; "
+        "print(manyscale.__file__); sys.exit(main(sys.argv[1:]))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", program, "run", "nas-is-A-8", "-o", "run"],
         check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,

@@ -15,8 +15,8 @@ from manyscale.models.workload import COLLECTIVES, OperationKind
 @dataclass(frozen=True)
 class Instances:
     """``schedules``: one per distinct call. Per operation: ``schedule_of`` it (-1: no collective), its ``participant``
-    in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance, in the order in which
-    their messages follow the first ``num_messages`` of the program."""
+    in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance, in the order in
+    which their messages follow the first ``num_messages`` of the program."""
 
     schedules: list[Schedule]
     schedule_of: np.ndarray
@@ -85,8 +85,8 @@ class _Finder:
                 k = differs[0]
                 other = table[np.argmax(kinds[:, k] != kinds[0, k]), k]
                 raise self.operations.error(
-                    f"{self.operations.place(int(other))} meets {self.operations.place(int(table[0, k]))} as collective "
-                    f"{k} of communicator {communicator}; all members must call the same one"
+                    f"{self.operations.place(int(other))} meets {self.operations.place(int(table[0, k]))} as "
+                    f"collective {k} of communicator {communicator}; all members must call the same one"
                 )
             found.append((members, np.ascontiguousarray(table.T)))
         return found

@@ -183,7 +183,8 @@ class _Matcher:
         of_send = np.flatnonzero((send_queue >= 0) & settled[send_queue])
         of_receive = specific[settled[receive_queue[specific]]]
         tags, tag_number = np.unique(
-            np.concatenate([self.operations.tag[sends[of_send]], self.operations.tag[receives[of_receive]]]), return_inverse=True
+            np.concatenate([self.operations.tag[sends[of_send]], self.operations.tag[receives[of_receive]]]),
+            return_inverse=True,
         )
         queue = np.concatenate([send_queue[of_send], receive_queue[of_receive]]).astype(np.int64)
         source = np.concatenate([self.operations.rank[sends[of_send]], wanted[of_receive]])
@@ -211,11 +212,16 @@ class _Matcher:
             row = int(sends[first_unmatched_send])
             raise self.operations.error(
                 f"{self.operations.place(row)} sends {int(self.operations.bytes[row])} B with tag "
-                f"{int(self.operations.tag[row])} to rank {int(self.operations.peer[row])}, which never receives it; the trace is incomplete"
+                f"{int(self.operations.tag[row])} to rank {int(self.operations.peer[row])}, which never "
+                "receives it; the trace is incomplete"
             )
         if len(lonely):
             row = int(receives[lonely[0]])
-            source = int(self.operations.source[row] if self.operations.kind[row] == OperationKind.sendrecv else self.operations.peer[row])
+            source = int(
+                self.operations.source[row]
+                if self.operations.kind[row] == OperationKind.sendrecv
+                else self.operations.peer[row]
+            )
             raise self.operations.error(
                 f"{self.operations.place(row)} expects a message with tag {int(self.operations.tag[row])} from rank "
                 f"{source}, which never sends it; the trace is incomplete"

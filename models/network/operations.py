@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -37,7 +38,7 @@ class Operations:
     def members(self) -> list[np.ndarray]:
         """World ranks of each communicator, int32."""
         bounds, values = self._workload.lists("communicators", "members")
-        return [values[first:last].astype(np.int32) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [values[first:last].astype(np.int32) for first, last in pairwise(bounds)]
 
     def place(self, row: int) -> str:
         """Where an operation stands, for messages."""

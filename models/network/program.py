@@ -4,8 +4,8 @@ Built from a workload and a choice of collective algorithms; independent of late
 that one program serves every point of a sweep. Collectives become schedules of messages (collectives.py).
 
 Steps of one rank form a *strand*, executed in order; a non-blocking collective is a strand of its own, started by its
-operation. Messages are matched here (matching.py), but for those that wildcard receives might take: they are left to the
-replay, which decides in simulated time.
+operation. Messages are matched here (matching.py), but for those that wildcard receives might take: they are left to
+the replay, which decides in simulated time.
 
 Cost: O(operations + messages). Memory: 5 B a step and 17 B a message.
 """
@@ -153,11 +153,15 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
         step=step,
         target=target,
         strand_steps=np.concatenate((rank_steps, layout.child_steps)),
-        strand_rank=np.concatenate((np.arange(operations.num_ranks), operations.rank[layout.children])).astype(np.int32),
+        strand_rank=np.concatenate((np.arange(operations.num_ranks), operations.rank[layout.children])).astype(
+            np.int32
+        ),
         source=np.concatenate([matching.source, *(who[plan.source] for who, plan in blocks)]),
         destination=np.concatenate([matching.destination, *(who[plan.destination] for who, plan in blocks)]),
         bytes=np.concatenate([matching.bytes, *(plan.bytes for _, plan in blocks)]),
-        mode=np.concatenate([matching.mode, *(np.full(len(plan.bytes), Mode.standard, np.uint8) for _, plan in blocks)]),
+        mode=np.concatenate(
+            [matching.mode, *(np.full(len(plan.bytes), Mode.standard, np.uint8) for _, plan in blocks)]
+        ),
         send_queue=matching.send_queue[open_parts],
         send_tag=operations.tag[sends],
         send_operation=(sends - operations.rank_offsets[operations.rank[sends]]).astype(np.int32),

@@ -12,8 +12,10 @@ Almost nothing depends on the order of execution, so strands run as far as they 
 does depend on it (a post that a wildcard receive is part of, a wait for any of several requests) parks its strand in a
 heap by simulated time; the earliest parked strand goes on once no other can run, for then whatever is still to happen
 happens later. Ties go to the lower strand. Once all wildcard receives of a queue are matched, order matters no more
-there: MPI keeps the messages of one pair of ranks in order. Cost: O(steps + parked steps x log strands); queues of wildcard receives are
-searched in order of posting. Memory: 33 B a message and 16 B an operation.
+there: MPI keeps the messages of one pair of ranks in order.
+
+Cost: O(steps + parked steps x log strands); queues of wildcard receives are searched in order of posting. Memory: 33 B
+a message and 16 B an operation.
 """
 
 from __future__ import annotations
@@ -112,8 +114,8 @@ def _refuse_unreceived(program: Program, status: np.ndarray) -> None:
         message = lonely[0]
         rank = int(program.source[message])
         raise ReplayError(
-            f"rank {rank}, operation {int(program.send_operation[message])} sends {int(program.bytes[message])} B to rank "
-            f"{int(program.destination[message])}, which never receives it ({len(lonely)} such messages); "
+            f"rank {rank}, operation {int(program.send_operation[message])} sends {int(program.bytes[message])} B to "
+            f"rank {int(program.destination[message])}, which never receives it ({len(lonely)} such messages); "
             "the trace is incomplete"
         )
 

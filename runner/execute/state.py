@@ -70,7 +70,9 @@ class RunState:
         for key in sorted((k for k, w in self.in_flight.items() if w == worker), reverse=True):
             del self.in_flight[key]
             if self.attempts[key] >= MAX_ATTEMPTS:
-                self.done[key] = Outcome(key, error=f"{reason} ({self.attempts[key]} times)", attempts=self.attempts[key])
+                self.done[key] = Outcome(
+                    key, error=f"{reason} ({self.attempts[key]} times)", attempts=self.attempts[key]
+                )
                 failed.append(self.done[key])
             else:
                 self.pending.appendleft(key)

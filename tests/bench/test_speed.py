@@ -95,7 +95,8 @@ def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
     folder = tmp_path_factory.mktemp("simgrid")
     with archive.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-        tarfile.open(fileobj=stream, mode="r|").extractall(folder, filter="data")
+        with tarfile.open(fileobj=stream, mode="r|") as content:
+            content.extractall(folder, filter="data")
     (folder / "full64.xml").write_text(full_mesh(64))
     (folder / "hosts.txt").write_text("".join(f"node-{i}\n" for i in range(64)))
     command = ["smpirun", "-np", "64", "-platform", "../full64.xml", "-hostfile", "../hosts.txt", "-replay", "ti.txt"]
@@ -125,7 +126,10 @@ def replay_of(workload: Workload) -> tuple[Program, Callable[[], object]]:
 
 
 def show(what: str, seconds: float, amount: float, unit: str, ratio: float, bound: float) -> None:
-    print(f"\n{what}: {seconds:.4f} CPU s, {amount / seconds / 1e6:.1f} M {unit}/s, {ratio:.4f} of SimGrid's (bound {bound:.4f})")
+    print(
+        f"\n{what}: {seconds:.4f} CPU s, {amount / seconds / 1e6:.1f} M {unit}/s, {ratio:.4f} of SimGrid's "
+        f"(bound {bound:.4f})"
+    )
 
 
 def test_reader(archive: Path, workload: Workload, simgrid_cpu: float) -> None:
@@ -167,7 +171,9 @@ def test_memory_per_operation(workload: Workload) -> None:
 def test_all_to_all_of_1024_ranks(tmp_path: Path, simgrid_cpu: float) -> None:
     """1,047,552 messages in at most 2 CPU seconds, from text to timeline."""
     path = tmp_path / "alltoall.txt"
-    path.write_text("".join(f"{r} init\n{r} compute {10 * r}\n{r} alltoall 4000 4000 6 6\n{r} finalize\n" for r in range(1024)))
+    path.write_text(
+        "".join(f"{r} init\n{r} compute {10 * r}\n{r} alltoall 4000 4000 6 6\n{r} finalize\n" for r in range(1024))
+    )
 
     def run() -> None:
         program, replayed = replay_of(simgrid_ti.read(path))
@@ -182,8 +188,9 @@ def test_all_to_all_of_1024_ranks(tmp_path: Path, simgrid_cpu: float) -> None:
 
 @pytest.mark.parametrize("keep", ["nothing", "workload", "everything"])
 def test_whole_process(simgrid: Callable[[], float], tmp_path: Path, keep: str) -> None:
-    """`run --no-report` of nas-cg-A-64 as a whole process against SimGrid, in turn: at most 40 % of its CPU time, whether
-    the cache holds everything, only the trace as read, or nothing (then at most 60 %: the trace is parsed too)."""
+    """`run --no-report` of nas-cg-A-64 as a whole process against SimGrid, in turn: at most 40 % of its CPU time,
+    whether the cache holds everything or only the trace as read; at most 60 % if it holds nothing and the trace is
+    parsed too."""
     cache = tmp_path / "cache"
     command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local", "--no-report"]
     ratios, ours, theirs = [], [], []
@@ -199,8 +206,8 @@ def test_whole_process(simgrid: Callable[[], float], tmp_path: Path, keep: str) 
             ratios.append(ours[-1] / theirs[-1])
     ratio = statistics.median(ratios)
     print(
-        f"\nwhole process, cache keeps {keep}: {statistics.median(ours):.2f} CPU s, SimGrid {statistics.median(theirs):.2f}, "
-        f"ratio {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        f"\nwhole process, cache keeps {keep}: {statistics.median(ours):.2f} CPU s, "
+        f"SimGrid {statistics.median(theirs):.2f}, ratio {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
     )
     assert ratio <= (0.6 if keep == "nothing" else 0.4)
 

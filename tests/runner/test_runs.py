@@ -75,7 +75,11 @@ def test_run_directory_explains_itself(cli, tmp_path):
     assert outcome.status == 0
     assert "0.147645 s" in outcome.out
     run = tmp_path / "run"
-    assert {name for name in (*SAME, "manifest.json", "units.jsonl", "units.parquet", "simulator.json") if not (run / name).is_file()} == set()
+    assert {
+        name
+        for name in (*SAME, "manifest.json", "units.jsonl", "units.parquet", "simulator.json")
+        if not (run / name).is_file()
+    } == set()
     assert json.loads((run / "manifest.json").read_text())["status"] == "complete"
     figures = json.loads((run / "stats.json").read_text())
     assert figures["application.makespan"]["value"] == pytest.approx(0.147645, abs=1.01e-6)  # SimGrid 3.32
@@ -96,7 +100,9 @@ def test_time_of_every_rank_adds_up(cli, tmp_path):
     value = {name.removeprefix("application."): entry["value"] for name, entry in figures.items()}
     parts = sum(value[name] for name in ("compute", "point_to_point", "collective", "wait", "idle"))
     assert parts == pytest.approx(value["makespan"], rel=1e-12)
-    assert value["load_balance"] * value["communication_efficiency"] == pytest.approx(value["parallel_efficiency"], rel=1e-12)
+    assert value["load_balance"] * value["communication_efficiency"] == pytest.approx(
+        value["parallel_efficiency"], rel=1e-12
+    )
     assert value["serialisation_efficiency"] * value["transfer_efficiency"] == pytest.approx(
         value["communication_efficiency"], rel=1e-12
     )
@@ -114,7 +120,9 @@ def test_a_resolved_study_runs_again_to_the_same_bytes(cli, tmp_path):
 def test_comparison_of_run_directories_can_fail(cli, tmp_path):
     cli("run", "nas-is-A-8", "-o", "first", "--no-report")
     cli("run", "nas-is-A-8", "-o", "second", "--no-report", "--set", "cpu_ratio=1.001")
-    assert {"timeline/ranks.parquet", "stats.json", "trace.prv"} <= set(different_files(tmp_path / "first", tmp_path / "second"))
+    assert {"timeline/ranks.parquet", "stats.json", "trace.prv"} <= set(
+        different_files(tmp_path / "first", tmp_path / "second")
+    )
 
 
 @pytest.mark.contract
@@ -184,7 +192,17 @@ def test_killed_driver_costs_only_what_was_in_flight(cli, tmp_path):
         "commands._progress = progress\n"
         "main(sys.argv[1:])\n"
     )
-    command = [sys.executable, "-c", program, "run", "nas-is-A-8", "-o", str(tmp_path / "cut"), "--cache", str(tmp_path / "c")]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "run",
+        "nas-is-A-8",
+        "-o",
+        str(tmp_path / "cut"),
+        "--cache",
+        str(tmp_path / "c"),
+    ]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 9
     assert len((tmp_path / "cut" / "units.jsonl").read_text().splitlines()) == 5
     assert cli("run", "--resume", "-o", "cut", "--cache", "c").status == 0

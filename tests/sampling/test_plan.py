@@ -32,7 +32,12 @@ def test_full_is_a_census_of_the_ranks():
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("weight", "message"),
-    [([1.0, 1.5], "weights sum to 2.5"), ([2.0, 0.0], "not positive"), ([], "chooses no rank"), ([np.nan, 1.0], "not positive")],
+    [
+        ([1.0, 1.5], "weights sum to 2.5"),
+        ([2.0, 0.0], "not positive"),
+        ([], "chooses no rank"),
+        ([np.nan, 1.0], "not positive"),
+    ],
 )
 def test_refuses_weights_that_do_not_cover(weight, message):
     count = len(weight)

@@ -24,7 +24,9 @@ from manyscale.runner.readers import simgrid_ti
 US = 1_000_000  # ps
 
 
-def network(latency: str = "10 us", bandwidth: str = "1.25 GB/s", start: str = "match", preset: str = "simgrid-3.32") -> Network:
+def network(
+    latency: str = "10 us", bandwidth: str = "1.25 GB/s", start: str = "match", preset: str = "simgrid-3.32"
+) -> Network:
     return Network(
         latency=latency, bandwidth=bandwidth, envelope="16 B", eager_threshold="65536 B", transfer_start=start,
         collectives=preset, intra_node=Link(latency="1 us", bandwidth="10 GB/s"),
@@ -39,7 +41,9 @@ def cost(size: int) -> int:
 def trace(folder: Path, *ranks: str) -> Workload:
     """A workload from time-independent text, one string per rank; sizes are bytes (init without an argument)."""
     path = folder / "actions.txt"
-    lines = [f"{rank} {line.strip()}" for rank, text in enumerate(ranks) for line in ["init", *text.split(";"), "finalize"]]
+    lines = [
+        f"{rank} {line.strip()}" for rank, text in enumerate(ranks) for line in ["init", *text.split(";"), "finalize"]
+    ]
     path.write_text("\n".join(line for line in lines if line.split()[1:]) + "\n")
     return simgrid_ti.read(path)
 
@@ -186,7 +190,9 @@ class TestClosedForms:
         assert timeline(workload).end_ps[3:5].tolist() == [cost(0), 30 * US + cost(0)]
 
     def test_zero_latency_and_infinite_bandwidth_leave_the_slowest_rank(self, tmp_path):
-        ranks = [f"compute {1000 * (r + 1)}; allreduce 8 0; sendRecv 9 {(r + 1) % 4} 9 {(r - 1) % 4} 6 6" for r in range(4)]
+        ranks = [
+            f"compute {1000 * (r + 1)}; allreduce 8 0; sendRecv 9 {(r + 1) % 4} 9 {(r - 1) % 4} 6 6" for r in range(4)
+        ]
         assert max(ends(trace(tmp_path, *ranks), ideal_network(network()))) == 4 * US
 
     def test_non_blocking_collective_overlaps_compute(self, tmp_path):
@@ -307,7 +313,10 @@ class TestProperties:
     @given(ranks=programs())
     def test_wildcards_where_one_source_sends_equal_specific_receives(self, tmp_path_factory, ranks):
         """Receives from any source of a program in which only one rank ever sends must match as specific ones."""
-        only = [[line for line in lines if not line.startswith(("send", "isend", "recv", "irecv", "wait"))] for lines in ranks]
+        only = [
+            [line for line in lines if not line.startswith(("send", "isend", "recv", "irecv", "wait"))]
+            for lines in ranks
+        ]
         sends = [line for lines in ranks for line in lines if line.startswith("send ")]
         for line in sends:
             _, _, tag, size = line.split()
