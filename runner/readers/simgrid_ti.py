@@ -199,24 +199,29 @@ class _Reader:
     def _listed_members(self, names: list[str], list_name: str, listed: list[tuple[int, str]]) -> list[str]:
         """The archive's member behind each line of its list."""
         folder = posixpath.dirname(list_name)
+        present = set(names)
+        with_name: dict[str, list[str]] = {}
+        for name in names:
+            with_name.setdefault(posixpath.basename(name), []).append(name)
         members: list[str] = []
         for number, line in listed:
             exact = posixpath.normpath(posixpath.join(folder, line))
             # A list written by the tracer holds the paths of the traced run: fall back to the file's own name.
-            same_name = [name for name in names if posixpath.basename(name) == posixpath.basename(line)]
-            place = f"{self.path}:{list_name}:{number}: the list names {line[:200]!r}"
-            if exact not in names and len(same_name) != 1:
+            same_name = with_name.get(posixpath.basename(line), [])
+            if exact not in present and len(same_name) != 1:
+                place = f"{self.path}:{list_name}:{number}: the list names {line[:200]!r}"
                 raise UserError(f"{place}, which is not in the archive; add the file or mend the list")
-            members.append(exact if exact in names else same_name[0])
+            members.append(exact if exact in present else same_name[0])
         if not members:
             raise UserError(
                 f"{self.path}:{list_name}: the list names no file; it needs one path a line, one for each rank"
             )
         if len(set(members)) == 1:  # one file of all ranks
             return members[:1]
-        twice = next((index for index, name in enumerate(members) if name in members[:index]), None)
-        if twice is not None:
-            number, line = listed[twice]
+        first: dict[str, int] = {}
+        twice = [index for index, name in enumerate(members) if first.setdefault(name, index) != index]
+        if twice:
+            number, line = listed[twice[0]]
             raise UserError(
                 f"{self.path}:{list_name}:{number}: the list names {line[:200]!r} twice; name one file for each rank"
             )
@@ -289,8 +294,7 @@ class _Reader:
                 tokens = tokenise(chunk, ti_actions.VERB_TABLE, line)
                 self._check(name, tokens, text)
                 self._name_regions(name, tokens, text)
-                if block:
-                    line += text.count(b"\n", 0, cut)
+                line = tokens.next_line
                 parts.append(tokens)
             if not block:
                 break
@@ -338,8 +342,9 @@ class _Reader:
         except ti_actions.LineError as error:
             raise UserError(f"{name}:{rows.line[error.index]}: {error.message}") from None
         self.tests_taken_as_waits += requests.tests_taken_as_waits
-        completed = np.unique(requests.values)
-        self.never_completed += int(np.count_nonzero(requests.request != NO_REQUEST)) - len(completed)
+        is_completed = np.zeros(int(requests.request.max(initial=-1)) + 1, np.bool_)
+        is_completed[requests.values] = True
+        self.never_completed += len(is_completed) - int(np.count_nonzero(is_completed))
         self.ranks[rank] = self._columns(rank, tokens, rows, requests)
 
     def _columns(
@@ -401,6 +406,9 @@ class _Reader:
         arrays["kind"] = kind
         arrays["completes"] = _joined([part.completes for part in columns])
         for side in ("send_counts", "receive_counts"):
+            if not any(getattr(part, side) for part in columns):
+                arrays[side] = _no_lists(len(operations["rank"]))
+                continue
             parts = [_ragged(getattr(part, side), len(part.operations["rank"])) for part in columns]
             arrays[side] = _joined(parts)
         phases = {name: to_arrow(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases}
@@ -421,7 +429,8 @@ class _Reader:
         notes = []
         if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
-        wildcards = np.flatnonzero(np.isin(kind, RECEIVES[:2]) & (operations["peer"] == ANY_SOURCE))
+        wildcards = np.flatnonzero(operations["peer"] == ANY_SOURCE)
+        wildcards = wildcards[np.isin(kind[wildcards], RECEIVES[:2])]
         if len(wildcards):
             null = _receives_of_nothing(operations, wildcards)
             operations["peer"][null] = NO_RANK
@@ -493,9 +502,11 @@ def _list_lines(content: bytes) -> list[tuple[int, str]]:
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 
+def _no_lists(count: int) -> pa.Array:
+    return pa.ListArray.from_arrays(to_arrow(np.zeros(count + 1, np.int32)), to_arrow(np.empty(0, np.int64)))
+
+
 def _ragged(rows: dict[int, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    if not rows:
-        return np.zeros(count + 1, np.int64), np.empty(0, np.int64)
     lengths = np.zeros(count, np.int64)
     for row, values in rows.items():
         lengths[row] = len(values)

@@ -142,9 +142,9 @@ def is_untagged(tokens: Tokens) -> bool:
     verb = tokens.verb
     point_to_point = (verb >= CODE["send"]) & (verb <= CODE["irecv"])
     waits = verb == CODE["wait"]
-    old = np.any(counts[point_to_point] == 2) or np.any(counts[waits] == 0)
-    new = np.any(counts[point_to_point] == 4) or np.any(counts[waits] == 3)  # then the others are lines cut short
-    return bool(old and not new)
+    old = np.any(point_to_point & (counts == 2)) or np.any(waits & (counts == 0))
+    # a line of the new format beside them: then those are lines cut short
+    return bool(old and not (np.any(point_to_point & (counts == 4)) or np.any(waits & (counts == 3))))
 
 
 class RankReader:

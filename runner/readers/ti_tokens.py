@@ -23,7 +23,8 @@ _POWERS = np.array([10.0**k for k in range(23)])
 class Tokens:
     """Lines that are neither empty nor comments: int32 ``rank``, int16 ``verb``, int64 ``line`` number (from 1);
     line i's fields are float64 ``values[field_offsets[i]:field_offsets[i + 1]]``. A field that is not a number is a
-    NaN whose payload is the hash of its text. ``line_start`` is the byte offset of each line in its chunk."""
+    NaN whose payload is the hash of its text. ``line_start`` is the byte offset of each line in its chunk,
+    ``next_line`` the number of the line behind it."""
 
     rank: np.ndarray
     verb: np.ndarray
@@ -31,6 +32,7 @@ class Tokens:
     field_offsets: np.ndarray
     values: np.ndarray
     line_start: np.ndarray
+    next_line: int
 
     @cached_property
     def num_fields(self) -> np.ndarray:
@@ -48,6 +50,7 @@ class Tokens:
             offsets,
             self.values[places],
             self.line_start[lines],
+            self.next_line,
         )
 
     @staticmethod
@@ -63,6 +66,7 @@ class Tokens:
             np.concatenate([np.zeros(1, np.int64), *offsets]),
             np.concatenate([part.values for part in parts]),
             np.concatenate([part.line_start for part in parts]),
+            parts[-1].next_line,
         )
 
 
@@ -91,7 +95,8 @@ def _hash_text(text: str) -> int:
 
 def tokenise(chunk: np.ndarray, table: VerbTable, first_line: int = 1) -> Tokens:
     """Tokens of ``chunk`` (uint8[], whole lines) whose first line has the number ``first_line``."""
-    num_lines = int(np.count_nonzero(chunk == 10)) + 1
+    num_newlines = int(np.count_nonzero(chunk == 10))
+    num_lines = num_newlines + 1
     rank = np.empty(num_lines, np.int32)
     verb = np.empty(num_lines, np.int16)
     line = np.empty(num_lines, np.int64)
@@ -106,8 +111,9 @@ def tokenise(chunk: np.ndarray, table: VerbTable, first_line: int = 1) -> Tokens
         verb[:num_lines],
         line[:num_lines],
         field_offsets[: num_lines + 1],
-        values[:num_values].copy(),
+        values[:num_values],
         line_start[:num_lines],
+        first_line + num_newlines,
     )
 
 

@@ -94,9 +94,12 @@ def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     if shutil.which("smpirun") is None:
         pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
     folder = tmp_path_factory.mktemp("simgrid")
-    with archive.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as content:
-            content.extractall(folder, filter="data")
+    with (
+        archive.open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as content,
+    ):
+        content.extractall(folder, filter="data")
     (folder / "full64.xml").write_text(full_mesh(64))
     (folder / "hosts.txt").write_text("".join(f"node-{i}\n" for i in range(64)))
     command = ["smpirun", "-np", "64", "-platform", "../full64.xml", "-hostfile", "../hosts.txt", "-replay", "ti.txt"]
