@@ -36,7 +36,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import ti_actions, ti_requests
+from manyscale.runner.readers import ti_actions, ti_requests, ti_verbs
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
 from manyscale.runner.readers.ti_tokens import BAD_RANK, UNKNOWN_VERB, Tokens, tokenise
 
@@ -99,7 +99,7 @@ def _first_rank(head: bytes) -> int | None:
     for line in head.splitlines():
         words = line.split()
         if words and not words[0].startswith(b"#"):
-            if len(words) >= 2 and words[0].isdigit() and words[1].decode(errors="replace").lower() in ti_actions.CODE:
+            if len(words) >= 2 and words[0].isdigit() and words[1].decode(errors="replace").lower() in ti_verbs.CODE:
                 return int(words[0][:12])
             return None
     return None
@@ -291,7 +291,7 @@ class _Reader:
             rest = text[cut:]
             if cut:
                 chunk = np.frombuffer(text, np.uint8, cut)
-                tokens = tokenise(chunk, ti_actions.VERB_TABLE, line)
+                tokens = tokenise(chunk, ti_verbs.VERB_TABLE, line)
                 self._check(name, tokens, text)
                 self._name_regions(name, tokens, text)
                 line = tokens.next_line
@@ -313,10 +313,10 @@ class _Reader:
         assert tokens.verb[wrong[0]] == UNKNOWN_VERB
         words = _words(line)
         verb = words[1] if len(words) > 1 else ""
-        raise UserError(f"{place}: unknown verb {verb[:60]!r}; known are {', '.join(ti_actions.VERBS)}")
+        raise UserError(f"{place}: unknown verb {verb[:60]!r}; known are {', '.join(ti_verbs.VERBS)}")
 
     def _name_regions(self, name: str, tokens: Tokens, text: bytes) -> None:
-        lines = np.flatnonzero(tokens.verb == ti_actions.CODE["location"])
+        lines = np.flatnonzero(tokens.verb == ti_verbs.CODE["location"])
         if not len(lines):
             return
         short = lines[tokens.num_fields[lines] < 2]
@@ -382,7 +382,7 @@ class _Reader:
 
     def _phase_regions(self, tokens: Tokens, places: np.ndarray) -> np.ndarray:
         """Region of each phase: the latest location before it, -1 if none."""
-        lines = np.flatnonzero(tokens.verb == ti_actions.CODE["location"])
+        lines = np.flatnonzero(tokens.verb == ti_verbs.CODE["location"])
         if not len(lines):
             return np.full(len(places), -1, np.int32)
         keys, inverse = np.unique(_region_keys(tokens, lines), return_inverse=True)

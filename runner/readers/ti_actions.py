@@ -7,99 +7,53 @@ replayer reads them where the two differ. Everything is vectorised over the line
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
-from numba import njit
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind, PhaseKind
-from manyscale.runner.readers.ti_tokens import Tokens, VerbTable
-
-# Bytes of SimGrid's datatype ids 0 to 59 (smpi_datatype.cpp). INTEGER1 is declared there as a C int and COMPLEX32 as
-# two doubles; kept, since the counts were written under those sizes.
-DATATYPE_BYTES: Final = np.array(
-    [8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 16, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8,
-     8, 16, 16, 8, 8, 8, 16, 16, 4, 4, 8, 16, 8, 16, 16, 4, 2, 4, 8, 16, 32, 1, 8, 16, 32, 0, 0, 1, 8, 8],
-    np.int64,
-)  # fmt: skip
-MPI_DOUBLE, MPI_BYTE = 0, 6
-LONGEST_PS: Final = 2**62  # 53 days: leaves room to add
-MOST_ELEMENTS: Final = 2**40  # of one message; its bytes and their time stay far from 2^63
-UNDEFINED_RANK = -333  # MPI_ANY_SOURCE and MPI_PROC_NULL, once translated to a world rank
-TRACED_ANY_TAG = -444
-
-_K = OperationKind
-_SENDS = {
-    "send": _K.send, "isend": _K.isend, "ssend": _K.ssend, "issend": _K.issend, "bsend": _K.bsend,
-    "ibsend": _K.ibsend,
-}  # fmt: skip
-_RECEIVES = {"recv": _K.recv, "irecv": _K.irecv}
-_UNSIZED = {"barrier": _K.barrier, "ibarrier": _K.ibarrier, "init": _K.init, "finalize": _K.finalize}
-_SPELLED = {"reducescatter": "reduce_scatter"}
-_COLLECTIVE_VERBS = [
-    "bcast", "reduce", "allreduce", "scan", "exscan", "gather", "scatter", "allgather", "alltoall", "gatherv",
-    "scatterv", "allgatherv", "alltoallv", "reducescatter",
-]  # fmt: skip
-_COLLECTIVES = {
-    prefix + verb: OperationKind[prefix + _SPELLED.get(verb, verb)]
-    for prefix in ("", "i")
-    for verb in _COLLECTIVE_VERBS
-}
-_TESTS = ("test", "testany", "testall", "testsome")
-_IGNORED = ("comm_size", "comm_split", "comm_dup")
-_ONE_SIDED = (
-    "get put accumulate rget rput raccumulate get_accumulate rget_accumulate fetch_and_op compare_and_swap "
-    "win_create win_allocate win_free win_fence win_post win_start win_complete win_wait win_lock win_unlock "
-    "win_lock_all win_unlock_all win_flush win_flush_local win_flush_all win_flush_local_all"
+from manyscale.runner.readers.ti_common import (
+    BAD_AMOUNT,
+    BAD_TAG,
+    DERIVED,
+    FEW,
+    FRACTION,
+    MANY,
+    NEGATIVE_SIZE,
+    NO_POST,
+    NO_SUCH_RANK,
+    TOO_LARGE,
+    convert_common_lines,
+    pair_key,
 )
-_REFUSED = {
-    **dict.fromkeys(
-        _ONE_SIDED.split(),
-        "one-sided communication cannot be replayed; trace a version of the program that uses sends and receives",
-    ),
-    "io": "file input and output cannot be replayed; trace the program without MPI-IO",
-    "startall": "the trace does not say which persistent requests it starts; use MPI_Start for each, or MPI_Isend",
-    "migrate": "AMPI migration cannot be replayed; trace the program without it",
-}
-
-# In the order in which they are converted: an untagged wait looks at the posts before it.
-VERBS: Final = [
-    *_REFUSED, *_IGNORED, "compute", "sleep", "location", *_SENDS, *_RECEIVES, "start", "sendrecv", *_UNSIZED,
-    *_COLLECTIVES, "wait", "waitall", "waitany", *_TESTS,
-]  # fmt: skip
-CODE: Final = {verb: code for code, verb in enumerate(VERBS)}
-VERB_TABLE: Final = VerbTable(VERBS)
-
-# What resolves requests, per operation (see ti_requests)
-NOTHING, POST, WAIT, WAITALL, WAITANY, TEST, TESTALL, TESTANY = range(8)
-# The request of a non-blocking collective names no ranks, and the kind by its tag: SimGrid's COLL_TAG_* minus 1, the
-# same from 3.25 to 4.1. MPI_Ialltoallw (-1021) is written as ialltoallv.
-COLLECTIVE_KEY: Final = -1
-COLLECTIVE_TAG: Final = {
-    "reduce": -113, "scatter": -224, "scatterv": -335, "gather": -446, "allgather": -557, "allgatherv": -668,
-    "barrier": -779, "scan": -889, "exscan": -889, "reducescatter": -890, "alltoallv": -1001, "alltoall": -1113,
-    "gatherv": -2224, "bcast": -3335, "allreduce": -4446,
-}  # fmt: skip
-
-# How the common kernel treats a verb
-_OTHER, _SEND, _RECEIVE, _NAMED, _DURATION = range(5)
-_TREATMENT: Final = np.zeros(len(VERBS), np.int8)
-_TREATMENT[[CODE[verb] for verb in _SENDS]] = _SEND
-_TREATMENT[[CODE[verb] for verb in _RECEIVES]] = _RECEIVE
-_TREATMENT[[CODE[verb] for verb in ("wait", "test")]] = _NAMED
-_TREATMENT[[CODE[verb] for verb in ("compute", "sleep")]] = _DURATION
-_OPENS_REQUEST: Final = np.array([verb in (*_SENDS, *_RECEIVES) and verb.startswith("i") for verb in VERBS])
-
-_ROLE: Final = np.zeros(len(VERBS), np.int8)
-_ROLE[CODE["wait"]], _ROLE[CODE["test"]] = WAIT, TEST
-
-# The kind of operation that a verb becomes, -1 for none
-_KIND: Final = np.full(len(VERBS), -1, np.int8)
-for _verb, _kind in {
-    **_SENDS, **_RECEIVES, **_UNSIZED, **_COLLECTIVES, "sendrecv": _K.sendrecv, "wait": _K.wait, "waitall": _K.waitall,
-    "waitany": _K.waitany, **dict.fromkeys(_TESTS, _K.test), "start": _K.irecv,
-}.items():  # fmt: skip
-    _KIND[CODE[_verb]] = _kind
+from manyscale.runner.readers.ti_tokens import Tokens
+from manyscale.runner.readers.ti_verbs import (
+    CODE,
+    COLLECTIVE_KEY,
+    COLLECTIVE_TAG,
+    COLLECTIVE_VERBS,
+    DATATYPE_BYTES,
+    IGNORED_VERBS,
+    KIND_OF_VERB,
+    LONGEST_PS,
+    MOST_ELEMENTS,
+    MPI_BYTE,
+    MPI_DOUBLE,
+    OPENS_REQUEST,
+    OTHER,
+    POST,
+    REFUSED_VERBS,
+    ROLE_OF_VERB,
+    TEST_VERBS,
+    TESTALL,
+    TESTANY,
+    TRACED_ANY_TAG,
+    TREATMENT,
+    UNDEFINED_RANK,
+    UNSIZED_VERBS,
+    VERBS,
+    WAITALL,
+    WAITANY,
+)
 
 
 class LineError(Exception):
@@ -161,7 +115,7 @@ class RankReader:
         self.untagged = untagged
         self.counts = tokens.num_fields
         self.first = tokens.field_offsets[:-1]
-        line_kind = _KIND[tokens.verb]
+        line_kind = KIND_OF_VERB[tokens.verb]
         is_operation = line_kind >= 0
         self.operations = np.flatnonzero(is_operation)
         self.row = np.cumsum(is_operation, dtype=np.int32) - is_operation
@@ -172,7 +126,7 @@ class RankReader:
         self.tag = np.zeros(count, np.int32)
         self.bytes = np.zeros(count, np.int64)
         self.receive_bytes = np.zeros(count, np.int64)
-        self.role = _ROLE[tokens.verb[self.operations]]
+        self.role = ROLE_OF_VERB[tokens.verb[self.operations]]
         self.key = np.zeros((count, 2), np.int64)
         self.array_length = np.zeros(count, np.int64)
         self.work_after: dict[int, float] = {}  # line of a collective: reduction work behind it, in ps
@@ -188,7 +142,7 @@ class RankReader:
         if len(starts) and self.counts[starts[0]] == 0:
             self.default_type = MPI_BYTE
         for code in np.flatnonzero(np.bincount(tokens.verb, minlength=len(VERBS))):
-            if _TREATMENT[code] == _OTHER:
+            if TREATMENT[code] == OTHER:
                 self._convert(VERBS[code], np.flatnonzero(tokens.verb == code))
         return self._rows(*self._common())
 
@@ -198,8 +152,8 @@ class RankReader:
         ps_per_unit = np.where(tokens.verb == CODE["sleep"], 1e12, self.ps_per_flop)
         phase_line = np.empty(len(tokens.verb), np.int64)
         phase_ps = np.empty(len(tokens.verb))
-        num_phases, line, problem = _common_lines(
-            tokens.verb, _TREATMENT, _OPENS_REQUEST, self.first, self.counts, tokens.values, self.row, self.me,
+        num_phases, line, problem = convert_common_lines(
+            tokens.verb, TREATMENT, OPENS_REQUEST, self.first, self.counts, tokens.values, self.row, self.me,
             self.num_ranks, self.untagged, self.default_type, DATATYPE_BYTES, ps_per_unit, self.peer, self.tag,
             self.bytes, self.receive_bytes, self.role, self.key, phase_line, phase_ps,
         )  # fmt: skip
@@ -213,18 +167,18 @@ class RankReader:
         numbers = [f"{value:.12g}" for value in fields]
         size_at = 1 if self.untagged else 2
         return {
-            _FEW: f"'{verb}' lacks fields",
-            _MANY: f"'{verb}' has {len(fields)} fields, more than are known",
-            _FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
-            _NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace "
+            FEW: f"'{verb}' lacks fields",
+            MANY: f"'{verb}' has {len(fields)} fields, more than are known",
+            FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
+            NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace "
             f"(0 to {self.num_ranks - 1})",
-            _BAD_TAG: "the tag is outside 0 to 2^31 - 1",
-            _NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
-            _DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not "
+            BAD_TAG: "the tag is outside 0 to 2^31 - 1",
+            NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
+            DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not "
             "hold; trace the program with MPI_BYTE or a basic type",
-            _NO_POST: "no isend or irecv stands before this wait",
-            _TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
-            _BAD_AMOUNT: "the amount is negative or beyond 53 days",
+            NO_POST: "no isend or irecv stands before this wait",
+            TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
+            BAD_AMOUNT: "the amount is negative or beyond 53 days",
         }[problem]
 
     def _refuse_bad_lines(self) -> None:
@@ -232,7 +186,7 @@ class RankReader:
         is_text = np.isnan(tokens.values)
         if is_text.any():
             owner = np.repeat(np.arange(len(tokens.verb)), self.counts)[is_text]
-            wrong = owner[~np.isin(tokens.verb[owner], [CODE["location"], *(CODE[v] for v in _REFUSED)])]
+            wrong = owner[~np.isin(tokens.verb[owner], [CODE["location"], *(CODE[v] for v in REFUSED_VERBS)])]
             if len(wrong):
                 raise LineError(wrong[0], "a field is not a number")
 
@@ -244,17 +198,17 @@ class RankReader:
         return names[wrong[0]] if len(wrong) and wrong[0] < len(names) else "field"
 
     def _convert(self, verb: str, lines: np.ndarray) -> None:
-        if verb in _REFUSED:
-            raise LineError(lines[0], f"{verb!r}: {_REFUSED[verb]}")
-        if verb in _IGNORED or verb == "location":
+        if verb in REFUSED_VERBS:
+            raise LineError(lines[0], f"{verb!r}: {REFUSED_VERBS[verb]}")
+        if verb in IGNORED_VERBS or verb == "location":
             return
-        if verb in _UNSIZED:
+        if verb in UNSIZED_VERBS:
             self._fields_at_most(lines, 1)
             if verb == "ibarrier":
                 self._post(self.row[lines], COLLECTIVE_KEY, COLLECTIVE_TAG["barrier"])
-        elif verb in _COLLECTIVES:
+        elif verb in COLLECTIVE_VERBS:
             self._collective(verb, lines)
-        elif verb in _TESTS:
+        elif verb in TEST_VERBS:
             self._fields_at_most(lines, 0)
             self.role[self.row[lines]] = TESTALL if verb == "testall" else TESTANY
         else:
@@ -339,7 +293,7 @@ class RankReader:
         self.tag[rows] = self._tag(lines, tag, True)
         self.bytes[rows] = np.where(receives, 0, size)
         self.receive_bytes[rows] = np.where(receives, size, 0)
-        self._post(rows, _pair_key(np.where(receives, source, self.me), destination.astype(np.int64)), tag)
+        self._post(rows, pair_key(np.where(receives, source, self.me), destination.astype(np.int64)), tag)
 
     def _sources_named_later(self, lines: np.ndarray, tag: np.ndarray) -> np.ndarray:
         """Source in the first later wait for (any source, this rank, tag); UNDEFINED_RANK if there is none."""
@@ -396,7 +350,7 @@ class RankReader:
     def _work(self, lines: np.ndarray, flops: np.ndarray) -> None:
         wrong = lines[~((flops >= 0) & (flops <= LONGEST_PS / self.ps_per_flop))]
         if len(wrong):
-            raise LineError(wrong[0], self._problem(int(wrong[0]), _BAD_AMOUNT))
+            raise LineError(wrong[0], self._problem(int(wrong[0]), BAD_AMOUNT))
         some = flops > 0
         self.work_after.update(zip(lines[some].tolist(), (flops[some] * self.ps_per_flop).tolist(), strict=True))
 
@@ -538,104 +492,3 @@ class RankReader:
 
 
 assert (PhaseKind.compute, PhaseKind.sleep) == (0, 1)
-
-
-def _pair_key(source: np.ndarray | int, destination: np.ndarray | int) -> np.ndarray | int:
-    # shifted to be non-negative, so that no key equals COLLECTIVE_KEY
-    return (source - UNDEFINED_RANK) * 2**24 + (destination - UNDEFINED_RANK)
-
-
-# Problems that the common kernel reports
-_FEW, _MANY, _FRACTION, _NO_SUCH_RANK, _BAD_TAG, _NEGATIVE_SIZE, _DERIVED, _NO_POST, _BAD_AMOUNT, _TOO_LARGE = range(
-    1, 11
-)
-
-
-@njit(cache=True, nogil=True)
-def _common_lines(  # type: ignore[no-untyped-def]
-    verb, treatment, opens_request, first, counts, values, row_of, me, num_ranks, untagged, default_type, type_bytes,
-    ps_per_unit, peer, tag, size_sent, size_received, role, key, phase_line, phase_ps,
-):  # fmt: skip
-    """Convert the lines of the common verbs. Returns the number of phases, and the first bad line with its problem (0
-    for none). O(lines)."""
-    num_phases = 0
-    last_post = -1
-    size_at = 1 if untagged else 2
-    for line in range(verb.shape[0]):
-        what = treatment[verb[line]]
-        row = row_of[line]
-        if what == 0:
-            continue
-        at = first[line]
-        count = counts[line]
-        if what == 4:  # compute, sleep
-            if count != 1:
-                return num_phases, line, 1 if count < 1 else 2
-            amount = values[at] * ps_per_unit[line]
-            if not (0.0 <= amount <= 4.6e18):
-                return num_phases, line, 9
-            if amount > 0:
-                phase_line[num_phases] = line
-                phase_ps[num_phases] = amount
-                num_phases += 1
-            continue
-        if what == 3:  # wait, test
-            if untagged:
-                if count > 0:
-                    return num_phases, line, 2
-                if last_post < 0:
-                    return num_phases, line, 8
-                key[row, 0] = key[last_post, 0]
-                key[row, 1] = key[last_post, 1]
-                continue
-            if count != 3:
-                return num_phases, line, 1 if count < 3 else 2
-            for k in range(3):
-                if values[at + k] != np.floor(values[at + k]) or abs(values[at + k]) > 2147483648.0:
-                    return num_phases, line, 3
-            number = np.int64(values[at + 2])
-            if number < 0 and number != -444:  # the request of a non-blocking collective
-                key[row, 0] = -1
-                key[row, 1] = number if number != -1021 else -1001
-            else:
-                key[row, 0] = (np.int64(values[at]) + 333) * 16777216 + np.int64(values[at + 1]) + 333
-                key[row, 1] = number
-            continue
-        if count < size_at + 1:
-            return num_phases, line, 1
-        if count > size_at + 2:
-            return num_phases, line, 2
-        for k in range(count):
-            if values[at + k] != np.floor(values[at + k]) or abs(values[at + k]) > 4e18:
-                return num_phases, line, 3
-        other = np.int64(values[at])
-        if other != -333 and (other < 0 or other >= num_ranks):
-            return num_phases, line, 4
-        number = np.int64(0) if untagged else np.int64(values[at + 1])
-        if number > 2147483647 or (number < 0 and not (what == 2 and number == -444)):
-            return num_phases, line, 5
-        size = np.int64(values[at + size_at])
-        if size < 0:
-            if what == 1:
-                return num_phases, line, 6
-            size = np.int64(0)  # the receiver probed for the size
-        elif size > MOST_ELEMENTS:
-            return num_phases, line, 10
-        datatype = np.int64(values[at + size_at + 1]) if count > size_at + 1 else default_type
-        if datatype < 0 or datatype >= type_bytes.shape[0]:
-            return num_phases, line, 7
-        tag[row] = -1 if number == -444 else number
-        if what == 1:
-            size_sent[row] = size * type_bytes[datatype]
-            peer[row] = other if other != -333 else -2
-        else:
-            size_received[row] = size * type_bytes[datatype]
-            peer[row] = other if other != -333 else -1
-        if opens_request[verb[line]]:
-            role[row] = 1
-            source = me if what == 1 else other
-            destination = other if what == 1 else me
-            key[row, 0] = (source + 333) * 16777216 + destination + 333
-            key[row, 1] = number
-            last_post = row
-    return num_phases, -1, 0

@@ -19,18 +19,8 @@ from numba import njit
 
 from manyscale.models.hash_table import find_or_add, new_table
 from manyscale.models.workload import NO_REQUEST, OperationKind
-from manyscale.runner.readers.ti_actions import (
-    NOTHING,
-    POST,
-    TEST,
-    TESTALL,
-    TESTANY,
-    WAIT,
-    WAITALL,
-    WAITANY,
-    LineError,
-    RankRows,
-)
+from manyscale.runner.readers.ti_actions import LineError, RankRows
+from manyscale.runner.readers.ti_verbs import NOTHING, POST, TEST, TESTALL, TESTANY, WAIT, WAITALL, WAITANY
 
 
 @dataclass(frozen=True)
