@@ -6,7 +6,8 @@ import io
 import os
 import secrets
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,14 +38,38 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "manyscale"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--executor", help="executor of every run that does not name one (default: auto)")
+
+
+@pytest.fixture(scope="session")
+def chosen_executor(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The executor of --executor; for Ray one cluster serves all tests, since runs join the one of their process."""
+    name = request.config.getoption("--executor")
+    if name != "ray":
+        yield name
+        return
+    from manyscale.runner.execute.ray import RayExecutor
+
+    with closing(RayExecutor(num_workers=2)) as cluster:
+        cluster.start()
+        yield name
+
+
 @pytest.fixture
 def cli(
-    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    private_cache: Path,
+    chosen_executor: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., CommandOutcome]:
     """``cli("run", study, ...)`` in the test's folder, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> CommandOutcome:
+        if chosen_executor and arguments[0] == "run" and "--executor" not in arguments:
+            arguments = (*arguments, "--executor", chosen_executor)
         capsys.readouterr()
         try:
             status = main([str(argument) for argument in arguments])
