@@ -47,5 +47,10 @@ def _evaluate(name: str, case: dict[str, Any], cache: Path | None) -> Row:
         content = assign(content, key, value)
     with tempfile.TemporaryDirectory() as scratch:
         options = api.Options(output=Path(scratch) / "run", executor="local", cache=cache, report=False)
-        result = api.run_study(content, str(path), path.parent, options).results[0]
-    return Row(name, result.makespan_seconds, float(case["reference_s"]), float(case["tolerance_s"]))
+        (point,) = api.run_study(content, str(path), path.parent, options).points
+    return Row(
+        name,
+        float(point.statistics["application.makespan"].value),
+        float(case["reference_s"]),
+        float(case["tolerance_s"]),
+    )

@@ -10,21 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import text_array, to_arrow
 from manyscale.models.workload import Workload
-from manyscale.runner import pipeline, rundir
+from manyscale.runner import outputs, pipeline, rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
-from manyscale.runner.execute.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result
 from manyscale.runner.study import Study, load_study_content, parse_study, point_place, sweep_points
 from manyscale.runner.traces import read_workload
 
-__all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "run"]
+__all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "run", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +41,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its directory, and a Result per point of the sweep (one without a sweep)."""
+    """A finished run: its directory, a summary per point of the sweep (one without a sweep), and without a sweep the
+    whole result. The tables of a sweep's points stay in their files."""
 
     directory: Path
-    results: Sequence[Result]
+    points: Sequence[outputs.Summary]
+    result: Result | None
     counts: pipeline.Counts
     host: Mapping[str, float] = field(default_factory=dict)
 
@@ -58,15 +57,27 @@ def load_study(path: str | Path) -> Study:
 
 
 def run(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> Result:
-    """Predict one study (a Study, its mapping, or a file) and return the result; a sweep needs ``run_study``.
+    """Predict one study (a Study, its mapping, or a file) and return the result; for a sweep call ``sweep``.
 
     ``options`` are the fields of Options. Raises UserError for bad input, RunError if the run fails.
     """
     content, place, beside = _content(study)
     if content.get("sweep"):
-        raise UserError(f"{place}: the study is a sweep; use run_study, which returns every point")
+        raise UserError(f"{place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
     chosen = Options(output=None if output is None else Path(output), **options)
-    return run_study(content, place, beside, chosen).results[0]
+    result = run_study(content, place, beside, chosen).result
+    assert result is not None
+    return result
+
+
+def sweep(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> pa.Table:
+    """Predict every point of a sweep and return the table of ``sweep.parquet``: point_id, axes, statistics."""
+    content, place, beside = _content(study)
+    if not content.get("sweep"):
+        raise UserError(f"{place}: the study has no sweep; call manyscale.run")
+    chosen = Options(output=None if output is None else Path(output), **options)
+    finished = run_study(content, place, beside, chosen)
+    return outputs.sweep_table(finished.points, list(content["sweep"]))
 
 
 def _content(study: Study | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], str, Path | None]:
@@ -118,13 +129,19 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         )
         with closing(executor):
             execution = pipeline.Execution(store, executor, journal.record, options.progress)
-            found = []
+            summaries = []
+            result = None
             for index, simulated in enumerate(pipeline.simulate(workload, prepared, execution)):
+                filled = _resolved(simulated.point.study, workload) | {"target": dict(simulated.point.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
-                found.append(_write_point(workload, simulated, execution, point_directory, resolved, inputs, options))
+                result = pipeline.assemble(workload, simulated, execution, filled)
+                outputs.write_point(result, simulated, point_directory, options.report)
+                if study.sweep:
+                    rundir.write_manifest(point_directory, "complete", study.seed, inputs)
+                summaries.append(outputs.summary(result))
         if study.sweep:
-            _write_sweep(directory, found, list(study.sweep), name, options)
-        _write_units(directory, execution)
+            outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
+        outputs.write_units(directory, execution)
         figures = host.figures()
         units = {"total": 0, **vars(execution.counts)}
         figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
@@ -142,7 +159,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         rundir.write_manifest(directory, status, study.seed, inputs)
         if refused:
             rundir.discard(directory, remove=is_new)
-    return Run(directory, found, execution.counts, figures)
+    return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)
 
 
 def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
@@ -170,74 +187,3 @@ def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping
     changed = [path for path, digest in inputs.items() if known.get(path, digest) != digest]
     if changed:
         raise UserError(f"{changed[0]}: the trace was changed since the run in {directory} began; start a new run")
-
-
-def _write_point(
-    workload: Workload,
-    simulated: pipeline.Simulated,
-    execution: pipeline.Execution,
-    directory: Path,
-    resolved: Mapping[str, Any],
-    inputs: Mapping[str, str],
-    options: Options,
-) -> Result:
-    point = simulated.point
-    directory.mkdir(parents=True, exist_ok=True)
-    study = {**resolved, **point.study.model_dump(mode="json", by_alias=True, include={"mapping", "cpu_ratio", "seed"})}
-    study |= {"ipc_correction": point.study.ipc_correction.model_dump(mode="json")}
-    study |= {"target": dict(point.machine_content), "sweep": {}}
-    rundir.write_yaml(directory / "resolved.yaml", study)
-    result = pipeline.assemble(workload, simulated, execution, study)
-    _write_plan(directory, simulated)
-    names = ["timeline", "statistics", *(("paraver", "perfetto", "report") if options.report else ())]
-    for name in names:
-        lookup("writer", name)(result, directory)
-    if point.axes:
-        rundir.write_manifest(directory, "complete", point.study.seed, inputs)
-    return result
-
-
-def _write_plan(directory: Path, simulated: pipeline.Simulated) -> None:
-    from manyscale.runner.writers.parquet import write_table
-
-    table = simulated.point.plan.table()
-    write_table(table.append_column("unit_key", text_array(simulated.burst_keys)), directory / "plan.parquet")
-
-
-def _write_units(directory: Path, execution: pipeline.Execution) -> None:
-    """``units.parquet``, by key: what the journal says, once per unit."""
-    from manyscale.runner.writers.parquet import write_table
-
-    rows: list[tuple[str, Outcome, str]] = [execution.outcomes[key] for key in sorted(execution.outcomes)]
-    columns = {
-        "key": text_array([outcome.key for _, outcome, _ in rows]),
-        "kind": text_array([kind for kind, _, _ in rows]),
-        "status": text_array([status for _, _, status in rows]),
-        "attempts": to_arrow(np.array([outcome.attempts for _, outcome, _ in rows], np.int32)),
-        "cpu_seconds": to_arrow(np.array([outcome.cpu_seconds for _, outcome, _ in rows], np.float64)),
-        "result_path": text_array([str(execution.store.path(outcome.key)) for _, outcome, _ in rows]),
-    }
-    write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), directory / "units.parquet")
-
-
-def _write_sweep(directory: Path, found: Sequence[Result], axes: list[str], title: str, options: Options) -> None:
-    """``sweep.parquet``: a row per point with the values of the axes and every statistic."""
-    from manyscale.runner.writers.parquet import write_table
-
-    columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(found), dtype=np.int32))}
-    for axis in axes:
-        values = [result.sweep_point[axis] for result in found]
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
-    for name in found[0].statistics:
-        columns[name] = to_arrow(np.array([result.statistics[name].value for result in found]))
-    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
-    write_table(table, directory / "sweep.parquet")
-    if options.report:
-        from manyscale.runner.writers.report import write_sweep
-
-        write_sweep(table, axes, directory, title)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -13,9 +13,9 @@ from typing import Any
 from manyscale.runner import api, pipeline, rundir, shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.outputs import Summary
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import names
-from manyscale.runner.results import Result
 from manyscale.runner.study import (
     assign,
     load_study_content,
@@ -24,6 +24,8 @@ from manyscale.runner.study import (
     sweep_points,
 )
 from manyscale.runner.targets import shipped_targets
+
+MOST_POINTS_SHOWN = 20  # on the terminal
 
 
 def run(options: argparse.Namespace) -> int:
@@ -141,10 +143,11 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def _print_results(finished: api.Run) -> None:
-    for result in finished.results if len(finished.results) <= 20 else finished.results[:1]:
-        print(_summary(result))
-    if len(finished.results) > 20:
-        print(f"... {len(finished.results)} points: see sweep.parquet")
+    shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
+    for point in shown:
+        print(_summary(point))
+    if len(finished.points) > len(shown):
+        print(f"... {len(finished.points)} points: see sweep.parquet")
     counts = finished.counts
     print(
         f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
@@ -153,17 +156,17 @@ def _print_results(finished: api.Run) -> None:
     print(f"results: {finished.directory}")
 
 
-def _summary(result: Result) -> str:
-    figures = result.statistics
-    at = "".join(f" {key}={value}" for key, value in result.sweep_point.items())
+def _summary(point: Summary) -> str:
+    figures = point.statistics
+    at = "".join(f" {key}={value}" for key, value in point.axes.items())
     parts = (
         f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
         f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
         f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
         f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
     )
-    ranks = result.workload.num_ranks
-    return f"{result.name}, {ranks} ranks on {result.machine.name}{at}: {result.makespan_seconds:.6f} s; {parts}"
+    makespan = figures["application.makespan"].value
+    return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
 
 
 def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:

@@ -96,6 +96,14 @@ class Study(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
 
+    @field_validator("sweep")
+    @classmethod
+    def _sweepable(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key in value:
+            if key.partition(".")[0] in ("schema", "name", "workload", "sweep"):
+                raise ValueError(f"{key!r} is the same for all points of a sweep; run a study for each value")
+        return value
+
     @field_validator("target")
     @classmethod
     def _named(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:

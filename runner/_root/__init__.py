@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Study", "load_study", "read_workload", "run"]
+__all__ = ["Result", "Study", "load_study", "read_workload", "run", "sweep"]
 
 if TYPE_CHECKING:
-    from manyscale.runner.api import Result, Study, load_study, read_workload, run
+    from manyscale.runner.api import Result, Study, load_study, read_workload, run, sweep
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ import yaml
 
 import manyscale
 from manyscale.runner import commands, shipped
+from manyscale.runner.errors import UserError
 
 # Everything of a run directory that must not depend on how, where and how often the run was made
 SAME = [
@@ -231,6 +232,25 @@ def test_api_returns_tables(tmp_path, private_cache):
     assert set(frame["state"]) <= {"compute", "send", "receive", "wait", "collective", "overhead"}
     study = manyscale.load_study(shipped.studies()["nas-is-A-8"])
     assert study.target == "crossbar256"
+
+
+@pytest.mark.contract
+def test_api_returns_a_row_per_point_of_a_sweep(sweep, tmp_path, private_cache):
+    table = manyscale.sweep(sweep, tmp_path / "run", executor="local", report=False)
+    assert table.equals(pq.read_table(tmp_path / "run" / "sweep.parquet"))
+    assert table.num_rows == 4
+    with pytest.raises(UserError, match=r"call manyscale\.sweep"):
+        manyscale.run(sweep, tmp_path / "other")
+
+
+@pytest.mark.contract
+def test_every_point_of_a_sweep_is_a_run_directory(cli, sweep, tmp_path):
+    cli("run", sweep, "-o", "run")
+    point = tmp_path / "run" / "points" / "0002"
+    resolved = yaml.safe_load((point / "resolved.yaml").read_text())
+    assert (resolved["cpu_ratio"], resolved["target"]["network"]["latency"]) == (0.5, "1 us")
+    assert cli("run", point / "resolved.yaml", "-o", "again", "--cache", "other").status == 0
+    assert different_files(point, tmp_path / "again") == ["report.html"]  # it names the values of the axes
 
 
 @pytest.mark.contract

@@ -98,7 +98,8 @@ def test_without_a_sweep_there_is_one_point():
     ("axis", "value", "words"),
     [
         ("cpu_ratio", -1, "here: sweep cpu_ratio=-1: cpu_ratio: "),
-        ("schema.x", 1, "here: sweep: 'schema.x': 'schema' holds no keys"),
+        ("seed.x", 1, "here: sweep: 'seed.x': 'seed' holds no keys"),
+        ("workload.path", "b", "here: sweep: 'workload.path' is the same for all points of a sweep"),
     ],
 )
 def test_a_bad_point_is_named(axis, value, words):

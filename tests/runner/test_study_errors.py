@@ -98,7 +98,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
         study_text(sweep={"target.network.latency": ["1 us", "2 GHz"]}),
         ("study.yaml: sweep target.network.latency=2 GHz: ", "network.latency: ", "'GHz' is not a unit of time"),
     ),
-    "sweep into a text": (study_text(sweep={"name.x": [1]}, name="a"), ("study.yaml", "'name' holds no keys")),
+    "sweep into a text": (study_text(sweep={"seed.x": [1]}, seed=1), ("study.yaml", "'seed' holds no keys")),
     "mapping of a wrong length": (
         study_text(mapping={"placement": [0]}), ("study.yaml", "1 nodes for 2 ranks; list one for each"),
     ),
