@@ -104,7 +104,7 @@ def test_without_a_sweep_there_is_one_point():
 )
 def test_a_bad_point_is_named(axis, value, words):
     with pytest.raises(UserError, match=f"^{words}"):
-        list(sweep_points({**CONTENT, "sweep": {axis: [value]}}, "here"))
+        list(sweep_points({**CONTENT, "seed": 1, "sweep": {axis: [value]}}, "here"))
 
 
 def test_a_relative_trace_stands_beside_its_study(tmp_path):
