@@ -13,7 +13,6 @@ Cost: O(operations + messages). Memory: 5 B a step and 17 B a message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -22,30 +21,29 @@ from numba import njit
 from manyscale.models.network.collective_instances import Instances, collective_instances
 from manyscale.models.network.matching import Matching, Mode, match
 from manyscale.models.network.operations import Operations
+from manyscale.models.network.steps import (
+    FIRST,
+    LAST,
+    NOTHING,
+    POST_OPEN_RECEIVE,
+    POST_OPEN_SEND,
+    POST_RECEIVE,
+    POST_SEND,
+    START_STRAND,
+    WAIT_ANY,
+    WAIT_OPEN_RECEIVE,
+    WAIT_RECEIVE,
+    WAIT_SEND,
+    WAIT_STRAND,
+)
 from manyscale.models.workload import NONBLOCKING_COLLECTIVES, OperationKind, Workload
 
 VERSION: Final = 1
 
 
-class Step(IntEnum):
-    """What a step does; bits FIRST and LAST are or-ed in at the borders of an operation."""
-
-    post_send = 0
-    post_receive = 1
-    wait_send = 2
-    wait_receive = 3
-    post_open_send = 4  # a send that a wildcard receive may take
-    post_open_receive = 5
-    wait_open_receive = 6
-    wait_any = 7
-    start_strand = 8
-    wait_strand = 9
-    nothing = 10
-
-
-FIRST: Final = 16
-LAST: Final = 32
-ACTION: Final = 15
+_WAIT, _WAITALL, _WAITANY = (int(kind) for kind in (OperationKind.wait, OperationKind.waitall, OperationKind.waitany))
+_RECV, _SENDRECV = int(OperationKind.recv), int(OperationKind.sendrecv)
+_SEND, _SSEND, _BSEND = (int(kind) for kind in (OperationKind.send, OperationKind.ssend, OperationKind.bsend))
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ def _fill_steps(  # type: ignore[no-untyped-def]
         send = send_message[row]
         receive = receive_message[row]
         if strand_of[row] >= 0:
-            step[place] = 8
+            step[place] = START_STRAND
             target[place] = strand_of[row]
             at = child_steps[child]
             child += 1
@@ -259,9 +257,9 @@ def _fill_steps(  # type: ignore[no-untyped-def]
                 step[place + k] = plan_step[begin[row] + k]
                 target[place + k] = first_message[row] + plan_message[begin[row] + k]
             place += length[row]
-        elif what == 13:  # waitany
+        elif what == _WAITANY:
             number = any_number[row]
-            step[place] = 7
+            step[place] = WAIT_ANY
             target[place] = number
             for k in range(completes_offsets[row], completes_offsets[row + 1]):
                 other = completed_rows[k]
@@ -270,7 +268,7 @@ def _fill_steps(  # type: ignore[no-untyped-def]
                 candidate_action[at] = action
                 candidate_target[at] = message
             place += 1
-        elif what == 11 or what == 12:  # wait, waitall
+        elif what == _WAIT or what == _WAITALL:
             for k in range(completes_offsets[row], completes_offsets[row + 1]):
                 action, message = _wait_for(completed_rows[k], strand_of, send_message, receive_message)
                 step[place] = action
@@ -278,38 +276,38 @@ def _fill_steps(  # type: ignore[no-untyped-def]
                 place += 1
         else:
             if receive != -1:
-                step[place] = 1 if receive >= 0 else 5
+                step[place] = POST_RECEIVE if receive >= 0 else POST_OPEN_RECEIVE
                 target[place] = receive if receive >= 0 else -2 - receive
                 place += 1
             if send >= 0:
-                step[place] = 4 if send_is_open[row] else 0
+                step[place] = POST_OPEN_SEND if send_is_open[row] else POST_SEND
                 target[place] = send
                 place += 1
-            if (what == 8 or what == 10) and receive != -1:  # recv, sendrecv
-                step[place] = 3 if receive >= 0 else 6
+            if (what == _RECV or what == _SENDRECV) and receive != -1:
+                step[place] = WAIT_RECEIVE if receive >= 0 else WAIT_OPEN_RECEIVE
                 target[place] = receive if receive >= 0 else -2 - receive
                 place += 1
-            if (what == 2 or what == 4 or what == 6 or what == 10) and send >= 0:  # send, ssend, bsend, sendrecv
-                step[place] = 2
+            if (what == _SEND or what == _SSEND or what == _BSEND or what == _SENDRECV) and send >= 0:
+                step[place] = WAIT_SEND
                 target[place] = send
                 place += 1
         while place < end:
-            step[place] = 10
+            step[place] = NOTHING
             target[place] = 0
             place += 1
-        step[first_step[row]] |= 16
-        step[end - 1] |= 32
+        step[first_step[row]] |= FIRST
+        step[end - 1] |= LAST
 
 
 @njit(cache=True, nogil=True)
 def _wait_for(row, strand_of, send_message, receive_message):  # type: ignore[no-untyped-def]
     """The step that waits for the request opened by operation ``row``: (action, target)."""
     if strand_of[row] >= 0:
-        return 9, strand_of[row]
+        return WAIT_STRAND, strand_of[row]
     if send_message[row] >= 0:
-        return 2, send_message[row]
+        return WAIT_SEND, send_message[row]
     if receive_message[row] >= 0:
-        return 3, receive_message[row]
+        return WAIT_RECEIVE, receive_message[row]
     if receive_message[row] <= -2:
-        return 6, -2 - receive_message[row]
-    return 10, np.int32(0)
+        return WAIT_OPEN_RECEIVE, -2 - receive_message[row]
+    return NOTHING, np.int32(0)
