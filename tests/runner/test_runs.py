@@ -155,6 +155,41 @@ def test_one_change_simulates_only_what_it_concerns(cli, tmp_path):
     assert units(tmp_path / "units")["simulated"] == 0  # the same latency in another unit
 
 
+@pytest.mark.theory
+def test_ipc_corrections_multiply(cli, write_trace, tmp_path):
+    lines = [
+        "init",
+        "compute 8000",
+        "barrier",
+        "location solver.c 7",
+        "compute 6000",
+        "barrier",
+        "sleep 1e-6",
+        "finalize",
+    ]
+    trace = write_trace({0: lines, 1: lines})
+    corrections = {"default": 1.0, "ranks": {1: 2.0}, "regions": {"solver.c:7": 3.0}, "phases": {"1/0": 4.0}}
+    done = cli(
+        "run",
+        "--workload",
+        trace,
+        "--target",
+        "crossbar256",
+        "-o",
+        "run",
+        "--no-report",
+        "--set",
+        f"ipc_correction={corrections}",
+    )
+    assert done.status == 0, done.err
+    states = pq.read_table(tmp_path / "run" / "timeline" / "ranks.parquet").to_pandas()
+    compute = states[states["state"] == "compute"]
+    durations = (compute["end_ps"] - compute["start_ps"]) // 1000
+    # ns; rank 0: 8000, 6000 / 3, sleep 1000; rank 1: 8000 / (2 x 4), 6000 / (2 x 3), sleep as it is
+    assert durations[compute["rank"] == 0].tolist() == [8000, 2000, 1000]
+    assert durations[compute["rank"] == 1].tolist() == [1000, 1000, 1000]
+
+
 @pytest.mark.contract
 def test_dry_run_writes_nothing(cli, tmp_path):
     outcome = cli("run", "nas-is-A-8", "-o", "run", "--dry-run")

@@ -172,6 +172,17 @@ class TestClosedForms:
         waits = timeline(workload).end_ps[3:5].tolist()
         assert waits == [5 * US + cost(0), cost(40000)]
 
+    def test_wait_any_wakes_for_a_message_that_is_sent_while_it_waits(self, tmp_path):
+        # rank 2 sends only once the message of rank 3 has come to its wildcard receive: at 3 us + cost(0)
+        workload = trace(
+            tmp_path,
+            "irecv 1 1 40000; irecv 2 1 0; waitAny 2; waitAny 2",
+            "send 0 1 40000",
+            "recv -333 5 0; send 0 1 0",
+            "compute 3000; send 2 5 0",
+        )
+        assert timeline(workload).end_ps[3:5].tolist() == [3 * US + 2 * cost(0), cost(40000)]
+
     def test_wildcards_take_messages_in_order_of_time_not_of_rank(self, tmp_path):
         workload = trace(
             tmp_path,
