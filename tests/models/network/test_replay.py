@@ -176,12 +176,18 @@ class TestClosedForms:
         # rank 2 sends only once the message of rank 3 has come to its wildcard receive: at 3 us + cost(0)
         workload = trace(
             tmp_path,
-            "irecv 1 1 40000; irecv 2 1 0; waitAny 2; waitAny 2",
+            "irecv 1 1 40000; irecv 2 1 0; waitAny 2; send 4 6 0; waitAny 2",
             "send 0 1 40000",
             "recv -333 5 0; send 0 1 0",
             "compute 3000; send 2 5 0",
+            "recv -333 6 0; recv -333 6 0",
+            "compute 30000; send 4 6 0",
         )
-        assert timeline(workload).end_ps[3:5].tolist() == [3 * US + 2 * cost(0), cost(40000)]
+        result = timeline(workload)
+        woken = 3 * US + 2 * cost(0)  # about 23 us: what rank 0 does then comes before rank 5's send at 30 us
+        assert [int(result.end_ps[row]) for row in (3, 5)] == [woken, cost(40000)]
+        received = workload.rank_offsets[4] + 1
+        assert result.end_ps[received : received + 2].tolist() == [woken + cost(0), woken + 2 * cost(0)]
 
     def test_wildcards_take_messages_in_order_of_time_not_of_rank(self, tmp_path):
         workload = trace(
