@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from simgrid_platform import CONTENTION_FREE, write_platform
 
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program, build_program
@@ -36,11 +37,6 @@ pytestmark = pytest.mark.bench
 
 SIMGRID_SECONDS = 3.57  # where the bounds were set
 RUNS = 5
-FLAGS = [
-    "--cfg=smpi/host-speed:1Gf", "--cfg=network/model:CM02", "--cfg=network/bandwidth-factor:1",
-    "--cfg=network/latency-factor:1", "--cfg=network/TCP-gamma:0", "--cfg=network/weight-S:0",
-    "--cfg=network/crosstraffic:0",
-]  # fmt: skip
 
 
 def children_cpu() -> float:
@@ -65,24 +61,6 @@ def median_cpu(function: Callable[[], object]) -> float:
     return statistics.median(taken)
 
 
-def full_mesh(ranks: int) -> str:
-    """A SimGrid platform of private links, 10 us and 1.25 GB/s a route, 5 us to oneself."""
-    hosts = "".join(f'<host id="node-{i}" speed="1Gf"/>' for i in range(ranks))
-    links = "".join(
-        f'<link id="{name}" bandwidth="1.25GBps" latency="{latency}us" sharing_policy="FATPIPE"/>'
-        for name, latency in (("net", 10), ("self", 5))
-    )
-    routes = "".join(
-        f'<route src="node-{i}" dst="node-{j}"><link_ctn id="{"self" if i == j else "net"}"/></route>'
-        for i in range(ranks)
-        for j in range(i, ranks)
-    )
-    return (
-        '<?xml version="1.0"?><!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platform version="4.1">'
-        f'<zone id="w" routing="Full">{hosts}{links}{routes}</zone></platform>'
-    )
-
-
 @pytest.fixture(scope="module")
 def archive() -> Path:
     return shipped.folder() / "nas-cg-A-64.tar.zst"
@@ -100,10 +78,9 @@ def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         tarfile.open(fileobj=stream, mode="r|") as content,
     ):
         content.extractall(folder, filter="data")
-    (folder / "full64.xml").write_text(full_mesh(64))
-    (folder / "hosts.txt").write_text("".join(f"node-{i}\n" for i in range(64)))
-    command = ["smpirun", "-np", "64", "-platform", "../full64.xml", "-hostfile", "../hosts.txt", "-replay", "ti.txt"]
-    return lambda: cpu_of([*command, *FLAGS], cwd=folder / "nas-cg-A-64")
+    trace = folder / "nas-cg-A-64"
+    command = ["smpirun", *write_platform(trace, 64), "-replay", "ti.txt", *CONTENTION_FREE]
+    return lambda: cpu_of(command, cwd=trace)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simgrid_platform import CONTENTION_FREE, write_platform
 
 from manyscale.models.network.collective_call import BLOCKING_KINDS
 from manyscale.models.network.collectives import KINDS, CollectiveCall, schedule
@@ -25,9 +26,8 @@ Case = tuple[CollectiveCall, Sequence[float], Sequence[float]]  # the call, arri
 TOLERANCE_S = 1e-10  # the driver prints picoseconds
 ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
 SMPIRUN_FLAGS = [
-    *("--cfg=smpi/host-speed:1Gf", "--cfg=network/model:CM02", "--cfg=network/bandwidth-factor:1"),
-    *("--cfg=network/latency-factor:1", "--cfg=network/TCP-gamma:0", "--cfg=network/weight-S:0"),
-    *("--cfg=network/crosstraffic:0", "--cfg=smpi/simulate-computation:no", "--cfg=smpi/wtime:0"),
+    *CONTENTION_FREE,
+    *("--cfg=smpi/simulate-computation:no", "--cfg=smpi/wtime:0"),
     *("--cfg=surf/precision:1e-12", "--log=root.thres:critical"),
 ]
 
@@ -40,47 +40,20 @@ def counts_of(call: CollectiveCall) -> list[int]:
     return [int(size) // call.element_bytes for size in ([call.send_bytes] if one else sizes.ravel())]
 
 
-def write_platform(path: Path, n: int) -> None:
-    hosts = "".join(f'<host id="h{i}" speed="1Gf"/>' for i in range(n))
-    links = "".join(
-        f'<link id="{name}" bandwidth="1.25GBps" latency="{us}us" sharing_policy="FATPIPE"/>'
-        for name, us in (("net", 10), ("self", 5))
-    )
-    routes = "".join(
-        f'<route src="h{i}" dst="h{j}"><link_ctn id="{"self" if i == j else "net"}"/></route>'
-        for i in range(n)
-        for j in range(i, n)
-    )
-    path.write_text(
-        "<?xml version='1.0'?><!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">"
-        f'<platform version="4.1"><zone id="w" routing="Full">{hosts}{links}{routes}</zone></platform>'
-    )
-
-
 def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
     """(cases, n) time in s, since the case began, at which each participant leaves, according to SimGrid."""
     if shutil.which("smpirun") is None:
         pytest.skip("SimGrid is not installed")
     driver = directory / "driver"
     subprocess.run(["smpicc", "-o", driver, Path(__file__).with_name("collectives_driver.c")], check=True)
-    write_platform(directory / "platform.xml", n)
-    (directory / "hosts.txt").write_text("".join(f"h{i}\n" for i in range(n)))
+    platform = write_platform(directory, n)
     lines = [str(len(cases))]
     for call, arrival, overlap in cases:
         counts = counts_of(call)
         head = (BLOCKING_KINDS.index(call.base_kind), int(call.is_nonblocking), call.root, call.element_bytes)
         lines.append(" ".join(map(str, (*head, len(counts), *counts, *arrival, *overlap))))
     (directory / "cases.txt").write_text("\n".join(lines) + "\n")
-    command = [
-        "smpirun",
-        "-np",
-        str(n),
-        "-platform",
-        "platform.xml",
-        "-hostfile",
-        "hosts.txt",
-        *SMPIRUN_FLAGS,
-    ]
+    command = ["smpirun", *platform, *SMPIRUN_FLAGS]
     run = subprocess.run([*command, "./driver", "cases.txt"], cwd=directory, capture_output=True, text=True, check=True)
     ends = np.full((len(cases), n), np.nan)
     for line in run.stdout.splitlines():

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NETWORK_FLAGS: Final = (
-    *("--cfg=smpi/host-speed:1Gf", "--cfg=network/model:CM02", "--cfg=network/bandwidth-factor:1"),
-    *("--cfg=network/latency-factor:1", "--cfg=network/TCP-gamma:0", "--cfg=network/weight-S:0"),
-    *("--cfg=network/crosstraffic:0", "--cfg=surf/precision:1e-13"),
-)
+from simgrid_platform import CONTENTION_FREE, write_platform
+
+NETWORK_FLAGS: Final = (*CONTENTION_FREE, "--cfg=surf/precision:1e-13")
 # Tests and probes take no time: the trace does not say how long the program's own did.
 POLLING_FLAGS: Final = ("--cfg=smpi/test:0", "--cfg=smpi/iprobe:0")
 EAGER_FLAG: Final = "--cfg=smpi/async-small-thresh:65536"  # small messages leave before their receive is posted
@@ -44,26 +42,6 @@ class Replayed:
 
 class PeerError(RuntimeError):
     """SimGrid refused or failed; holds the end of what it printed."""
-
-
-def write_platform(folder: Path, num_ranks: int) -> list[str]:
-    """Write platform.xml and hosts.txt; the arguments of smpirun that name them."""
-    hosts = "".join(f'<host id="n{i}" speed="1Gf"/>\n' for i in range(num_ranks))
-    links = "".join(
-        f'<link id="{name}" bandwidth="1.25GBps" latency="{us}us" sharing_policy="FATPIPE"/>\n'
-        for name, us in (("net", 10), ("self", 5))
-    )
-    routes = "".join(
-        f'<route src="n{i}" dst="n{j}"><link_ctn id="{"self" if i == j else "net"}"/></route>\n'
-        for i in range(num_ranks)
-        for j in range(i, num_ranks)
-    )
-    (folder / "platform.xml").write_text(
-        "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
-        f'<platform version="4.1"><zone id="w" routing="Full">\n{hosts}{links}{routes}</zone></platform>\n'
-    )
-    (folder / "hosts.txt").write_text("".join(f"n{i}\n" for i in range(num_ranks)))
-    return ["-np", str(num_ranks), "-platform", "platform.xml", "-hostfile", "hosts.txt"]
 
 
 def write_trace(folder: Path, actions: Sequence[Sequence[str]]) -> Path:
