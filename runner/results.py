@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from manyscale.models.columns import text_array, to_arrow, to_numpy
 from manyscale.models.machine import Machine
@@ -38,6 +39,20 @@ MESSAGES_SCHEMA: Final = pa.schema(
         pa.field("communicator_id", pa.int32(), nullable=False),
     ]
 )
+
+
+def _state_of_kind() -> np.ndarray:
+    """Index into STATES for each OperationKind."""
+    state = np.full(len(OperationKind), STATES.index("overhead"), np.int8)
+    kinds = OperationKind
+    state[[kinds.send, kinds.isend, kinds.ssend, kinds.issend, kinds.bsend, kinds.ibsend]] = STATES.index("send")
+    state[[kinds.recv, kinds.irecv, kinds.sendrecv]] = STATES.index("receive")
+    state[[kinds.wait, kinds.waitall, kinds.waitany]] = STATES.index("wait")
+    state[list(COLLECTIVES)] = STATES.index("collective")
+    return state
+
+
+_STATE_OF_KIND: Final = _state_of_kind()
 
 
 @dataclass(frozen=True)
@@ -76,39 +91,49 @@ class Result:
 
 
 def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) -> pa.Table:
-    """States of every rank, without those of no duration: per operation the compute before it, then itself."""
-    offsets = workload.rank_offsets
-    rank = workload.column("operations", "rank")
-    start = np.empty_like(end_ps)
-    start[1:] = end_ps[:-1]
-    start[offsets[:-1][np.diff(offsets) > 0]] = 0
-    begin = start + compute_ps
-    count = len(end_ps)
-    operation_id = np.arange(count, dtype=np.int64) - offsets[rank]
-    edges = np.stack([start, begin, end_ps], axis=1)
-    keep = edges[:, :2] < edges[:, 1:]
-    row, half = np.nonzero(keep)
-    states = np.zeros((count, 2), np.int8)
-    states[:, 1] = _state_of_kind()[workload.column("operations", "kind")]
+    """States of every rank, without those of no duration: per operation the compute before it, then itself.
+    O(operations)."""
+    most = 2 * len(end_ps)
+    rank, operation_id = np.empty(most, np.int32), np.empty(most, np.int32)
+    start, end = np.empty(most, np.int64), np.empty(most, np.int64)
+    state = np.empty(most, np.int8)
+    compute_ps = compute_ps.view()
+    compute_ps.flags.writeable = False  # as stored results are: one compiled kernel for all
+    kinds = workload.column("operations", "kind")
+    count = _fill_states(
+        workload.rank_offsets, kinds, _STATE_OF_KIND, compute_ps, end_ps, rank, operation_id, start, end, state
+    )
     columns = [
-        to_arrow(rank[row]),
-        to_arrow(edges[:, :2][keep]),
-        to_arrow(edges[:, 1:][keep]),
-        pa.DictionaryArray.from_arrays(to_arrow(states[row, half]), _STATE_NAMES),
-        to_arrow(operation_id[row].astype(np.int32)),
+        to_arrow(rank[:count]),
+        to_arrow(start[:count]),
+        to_arrow(end[:count]),
+        pa.DictionaryArray.from_arrays(to_arrow(state[:count]), _STATE_NAMES),
+        to_arrow(operation_id[:count]),
     ]
     return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
 
 
-def _state_of_kind() -> np.ndarray:
-    """Index into STATES for each OperationKind."""
-    state = np.full(len(OperationKind), STATES.index("overhead"), np.int8)
-    kinds = OperationKind
-    state[[kinds.send, kinds.isend, kinds.ssend, kinds.issend, kinds.bsend, kinds.ibsend]] = STATES.index("send")
-    state[[kinds.recv, kinds.irecv, kinds.sendrecv]] = STATES.index("receive")
-    state[[kinds.wait, kinds.waitall, kinds.waitany]] = STATES.index("wait")
-    state[list(COLLECTIVES)] = STATES.index("collective")
-    return state
+@njit(cache=True, nogil=True)
+def _fill_states(  # type: ignore[no-untyped-def]
+    rank_offsets, kind, state_of_kind, compute_ps, end_ps, rank, operation_id, start, end, state
+):
+    """Write the states of positive duration in order of rank and time; returns how many there are."""
+    count = 0
+    for owner in range(rank_offsets.shape[0] - 1):
+        now = np.int64(0)
+        for row in range(rank_offsets[owner], rank_offsets[owner + 1]):
+            begin = now + compute_ps[row]
+            for half in range(2):
+                until = begin if half == 0 else end_ps[row]
+                if until > now:
+                    rank[count] = owner
+                    operation_id[count] = row - rank_offsets[owner]
+                    start[count] = now
+                    end[count] = until
+                    state[count] = 0 if half == 0 else state_of_kind[kind[row]]
+                    count += 1
+                now = until
+    return count
 
 
 def messages_table(workload: Workload, send_ps: np.ndarray, receive_ps: np.ndarray) -> pa.Table:
