@@ -204,6 +204,12 @@ class Workload:
         """int64[num_ranks + 1]: phases of rank r are rows [phase_offsets[r], phase_offsets[r + 1])."""
         return np.searchsorted(self.column("phases", "rank"), np.arange(self.num_ranks + 1)).astype(np.int64)
 
+    @cached_property
+    def send_rows(self) -> np.ndarray:
+        """int64[]: rows of ``operations`` that send a point-to-point message, in order: row i sends message i."""
+        sends = np.isin(np.arange(len(OperationKind)), SENDS)[self.column("operations", "kind")]
+        return np.flatnonzero(sends & (self.column("operations", "peer") >= 0))
+
     @property
     def num_operations(self) -> int:
         return int(self.tables["operations"].num_rows)

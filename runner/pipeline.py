@@ -18,7 +18,6 @@ from manyscale.models.machine import Machine
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
 from manyscale.models.network.collectives import PRESETS
-from manyscale.models.network.operations import send_rows
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner import results
 from manyscale.runner.errors import RunError, UserError
@@ -188,7 +187,7 @@ def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarra
 def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs: Mapping[str, str]) -> WorkUnit:
     """The unit that replays one point's communication."""
     model = lookup("network", point.study.model.network)
-    num_messages = len(send_rows(workload))
+    num_messages = len(workload.send_rows)
     parameters = {
         "model": point.study.model.network,
         "network": point.machine_content["network"],

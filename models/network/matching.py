@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from manyscale.models.hash_table import find_or_add, new_table
-from manyscale.models.network.operations import Operations, send_rows
+from manyscale.models.network.operations import Operations
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 
 
@@ -61,7 +61,7 @@ class Matching:
 
 def match(operations: Operations, workload: Workload) -> Matching:
     """Match what can be. Raises WorkloadError for a send or a receive without its counterpart."""
-    return _Matcher(operations, send_rows(workload)).match()
+    return _Matcher(operations, workload.send_rows).match()
 
 
 class _Matcher:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.workload import SENDS, OperationKind, Workload, WorkloadError
+from manyscale.models.workload import OperationKind, Workload, WorkloadError
 
 
 class Operations:
@@ -48,9 +48,3 @@ class Operations:
 
     def error(self, message: str) -> WorkloadError:
         return WorkloadError(message)
-
-
-def send_rows(workload: Workload) -> np.ndarray:
-    """int64[]: the rows of ``operations`` that send a point-to-point message, in order: row i sends message i."""
-    sends = np.isin(np.arange(len(OperationKind)), SENDS)[workload.column("operations", "kind")]
-    return np.flatnonzero(sends & (workload.column("operations", "peer") >= 0))

@@ -53,7 +53,7 @@ class Program:
     Per step: ``step`` uint8 (a Step with border bits) and ``target`` int32 (message, open receive, candidate list or
     strand). Per strand: ``strand_steps`` int64[s + 1] bounds and ``strand_rank``; the first ``num_ranks`` strands are
     the ranks themselves. Per message: source, destination, bytes and mode; message i is sent by the i-th row of
-    ``send_rows(workload)``, the messages of collectives follow. Open receives: ``open_source`` and ``open_tag``
+    ``workload.send_rows``, the messages of collectives follow. Open receives: ``open_source`` and ``open_tag``
     wanted, the queue (``open_queue``) they and their candidate sends meet in; per point-to-point message, if there are
     queues at all, ``send_queue`` (-1 for none), ``send_tag`` and ``send_operation`` (id within its rank). Wait-any
     candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists.

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import one_chunk, to_numpy
-from manyscale.models.network.operations import send_rows
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 from manyscale.runner.results import STATES
 
@@ -52,7 +51,7 @@ def receive_rows(workload: Workload) -> np.ndarray:
     MPI keeps the messages of one (communicator, source, destination, tag) in order, so the k-th send belongs to the
     k-th receive. That holds unless the destination also receives with a wildcard. O(messages log messages).
     """
-    sends = send_rows(workload)
+    sends = workload.send_rows
     kind, rank, tag, communicator = (
         workload.column("operations", name) for name in ("kind", "rank", "tag", "communicator_id")
     )
