@@ -101,7 +101,6 @@ SENDS: Final = (
     OperationKind.sendrecv,
 )
 RECEIVES: Final = (OperationKind.recv, OperationKind.irecv, OperationKind.sendrecv)
-COMPLETIONS: Final = (OperationKind.wait, OperationKind.waitall, OperationKind.waitany)
 
 KIND_NAMES: Final = text_array([kind.name for kind in OperationKind])
 

@@ -177,7 +177,8 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     workload = api.read_workload(study.workload, cache)
     keys: dict[str, str] = {}
     for point in api.prepare_points(points, place, beside, workload):
-        bursts = pipeline.burst_units(workload, point, pipeline.phase_inputs(workload, point.study), "")
+        digests = pipeline.phase_digests(workload, pipeline.phase_inputs(workload, point.study))
+        bursts = pipeline.compute_units(workload, point, digests, "")
         replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
         keys |= {unit.key: unit.kind for unit in (*bursts, replay)}
     reused = sum(store.has(key) for key in keys)

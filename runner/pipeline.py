@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manyscale.models.cpu import burst as burst_model
 from manyscale.models.machine import Machine
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
@@ -71,9 +71,9 @@ class Execution:
     counts: Counts = field(default_factory=Counts)
     outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
 
-    def execute(self, units: Sequence[WorkUnit], shared: Callable[[], Mapping[str, Any]]) -> None:
-        """Run the units whose results are not stored yet. ``shared`` is called only if there are any. Raises RunError
-        for the first unit that fails."""
+    def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
+        """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
+        Raises RunError for the first unit that fails."""
         unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
         waiting = []
         for unit in unique.values():
@@ -86,7 +86,8 @@ class Execution:
         if not waiting:
             return
         done = len(unique) - len(waiting)
-        for outcome in self.executor.map(waiting, shared(), self.store):
+        needed = {name for unit in waiting for name in unit.inputs.values()}
+        for outcome in self.executor.map(waiting, shared(needed), self.store):
             done += 1
             kind = unique[outcome.key].kind
             if outcome.error:
@@ -120,6 +121,10 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
     _ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
+    if not plan.is_census:
+        raise UserError(
+            f"sampling.ranks: {study.sampling.ranks!r} leaves ranks out, which the replay cannot stand in for"
+        )
     return Point(axes, study, machine, content, node, sharing, plan)
 
 
@@ -161,17 +166,24 @@ def _ipc_factors(workload: Workload, study: Study) -> np.ndarray:
     return factor
 
 
-def burst_units(workload: Workload, point: Point, phases: Mapping[str, np.ndarray], shared_name: str) -> list[WorkUnit]:
-    """One unit per rank of the plan, all its phases as arrays."""
+def phase_digests(workload: Workload, phases: Mapping[str, np.ndarray]) -> list[str]:
+    """Digest of the phases of each rank."""
+    bounds = pairwise(workload.phase_offsets.tolist())
+    return [array_digest(*(column[first:last] for column in phases.values())) for first, last in bounds]
+
+
+def compute_units(workload: Workload, point: Point, digests: Sequence[str], shared_name: str) -> list[WorkUnit]:
+    """One unit per rank under the point's CPU model, all its phases as arrays."""
     offsets = workload.phase_offsets
+    kind = point.study.model.cpu
+    version = lookup("cpu", kind).VERSION
     units = []
     for rank in point.plan.element_id.tolist():
         first, last = int(offsets[rank]), int(offsets[rank + 1])
         parameters = {"cpu_ratio": point.study.cpu_ratio, "slowdown": float(point.ranks_per_core[rank])}
-        content = [array_digest(*(phases[name][first:last] for name in ("duration_ps", "kind", "ipc_factor")))]
-        key = unit_key("burst", burst_model.VERSION, parameters, content, seed=0)
+        key = unit_key(kind, version, parameters, [digests[rank]], seed=0)
         units.append(
-            WorkUnit(key, "burst", parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first)
+            WorkUnit(key, kind, parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first)
         )
     return units
 
@@ -215,23 +227,21 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
     bursts = _execute_bursts(workload, points, execution)
     programs: dict[str, Any] = {}
 
-    def shared_for(chunk: list[int]) -> Mapping[str, Any]:
+    def shared_for(chunk: list[int], needed: set[str]) -> Mapping[str, Any]:
         shared: dict[str, Any] = {}
         for index in chunk:
-            preset = points[index].machine.network.collectives
-            if preset not in programs:
-                programs[preset] = _build_program(workload, points[index])
-            shared[f"program {preset}"] = programs[preset]
-            name = _compute_name(bursts[index])
-            if name not in shared:
-                shared[name] = _compute_times(workload, bursts[index], execution)
-        return shared
+            program = _program_name(points[index])
+            if program in needed and program not in programs:
+                programs[program] = _build_program(workload, points[index])
+            compute = _compute_name(bursts[index])
+            if compute in needed and compute not in shared:
+                shared[compute] = _compute_times(workload, bursts[index], execution)
+        return programs | shared
 
     for chunk in _chunks(workload, bursts):
         units = []
         for index in chunk:
-            preset = points[index].machine.network.collectives
-            inputs = {"program": f"program {preset}", "compute_ps": _compute_name(bursts[index])}
+            inputs = {"program": _program_name(points[index]), "compute_ps": _compute_name(bursts[index])}
             units.append(replay_unit(workload, points[index], bursts[index], inputs))
         execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
@@ -240,6 +250,7 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
 
 def _execute_bursts(workload: Workload, points: Sequence[Point], execution: Execution) -> list[list[str]]:
     shared: dict[str, Any] = {}
+    digests: dict[str, list[str]] = {}
     units: list[WorkUnit] = []
     keys = []
     for point in points:
@@ -247,10 +258,11 @@ def _execute_bursts(workload: Workload, points: Sequence[Point], execution: Exec
         name = "phases " + point.study.ipc_correction.model_dump_json()
         if name not in shared:
             shared[name] = phase_inputs(workload, point.study)
-        mine = burst_units(workload, point, shared[name], name)
+            digests[name] = phase_digests(workload, shared[name])
+        mine = compute_units(workload, point, digests[name], name)
         units.extend(mine)
         keys.append([unit.key for unit in mine])
-    execution.execute(units, lambda: shared)
+    execution.execute(units, lambda needed: shared)
     return keys
 
 
@@ -259,6 +271,10 @@ def _build_program(workload: Workload, point: Point) -> program_module.Program:
         return program_module.build_program(workload, point.machine.network.collectives)
     except WorkloadError as error:
         raise UserError(f"{point.study.workload.path}: {error}") from None
+
+
+def _program_name(point: Point) -> str:
+    return f"program {point.machine.network.collectives}"
 
 
 def _compute_name(burst_keys: list[str]) -> str:

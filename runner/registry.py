@@ -26,7 +26,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "local": "manyscale.runner.execute.local:LocalExecutor",
         "ray": "manyscale.runner.execute.ray:RayExecutor",
     },
-    # a kind of work unit is a function of (parameters, inputs) that returns named arrays
+    # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model has one that
+    # bears its name
     "unit": {"burst": "manyscale.runner.execute.kinds:burst", "replay": "manyscale.runner.execute.kinds:replay_point"},
     # a writer is a function of (result, directory)
     "writer": {

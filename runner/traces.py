@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
+import uuid
 from pathlib import Path
 
 from manyscale.models.quantities import parse_flop_rate
@@ -83,7 +83,7 @@ def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None
 
 
 def _keep(workload: Workload, kept: Path) -> None:
-    temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
+    temporary = kept.with_name(f".{kept.name}.{uuid.uuid4().hex}")
     try:
         workload_folder.write(workload, temporary, compression=None)
         temporary.replace(kept)

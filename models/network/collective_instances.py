@@ -16,14 +16,13 @@ from manyscale.models.workload import COLLECTIVES, OperationKind
 class Instances:
     """``schedules``: one per distinct call. Per operation: ``schedule_of`` it (-1: no collective), its ``participant``
     in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance, in the order in
-    which their messages follow the first ``num_messages`` of the program."""
+    which their messages follow the point-to-point ones."""
 
     schedules: list[Schedule]
     schedule_of: np.ndarray
     participant: np.ndarray
     first_message: np.ndarray
     blocks: list[tuple[np.ndarray, Schedule]]
-    num_messages: int
 
 
 def collective_instances(operations: Operations, preset: str, num_messages: int) -> Instances:
@@ -61,7 +60,7 @@ class _Finder:
                 blocks.append((members, plan))
         if total > 2**31 - 1:
             raise self.operations.error(f"{total} messages; at most 2^31 - 1 can be replayed")
-        return Instances(schedules, schedule_of, participant, first_message, blocks, total)
+        return Instances(schedules, schedule_of, participant, first_message, blocks)
 
     def _instances(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(members int32[n], rows int64[instances, n]) per communicator: its k-th collective on every member."""

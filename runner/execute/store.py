@@ -7,6 +7,7 @@ same key write the same bytes. Arrow's file format rather than Parquet: results 
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +52,9 @@ class Store:
         }
         batch = pa.record_batch(list(columns.values()), names=list(columns))
         path = self.path(key)
-        path.parent.mkdir(exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")  # process ids repeat across hosts that share a folder
         try:
+            path.parent.mkdir(exist_ok=True)
             with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
                 writer.write_batch(batch)
             temporary.replace(path)

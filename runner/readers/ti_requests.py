@@ -85,17 +85,17 @@ def _take_named(role, key, table_keys, table_slots, last_waitall):  # type: igno
     following = np.full(size, -1, np.int32)
     slot_of = np.full(size, -1, np.int32)
     for i in range(size - 1, -1, -1):
-        if role[i] != 1 and role[i] != 2 and role[i] != 5:  # POST, WAIT, TEST
+        if role[i] != POST and role[i] != WAIT and role[i] != TEST:
             continue
         slot = find_or_add(table_keys, table_slots, key[i, 0], key[i, 1], i)
         slot_of[i] = slot
-        if role[i] == 2:
+        if role[i] == WAIT:
             if head[slot] < 0:
                 head[slot] = i
             else:
                 following[tail[slot]] = i
             tail[slot] = i
-        elif role[i] == 5:
+        elif role[i] == TEST:
             if last_test[slot] < 0:
                 last_test[slot] = i
         else:
@@ -122,18 +122,18 @@ def _first_in_first_out(role, slot_of, taken_by, head, tail, following):  # type
     following[:] = -1
     taken_post = np.full(size, -1, np.int32)
     for i in range(size):
-        if role[i] == 1 and taken_by[i] >= 0:
+        if role[i] == POST and taken_by[i] >= 0:
             taken_post[taken_by[i]] = i
     last_waitall = -1
     for i in range(size):
         slot = slot_of[i]
-        if role[i] == 1:  # POST
+        if role[i] == POST:
             if head[slot] < 0:
                 head[slot] = i
             else:
                 following[tail[slot]] = i
             tail[slot] = i
-        elif role[i] == 2:  # WAIT
+        elif role[i] == WAIT:
             post = taken_post[i]
             first = head[slot]
             # those that are gone: taken by an earlier wait or test, or covered by a waitall
@@ -146,7 +146,7 @@ def _first_in_first_out(role, slot_of, taken_by, head, tail, following):  # type
                 taken_by[post] = -1
                 first = following[first]
             head[slot] = first
-        elif role[i] == 3 or role[i] == 4:  # WAITALL, WAITANY
+        elif role[i] == WAITALL or role[i] == WAITANY:
             last_waitall = i
 
 
@@ -160,11 +160,11 @@ def _cover(role, array_length, request, taken_by, last_waitall, counts, offsets,
     num_outstanding = 0
     consumed = 0  # by waitAny, among the outstanding
     for i in range(size):
-        if role[i] == 1:  # POST
+        if role[i] == POST:
             owner = taken_by[i]
             if owner >= 0:
-                if role[owner] == 5:  # TEST
-                    role[owner] = 2
+                if role[owner] == TEST:
+                    role[owner] = WAIT
                 if fill:
                     values[offsets[owner] + counts[owner]] = request[i]
                 counts[owner] += 1
@@ -173,19 +173,19 @@ def _cover(role, array_length, request, taken_by, last_waitall, counts, offsets,
                 num_outstanding += 1
             continue
         action = role[i]
-        if (action == 6 or action == 7) and i > last_waitall and num_outstanding > 0:  # TESTALL, TESTANY
-            ends_run = i + 1 == size or (role[i + 1] != 6 and role[i + 1] != 7)
+        if (action == TESTALL or action == TESTANY) and i > last_waitall and num_outstanding > 0:
+            ends_run = i + 1 == size or (role[i + 1] != TESTALL and role[i + 1] != TESTANY)
             if ends_run:
-                action = 3 if action == 6 else 4
+                action = WAITALL if action == TESTALL else WAITANY
                 role[i] = action
-        if action != 3 and action != 4:  # WAITALL, WAITANY
+        if action != WAITALL and action != WAITANY:
             continue
         covered = min(num_outstanding, array_length[i]) if array_length[i] > 0 else num_outstanding
         if fill:
             for k in range(covered):
                 values[offsets[i] + k] = request[outstanding[k]]
         counts[i] = covered
-        if action == 4:
+        if action == WAITANY:
             consumed += 1
             if consumed < num_outstanding:
                 continue
@@ -195,6 +195,3 @@ def _cover(role, array_length, request, taken_by, last_waitall, counts, offsets,
         num_outstanding -= covered
         consumed = 0
     return 0
-
-
-assert (POST, WAIT, WAITALL, WAITANY, TEST, TESTALL, TESTANY) == (1, 2, 3, 4, 5, 6, 7)

@@ -70,13 +70,16 @@ VERB_TABLE: Final = VerbTable(VERBS)
 # What resolves requests, per operation (see ti_requests)
 NOTHING, POST, WAIT, WAITALL, WAITANY, TEST, TESTALL, TESTANY = range(8)
 # The request of a non-blocking collective names no ranks, and the kind by its tag: SimGrid's COLL_TAG_* minus 1, the
-# same from 3.25 to 4.1. MPI_Ialltoallw (-1021) is written as ialltoallv.
+# same from 3.25 to 4.1. MPI_Ialltoallw is written as ialltoallv, but waited for under its own tag.
 COLLECTIVE_KEY: Final = -1
 COLLECTIVE_TAG: Final = {
     "reduce": -113, "scatter": -224, "scatterv": -335, "gather": -446, "allgather": -557, "allgatherv": -668,
     "barrier": -779, "scan": -889, "exscan": -889, "reducescatter": -890, "alltoallv": -1001, "alltoall": -1113,
     "gatherv": -2224, "bcast": -3335, "allreduce": -4446,
 }  # fmt: skip
+
+ALLTOALLV_TAG: Final = COLLECTIVE_TAG["alltoallv"]
+ALLTOALLW_TAG: Final = -1021
 
 # How the common kernel treats a verb
 OTHER, SEND, RECEIVE, NAMED, DURATION = range(5)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import manyscale
-from manyscale.runner import commands, shipped
+from manyscale.runner import commands, registry, shipped
 from manyscale.runner.errors import UserError
 
 # Everything of a run directory that must not depend on how, where and how often the run was made
@@ -188,6 +188,52 @@ def test_ipc_corrections_multiply(cli, write_trace, tmp_path):
     # ns; rank 0: 8000, 6000 / 3, sleep 1000; rank 1: 8000 / (2 x 4), 6000 / (2 x 3), sleep as it is
     assert durations[compute["rank"] == 0].tolist() == [8000, 2000, 1000]
     assert durations[compute["rank"] == 1].tolist() == [1000, 1000, 1000]
+
+
+@pytest.fixture
+def plugged_in(tmp_path, monkeypatch):
+    """A CPU model and a sampler of somebody else's: ``half`` halves every phase, ``first`` keeps rank 0 only."""
+    (tmp_path / "others.py").write_text(
+        "import numpy as np\n"
+        "from manyscale.sampling.plan import Plan\n"
+        "VERSION = 1\n"
+        "def compute(parameters, inputs):\n"
+        "    rows = slice(parameters['first'], parameters['last'])\n"
+        "    return {'duration_ps': inputs['phases']['duration_ps'][rows] // 2}\n"
+        "def first(workload, model):\n"
+        "    one = np.zeros(1, np.int32)\n"
+        "    return Plan('rank', one, one, np.array([float(workload.num_ranks)]), model, workload.num_ranks)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for seam, name, place in (
+        ("cpu", "half", "others"),
+        ("unit", "half", "others:compute"),
+        ("sampling", "first", "others:first"),
+    ):
+        monkeypatch.setitem(registry._BUILT_IN[seam], name, place)
+    yield
+    registry.lookup.cache_clear()
+    sys.modules.pop("others", None)
+
+
+@pytest.mark.contract
+def test_the_cpu_model_that_is_named_is_the_one_that_runs(cli, plugged_in, write_trace, tmp_path):
+    trace = write_trace({0: ["init", "compute 8000", "finalize"]})
+    arguments = ("--workload", trace, "--target", "crossbar256", "--executor", "local", "--no-report")
+    assert cli("run", *arguments, "--model", "cpu=half", "-o", "half").status == 0
+    assert cli("run", *arguments, "-o", "burst").status == 0
+    makespans = [
+        json.loads((tmp_path / name / "stats.json").read_text())["application.makespan"]["value"]
+        for name in ("half", "burst")
+    ]
+    assert makespans == [4e-6, 8e-6]
+
+
+@pytest.mark.contract
+def test_a_sampler_that_leaves_ranks_out_is_refused(cli, plugged_in):
+    outcome = cli("run", "nas-is-A-8", "--sampling", "ranks=first", "-o", "run")
+    assert outcome.status == 2
+    assert "'first' leaves ranks out" in outcome.err
 
 
 @pytest.mark.contract
