@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -498,12 +498,24 @@ store = Store(Path(sys.argv[2]))
 def unit(index, seconds):
     parameters = {"offset": 0, "seconds": seconds}
     return WorkUnit(f"{index:032x}", "odd_units:doubled", parameters, {"values": "values"})
-executor = RayExecutor(num_workers=2, address=sys.argv[4] if len(sys.argv) > 4 else None)
+def children():
+    return psutil.Process().children(recursive=True)
+def is_worker(process):
+    try:
+        return process.name().startswith("ray::Shard")
+    except psutil.NoSuchProcess:
+        return False
+joins = len(sys.argv) > 4
+executor = RayExecutor(num_workers=2, address=sys.argv[4] if joins else None)
+end = time.monotonic() + 60
 try:
     with closing(executor):
         for outcome in executor.map([unit(1, 0), unit(2, 600)], {"values": np.arange(3)}, store):
             assert not outcome.error, outcome
-            print(*[process.pid for process in psutil.Process().children(recursive=True)], flush=True)
+            while not joins and sum(map(is_worker, children())) < 2:
+                assert time.monotonic() < end  # the second worker may start later than the first ends
+                time.sleep(0.05)
+            print(*[process.pid for process in children()], flush=True)
             if sys.argv[3] == "interrupt":
                 raise KeyboardInterrupt
 except KeyboardInterrupt:
@@ -516,13 +528,21 @@ except KeyboardInterrupt:
 """
 
 
-def start_session(tmp_path: Path, what: str, *more: str, **environment: str) -> subprocess.Popen[str]:
-    """A process that has a Ray of its own, or joins one, with a unit that takes ten minutes."""
+@contextmanager
+def running_session(tmp_path: Path, what: str, *more: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has a Ray of its own, or joins one, with a unit that takes ten minutes; killed in the end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [sys.executable, "-c", _SESSION, str(Path(__file__).parent), str(tmp_path / "units"), what, *more]
-    return subprocess.Popen(
+    session = subprocess.Popen(
         command, env=inherited | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    try:
+        yield session
+    finally:
+        session.kill()
+        session.wait()
+        assert session.stdout is not None
+        session.stdout.close()
 
 
 def processes_of(session: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -541,8 +561,10 @@ def still_there(processes: list[psutil.Process], seconds: float) -> list[psutil.
 @slow
 @pytest.mark.parametrize("what", ["interrupt", "SIGINT", "SIGTERM"])
 def test_no_process_and_no_file_stays_behind(tmp_path: Path, what: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
-        session = start_session(tmp_path, what, TMPDIR=folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder,
+        running_session(tmp_path, what, TMPDIR=folder) as session,
+    ):
         processes = processes_of(session)
         if what != "interrupt":
             session.send_signal(getattr(signal, what))
@@ -555,8 +577,10 @@ def test_no_process_and_no_file_stays_behind(tmp_path: Path, what: str) -> None:
 
 @slow
 def test_workers_end_if_their_driver_is_killed(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        session = start_session(tmp_path, "SIGKILL", TMPDIR=folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        running_session(tmp_path, "SIGKILL", TMPDIR=folder) as session,
+    ):
         processes = processes_of(session)
         # Ray's agents of a node end too, but wait a minute and more for its head first.
         quick = [process for process in processes if not process.name().endswith("Agent")]
@@ -573,18 +597,11 @@ def test_a_running_cluster_is_joined_and_left_running(cluster: RayExecutor, tmp_
     address = ray.get_runtime_context().gcs_address
     num_cpus = ray.cluster_resources()["CPU"]
     for number, name in enumerate((address, "auto")):
-        session = start_session(
-            tmp_path / str(number),
-            "interrupt",
-            name,
-            RAY_TMPDIR=os.environ["RAY_TMPDIR"],
-            RAY_AUTH_MODE=os.environ["RAY_AUTH_MODE"],
-            RAY_AUTH_TOKEN=os.environ["RAY_AUTH_TOKEN"],
-        )
-        assert session.wait(60) == 130
-        assert session.stdout is not None
-        assert session.stdout.read().split() == []  # workers are the cluster's, not this process's
-        session.stdout.close()
+        environment = {key: os.environ[key] for key in ("RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+        with running_session(tmp_path / str(number), "interrupt", name, **environment) as session:
+            printed, _ = session.communicate(timeout=60)
+        # Nothing: the workers are the cluster's, not this process's.
+        assert (session.returncode, printed.split()) == (130, [])
     assert ray.cluster_resources()["CPU"] == num_cpus
     end = time.monotonic() + 10
     while ray.available_resources().get("CPU") != num_cpus:  # its workers are gone
