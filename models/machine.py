@@ -1,38 +1,13 @@
-"""The target machine: frozen, validated parameters. Files are parsed elsewhere; every dimension carries its unit.
-
-Fields that hold a dimension are written with a unit (``"1 us"``) and stored in the unit that the name says.
-"""
+"""The target machine: frozen, validated parameters. Files are parsed elsewhere; every dimension carries its unit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from manyscale.models.quantities import (
-    parse_bytes,
-    parse_frequency_hz,
-    parse_ps_per_byte,
-    parse_time_ps,
-)
-
-
-def _parsed(parse: Callable[[object], Any]) -> BeforeValidator:
-    return BeforeValidator(parse)
-
-
-TimePs = Annotated[int, _parsed(parse_time_ps)]
-Bytes = Annotated[int, _parsed(parse_bytes)]
-PsPerByte = Annotated[float, _parsed(parse_ps_per_byte)]
-FrequencyHz = Annotated[float, _parsed(parse_frequency_hz)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class Strict(BaseModel):
-    """Immutable, and refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+from manyscale.models.parameters import Bytes, Count, CountOrNone, FrequencyHz, PsPerByte, Strict, TimePs
+from manyscale.models.topology import Topology
 
 
 class Cache(Strict):
@@ -63,13 +38,39 @@ class Link(Strict):
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
 
 
+class LogGops(Strict):
+    """What the LogGOPS model adds: CPU time of each send and receive (o, and O per byte as ``overhead_bandwidth``) and
+    the gap between messages at a network interface (g). L, G and S are the network's latency, bandwidth and eager
+    threshold."""
+
+    overhead_ps: TimePs = Field(alias="overhead")
+    gap_ps: TimePs = Field(alias="gap")
+    overhead_ps_per_byte: PsPerByte = Field(alias="overhead_bandwidth")
+
+
+class DimemasLinks(Strict):
+    """How many transfers a node may send and receive, and all nodes together carry, at once; 0 is without limit."""
+
+    output_links: CountOrNone = 0
+    input_links: CountOrNone = 0
+    buses: CountOrNone = 0
+
+
+class Dimemas(Strict):
+    """What the Dimemas model adds: limits of the network between nodes (``inter_node``) and inside one."""
+
+    inter_node: DimemasLinks = DimemasLinks()
+    intra_node: DimemasLinks = DimemasLinks()
+
+
 class Network(Strict):
     """Parameters of message transfer.
 
     A message of S bytes costs ``latency + (S + envelope) / bandwidth`` of the route it takes: ``self`` from a rank to
     itself, ``intra_node`` between ranks of one node, else the network proper. Sends under ``eager_threshold`` do not
     wait for their receiver. With ``transfer_start: match`` every transfer starts once both sides are posted; with
-    ``eager`` an eager message travels as soon as it is sent and waits at the receiver.
+    ``eager`` an eager message travels as soon as it is sent and waits at the receiver. ``loggops``, ``dimemas`` and
+    ``topology`` are read by the models that need them.
     """
 
     latency_ps: TimePs = Field(alias="latency")
@@ -80,6 +81,9 @@ class Network(Strict):
     collectives: str
     intra_node: Link
     self_route: Link = Field(alias="self")
+    loggops: LogGops | None = None
+    dimemas: Dimemas | None = None
+    topology: Topology | None = None
 
 
 class Machine(Strict):
@@ -106,6 +110,8 @@ class Machine(Strict):
 
 
 def ideal_network(network: Network) -> Network:
-    """The same protocol with zero latency and infinite bandwidth on every route (POP's ideal network)."""
+    """The same protocol with zero latency and infinite bandwidth on every route (POP's ideal network), without CPU
+    overheads and without contention."""
     free = Link(latency="0 s", bandwidth="inf B/s")  # type: ignore[arg-type]
-    return network.model_copy(update={"latency_ps": 0, "ps_per_byte": 0.0, "intra_node": free, "self_route": free})
+    changes = {"latency_ps": 0, "ps_per_byte": 0.0, "intra_node": free, "self_route": free}
+    return network.model_copy(update=changes | {"loggops": None, "dimemas": None, "topology": None})

@@ -16,6 +16,18 @@ Tables
     Names of the code regions that phases refer to (``region_id`` is the row index).
 ``communicators``
     Members of each communicator as world ranks (``communicator_id`` is the row index). Row 0 is the world.
+
+Tables that only some formats fill; one that is not given has no rows
+---------------------------------------------------------------------
+``counters``
+    Hardware counters: their increase over the phase of row ``phase_id``. A counter that was not measured in a phase has
+    no row there (it is not zero). Sorted by phase.
+``measured``
+    When each operation began and ended in the traced run, one row per operation, from the first record of the trace.
+``dependencies``
+    Of ranks whose operations do not simply run one after another (GOAL): operation ``operation_id`` of ``rank`` starts
+    after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. A workload with such rows
+    has no other order within its ranks. Sorted by (rank, operation_id).
 """
 
 from __future__ import annotations
@@ -57,36 +69,37 @@ class OperationKind(IntEnum):
     waitall = 12
     waitany = 13
     test = 14  # a test that did not complete its request: takes no time, changes nothing
-    barrier = 15
-    bcast = 16
-    reduce = 17
-    allreduce = 18
-    scan = 19
-    exscan = 20
-    gather = 21
-    gatherv = 22
-    scatter = 23
-    scatterv = 24
-    allgather = 25
-    allgatherv = 26
-    alltoall = 27
-    alltoallv = 28
-    reduce_scatter = 29
-    ibarrier = 30
-    ibcast = 31
-    ireduce = 32
-    iallreduce = 33
-    iscan = 34
-    iexscan = 35
-    igather = 36
-    igatherv = 37
-    iscatter = 38
-    iscatterv = 39
-    iallgather = 40
-    iallgatherv = 41
-    ialltoall = 42
-    ialltoallv = 43
-    ireduce_scatter = 44
+    other = 15  # any other call, or the end of a compute phase that no communication follows: takes no time
+    barrier = 16
+    bcast = 17
+    reduce = 18
+    allreduce = 19
+    scan = 20
+    exscan = 21
+    gather = 22
+    gatherv = 23
+    scatter = 24
+    scatterv = 25
+    allgather = 26
+    allgatherv = 27
+    alltoall = 28
+    alltoallv = 29
+    reduce_scatter = 30
+    ibarrier = 31
+    ibcast = 32
+    ireduce = 33
+    iallreduce = 34
+    iscan = 35
+    iexscan = 36
+    igather = 37
+    igatherv = 38
+    iscatter = 39
+    iscatterv = 40
+    iallgather = 41
+    iallgatherv = 42
+    ialltoall = 43
+    ialltoallv = 44
+    ireduce_scatter = 45
 
 
 COLLECTIVES: Final = range(OperationKind.barrier, OperationKind.ireduce_scatter + 1)
@@ -143,12 +156,38 @@ PHASES_SCHEMA: Final = pa.schema(
 REGIONS_SCHEMA: Final = pa.schema([pa.field("name", pa.string(), nullable=False)])
 COMMUNICATORS_SCHEMA: Final = pa.schema([pa.field("members", pa.list_(pa.int32()), nullable=False)])
 
+COUNTERS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("phase_id", pa.int64(), nullable=False),
+        pa.field("counter", pa.dictionary(pa.int16(), pa.string()), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+MEASURED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("start_ps", pa.int64(), nullable=False),
+        pa.field("end_ps", pa.int64(), nullable=False),
+    ]
+)
+DEPENDENCIES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("operation_id", pa.int32(), nullable=False),
+        pa.field("requires", pa.int32(), nullable=False),
+        pa.field("on_start", pa.bool_(), nullable=False),
+    ]
+)
+
 SCHEMAS: Final = {
     "operations": OPERATIONS_SCHEMA,
     "phases": PHASES_SCHEMA,
     "regions": REGIONS_SCHEMA,
     "communicators": COMMUNICATORS_SCHEMA,
+    "counters": COUNTERS_SCHEMA,
+    "measured": MEASURED_SCHEMA,
+    "dependencies": DEPENDENCIES_SCHEMA,
 }
+OPTIONAL_LEVELS: Final = ("counters", "measured", "dependencies")
 
 
 class WorkloadError(ValueError):
@@ -172,6 +211,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
             raise WorkloadError(f"{self.name}: {self.num_ranks} ranks; between 1 and {MAX_RANKS} can be replayed")
+        empty = {level: SCHEMAS[level].empty_table() for level in OPTIONAL_LEVELS}
+        object.__setattr__(self, "tables", {**empty, **self.tables})
         for level, schema in SCHEMAS.items():
             if level not in self.tables:
                 raise WorkloadError(f"{self.name}: the workload has no table {level!r}")
@@ -180,6 +221,8 @@ class Workload:
         unknown = set(self.tables) - set(SCHEMAS)
         if unknown:
             raise WorkloadError(f"{self.name}: unknown tables {', '.join(sorted(unknown))}")
+        if self.tables["measured"].num_rows not in (0, self.num_operations):
+            raise WorkloadError(f"{self.name}: table 'measured' does not have one row per operation")
 
     def column(self, level: str, name: str) -> np.ndarray:
         """A column without nulls as one NumPy array (the dictionary codes for a dictionary column)."""
@@ -210,6 +253,11 @@ class Workload:
         return np.flatnonzero(sends & (self.column("operations", "peer") >= 0))
 
     @property
+    def is_measured(self) -> bool:
+        """Whether the trace says when its operations began and ended."""
+        return bool(self.tables["measured"].num_rows)
+
+    @property
     def num_operations(self) -> int:
         return int(self.tables["operations"].num_rows)
 
@@ -220,7 +268,7 @@ class Workload:
     @cached_property
     def digest(self) -> str:
         """Hexadecimal content hash: equal for equal tables, however they were chunked or stored."""
-        state = hashlib.blake2b(f"workload 1 {self.num_ranks}".encode(), digest_size=20)
+        state = hashlib.blake2b(f"workload 2 {self.num_ranks}".encode(), digest_size=20)
         for level in SCHEMAS:
             state.update(table_digest(self.tables[level]).encode())
         return state.hexdigest()

@@ -204,6 +204,7 @@ def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs:
         "model": point.study.model.network,
         "network": point.machine_content["network"],
         "node_of_rank": point.node_of_rank.tolist(),
+        "num_nodes": point.machine.num_nodes,
         "num_point_to_point": num_messages,
     }
     versions = [model.VERSION, program_module.VERSION]

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from manyscale.models.machine import Strict
-from manyscale.models.quantities import parse_flop_rate
+from manyscale.models.parameters import Count, Strict
+from manyscale.models.quantities import parse_flop_rate, parse_time_ps
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.registry import names
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,12 +26,25 @@ def _flop_rate(text: object) -> object:
     return text
 
 
+def _time_unit(text: object) -> object:
+    if not parse_time_ps(text):
+        raise ValueError("a unit of time is not zero")
+    return text
+
+
 class WorkloadChoice(Strict):
-    """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time."""
+    """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
+    what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
+    trace (Paraver)."""
 
     path: str
     format: str = "auto"
     flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
+    time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
+    application: Count = 1
+
+    def read_options(self) -> ReadOptions:
+        return ReadOptions(parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application)
 
 
 class ModelChoice(Strict):

@@ -7,14 +7,13 @@ import shutil
 import uuid
 from pathlib import Path
 
-from manyscale.models.quantities import parse_flop_rate
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import WorkloadChoice
 
-READ_VERSION = 1  # raised when a reader's result changes
+READ_VERSION = 2  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
@@ -33,7 +32,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
             shutil.rmtree(kept, ignore_errors=True)  # a damaged copy: read the trace itself again
     reader = lookup("reader", _format(path, choice.format))
     try:
-        workload: Workload = reader.read(path, parse_flop_rate(choice.flop_rate))
+        workload: Workload = reader.read(path, choice.read_options())
     except WorkloadError as error:
         raise UserError(f"{path}: {error}") from None
     except MemoryError:
@@ -70,7 +69,7 @@ def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None
     if cache is None or not path.is_file():
         return None
     state = hashlib.blake2b(
-        f"{READ_VERSION} {choice.format} {choice.flop_rate} {path.resolve().name}".encode(), digest_size=16
+        f"{READ_VERSION} {choice.format} {choice.read_options()} {path.resolve().name}".encode(), digest_size=16
     )
     state.update(path.resolve().parent.name.encode())
     try:

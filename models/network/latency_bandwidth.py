@@ -11,11 +11,20 @@ import numpy as np
 from manyscale.models.machine import Network
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay import MessageLaw
+from manyscale.models.network.replay import MessageLaw, replay_law
+from manyscale.models.network.timeline import Placement, Timeline
 from manyscale.models.quantities import MOST_PS
 
 NAME = "latency-bandwidth"
 VERSION = 1
+
+
+def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:
+    """Timeline of a program whose operation i is preceded by ``compute_ps[i]`` of compute. O(steps + messages).
+
+    Raises ReplayError for a deadlock, ValueError for a message that takes over 53 days.
+    """
+    return replay_law(program, compute_ps, message_law(program, network, placement.node_of_rank))
 
 
 def message_law(program: Program, network: Network, node_of_rank: np.ndarray) -> MessageLaw:

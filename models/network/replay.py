@@ -27,13 +27,10 @@ import numpy as np
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay_kernel import BOTH_POSTED, RECEIVED, SENT, STATUS, run_strands
 from manyscale.models.network.steps import ACTION, FIRST, Step
+from manyscale.models.network.timeline import ReplayError, Timeline
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG
 
 VERSION = 1
-
-
-class ReplayError(ValueError):
-    """The replay cannot finish: a deadlock or messages that nobody receives. The message names ranks and operations."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +47,7 @@ class MessageLaw:
         self.is_eager.flags.writeable = False
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """int64 ``end_ps`` per operation of the workload (an operation starts at the end of the one before it plus the
-    compute before it); per message ``send_ps`` (posted) and ``receive_ps`` (arrived)."""
-
-    end_ps: np.ndarray
-    send_ps: np.ndarray
-    receive_ps: np.ndarray
-
-    @property
-    def makespan_ps(self) -> int:
-        return int(self.end_ps.max(initial=0))
-
-
-def replay(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Timeline:
+def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Timeline:
     """Timeline of a program whose operation i is preceded by ``compute_ps[i]`` (int64) of compute.
 
     Raises ReplayError for a deadlock, with what each stuck rank waits for.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from manyscale.models.machine import Bytes, Strict
+from manyscale.models.parameters import Bytes, Strict
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 

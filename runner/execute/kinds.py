@@ -9,7 +9,8 @@ import numpy as np
 
 from manyscale.models.cpu.burst import BurstParameters, predict
 from manyscale.models.machine import Network, ideal_network
-from manyscale.models.network.replay import replay
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.timeline import Placement
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.registry import lookup
 
@@ -34,12 +35,11 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     Inputs: ``program``, and ``compute_ps`` int64 per operation. Results: ``end_ps`` per operation, ``send_ps`` and
     ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value).
     """
-    program = inputs["program"]
-    message_law = lookup("network", parameters["model"]).message_law
+    program, compute_ps = inputs["program"], inputs["compute_ps"]
     network = Network.model_validate(parameters["network"])
-    node_of_rank = np.asarray(parameters["node_of_rank"], np.int32)
-    timeline = replay(program, inputs["compute_ps"], message_law(program, network, node_of_rank))
-    ideal = replay(program, inputs["compute_ps"], message_law(program, ideal_network(network), node_of_rank))
+    placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
+    timeline = lookup("network", parameters["model"]).replay(program, compute_ps, network, placement)
+    ideal = latency_bandwidth.replay(program, compute_ps, ideal_network(network), placement)
     count = parameters["num_point_to_point"]
     return {
         "end_ps": timeline.end_ps,

@@ -38,6 +38,7 @@ from manyscale.models.workload import (
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import ti_actions, ti_requests, ti_verbs
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.ti_tokens import BAD_RANK, UNKNOWN_VERB, Tokens, tokenise
 
 NAME = "simgrid-ti"
@@ -61,12 +62,12 @@ def can_read(path: Path) -> bool:
     return _looks_like_actions(head) or _looks_like_list(head, path.parent)
 
 
-def read(path: Path, flop_rate: float = 1e9) -> Workload:
-    """The workload of a trace whose ``compute`` amounts were taken at ``flop_rate`` flop per second.
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload of a trace whose ``compute`` amounts were taken at ``options.flop_rate``.
 
     Raises UserError, one line with file and line, for anything that cannot be read or replayed.
     """
-    reader = _Reader(path, 1e12 / flop_rate)
+    reader = _Reader(path, 1e12 / options.flop_rate)
     if path.is_dir():
         found = _list_in_folder(path)
         if found is not None:

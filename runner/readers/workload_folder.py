@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from manyscale.models.workload import SCHEMAS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME = "workload"
-VERSION = 1
+VERSION = 2
 _HEADER = "workload.json"
 
 
@@ -23,8 +24,8 @@ def can_read(path: Path) -> bool:
     return path.is_dir() and (path / _HEADER).is_file()
 
 
-def read(path: Path, flop_rate: float = 1e9, *, verify: bool = True) -> Workload:
-    """The workload of a folder (``flop_rate`` plays no part: its times are set). With ``verify`` the tables are checked
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = True) -> Workload:
+    """The workload of a folder (``options`` play no part: all is settled). With ``verify`` the tables are checked
     against the digest. Raises UserError for a folder that is incomplete, damaged or was changed."""
     header = path / _HEADER
     try:

@@ -60,7 +60,7 @@ _CALLS: Final[dict[int, tuple[str, dict[str, int]]]] = {
             "iscatter": 164, "iscatterv": 165, "ireduce_scatter": 166, "iscan": 167, "exscan": 214, "iexscan": 215,
         },
     ),
-    OTHER: ("MPI Other", {"init": 31, "finalize": 32, "test": 39}),
+    OTHER: ("MPI Other", {"init": 31, "finalize": 32, "test": 39, "other": 1000}),
 }  # fmt: skip
 
 # per OperationKind: (event type, value)

@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zstandard
 from simgrid_platform import CONTENTION_FREE, write_platform
 
-from manyscale.models.network.latency_bandwidth import message_law
+from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import Program, build_program
-from manyscale.models.network.replay import replay
+from manyscale.models.network.timeline import Placement
 from manyscale.models.workload import Workload
 from manyscale.runner import shipped
 from manyscale.runner.pipeline import compute_per_operation
@@ -102,8 +101,8 @@ def network(name: str = "crossbar256"):  # type: ignore[no-untyped-def]
 def replay_of(workload: Workload) -> tuple[Program, Callable[[], object]]:
     program = build_program(workload, "simgrid-3.32")
     compute = compute_per_operation(workload, workload.column("phases", "duration_ps"))
-    law = message_law(program, network(), np.arange(workload.num_ranks))
-    return program, lambda: replay(program, compute, law)
+    placement = Placement.one_per_node(workload.num_ranks)
+    return program, lambda: latency_bandwidth.replay(program, compute, network(), placement)
 
 
 def show(what: str, seconds: float, amount: float, unit: str, ratio: float, bound: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from manyscale.models.machine import ideal_network
 from manyscale.models.network.program import build_program
-from manyscale.models.network.replay import replay
+from manyscale.models.network.timeline import Placement
 from manyscale.runner import shipped
 from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import simgrid_ti
@@ -28,8 +28,7 @@ def case(request):
 
 def test_causality(name, case):
     workload, network, program, compute = case
-    law = lookup("network", name).message_law(program, network, np.arange(workload.num_ranks))
-    timeline = replay(program, compute, law)
+    timeline = lookup("network", name).replay(program, compute, network, Placement.one_per_node(workload.num_ranks))
     assert np.all(timeline.receive_ps >= timeline.send_ps)
     own = np.add.reduceat(compute, workload.rank_offsets[:-1])
     assert np.all(timeline.end_ps[workload.rank_offsets[1:] - 1] >= own)
@@ -38,21 +37,21 @@ def test_causality(name, case):
 def test_ideal_network_never_takes_longer(name, case):
     workload, network, program, compute = case
     model = lookup("network", name)
-    nodes = np.arange(workload.num_ranks)
-    real = replay(program, compute, model.message_law(program, network, nodes)).makespan_ps
-    ideal = replay(program, compute, model.message_law(program, ideal_network(network), nodes)).makespan_ps
+    placement = Placement.one_per_node(workload.num_ranks)
+    real = model.replay(program, compute, network, placement).makespan_ps
+    ideal = model.replay(program, compute, ideal_network(network), placement).makespan_ps
     assert np.add.reduceat(compute, workload.rank_offsets[:-1]).max() <= ideal <= real
 
 
 def test_without_compute_an_ideal_network_takes_no_time(name, case):
     workload, network, program, compute = case
-    law = lookup("network", name).message_law(program, ideal_network(network), np.arange(workload.num_ranks))
-    assert replay(program, np.zeros_like(compute), law).makespan_ps == 0
+    model, placement = lookup("network", name), Placement.one_per_node(workload.num_ranks)
+    assert model.replay(program, np.zeros_like(compute), ideal_network(network), placement).makespan_ps == 0
 
 
 def test_same_question_same_answer(name, case):
     workload, network, program, compute = case
-    law = lookup("network", name).message_law(program, network, np.arange(workload.num_ranks))
-    first, second = replay(program, compute, law), replay(program, compute, law)
+    model, placement = lookup("network", name), Placement.one_per_node(workload.num_ranks)
+    first, second = (model.replay(program, compute, network, placement) for _ in range(2))
     assert np.array_equal(first.end_ps, second.end_ps)
     assert np.array_equal(first.receive_ps, second.receive_ps)

@@ -19,7 +19,13 @@ CONTENT = {"schema": 1, "workload": {"path": "t"}, "target": "laptop"}
 
 def test_defaults():
     study = parse_study(CONTENT, "here")
-    assert study.workload.model_dump() == {"path": "t", "format": "auto", "flop_rate": "1 Gflop/s"}
+    assert study.workload.model_dump() == {
+        "path": "t",
+        "format": "auto",
+        "flop_rate": "1 Gflop/s",
+        "time_unit": "1 ns",
+        "application": 1,
+    }
     assert study.model.model_dump() == {"cpu": "burst", "network": "latency-bandwidth"}
     assert study.sampling.model_dump() == {"ranks": "full"}
     assert study.mapping.model_dump() == {"placement": "block", "ranks_per_node": None, "oversubscribe": False}

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.machine import Link, Network, ideal_network
-from manyscale.models.network.latency_bandwidth import message_law
+from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.replay import ReplayError, Timeline, replay
+from manyscale.models.network.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import simgrid_ti
@@ -53,7 +53,7 @@ def timeline(workload: Workload, law: Network | None = None, node: np.ndarray | 
     program = build_program(workload, law.collectives)
     compute = compute_per_operation(workload, workload.column("phases", "duration_ps"))
     nodes = np.arange(workload.num_ranks) if node is None else node
-    return replay(program, compute, message_law(program, law, nodes))
+    return latency_bandwidth.replay(program, compute, law, Placement(nodes, int(nodes.max()) + 1))
 
 
 def ends(workload: Workload, law: Network | None = None, node: np.ndarray | None = None) -> list[int]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from manyscale.models.network.latency_bandwidth import message_law
+from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.replay import replay
+from manyscale.models.network.timeline import Placement
 from manyscale.models.workload import Workload
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
@@ -44,7 +44,7 @@ def predict_workload(workload: Workload, eager: bool = False) -> Prediction:
     compute_ps = np.zeros(workload.num_operations, np.int64)
     rows = workload.rank_offsets[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
     np.add.at(compute_ps, rows, workload.column("phases", "duration_ps"))
-    law = message_law(program, network, np.arange(workload.num_ranks))
-    timeline = replay(program, compute_ps, law)
+    placement = Placement.one_per_node(workload.num_ranks)
+    timeline = latency_bandwidth.replay(program, compute_ps, network, placement)
     ends = np.split(timeline.end_ps / 1e12, workload.rank_offsets[1:-1])
     return Prediction(timeline.makespan_ps / 1e12, tuple(ends), workload.notes)

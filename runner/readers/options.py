@@ -1,0 +1,19 @@
+"""What a user may say about a trace that its format leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """``flop_rate``: speed behind a trace's flop counts, flop/s. ``time_unit_ps``: what a unit of time without a name
+    means (GOAL). ``application``: which application of a trace with several is read, from 1 (Paraver)."""
+
+    flop_rate: float = 1e9
+    time_unit_ps: int = 1000
+    application: int = 1
+
+
+DEFAULT_OPTIONS: Final = ReadOptions()
