@@ -56,7 +56,9 @@ class Program:
     ``workload.send_rows``, the messages of collectives follow. Open receives: ``open_source`` and ``open_tag``
     wanted, the queue (``open_queue``) they and their candidate sends meet in; per point-to-point message, if there are
     queues at all, ``send_queue`` (-1 for none), ``send_tag`` and ``send_operation`` (id within its rank). Wait-any
-    candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists.
+    candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists. Gates (collectives that cost
+    what a formula says): ``gate_size`` strands enter, then fan-in and fan-out take their time: ``gate_model`` uint8[g, 2]
+    and ``gate_bytes`` int64[g, 2].
     """
 
     num_ranks: int
@@ -79,6 +81,9 @@ class Program:
     candidate_offsets: np.ndarray
     candidate_action: np.ndarray
     candidate_target: np.ndarray
+    gate_size: np.ndarray
+    gate_model: np.ndarray
+    gate_bytes: np.ndarray
 
     def __post_init__(self) -> None:
         for value in self.__dict__.values():
@@ -170,6 +175,9 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
         candidate_offsets=candidate_offsets,
         candidate_action=candidate_action,
         candidate_target=candidate_target,
+        gate_size=np.empty(0, np.int32),
+        gate_model=np.empty((0, 2), np.uint8),
+        gate_bytes=np.empty((0, 2), np.int64),
     )
 
 

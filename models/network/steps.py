@@ -20,6 +20,8 @@ class Step(IntEnum):
     start_strand = 8
     wait_strand = 9
     nothing = 10
+    enter_gate = 11  # of a collective that costs what a formula says
+    wait_gate = 12  # until all have entered and the formula's time has passed
 
 
 FIRST: Final = 16
@@ -38,3 +40,5 @@ WAIT_ANY: Final = int(Step.wait_any)
 START_STRAND: Final = int(Step.start_strand)
 WAIT_STRAND: Final = int(Step.wait_strand)
 NOTHING: Final = int(Step.nothing)
+ENTER_GATE: Final = int(Step.enter_gate)
+WAIT_GATE: Final = int(Step.wait_gate)
