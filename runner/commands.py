@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from manyscale.runner import api, pipeline, rundir, shipped
+from manyscale.runner import api, pipeline, rundir, shipped, what_if
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
 from manyscale.runner.outputs import Summary
-from manyscale.runner.readers import workload_folder
-from manyscale.runner.registry import names
+from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import (
     assign,
     load_study_content,
@@ -95,6 +95,8 @@ def _study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pa
         content = assign(content, *parse_assignment(text))
     if options.seed is not None:
         content = assign(content, "seed", options.seed)
+    if options.what_if:
+        content = assign(content, what_if.AXIS, options.what_if)
     return content, place, beside
 
 
@@ -210,14 +212,25 @@ def convert(options: argparse.Namespace) -> int:
     """``manyscale convert``."""
     choice = parse_study(
         {
-            "workload": {"path": options.trace, "format": options.format, "flop_rate": options.flop_rate},
+            "workload": {
+                "path": options.trace,
+                "format": options.format,
+                "flop_rate": options.flop_rate,
+                "time_unit": options.time_unit,
+                "application": options.application,
+            },
             "target": "laptop",
         },
         "command line",
     ).workload
+    write_trace = lookup("trace-writer", options.to)
     workload = api.read_workload(choice)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
-    workload_folder.write(workload, directory)
+    try:
+        write_trace(workload, directory)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{workload.num_ranks} ranks, {workload.num_operations} operations: {directory}")

@@ -20,6 +20,10 @@ Times are whatever the arrays of `new_state` hold: int64 picoseconds, or float64
 round between events. Equal times: strands in the order of their numbers. Wildcard receives are matched as their posts
 come, a wait for any of several takes the earliest completion. Gates open a given time after the last strand entered.
 
+A model's kernel has to be compiled as these are (kernels.allocation_free: it allocates nothing itself; its arrays are
+made by the caller), for otherwise counting references costs more than the events. event_heap.py is there for its own
+events.
+
 Cost: O((steps + parks x log strands)); a strand parks for compute, for a delay before a send, and when it is woken.
 Memory: 40 B a message, 8 B an operation, and what `posted` needs: 4 B for each step of the longest strand.
 """
@@ -29,8 +33,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.event_heap import event_record, pop, push
+from manyscale.models.kernels import allocation_free
 from manyscale.models.network.program import Program
 from manyscale.models.network.steps import (
     ACTION,
@@ -72,17 +77,11 @@ class Steps(NamedTuple):
     compute: np.ndarray
     is_eager: np.ndarray
     delay: np.ndarray
-    send_queue: np.ndarray
-    send_tag: np.ndarray
-    source: np.ndarray
-    open_queue: np.ndarray
-    open_source: np.ndarray
-    open_tag: np.ndarray
+    send: np.ndarray  # records: queue, tag, source
+    open: np.ndarray  # records: queue, source, tag
     candidate_offsets: np.ndarray
-    candidate_action: np.ndarray
-    candidate_target: np.ndarray
-    gate_size: np.ndarray
-    gate_cost: np.ndarray
+    candidate: np.ndarray  # records: action, target
+    gate: np.ndarray  # records: size, cost
 
 
 class State(NamedTuple):
@@ -96,31 +95,33 @@ class State(NamedTuple):
     status: np.ndarray
     waiter: np.ndarray  # [messages, 2]: strand that waits as sender and as receiver
     posted: np.ndarray
-    place: np.ndarray
-    operation: np.ndarray
-    phase: np.ndarray  # _FRESH, _COMPUTED, _DELAYED
-    waiting: np.ndarray
-    clock: np.ndarray  # of a finished strand: its end
+    strand: np.ndarray  # records, see _strand_record
     finished: np.ndarray
-    strand_waiter: np.ndarray
-    heap_time: np.ndarray
-    heap_strand: np.ndarray
+    heap: np.ndarray  # of parked strands
     heap_size: np.ndarray  # [1]
-    open_message: np.ndarray
-    open_waiter: np.ndarray
-    send_first: np.ndarray  # queues of unmatched sends and of unmatched open receives, in order of posting
-    send_last: np.ndarray
-    send_next: np.ndarray
-    open_first: np.ndarray
-    open_last: np.ndarray
-    open_next: np.ndarray
-    consumed_message: np.ndarray
-    consumed_open: np.ndarray
-    consumed_strand: np.ndarray
-    gate_entered: np.ndarray
-    gate_opens: np.ndarray
-    gate_waiter: np.ndarray  # first of the strands that wait, linked by strand_next
-    strand_next: np.ndarray
+    open: np.ndarray  # records: message, waiter, following, consumed
+    queue: np.ndarray  # records: unmatched sends and unmatched open receives, in order of posting
+    send_following: np.ndarray
+    consumed: np.ndarray  # per message, by wait-any: bit 0 as a send, bit 1 as a receive
+    gate: np.ndarray  # records: opens, entered, waiter (first of the strands that wait, linked by their ``following``)
+
+
+# Many small arrays would cost more to hand on than what is done with them: so records.
+_SEND: Final = np.dtype([("queue", "i4"), ("tag", "i4"), ("source", "i4")])
+_OPEN: Final = np.dtype([("queue", "i4"), ("source", "i4"), ("tag", "i4")])
+_CANDIDATE: Final = np.dtype([("action", "i4"), ("target", "i4")])
+_OPEN_STATE: Final = np.dtype([("message", "i4"), ("waiter", "i4"), ("following", "i4"), ("consumed", "i4")])
+_QUEUE: Final = np.dtype([("send_first", "i4"), ("send_last", "i4"), ("open_first", "i4"), ("open_last", "i4")])
+
+
+def _strand_record(time: np.dtype) -> np.dtype:
+    """``clock``: end of a finished strand; ``following``: next of those that wait at a gate."""
+    return np.dtype(
+        [
+            ("place", "i8"), ("operation", "i8"), ("clock", time), ("waiter", "i4"), ("following", "i4"),
+            ("phase", "i4"), ("waiting", "i4"), ("consumed", "i4"), ("unused", "i4"),
+        ]
+    )  # fmt: skip
 
 
 def new_state(
@@ -135,57 +136,58 @@ def new_state(
     ``compute`` per operation, ``delay`` per message (the sender's time before its post) and ``gate_cost`` per gate have
     one dtype, int64 or float64, which all times take.
     """
-    dtype = compute.dtype
-    if not dtype == delay.dtype == gate_cost.dtype:
+    time = compute.dtype
+    if not time == delay.dtype == gate_cost.dtype:
         raise TypeError("compute, delay and gate_cost differ in dtype")
     strands, messages, opens = len(program.strand_rank), program.num_messages, len(program.open_queue)
+    sends, gates = len(program.send_queue), len(program.gate_size)
     steps = Steps(
-        program.step, program.target, program.strand_steps[1:], _read_only(compute), _read_only(is_eager),
-        _read_only(delay), program.send_queue, program.send_tag, program.source, program.open_queue,
-        program.open_source, program.open_tag, program.candidate_offsets, program.candidate_action,
-        program.candidate_target, program.gate_size, _read_only(gate_cost),
-    )  # fmt: skip
-    ranks = np.arange(strands) < program.num_ranks
+        step=program.step,
+        target=program.target,
+        strand_end=_read_only(program.strand_steps[1:]),
+        compute=_read_only(compute),
+        is_eager=_read_only(is_eager),
+        delay=_read_only(delay),
+        send=_records(_SEND, sends, queue=program.send_queue, tag=program.send_tag, source=program.source[:sends]),
+        open=_records(_OPEN, opens, queue=program.open_queue, source=program.open_source, tag=program.open_tag),
+        candidate_offsets=_read_only(program.candidate_offsets),
+        candidate=_records(
+            _CANDIDATE, len(program.candidate_action), action=program.candidate_action, target=program.candidate_target
+        ),
+        gate=_records(np.dtype([("size", "i8"), ("cost", time)]), gates, size=program.gate_size, cost=gate_cost),
+    )
     operation = np.zeros(strands, np.int64)
-    operation[ranks] = program.rank_offsets[:-1]
-    heap_strand = np.arange(strands, dtype=np.int32)
-    tracked = messages if len(program.candidate_target) else 0
+    operation[: program.num_ranks] = program.rank_offsets[:-1]
     state = State(
-        now=np.zeros(1, dtype),
-        end=np.zeros(int(program.rank_offsets[-1]), dtype),
-        sent=np.full(messages, -1, dtype),
-        received=np.full(messages, -1, dtype),
-        arrived=np.full(messages, -1, dtype),
+        now=np.zeros(1, time),
+        end=np.zeros(int(program.rank_offsets[-1]), time),
+        sent=np.full(messages, -1, time),
+        received=np.full(messages, -1, time),
+        arrived=np.full(messages, -1, time),
         status=np.zeros(messages, np.uint8),
         waiter=np.full((messages, 2), -1, np.int32),
         posted=np.zeros(int(np.diff(program.strand_steps).max(initial=0)), np.int32),
-        place=program.strand_steps[:-1].copy(),
-        operation=operation,
-        phase=np.zeros(strands, np.uint8),
-        waiting=np.zeros(strands, np.uint8),
-        clock=np.zeros(strands, dtype),
+        strand=_records(
+            _strand_record(time), strands, place=program.strand_steps[:-1], operation=operation, waiter=-1, following=-1
+        ),
         finished=np.zeros(strands, np.uint8),
-        strand_waiter=np.full(strands, -1, np.int32),
-        heap_time=np.zeros(strands, dtype),
-        heap_strand=heap_strand,
+        heap=_records(event_record(time), strands, number=np.arange(strands)),
         heap_size=np.array([program.num_ranks]),
-        open_message=np.full(opens, -1, np.int32),
-        open_waiter=np.full(opens, -1, np.int32),
-        send_first=np.full(program.num_queues, -1, np.int32),
-        send_last=np.full(program.num_queues, -1, np.int32),
-        send_next=np.full(len(program.send_queue), -1, np.int32),
-        open_first=np.full(program.num_queues, -1, np.int32),
-        open_last=np.full(program.num_queues, -1, np.int32),
-        open_next=np.full(opens, -1, np.int32),
-        consumed_message=np.zeros(tracked, np.uint8),
-        consumed_open=np.zeros(opens, np.uint8),
-        consumed_strand=np.zeros(strands, np.uint8),
-        gate_entered=np.zeros(len(program.gate_size), np.int32),
-        gate_opens=np.full(len(program.gate_size), -1, dtype),
-        gate_waiter=np.full(len(program.gate_size), -1, np.int32),
-        strand_next=np.full(strands, -1, np.int32),
+        open=_records(_OPEN_STATE, opens, message=-1, waiter=-1, following=-1),
+        queue=_records(_QUEUE, program.num_queues, send_first=-1, send_last=-1, open_first=-1, open_last=-1),
+        send_following=np.full(sends, -1, np.int32),
+        consumed=np.zeros(messages if len(program.candidate_target) else 0, np.uint8),
+        gate=_records(np.dtype([("opens", time), ("entered", "i4"), ("waiter", "i4")]), gates, opens=-1, waiter=-1),
     )
     return steps, state
+
+
+def _records(dtype: np.dtype, count: int, **columns: object) -> np.ndarray:
+    """Records of the given columns; the others are 0."""
+    records = np.zeros(count, dtype)
+    for name, values in columns.items():
+        records[name] = values
+    return records
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:
@@ -195,94 +197,59 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return view
 
 
-@njit(cache=True, nogil=True)
-def park(state, strand, time):  # type: ignore[no-untyped-def]
-    """Let a strand go on at ``time``. O(log strands)."""
-    times, strands = state.heap_time, state.heap_strand
-    place = state.heap_size[0]
-    state.heap_size[0] = place + 1
-    while place > 0:
-        parent = (place - 1) >> 1
-        if times[parent] < time or (times[parent] == time and strands[parent] <= strand):
-            break
-        times[place] = times[parent]
-        strands[place] = strands[parent]
-        place = parent
-    times[place] = time
-    strands[place] = strand
-
-
-@njit(cache=True, nogil=True)
-def _pop(state):  # type: ignore[no-untyped-def]
-    times, strands = state.heap_time, state.heap_strand
-    first = strands[0]
-    last = state.heap_size[0] - 1
-    state.heap_size[0] = last
-    time = times[last]
-    strand = strands[last]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        right = child + 1
-        if right < last and (
-            times[right] < times[child] or (times[right] == times[child] and strands[right] < strands[child])
-        ):
-            child = right
-        if times[child] > time or (times[child] == time and strands[child] >= strand):
-            break
-        times[place] = times[child]
-        strands[place] = strands[child]
-        place = child
-    times[place] = time
-    strands[place] = strand
-    return first
-
-
-@njit(cache=True, nogil=True)
+@allocation_free
 def next_time(state):  # type: ignore[no-untyped-def]
     """When the earliest parked strand goes on; NEVER if none is parked."""
     if state.heap_size[0] == 0:
         return state.now.dtype.type(NEVER)
-    return state.heap_time[0]
+    return state.heap[0].time
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
     """A transfer has arrived, and its receive is posted: whoever waits for it goes on at ``time``."""
     state.arrived[message] = time
     state.status[message] |= ARRIVED
-    for side in range(2):
-        strand = state.waiter[message, side]
-        if strand < 0:
-            continue
-        waiting = state.waiting[strand]
-        if waiting == _ANY or (waiting == _ONE and _awaits(steps, state, strand, message)):
-            state.waiting[strand] = _NOTHING
-            park(state, strand, time)
+    if state.waiter[message, _SENDER] >= 0:
+        _wake(
+            state.waiter[message, _SENDER], message, time, steps.step, steps.target, state.strand, state.open,
+            state.heap, state.heap_size,
+        )  # fmt: skip
+    if state.waiter[message, _RECEIVER] >= 0:
+        _wake(
+            state.waiter[message, _RECEIVER], message, time, steps.step, steps.target, state.strand, state.open,
+            state.heap, state.heap_size,
+        )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
-def _awaits(steps, state, strand, message):  # type: ignore[no-untyped-def]
-    """Whether the step at which a strand is blocked waits for ``message``, not for another after a wait-any."""
-    at = state.place[strand]
-    action = steps.step[at] & ACTION
-    if action == WAIT_OPEN_RECEIVE:
-        return state.open_message[steps.target[at]] == message
-    return (action == WAIT_SEND or action == WAIT_RECEIVE) and steps.target[at] == message
+@allocation_free
+def _wake(strand, message, time, step, target, strands, opens, heap, heap_size):  # type: ignore[no-untyped-def]
+    """Park a strand if what it is blocked at waits for ``message``, not for another after a wait-any."""
+    waiting = strands[strand].waiting
+    if waiting == _NOTHING:
+        return
+    if waiting == _ONE:
+        at = strands[strand].place
+        action = step[at] & ACTION
+        if action == WAIT_OPEN_RECEIVE:
+            if opens[target[at]].message != message:
+                return
+        elif target[at] != message or not (action == WAIT_SEND or action == WAIT_RECEIVE):
+            return
+    strands[strand].waiting = _NOTHING
+    push(heap, heap_size, strand, time)
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def run_next(steps, state):  # type: ignore[no-untyped-def]
     """Run the earliest parked strand until it blocks or computes: number of entries of ``state.posted``."""
-    time = state.heap_time[0]
-    strand = _pop(state)
+    time = state.heap[0].time
+    strand = pop(state.heap, state.heap_size)
     state.now[0] = time
-    at = state.place[strand]
-    row = state.operation[strand]
+    at = state.strand[strand].place
+    row = state.strand[strand].operation
     end = steps.strand_end[strand]
-    phase = state.phase[strand]
+    phase = state.strand[strand].phase
     num_posted = 0
     blocked = False
     while at < end:
@@ -291,13 +258,13 @@ def run_next(steps, state):  # type: ignore[no-untyped-def]
         action = code & ACTION
         if phase == _FRESH and code & FIRST and steps.compute[row] > 0:
             phase = _COMPUTED
-            park(state, strand, time + steps.compute[row])
+            push(state.heap, state.heap_size, strand, time + steps.compute[row])
             blocked = True
             break
         if action == POST_SEND or action == POST_OPEN_SEND:
             if phase != _DELAYED and steps.delay[what] > 0:
                 phase = _DELAYED
-                park(state, strand, time + steps.delay[what])
+                push(state.heap, state.heap_size, strand, time + steps.delay[what])
                 blocked = True
                 break
             state.sent[what] = time
@@ -322,40 +289,40 @@ def run_next(steps, state):  # type: ignore[no-untyped-def]
                 state.waiter[what, side] = strand
                 blocked = True
         elif action == WAIT_OPEN_RECEIVE:
-            message = state.open_message[what]
+            message = state.open[what].message
             if message < 0:
-                state.open_waiter[what] = strand
+                state.open[what].waiter = strand
                 blocked = True
             elif not state.status[message] & ARRIVED:
                 state.waiter[message, _RECEIVER] = strand
                 blocked = True
         elif action == WAIT_ANY:
             if not _take_any(steps, state, what, strand):
-                state.waiting[strand] = _ANY
+                state.strand[strand].waiting = _ANY
                 phase = _COMPUTED
                 blocked = True
                 break
         elif action == START_STRAND:
-            park(state, what, time)
+            push(state.heap, state.heap_size, what, time)
         elif action == WAIT_STRAND:
             if not state.finished[what]:
-                state.strand_waiter[what] = strand
+                state.strand[what].waiter = strand
                 blocked = True
         elif action == ENTER_GATE:
             _enter_gate(steps, state, what, time)
         elif action == WAIT_GATE:
-            opens = state.gate_opens[what]
+            opens = state.gate[what].opens
             if opens < 0:
-                state.strand_next[strand] = state.gate_waiter[what]
-                state.gate_waiter[what] = strand
+                state.strand[strand].following = state.gate[what].waiter
+                state.gate[what].waiter = strand
                 blocked = True
             elif opens > time:
                 phase = _COMPUTED
-                park(state, strand, opens)
+                push(state.heap, state.heap_size, strand, opens)
                 blocked = True
                 break
         if blocked:
-            state.waiting[strand] = _ONE
+            state.strand[strand].waiting = _ONE
             phase = _COMPUTED
             break
         phase = _FRESH
@@ -363,110 +330,113 @@ def run_next(steps, state):  # type: ignore[no-untyped-def]
             state.end[row] = time
             row += 1
         at += 1
-    state.place[strand] = at
-    state.operation[strand] = row
-    state.phase[strand] = phase
+    state.strand[strand].place = at
+    state.strand[strand].operation = row
+    state.strand[strand].phase = phase
     if not blocked:
         _finish(steps, state, strand, time)
     return num_posted
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _finish(steps, state, strand, time):  # type: ignore[no-untyped-def]
     state.finished[strand] = 1
-    state.clock[strand] = time
-    woken = state.strand_waiter[strand]
+    state.strand[strand].clock = time
+    woken = state.strand[strand].waiter
     if woken < 0:
         return
-    at = state.place[woken]
-    waiting = state.waiting[woken]
+    at = state.strand[woken].place
+    waiting = state.strand[woken].waiting
     if waiting == _ANY or (waiting == _ONE and steps.step[at] & ACTION == WAIT_STRAND and steps.target[at] == strand):
-        state.waiting[woken] = _NOTHING
-        park(state, woken, time)
+        state.strand[woken].waiting = _NOTHING
+        push(state.heap, state.heap_size, woken, time)
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _enter_gate(steps, state, gate, time):  # type: ignore[no-untyped-def]
-    state.gate_entered[gate] += 1
-    if state.gate_entered[gate] < steps.gate_size[gate]:
+    state.gate[gate].entered += 1
+    if state.gate[gate].entered < steps.gate[gate].size:
         return
-    opens = time + steps.gate_cost[gate]
-    state.gate_opens[gate] = opens
-    strand = state.gate_waiter[gate]
+    opens = time + steps.gate[gate].cost
+    state.gate[gate].opens = opens
+    strand = state.gate[gate].waiter
     while strand >= 0:
-        state.waiting[strand] = _NOTHING
-        park(state, strand, opens)
-        strand = state.strand_next[strand]
+        state.strand[strand].waiting = _NOTHING
+        push(state.heap, state.heap_size, strand, opens)
+        strand = state.strand[strand].following
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def]
     """Give a send to the first receive of its queue that takes it, else queue it. O(queue)."""
-    queue = steps.send_queue[message]
-    before = -1
-    entry = state.open_first[queue]
+    queue = state.queue[steps.send[message].queue]
+    before = np.int32(-1)
+    entry = queue.open_first
     while entry >= 0 and not _fits(steps, entry, message):
         before = entry
-        entry = state.open_next[entry]
+        entry = state.open[entry].following
     if entry < 0:
-        _append(state.send_first, state.send_last, state.send_next, queue, message)
+        if queue.send_first < 0:
+            queue.send_first = message
+        else:
+            state.send_following[queue.send_last] = message
+        queue.send_last = message
         return
-    _unlink(state.open_first, state.open_last, state.open_next, queue, entry, before)
-    state.open_message[entry] = message
-    state.status[message] |= RECEIVE_POSTED
-    state.received[message] = time
-    strand = state.open_waiter[entry]
+    following = state.open[entry].following
+    if before < 0:
+        queue.open_first = following
+    else:
+        state.open[before].following = following
+    if following < 0:
+        queue.open_last = before
+    _match(state, entry, message, time)
+    strand = state.open[entry].waiter
     if strand >= 0:
         state.waiter[message, _RECEIVER] = strand
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-def]
     """The first queued send that a receive takes, -1 if it has to wait for one. O(queue)."""
-    queue = steps.open_queue[entry]
-    before = -1
-    message = state.send_first[queue]
+    queue = state.queue[steps.open[entry].queue]
+    before = np.int32(-1)
+    message = queue.send_first
     while message >= 0 and not _fits(steps, entry, message):
         before = message
-        message = state.send_next[message]
+        message = state.send_following[message]
     if message < 0:
-        _append(state.open_first, state.open_last, state.open_next, queue, entry)
-        return -1
-    _unlink(state.send_first, state.send_last, state.send_next, queue, message, before)
-    state.open_message[entry] = message
-    state.status[message] |= RECEIVE_POSTED
-    state.received[message] = time
+        if queue.open_first < 0:
+            queue.open_first = entry
+        else:
+            state.open[queue.open_last].following = entry
+        queue.open_last = entry
+        return np.int32(-1)
+    following = state.send_following[message]
+    if before < 0:
+        queue.send_first = following
+    else:
+        state.send_following[before] = following
+    if following < 0:
+        queue.send_last = before
+    _match(state, entry, message, time)
     return message
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
+def _match(state, entry, message, time):  # type: ignore[no-untyped-def]
+    state.open[entry].message = message
+    state.status[message] |= RECEIVE_POSTED
+    state.received[message] = time
+
+
+@allocation_free
 def _fits(steps, entry, message):  # type: ignore[no-untyped-def]
     """Whether an open receive takes a send; -1 stands for any source and any tag."""
-    source, tag = steps.open_source[entry], steps.open_tag[entry]
-    return (source == -1 or source == steps.source[message]) and (tag == -1 or tag == steps.send_tag[message])
+    source, tag = steps.open[entry].source, steps.open[entry].tag
+    return (source == -1 or source == steps.send[message].source) and (tag == -1 or tag == steps.send[message].tag)
 
 
-@njit(cache=True, nogil=True)
-def _append(first, last, following, queue, entry):  # type: ignore[no-untyped-def]
-    if first[queue] < 0:
-        first[queue] = entry
-    else:
-        following[last[queue]] = entry
-    last[queue] = entry
-    following[entry] = -1
-
-
-@njit(cache=True, nogil=True)
-def _unlink(first, last, following, queue, entry, before):  # type: ignore[no-untyped-def]
-    if before < 0:
-        first[queue] = following[entry]
-    else:
-        following[before] = following[entry]
-    if last[queue] == entry:
-        last[queue] = before
-
-
-@njit(cache=True, nogil=True)
+@allocation_free
 def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
     """Consume the earliest completed candidate of a wait-any, or be called by all that are open. True if the strand may
     go on: one was consumed, or none is open. O(candidates)."""
@@ -474,7 +444,7 @@ def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
     best_at = -1
     num_open = 0
     for k in range(steps.candidate_offsets[number], steps.candidate_offsets[number + 1]):
-        action, other = steps.candidate_action[k], steps.candidate_target[k]
+        action, other = steps.candidate[k].action, steps.candidate[k].target
         done = _completion(steps, state, action, other, strand)
         if done == -2:  # consumed by an earlier wait
             continue
@@ -484,24 +454,24 @@ def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
             best_at = k
     if best_at < 0:
         return num_open == 0
-    action, other = steps.candidate_action[best_at], steps.candidate_target[best_at]
+    action, other = steps.candidate[best_at].action, steps.candidate[best_at].target
     if action == WAIT_SEND or action == WAIT_RECEIVE:
-        state.consumed_message[other] |= 1 if action == WAIT_SEND else 2
+        state.consumed[other] |= 1 if action == WAIT_SEND else 2
     elif action == WAIT_OPEN_RECEIVE:
-        state.consumed_open[other] = 1
+        state.open[other].consumed = 1
     elif action == WAIT_STRAND:
-        state.consumed_strand[other] = 1
+        state.strand[other].consumed = 1
     return True
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _completion(steps, state, action, other, strand):  # type: ignore[no-untyped-def]
     """When a candidate completed, -1 if it has not (the strand is then called when it does), -2 if it was consumed."""
     gone = state.now.dtype.type(-2)
     open_yet = state.now.dtype.type(-1)
     if action == WAIT_SEND or action == WAIT_RECEIVE:
         side = _SENDER if action == WAIT_SEND else _RECEIVER
-        if state.consumed_message[other] & (1 + side):
+        if state.consumed[other] & (1 + side):
             return gone
         if side == _SENDER and steps.is_eager[other]:
             return state.sent[other]
@@ -510,20 +480,20 @@ def _completion(steps, state, action, other, strand):  # type: ignore[no-untyped
         state.waiter[other, side] = strand
         return open_yet
     if action == WAIT_OPEN_RECEIVE:
-        if state.consumed_open[other]:
+        if state.open[other].consumed:
             return gone
-        message = state.open_message[other]
+        message = state.open[other].message
         if message >= 0:
             if state.status[message] & ARRIVED:
                 return state.arrived[message]
             state.waiter[message, _RECEIVER] = strand
-        state.open_waiter[other] = strand
+        state.open[other].waiter = strand
         return open_yet
     if action == WAIT_STRAND:
-        if state.consumed_strand[other]:
+        if state.strand[other].consumed:
             return gone
         if state.finished[other]:
-            return state.clock[other]
-        state.strand_waiter[other] = strand
+            return state.strand[other].clock
+        state.strand[other].waiter = strand
         return open_yet
     return state.now.dtype.type(0)  # a request of MPI_PROC_NULL

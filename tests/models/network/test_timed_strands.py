@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import njit
 
+from manyscale.models.event_heap import event_record, pop, push
+from manyscale.models.kernels import allocation_free
 from manyscale.models.machine import Network
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program, build_program
@@ -32,16 +32,14 @@ from manyscale.runner.targets import resolve_target
 STARTED, LANDED = 1, 2
 
 
-@njit(cache=True)
-def run_fixed_costs(steps, state, cost, eager_start):  # type: ignore[no-untyped-def]
+@allocation_free
+def run_fixed_costs(steps, state, cost, eager_start, flight, heap, heap_size):  # type: ignore[no-untyped-def]
     """Every transfer takes its cost, whatever else is under way."""
-    flights = [(state.now[0], np.int64(-1))]
-    heapq.heappop(flights)
-    flight = np.zeros(cost.shape[0], np.uint8)
     while True:
         strands_at = next_time(state)
-        if flights and flights[0][0] <= strands_at:
-            time, message = heapq.heappop(flights)
+        if heap_size[0] > 0 and heap[0].time <= strands_at:
+            time = heap[0].time
+            message = pop(heap, heap_size)
             flight[message] = LANDED
             if state.status[message] & BOTH_POSTED == BOTH_POSTED:
                 complete(steps, state, message, time)
@@ -56,7 +54,7 @@ def run_fixed_costs(steps, state, cost, eager_start):  # type: ignore[no-untyped
             both = status & BOTH_POSTED == BOTH_POSTED
             if flight[message] == 0 and (both or (eager_start and steps.is_eager[message] and status & SEND_POSTED)):
                 flight[message] = STARTED
-                heapq.heappush(flights, (now + cost[message], message))
+                push(heap, heap_size, message, now + cost[message])
             elif flight[message] == LANDED and both and not status & ARRIVED:
                 complete(steps, state, message, now)
 
@@ -67,7 +65,9 @@ def timed(program: Program, compute: np.ndarray, law: MessageLaw, dtype: type = 
         program, compute.astype(dtype), law.is_eager, np.zeros(program.num_messages, dtype),
         np.zeros(len(program.gate_size), dtype),
     )  # fmt: skip
-    run_fixed_costs(steps, state, law.cost_ps.astype(dtype), law.eager_start)
+    flight = np.zeros(program.num_messages, np.uint8)
+    heap = np.zeros(program.num_messages, event_record(np.dtype(dtype)))
+    run_fixed_costs(steps, state, law.cost_ps.astype(dtype), law.eager_start, flight, heap, np.zeros(1, np.int64))
     assert state.finished.all()
     return state.end
 
