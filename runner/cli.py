@@ -107,6 +107,11 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
         help="replace one key of the study, e.g. target.network.latency='2 us'",
     )  # fmt: skip
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="WHAT",
+        help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
+        "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     _add_cache(parser)
 
@@ -133,8 +138,11 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_convert(commands: argparse._SubParsersAction[_Parser]) -> None:
-    convert = _command(commands, "convert", "read a trace and write it as a workload folder")
+    convert = _command(commands, "convert", "read a trace in any format and write it in another")
     convert.add_argument("trace", help="the trace")
     convert.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
     convert.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    convert.add_argument("--to", default="workload", metavar="NAME", help="format to write (default: workload)")
     convert.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
+    convert.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
+    convert.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")

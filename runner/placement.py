@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import Mapping_
+from manyscale.runner.study import Mapping_, PlacementFile
 
 
-def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Node int32 per rank, and float64 per rank the ranks that share one core of it (1 = a core each).
 
-    Raises UserError if a node would hold more ranks than it has cores and ``mapping.oversubscribe`` is not set.
+    Raises UserError if a node would hold more ranks than it has cores and ``mapping.oversubscribe`` is not set, or for
+    a list or file that does not name a node of the machine for every rank.
     """
-    per_node = mapping.ranks_per_node or machine.node.num_cores
-    ranks = np.arange(num_ranks)
-    if isinstance(mapping.placement, list):
-        if len(mapping.placement) != num_ranks:
-            raise UserError(
-                f"mapping.placement: {len(mapping.placement)} nodes for {num_ranks} ranks; list one for each"
-            )
-        wrong = [node for node in mapping.placement if not 0 <= node < machine.num_nodes]
-        if wrong:
-            raise UserError(
-                f"mapping.placement: node {wrong[0]} is not one of the {machine.num_nodes} of {machine.name} (from 0)"
-            )
-        node = np.array(mapping.placement, np.int64)
+    if isinstance(mapping.placement, PlacementFile):
+        path = Path(mapping.placement.file)
+        node = _listed(_read(path), f"{path}", machine, num_ranks)
+    elif isinstance(mapping.placement, list):
+        node = _listed(mapping.placement, "mapping.placement", machine, num_ranks)
     else:
-        needed = -(-num_ranks // per_node)
-        if needed > machine.num_nodes and mapping.oversubscribe:
-            per_node = -(-num_ranks // machine.num_nodes)
-            needed = machine.num_nodes
-        if needed > machine.num_nodes:
-            raise UserError(
-                f"{num_ranks} ranks do not fit on {machine.name} ({machine.num_nodes} nodes x {per_node} ranks); "
-                "choose a larger target, or set mapping.oversubscribe: true"
-            )
-        node = ranks // per_node if mapping.placement == "block" else ranks % needed
+        node = _dealt(mapping, machine, num_ranks)
+        if mapping.placement == "random":
+            node = np.random.default_rng(seed).permutation(node)
     load = np.bincount(node, minlength=machine.num_nodes)
     if load.max() > machine.node.num_cores and not mapping.oversubscribe:
         raise UserError(
@@ -47,3 +36,45 @@ def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int) -> tuple[np
         )
     sharing = np.maximum(1.0, load / machine.node.num_cores)
     return node.astype(np.int32), sharing[node]
+
+
+def _dealt(mapping: Mapping_, machine: Machine, num_ranks: int) -> np.ndarray:
+    """Nodes on as few nodes as ``ranks_per_node`` allows."""
+    per_node = mapping.ranks_per_node or machine.node.num_cores
+    needed = -(-num_ranks // per_node)
+    if needed > machine.num_nodes and mapping.oversubscribe:
+        per_node = -(-num_ranks // machine.num_nodes)
+        needed = machine.num_nodes
+    if needed > machine.num_nodes:
+        raise UserError(
+            f"{num_ranks} ranks do not fit on {machine.name} ({machine.num_nodes} nodes x {per_node} ranks); "
+            "choose a larger target, or set mapping.oversubscribe: true"
+        )
+    ranks = np.arange(num_ranks)
+    return ranks % needed if mapping.placement == "cyclic" else ranks // per_node
+
+
+def _listed(nodes: Sequence[int], place: str, machine: Machine, num_ranks: int) -> np.ndarray:
+    if len(nodes) != num_ranks:
+        raise UserError(f"{place}: {len(nodes)} nodes for {num_ranks} ranks; list one for each")
+    wrong = [node for node in nodes if not 0 <= node < machine.num_nodes]
+    if wrong:
+        raise UserError(f"{place}: node {wrong[0]} is not one of the {machine.num_nodes} of {machine.name} (from 0)")
+    return np.array(nodes, np.int64)
+
+
+def _read(path: Path) -> list[int]:
+    """The numbers in a file. Raises UserError with file and line."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); mapping.placement.file names it") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not a text file; numbers of nodes are expected") from None
+    nodes = []
+    for number, line in enumerate(lines, start=1):
+        for word in line.partition("#")[0].split():
+            if not (word.isascii() and word.isdigit()):
+                raise UserError(f"{path}:{number}: {word!r} is not the number of a node (0, 1, ...)")
+            nodes.append(int(word))
+    return nodes

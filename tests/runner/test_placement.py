@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
 from manyscale.runner.placement import place_ranks
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.study import Mapping_
+from manyscale.runner.study import Mapping_, load_study_content, parse_study
 from manyscale.runner.targets import shipped_targets
 
 
@@ -70,3 +73,70 @@ def test_oversubscription_shares_cores(num_ranks, nodes, cores, mapping, expecte
 def test_lists_that_do_not_fit(placement, words):
     with pytest.raises(UserError, match=rf"^mapping\.placement: {words}"):
         place(3, 2, 4, placement=placement)
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("per_node", [1, 2, 4])
+def test_random_only_changes_who_sits_where(seed, per_node):
+    target = machine(9, 4)
+    block, _ = place_ranks(Mapping_(ranks_per_node=per_node), target, 9)
+    mapping = Mapping_(placement="random", ranks_per_node=per_node)
+    node, sharing = place_ranks(mapping, target, 9, seed)
+    assert sorted(node) == sorted(block)
+    assert np.array_equal(node, place_ranks(mapping, target, 9, seed)[0])
+    assert sharing.tolist() == [1.0] * 9
+
+
+def test_seeds_place_differently():
+    placements = {tuple(place_ranks(Mapping_(placement="random"), machine(64, 1), 64, seed)[0]) for seed in range(20)}
+    assert len(placements) == 20
+
+
+def write(folder: Path, text: str) -> dict[str, str]:
+    (folder / "nodes.txt").write_text(text)
+    return {"file": str(folder / "nodes.txt")}
+
+
+def test_a_file_names_the_node_of_every_rank(tmp_path):
+    text = "# two of the first node\n8 0\n\n 8 # and again\n"
+    assert place(3, 9, 2, placement=write(tmp_path, text)) == ([8, 0, 8], [1.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0\n1\n", "nodes.txt: 2 nodes for 3 ranks; list one for each"),
+        ("0\n1 2\n", "nodes.txt: node 2 is not one of the 2 of laptop"),
+        ("0\n1 -1\n", r"nodes.txt:2: '-1' is not the number of a node \(0, 1, ...\)"),
+        ("0\n1\n0x1", "nodes.txt:3: '0x1' is not the number of a node"),
+        ("", "nodes.txt: 0 nodes for 3 ranks"),
+        ("0 0 0", "node 0 of laptop would run 3 ranks on 2 cores"),
+    ],
+)
+def test_files_that_do_not_fit(text, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        place(3, 2, 2, placement=write(tmp_path, text))
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    with pytest.raises(UserError, match=r"nodes.txt: cannot be read \(No such file.*mapping.placement.file names it"):
+        place(3, 2, 4, placement={"file": str(tmp_path / "nodes.txt")})
+    (tmp_path / "nodes.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="is not a text file"):
+        place(3, 2, 4, placement={"file": str(tmp_path / "nodes.txt")})
+
+
+def test_a_file_stands_beside_the_study(tmp_path):
+    write(tmp_path, "0 1")
+    study = tmp_path / "study.yaml"
+    study.write_text("workload: {path: x}\ntarget: laptop\nmapping: {placement: {file: nodes.txt}}\n")
+    mapping = parse_study(load_study_content(study), "study").mapping
+    assert place_ranks(mapping, machine(2, 1), 2)[0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("placement", ["blok", {"file": 5}, {"path": "x"}, [0, "a"]])
+def test_unknown_placements_are_refused(placement):
+    content = {"workload": {"path": "x"}, "target": "laptop", "mapping": {"placement": placement}}
+    with pytest.raises(UserError, match=r"^study: mapping\.placement"):
+        parse_study(content, "study")

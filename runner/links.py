@@ -1,0 +1,101 @@
+"""Use of the network's links in a predicted run: its stored arrays, its table, its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow, to_numpy
+from manyscale.models.network.timeline import LinkLoad
+from manyscale.runner.results import Statistic
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("link", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("start_ps", pa.int64(), nullable=False),
+        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("bytes", pa.float64(), nullable=False),
+        pa.field("utilisation", pa.float64(), nullable=False),  # of the link's capacity from start to end, 0 to 1
+    ]
+)
+
+
+def to_arrays(links: LinkLoad | None) -> dict[str, np.ndarray]:
+    """Named arrays, as results of work units are stored: links that carried something, and when; none for None."""
+    if links is None:
+        return {}
+    row, interval = np.nonzero(links.bytes)
+    used, link = np.unique(row, return_inverse=True)
+    names = "\n".join(links.names[i] for i in used.tolist())
+    return {
+        "link_names": np.frombuffer(names.encode(), np.uint8),
+        "link_ps_per_byte": links.ps_per_byte[used],
+        "link_interval_ps": np.array([links.interval_ps], np.int64),
+        "link_row": link.astype(np.int32),
+        "link_interval": interval.astype(np.int32),
+        "link_bytes": links.bytes[row, interval],
+    }
+
+
+def links_table(arrays: Mapping[str, np.ndarray], makespan_ps: int) -> pa.Table | None:
+    """Table of SCHEMA from the arrays of ``to_arrays``: a row per link and interval in which it carried something, by
+    link and time; None if the network's model knows no links. The last interval ends with the run."""
+    if "link_bytes" not in arrays:
+        return None
+    row, interval, carried = (arrays[f"link_{name}"] for name in ("row", "interval", "bytes"))
+    length = int(arrays["link_interval_ps"][0])
+    start = interval.astype(np.int64) * length
+    end = np.maximum(np.minimum(start + length, makespan_ps), start + 1)
+    names = arrays["link_names"].tobytes().decode()
+    columns = [
+        pa.DictionaryArray.from_arrays(to_arrow(row), text_array(names.split("\n") if names else [])),
+        to_arrow(start),
+        to_arrow(end),
+        to_arrow(carried),
+        to_arrow(carried * arrays["link_ps_per_byte"][row] / (end - start)),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def link_names(table: pa.Table) -> list[str]:
+    """Names of the links that carried something, by the codes of the column ``link``."""
+    chunks = table.column("link").chunks
+    return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
+
+
+def busy_ps(table: pa.Table) -> np.ndarray:
+    """float64 per link: how long it would take at full capacity to carry what it carried."""
+    length = to_numpy(table.column("end_ps")) - to_numpy(table.column("start_ps"))
+    weight = to_numpy(table.column("utilisation")) * length
+    return np.bincount(to_numpy(table.column("link")), weight, minlength=len(link_names(table)))
+
+
+def carried_bytes(table: pa.Table) -> np.ndarray:
+    """float64 per link: bytes that it carried."""
+    return np.bincount(
+        to_numpy(table.column("link")), to_numpy(table.column("bytes")), minlength=len(link_names(table))
+    )
+
+
+def statistics(table: pa.Table | None, makespan_ps: int) -> dict[str, Statistic]:
+    """Figures of stats.json; none where links are not known."""
+    if table is None:
+        return {}
+    share = busy_ps(table) / max(makespan_ps, 1)
+    return {
+        "network.max_link_utilisation": Statistic(
+            float(share.max(initial=0.0)),
+            "1",
+            "ratio",
+            "share of its capacity over the makespan that the busiest link used",
+        ),
+        "network.mean_link_utilisation": Statistic(
+            float(share.mean()) if len(share) else 0.0,
+            "1",
+            "ratio",
+            "the same, mean over the links that carried anything",
+        ),
+    }
