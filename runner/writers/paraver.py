@@ -46,10 +46,10 @@ def write(result: Result, directory: Path) -> None:
     records = [_states(result, who), _events(result, who), _communications(result, who)]
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
     with (directory / "trace.prv").open("wb") as file:
-        file.write(_header(result.workload, node_of_rank, end_ns).encode())
-        _write_sorted(file, records)
+        file.write(header(result.workload, node_of_rank, end_ns).encode())
+        write_sorted(file, records)
     (directory / "trace.pcf").write_text(labels.configuration())
-    (directory / "trace.row").write_text(_names(nodes, node_of_rank))
+    (directory / "trace.row").write_text(names(nodes, node_of_rank))
 
 
 def _nodes(result: Result) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ def _nodes(result: Result) -> tuple[np.ndarray, np.ndarray]:
     return used, index
 
 
-def _header(workload: Workload, node_of_rank: np.ndarray, end_ns: int) -> str:
+def header(workload: Workload, node_of_rank: np.ndarray, end_ns: int) -> str:
     cpus = ",".join(map(str, np.bincount(node_of_rank).tolist()))
     tasks = ",".join(f"1:{node}" for node in (node_of_rank + 1).tolist())
     offsets, members = workload.lists("communicators", "members")
@@ -78,22 +78,22 @@ def _header(workload: Workload, node_of_rank: np.ndarray, end_ns: int) -> str:
     return head + "".join(lines)
 
 
-def _names(nodes: np.ndarray, node_of_rank: np.ndarray) -> str:
+def names(nodes: np.ndarray, node_of_rank: np.ndarray) -> str:
     """The .row file: names of CPUs, nodes and threads."""
     num_ranks = len(node_of_rank)
     on_node = np.sort(node_of_rank)
     cpus = "".join(f"{cpu}.node{nodes[node]}\n" for cpu, node in enumerate(on_node.tolist(), start=1))
     threads = "".join(f"THREAD 1.{rank}.1\n" for rank in range(1, num_ranks + 1))
-    names = "".join(f"node{node}\n" for node in nodes.tolist())
+    on_nodes = "".join(f"node{node}\n" for node in nodes.tolist())
     return (
         f"LEVEL CPU SIZE {num_ranks}\n{cpus}\n"
-        f"LEVEL NODE SIZE {len(nodes)}\n{names}\n"
+        f"LEVEL NODE SIZE {len(nodes)}\n{on_nodes}\n"
         f"LEVEL THREAD SIZE {num_ranks}\n{threads}"
     )
 
 
 @dataclass(frozen=True)
-class _Records:
+class Records:
     """Records of one type, each rank's in order of time: when each happens and ends, and the lines of some of them."""
 
     time_ns: np.ndarray
@@ -101,7 +101,7 @@ class _Records:
     lines: Callable[[np.ndarray], pa.Array]
 
 
-def _write_sorted(file: BinaryIO, records: list[_Records]) -> None:
+def write_sorted(file: BinaryIO, records: list[Records]) -> None:
     """All records by time; at equal time by type, and within a type in their own order."""
     bounds = np.cumsum([0, *(len(part.time_ns) for part in records)])
     order = np.argsort(np.concatenate([part.time_ns for part in records]), kind="stable")
@@ -115,12 +115,12 @@ def _write_sorted(file: BinaryIO, records: list[_Records]) -> None:
         file.write(contents(pa.concat_arrays(texts).take(to_arrow(place))))
 
 
-def _nanoseconds(picoseconds: np.ndarray) -> np.ndarray:
+def nanoseconds(picoseconds: np.ndarray) -> np.ndarray:
     return (picoseconds + _PS_PER_NS // 2) // _PS_PER_NS
 
 
-def _states(result: Result, who: list[str]) -> _Records:
-    begin, end = (_nanoseconds(column(result.ranks, name)) for name in ("start_ps", "end_ps"))
+def _states(result: Result, who: list[str]) -> Records:
+    begin, end = (nanoseconds(column(result.ranks, name)) for name in ("start_ps", "end_ps"))
     keep = begin < end
     begin, end = begin[keep], end[keep]
     rank, state = column(result.ranks, "rank")[keep], column(result.ranks, "state")[keep]
@@ -133,13 +133,13 @@ def _states(result: Result, who: list[str]) -> _Records:
             picked(suffix, state[rows]),
         )  # fmt: skip
 
-    return _Records(begin, end, lines)
+    return Records(begin, end, lines)
 
 
-def _events(result: Result, who: list[str]) -> _Records:
+def _events(result: Result, who: list[str]) -> Records:
     """Record 2i is the begin of operation i, record 2i + 1 its end."""
     workload = result.workload
-    time = _nanoseconds(np.stack(operation_times(workload, result.ranks), axis=1)).ravel()
+    time = nanoseconds(np.stack(operation_times(workload, result.ranks), axis=1)).ravel()
     kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
     prefix = [f"2:{name}" for name in who]
     calls = [labels.CALLS[known] for known in OperationKind]
@@ -149,13 +149,13 @@ def _events(result: Result, who: list[str]) -> _Records:
     def lines(rows: np.ndarray) -> pa.Array:
         operation, is_end = np.divmod(rows, 2)
         call = picked(label, kind[operation] + is_end * len(calls))
-        details = _details(sizes, np.where(is_end, -1, operation))
+        details = collective_details(sizes, np.where(is_end, -1, operation))
         return join(picked(prefix, rank[operation]), integers(time[rows]), call, details, "\n")
 
-    return _Records(time, time, lines)
+    return Records(time, time, lines)
 
 
-def _details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Array:
+def collective_details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Array:
     """Further pairs of type and value for the operations that are collectives, else nothing."""
     at = np.searchsorted(sizes.row, operation)
     is_collective = np.append(sizes.row, -2)[at] == operation
@@ -171,15 +171,15 @@ def _details(sizes: CollectiveSizes, operation: np.ndarray) -> pa.Array:
     return pa.concat_arrays([texts, text_array([""])]).take(to_arrow(place))
 
 
-def _communications(result: Result, who: list[str]) -> _Records:
+def _communications(result: Result, who: list[str]) -> Records:
     """Messages in the order of their sends."""
     messages = result.messages
     source, destination = column(messages, "source"), column(messages, "destination")
-    send, physical = (_nanoseconds(column(messages, name)) for name in ("send_ps", "receive_ps"))
+    send, physical = (nanoseconds(column(messages, name)) for name in ("send_ps", "receive_ps"))
     size, tag = column(messages, "bytes"), column(messages, "tag")
     row = receive_rows(result.workload)[column(messages, "message_id")]
     begin, _ = operation_times(result.workload, result.ranks)
-    logical = np.where(row >= 0, _nanoseconds(np.append(begin, 0)[row]), physical)
+    logical = np.where(row >= 0, nanoseconds(np.append(begin, 0)[row]), physical)
 
     def lines(rows: np.ndarray) -> pa.Array:
         sent = integers(send[rows])
@@ -189,4 +189,4 @@ def _communications(result: Result, who: list[str]) -> _Records:
             integers(size[rows]), ":", integers(tag[rows]), "\n",
         )  # fmt: skip
 
-    return _Records(send, physical, lines)
+    return Records(send, physical, lines)
