@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.errors import UserError
@@ -37,7 +38,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
         raise UserError(f"{path}: {error}") from None
     except MemoryError:
         raise UserError(f"{path}: does not fit into memory; trace fewer iterations or ranks") from None
-    if kept is not None:
+    if kept is not None and is_whole(reader, path):
         _keep(workload, kept)
     return workload
 
@@ -72,13 +73,29 @@ def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None
         f"{READ_VERSION} {choice.format} {choice.read_options()} {path.resolve().name}".encode(), digest_size=16
     )
     state.update(path.resolve().parent.name.encode())
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                state.update(block)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    for part in (path, *_companions(path)):
+        try:
+            with part.open("rb") as file:
+                state.update(part.name.encode())
+                while block := file.read(1 << 22):
+                    state.update(block)
+        except OSError as error:
+            raise UserError(f"{part}: cannot be read ({error.strerror})") from None
     return cache / "workloads" / state.hexdigest()
+
+
+def is_whole(reader: Any, path: Path) -> bool:
+    """Whether a reader reads nothing but ``path`` and its companions: only then do their bytes identify the trace."""
+    return bool(getattr(reader, "reads_one_file", lambda _path: False)(path))
+
+
+def _companions(path: Path) -> list[Path]:
+    """The files beside a trace that its reader reads, too: names and labels of a Paraver trace."""
+    name = path.name.removesuffix(".gz")
+    if not name.endswith(".prv"):
+        return []
+    beside = [path.with_name(name.removesuffix(".prv") + suffix) for suffix in (".pcf", ".row")]
+    return [file for file in beside if file.is_file()]
 
 
 def _keep(workload: Workload, kept: Path) -> None:

@@ -63,6 +63,10 @@ def can_read(path: Path) -> bool:
         return False
 
 
+def reads_one_file(path: Path) -> bool:
+    return path.is_file()
+
+
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace (``options`` play no part: it says all). Raises UserError, one line with file and
     line."""

@@ -43,6 +43,10 @@ def can_read(path: Path) -> bool:
         return False
 
 
+def reads_one_file(path: Path) -> bool:
+    return path.is_file()
+
+
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of ``options.application``. Memory: that of the tables and the trace's messages and states, not of
     the text. Raises UserError, one line with the file and the line in it, for anything that cannot be read."""

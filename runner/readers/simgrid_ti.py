@@ -62,6 +62,14 @@ def can_read(path: Path) -> bool:
     return _looks_like_actions(head) or _looks_like_list(head, path.parent)
 
 
+def reads_one_file(path: Path) -> bool:
+    """Whether the trace is in one file: an archive, or one file of all ranks, but no list of files."""
+    if is_tar(path):
+        return True
+    with guarded(path), open_stream(path) as stream:
+        return _looks_like_actions(stream.read(4096))
+
+
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace whose ``compute`` amounts were taken at ``options.flop_rate``.
 
