@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from manyscale.models.network.collective_rules import CollectiveChoice
 from manyscale.models.parameters import Bytes, Count, CountOrNone, FrequencyHz, PsPerByte, Strict, TimePs
-from manyscale.models.topology import Topology
+from manyscale.models.topology import Topology, most_nodes
 
 
 class Cache(Strict):
@@ -22,7 +23,7 @@ class Node(Strict):
 
     sockets: Count
     cores_per_socket: Count
-    frequency_hz: FrequencyHz = Field(alias="frequency")
+    frequency_hz: FrequencyHz | None = Field(default=None, alias="frequency")  # for those models that count cycles
     memory_bytes: Bytes | None = Field(default=None, alias="memory")
     caches: dict[str, Cache] = {}
 
@@ -49,7 +50,8 @@ class LogGops(Strict):
 
 
 class DimemasLinks(Strict):
-    """How many transfers a node may send and receive, and all nodes together carry, at once; 0 is without limit."""
+    """How many transfers may leave and enter at once, and how many pass in all; 0 is without limit. If only one of the
+    two numbers of links is 0, the links of the other serve both directions, one transfer at a time (half duplex)."""
 
     output_links: CountOrNone = 0
     input_links: CountOrNone = 0
@@ -57,10 +59,48 @@ class DimemasLinks(Strict):
 
 
 class Dimemas(Strict):
-    """What the Dimemas model adds: limits of the network between nodes (``inter_node``) and inside one."""
+    """What the Dimemas model adds.
+
+    ``inter_node``: links of each node, and buses of the network; ``intra_node``: links of each rank to others of its
+    node, and buses of each node. ``cpu_ratios``: how much faster than the traced CPUs those of each node are, one for
+    all or one per node; with 0 compute takes no time.
+    """
 
     inter_node: DimemasLinks = DimemasLinks()
     intra_node: DimemasLinks = DimemasLinks()
+    cpu_ratios: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
+
+
+class SizeFactor(Strict):
+    """A factor for messages of more than ``above`` bytes, envelope included."""
+
+    above_bytes: Bytes = Field(alias="above")
+    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Flow(Strict):
+    """What the flow model has beyond plain max-min sharing; nothing by default. See network/flow.py.
+
+    Factors hold from one ``above`` to the next. ``window``: TCP's, a flow has at most window / (2 latency).
+    ``weight``: each link of B bytes/s counts as weight / B more latency where the sharing is weighted.
+    ``cross_traffic``: share of a flow's rate that goes the opposite way.
+    """
+
+    bandwidth_factors: tuple[SizeFactor, ...] = ()
+    latency_factors: tuple[SizeFactor, ...] = ()
+    window_bytes: Bytes | None = Field(default=None, alias="window")
+    weight_bytes: Bytes = Field(default=0, alias="weight")
+    cross_traffic_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.0, alias="cross_traffic"
+    )
+
+    @model_validator(mode="after")
+    def _sizes_rise(self) -> Flow:
+        for key in ("bandwidth_factors", "latency_factors"):
+            sizes = [one.above_bytes for one in getattr(self, key)]
+            if sizes != sorted(set(sizes)):
+                raise ValueError(f"{key}: 'above' must rise from one factor to the next")
+        return self
 
 
 class Network(Strict):
@@ -69,8 +109,9 @@ class Network(Strict):
     A message of S bytes costs ``latency + (S + envelope) / bandwidth`` of the route it takes: ``self`` from a rank to
     itself, ``intra_node`` between ranks of one node, else the network proper. Sends under ``eager_threshold`` do not
     wait for their receiver. With ``transfer_start: match`` every transfer starts once both sides are posted; with
-    ``eager`` an eager message travels as soon as it is sent and waits at the receiver. ``loggops``, ``dimemas`` and
-    ``topology`` are read by the models that need them.
+    ``eager`` an eager message travels as soon as it is sent and waits at the receiver. ``collectives`` is a preset's
+    name, or rules that choose an algorithm or a formula by collective, size and number of ranks. ``loggops``,
+    ``dimemas``, ``flow`` and ``topology`` are read by the models that need them.
     """
 
     latency_ps: TimePs = Field(alias="latency")
@@ -78,11 +119,12 @@ class Network(Strict):
     envelope_bytes: Bytes = Field(alias="envelope")
     eager_threshold_bytes: Bytes = Field(alias="eager_threshold")
     transfer_start: Literal["match", "eager"]
-    collectives: str
+    collectives: CollectiveChoice
     intra_node: Link
     self_route: Link = Field(alias="self")
     loggops: LogGops | None = None
     dimemas: Dimemas | None = None
+    flow: Flow | None = None
     topology: Topology | None = None
 
 
@@ -104,6 +146,13 @@ class Machine(Strict):
             raise ValueError(f"sources: no source is given for {', '.join(missing)}")
         return self
 
+    @model_validator(mode="after")
+    def _every_node_has_its_place(self) -> Machine:
+        room = None if self.network.topology is None else most_nodes(self.network.topology)
+        if room is not None and self.num_nodes > room:
+            raise ValueError(f"network.topology has room for {room:,} nodes, not {self.num_nodes:,}; make it larger")
+        return self
+
     @property
     def num_cores(self) -> int:
         return self.num_nodes * self.node.num_cores
@@ -114,4 +163,4 @@ def ideal_network(network: Network) -> Network:
     overheads and without contention."""
     free = Link(latency="0 s", bandwidth="inf B/s")  # type: ignore[arg-type]
     changes = {"latency_ps": 0, "ps_per_byte": 0.0, "intra_node": free, "self_route": free}
-    return network.model_copy(update=changes | {"loggops": None, "dimemas": None, "topology": None})
+    return network.model_copy(update=changes | {"loggops": None, "dimemas": None, "flow": None, "topology": None})

@@ -37,6 +37,14 @@ _COUNTED: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm by name, and for one that sends in pieces (SEGMENTED) their size; 0 is for whole messages."""
+
+    algorithm: str
+    segment_bytes: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class CollectiveCall:
     """A collective over participants 0 to num_participants - 1 (all sizes in bytes).
@@ -48,6 +56,7 @@ class CollectiveCall:
     receive_counts: gatherv, allgatherv, reduce_scatter (n,); of alltoallv (n, n) it is not used.
     element_bytes: size of one element; reductions are split between elements only, and SMPI's choice for an
     irregular reduce_scatter depends on the number of elements.
+    segment_bytes: size of the pieces in which an algorithm that can sends its messages, 0 for whole ones.
     """
 
     kind: str
@@ -58,6 +67,7 @@ class CollectiveCall:
     send_counts: NDArray[np.int64] | None = None
     receive_counts: NDArray[np.int64] | None = None
     element_bytes: int = 1
+    segment_bytes: int = 0
 
     def __post_init__(self) -> None:
         n = self.num_participants
@@ -121,7 +131,7 @@ class CollectiveCall:
     def _key(self) -> tuple[object, ...]:
         return (
             *(self.kind, self.num_participants, self.root, self.send_bytes, self.receive_bytes),
-            self.element_bytes,
+            *(self.element_bytes, self.segment_bytes),
             *(None if c is None else c.tobytes() for c in (self.send_counts, self.receive_counts)),
         )
 

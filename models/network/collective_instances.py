@@ -1,4 +1,4 @@
-"""Instances of collectives: which calls of the ranks belong together, and the schedule of messages of each."""
+"""Instances of collectives: which calls of the ranks belong together, and the messages, or the gate, of each."""
 
 from __future__ import annotations
 
@@ -6,35 +6,51 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manyscale.models.network.collective_formulas import Formula
+from manyscale.models.network.collective_rules import Collectives, decide
 from manyscale.models.network.collectives import CollectiveCall, schedule
 from manyscale.models.network.operations import Operations
 from manyscale.models.network.schedules import Schedule
+from manyscale.models.network.steps import ENTER_GATE, WAIT_GATE
 from manyscale.models.workload import COLLECTIVES, OperationKind
 
 
 @dataclass(frozen=True)
 class Instances:
     """``schedules``: one per distinct call. Per operation: ``schedule_of`` it (-1: no collective), its ``participant``
-    in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance, in the order in
-    which their messages follow the point-to-point ones."""
+    in it, and the ``first_message`` of its instance. ``blocks``: (members, schedule) per instance that sends messages,
+    in the order in which these follow the point-to-point ones.
+
+    An instance that costs what a formula says has a gate instead of messages, and in place of the first message the
+    gate's number. Gates: as in Program."""
 
     schedules: list[Schedule]
     schedule_of: np.ndarray
     participant: np.ndarray
     first_message: np.ndarray
     blocks: list[tuple[np.ndarray, Schedule]]
+    gate_size: np.ndarray
+    gate_model: np.ndarray
+    gate_bytes: np.ndarray
 
 
-def collective_instances(operations: Operations, preset: str, num_messages: int) -> Instances:
-    """All instances under a preset of algorithms; their messages are numbered from ``num_messages`` on. Raises
+def collective_instances(operations: Operations, collectives: Collectives, num_messages: int) -> Instances:
+    """All instances under a choice of algorithms; their messages are numbered from ``num_messages`` on. Raises
     WorkloadError for members that call different collectives, ValueError for an unknown preset."""
-    return _Finder(operations, preset).find(num_messages)
+    return _Finder(operations, collectives).find(num_messages)
+
+
+def _gate_steps(num_participants: int) -> Schedule:
+    """What each participant does at gate 0, in the form of a schedule without messages."""
+    steps = np.tile(np.array([ENTER_GATE, WAIT_GATE], np.int8), num_participants)
+    none, index = np.empty(0, np.int32), np.zeros(len(steps), np.int32)
+    return Schedule(2 * np.arange(num_participants + 1), steps, index, none, none, np.empty(0, np.int64))
 
 
 class _Finder:
-    def __init__(self, operations: Operations, preset: str) -> None:
+    def __init__(self, operations: Operations, collectives: Collectives) -> None:
         self.operations = operations
-        self.preset = preset
+        self.collectives = collectives
 
     def find(self, num_messages: int) -> Instances:
         kind = self.operations.kind
@@ -44,6 +60,8 @@ class _Finder:
         participant = np.zeros(len(kind), np.int32)
         first_message = np.zeros(len(kind), np.int64)
         blocks = []
+        formulas: list[tuple[tuple[int, int], tuple[int, int]] | None] = []  # of each schedule: models and sizes
+        gates: list[tuple[int, tuple[int, int], tuple[int, int]]] = []
         known: dict[tuple[object, ...], int] = {}
         total = num_messages
         for members, instances in self._instances(rows):
@@ -51,16 +69,32 @@ class _Finder:
                 key, call = self._call(instance, len(members))
                 if key not in known:
                     known[key] = len(schedules)
-                    schedules.append(schedule(call, self.preset))
+                    choice = decide(call, self.collectives)
+                    if isinstance(choice, Formula):
+                        schedules.append(_gate_steps(len(members)))
+                        formulas.append((choice.models, choice.sizes(call)))
+                    else:
+                        schedules.append(schedule(call, choice))
+                        formulas.append(None)
                 schedule_of[instance] = known[key]
                 participant[instance] = np.arange(len(members))
+                formula = formulas[known[key]]
+                if formula is not None:
+                    first_message[instance] = len(gates)
+                    gates.append((len(members), *formula))
+                    continue
                 first_message[instance] = total
                 plan = schedules[known[key]]
                 total += len(plan.source)
                 blocks.append((members, plan))
         if total > 2**31 - 1:
             raise self.operations.error(f"{total} messages; at most 2^31 - 1 can be replayed")
-        return Instances(schedules, schedule_of, participant, first_message, blocks)
+        return Instances(
+            *(schedules, schedule_of, participant, first_message, blocks),
+            gate_size=np.array([size for size, _, _ in gates], np.int32),
+            gate_model=np.array([models for _, models, _ in gates], np.uint8).reshape(-1, 2),
+            gate_bytes=np.array([sizes for _, _, sizes in gates], np.int64).reshape(-1, 2),
+        )
 
     def _instances(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(members int32[n], rows int64[instances, n]) per communicator: its k-th collective on every member."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from manyscale.models.network.collective_call import CollectiveCall
+from manyscale.models.network.collectives_trees import segment_sizes
 from manyscale.models.network.schedules import ScheduleBuilder, Step
 
 # Sends and receives in flight at once in MPICH's "scattered" all-to-all (MPIR_CVAR_ALLTOALL_THROTTLE).
@@ -47,6 +48,58 @@ def bcast(builder: ScheduleBuilder, call: CollectiveCall) -> None:
 def reduce(builder: ScheduleBuilder, call: CollectiveCall) -> None:
     """Each sends its whole message to the root (SMPI's MPI_Reduce and MPI_Ireduce)."""
     _to_root(builder, call.root, np.full(call.num_participants, call.send_bytes))
+
+
+def reduce_ordered(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """Each sends its whole message to the root, which receives one by one, from the last participant on (Open MPI
+    coll_base_reduce.c, basic_linear)."""
+    others = _others(call.num_participants, call.root)[::-1]
+    builder.send(others, call.root, call.send_bytes)
+
+
+def gather_ordered(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """Each sends its block to the root, which receives one by one (Open MPI coll_base_gather.c, basic_linear)."""
+    others = _others(call.num_participants, call.root)
+    builder.send(others, call.root, call.block_bytes[others])
+
+
+def gather_ordered_filled(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """As `gather_ordered`, without the empty blocks (Open MPI coll_basic_gatherv.c)."""
+    others = _others(call.num_participants, call.root)
+    others = others[call.block_bytes[others] > 0]
+    builder.send(others, call.root, call.block_bytes[others])
+
+
+def scatter_ordered(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """The root sends each its block, one by one (Open MPI coll_base_scatter.c, basic_linear)."""
+    others = _others(call.num_participants, call.root)
+    builder.send(call.root, others, call.block_bytes[others])
+
+
+def scatter_ordered_filled(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """As `scatter_ordered`, without the empty blocks (Open MPI coll_basic_scatterv.c)."""
+    others = _others(call.num_participants, call.root)
+    others = others[call.block_bytes[others] > 0]
+    builder.send(call.root, others, call.block_bytes[others])
+
+
+def gather_synchronized(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """The root asks one after another for the first segment of its block, and waits for it; the rest of all blocks it
+    gets at leisure (Open MPI coll_base_gather.c, linear_sync)."""
+    others = _others(call.num_participants, call.root)
+    first = segment_sizes(call, call.send_bytes)[0]
+    ask = builder.messages(call.root, others, 0)
+    begin = builder.messages(others, call.root, first)
+    rest = builder.messages(others, call.root, call.send_bytes - first)
+    at_root = np.stack([begin, ask, ask, rest, begin], axis=1)
+    steps = (Step.POST_RECEIVE, Step.POST_SEND, Step.WAIT_SEND, Step.POST_RECEIVE, Step.WAIT_RECEIVE)
+    builder.append(np.broadcast_to(np.array(steps), at_root.shape), at_root)
+    builder.wait_receives(rest)
+    builder.post_receives(ask)
+    builder.wait_receives(ask)
+    for messages in (begin, rest):
+        builder.post_sends(messages)
+        builder.wait_sends(messages)
 
 
 def gather(builder: ScheduleBuilder, call: CollectiveCall) -> None:
@@ -98,6 +151,20 @@ def alltoallv(builder: ScheduleBuilder, call: CollectiveCall) -> None:
     peers = _peers(call.num_participants)
     posts = np.repeat([Step.POST_RECEIVE, Step.POST_SEND], peers.shape[1])
     _all_to_all(builder, posts, np.concatenate([peers, peers], axis=1), call.pair_bytes)
+
+
+def alltoallv_filled(builder: ScheduleBuilder, call: CollectiveCall) -> None:
+    """Receives, then sends, each in rank order and without the empty ones, all at once (Open MPI coll_base_alltoallv.c,
+    basic_linear)."""
+    sizes = call.pair_bytes.copy()
+    np.fill_diagonal(sizes, 0)
+    source, destination = np.nonzero(sizes)
+    messages = builder.messages(source, destination, sizes[source, destination])
+    by_receiver = messages[np.lexsort((source, destination))]
+    builder.post_receives(by_receiver)
+    builder.post_sends(messages)
+    builder.wait_receives(by_receiver)
+    builder.wait_sends(messages)
 
 
 def alltoall_scattered(builder: ScheduleBuilder, call: CollectiveCall) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.machine import Network
+from manyscale.models.network.collective_formulas import gate_cost_ps
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay import MessageLaw, replay_law
@@ -28,7 +29,7 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
 
 
 def message_law(program: Program, network: Network, node_of_rank: np.ndarray) -> MessageLaw:
-    """Cost and protocol of every message; ``node_of_rank`` is int[num_ranks]. O(messages).
+    """Cost and protocol of every message, cost of every gate; ``node_of_rank`` is int[num_ranks]. O(messages + gates).
 
     A message takes the ``self`` route if its ranks are one, the ``intra_node`` route if their nodes are, else the
     network's own. Costs are rounded to whole picoseconds. Raises ValueError for a message that takes over 53 days.
@@ -50,4 +51,5 @@ def message_law(program: Program, network: Network, node_of_rank: np.ndarray) ->
     cost[program.mode == Mode.free] = 0
     small = (program.mode == Mode.standard) & (program.bytes < network.eager_threshold_bytes)
     is_eager = small | (program.mode == Mode.buffered) | (program.mode == Mode.free)
-    return MessageLaw(cost, is_eager, network.transfer_start == "eager")
+    gate_cost = gate_cost_ps(program, network.latency_ps, network.ps_per_byte)
+    return MessageLaw(cost, is_eager, network.transfer_start == "eager", gate_cost)

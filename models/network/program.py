@@ -1,7 +1,8 @@
 """The replay program: a workload's operations as arrays of sends, receives and waits, matched once.
 
 Built from a workload and a choice of collective algorithms; independent of latency, bandwidth and compute times, so
-that one program serves every point of a sweep. Collectives become schedules of messages (collectives.py).
+that one program serves every point of a sweep. Collectives become schedules of messages (collectives.py), or gates
+that all of their participants pass together (collective_formulas.py).
 
 Steps of one rank form a *strand*, executed in order; a non-blocking collective is a strand of its own, started by its
 operation. Messages are matched here (matching.py), but for those that wildcard receives might take: they are left to
@@ -12,14 +13,16 @@ Cost: O(operations + messages). Memory: 5 B a step and 17 B a message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numba import njit
 
 from manyscale.models.network.collective_instances import Instances, collective_instances
+from manyscale.models.network.collective_rules import Collectives
 from manyscale.models.network.matching import Matching, Mode, match
+from manyscale.models.network.operation_graph import OperationGraph, graph_of_dependencies, is_ordered
 from manyscale.models.network.operations import Operations
 from manyscale.models.network.steps import (
     FIRST,
@@ -36,7 +39,7 @@ from manyscale.models.network.steps import (
     WAIT_SEND,
     WAIT_STRAND,
 )
-from manyscale.models.workload import NONBLOCKING_COLLECTIVES, OperationKind, Workload
+from manyscale.models.workload import NONBLOCKING_COLLECTIVES, OperationKind, Workload, WorkloadError
 
 VERSION: Final = 1
 
@@ -57,8 +60,11 @@ class Program:
     wanted, the queue (``open_queue``) they and their candidate sends meet in; per point-to-point message, if there are
     queues at all, ``send_queue`` (-1 for none), ``send_tag`` and ``send_operation`` (id within its rank). Wait-any
     candidates: ``candidate_action``, ``candidate_target`` in ``candidate_offsets`` lists. Gates (collectives that cost
-    what a formula says): ``gate_size`` strands enter, then fan-in and fan-out take their time: ``gate_model`` uint8[g, 2]
-    and ``gate_bytes`` int64[g, 2].
+    what a formula says): ``gate_size`` strands enter, then fan-in and fan-out take their time: ``gate_model``
+    uint8[g, 2] (FanModel) and ``gate_bytes`` int64[g, 2].
+
+    ``graph``: the dependencies of a workload that has such, for models that replay them. If they leave its ranks no
+    order (``graph_is_ordered``), there is nothing else: no steps.
     """
 
     num_ranks: int
@@ -84,6 +90,8 @@ class Program:
     gate_size: np.ndarray
     gate_model: np.ndarray
     gate_bytes: np.ndarray
+    graph: OperationGraph | None = None
+    graph_is_ordered: bool = True
 
     def __post_init__(self) -> None:
         for value in self.__dict__.values():
@@ -97,18 +105,47 @@ class Program:
     @property
     def num_bytes(self) -> int:
         """Memory of all arrays."""
-        return sum(value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray))
+        own = sum(value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray))
+        return own + (self.graph.num_bytes if self.graph is not None else 0)
 
 
-def build_program(workload: Workload, collectives: str) -> Program:
-    """The program of a workload under a preset of collective algorithms.
+def build_program(workload: Workload, collectives: Collectives, *, keep_graph: bool = False) -> Program:
+    """The program of a workload under a preset of collective algorithms, or rules that choose them.
 
-    Raises WorkloadError, naming rank and operation, for sends and receives that do not match, for collectives that the
-    ranks call in different order, and for requests that are not open.
+    A workload whose operations are a graph that no order of each rank's stands for is refused, unless ``keep_graph``:
+    for models that replay graphs. Raises WorkloadError, naming rank and operation, also for sends and receives that do
+    not match, for collectives that the ranks call in different order, and for requests that are not open.
     """
     operations = Operations(workload)
-    matching = match(operations, workload)
-    return _assemble(operations, matching, collective_instances(operations, collectives, len(matching.sends)))
+    if not workload.tables["dependencies"].num_rows:
+        matching = match(operations, workload)
+        return _assemble(operations, matching, collective_instances(operations, collectives, len(matching.sends)))
+    graph = graph_of_dependencies(workload, (operations.completes[0], _completed_rows(operations)))
+    if is_ordered(workload):
+        matching = match(operations, workload)
+        instances = collective_instances(operations, collectives, len(matching.sends))
+        return replace(_assemble(operations, matching, instances), graph=graph)
+    if not keep_graph:
+        raise WorkloadError(
+            "the operations of the ranks are a graph that no order of them stands for; choose the network model loggops"
+        )
+    return _graph_only(operations, graph, workload.send_rows)
+
+
+def _graph_only(operations: Operations, graph: OperationGraph, sends: np.ndarray) -> Program:
+    """A program without steps: messages, and the graph that sends them."""
+    numbers, codes, offset = np.empty(0, np.int32), np.empty(0, np.uint8), np.zeros(1, np.int64)
+    return Program(
+        num_ranks=operations.num_ranks, rank_offsets=operations.rank_offsets, step=codes, target=numbers,
+        strand_steps=np.zeros(operations.num_ranks + 1, np.int64),
+        strand_rank=np.arange(operations.num_ranks, dtype=np.int32), source=operations.rank[sends],
+        destination=operations.peer[sends], bytes=operations.bytes[sends],
+        mode=np.full(len(sends), Mode.standard, np.uint8), send_queue=numbers, send_tag=numbers,
+        send_operation=numbers, open_queue=numbers, open_source=numbers, open_tag=numbers, num_queues=0,
+        candidate_offsets=offset, candidate_action=codes, candidate_target=numbers, gate_size=numbers,
+        gate_model=np.empty((0, 2), np.uint8), gate_bytes=np.empty((0, 2), np.int64), graph=graph,
+        graph_is_ordered=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,9 +212,9 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
         candidate_offsets=candidate_offsets,
         candidate_action=candidate_action,
         candidate_target=candidate_target,
-        gate_size=np.empty(0, np.int32),
-        gate_model=np.empty((0, 2), np.uint8),
-        gate_bytes=np.empty((0, 2), np.int64),
+        gate_size=instances.gate_size,
+        gate_model=instances.gate_model,
+        gate_bytes=instances.gate_bytes,
     )
 
 

@@ -8,6 +8,8 @@ SimGrid's contention-free replay has it; see latency_bandwidth.py):
 * the sender of an eager message goes on at once, that of a rendezvous message with the end of the transfer;
 * the receiver goes on with the end of the transfer.
 
+A collective that costs what a formula says is a gate: it opens its ``cost`` after the last has entered, for all.
+
 Almost nothing depends on the order of execution, so strands run as far as they can, in any order. A step whose outcome
 does depend on it (a post that a wildcard receive is part of, a wait for any of several requests) parks its strand in a
 heap by simulated time; the earliest parked strand goes on once no other can run, for then whatever is still to happen
@@ -15,12 +17,12 @@ happens later. Ties go to the lower strand. Once all wildcard receives of a queu
 there: MPI keeps the messages of one pair of ranks in order.
 
 Cost: O(steps + parked steps x log strands); queues of wildcard receives are searched in order of posting. Memory: 33 B
-a message and 16 B an operation.
+a message, 16 B an operation and 24 B a gate.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,16 +37,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class MessageLaw:
-    """What the replay needs of a network: int64 ``cost_ps`` and bool ``is_eager`` per message, and whether eager
-    messages travel before their receive is posted."""
+    """What the replay needs of a network: int64 ``cost_ps`` and bool ``is_eager`` per message, whether eager messages
+    travel before their receive is posted, and int64 ``gate_cost_ps`` per gate."""
 
     cost_ps: np.ndarray
     is_eager: np.ndarray
     eager_start: bool
+    gate_cost_ps: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
-        self.cost_ps.flags.writeable = False
-        self.is_eager.flags.writeable = False
+        for values in (self.cost_ps, self.is_eager, self.gate_cost_ps):
+            values.flags.writeable = False
 
 
 def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Timeline:
@@ -55,6 +58,8 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
     num_operations = int(program.rank_offsets[-1])
     if compute_ps.shape != (num_operations,):
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
+    if law.gate_cost_ps.shape != program.gate_size.shape:
+        raise ValueError(f"{len(law.gate_cost_ps)} costs for {len(program.gate_size)} gates")
     compute_ps = compute_ps.view()
     compute_ps.flags.writeable = False  # as Ray and Arrow hand it over: one compiled kernel for all
     num_strands = len(program.strand_rank)
@@ -72,7 +77,7 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
         program.open_tag, np.full(num_open, -1, np.int32), _wildcards(program), program.candidate_offsets,
         program.candidate_action, program.candidate_target,
         np.zeros(program.num_messages if track_consumed else 0, np.uint8), np.zeros(num_open, np.uint8),
-        np.zeros(num_strands, np.uint8),
+        np.zeros(num_strands, np.uint8), program.gate_size.copy(), law.gate_cost_ps,
     )  # fmt: skip
     if not finished.all():
         raise ReplayError(_deadlock(program, place, finished))
@@ -131,4 +136,6 @@ def _stuck_strand(program: Program, strand: int, place: int) -> str:
     if action == Step.wait_any:
         count = int(program.candidate_offsets[target + 1] - program.candidate_offsets[target])
         return f"{where} waits for the first of {count} requests"
+    if action == Step.wait_gate:
+        return f"{where} waits for the others of its collective ({int(program.gate_size[target])} ranks)"
     return f"{where} waits for its non-blocking collective"

@@ -9,6 +9,7 @@ from numba import njit
 
 from manyscale.models.network.steps import (
     ACTION,
+    ENTER_GATE,
     FIRST,
     LAST,
     NOTHING,
@@ -18,6 +19,7 @@ from manyscale.models.network.steps import (
     POST_SEND,
     START_STRAND,
     WAIT_ANY,
+    WAIT_GATE,
     WAIT_OPEN_RECEIVE,
     WAIT_RECEIVE,
     WAIT_SEND,
@@ -118,6 +120,7 @@ def run_strands(  # type: ignore[no-untyped-def]
     step, target, place, strand_end, num_ranks, rank_offsets, compute_ps, end_ps, cost_ps, is_eager, eager_start,
     message, finished, send_queue, send_tag, source, open_queue, open_source, open_tag, open_message, wildcards,
     candidate_offsets, candidate_action, candidate_target, consumed_message, consumed_open, consumed_strand,
+    gate_missing, gate_cost_ps,
 ):  # fmt: skip
     num_strands = place.shape[0]
     num_queues = wildcards.shape[0]  # of each: wildcard receives that are not matched yet
@@ -131,6 +134,10 @@ def run_strands(  # type: ignore[no-untyped-def]
     open_waiter = np.full(open_queue.shape[0], -1, np.int32)
     open_post = np.full(open_queue.shape[0], -1, np.int64)
     strand_waiter = np.full(num_strands, -1, np.int32)
+    num_gates = gate_missing.shape[0]  # of each: strands that have not entered yet
+    gate_time = np.zeros(num_gates, np.int64)  # when the last entered; once none is missing, when the gate opens
+    gate_waiter = np.full(num_gates, -1, np.int32)  # the strands that wait, linked
+    next_waiter = np.full(num_strands if num_gates else 0, -1, np.int32)
     # queues of unmatched sends and of unmatched open receives, linked in order of posting
     send_first = np.full(num_queues, -1, np.int64)
     send_last = np.full(num_queues, -1, np.int64)
@@ -211,6 +218,24 @@ def run_strands(  # type: ignore[no-untyped-def]
                     time = max(time, clock[what])
                 else:
                     strand_waiter[what] = strand
+                    blocked = True
+            elif action == ENTER_GATE:
+                gate_time[what] = max(gate_time[what], time)
+                gate_missing[what] -= 1
+                if gate_missing[what] == 0:
+                    gate_time[what] += gate_cost_ps[what]
+                    woken = gate_waiter[what]
+                    while woken >= 0:
+                        waiting[woken] = 0
+                        ready[num_ready] = woken
+                        num_ready += 1
+                        woken = next_waiter[woken]
+            elif action == WAIT_GATE:
+                if gate_missing[what] == 0:
+                    time = max(time, gate_time[what])
+                else:
+                    next_waiter[strand] = gate_waiter[what]
+                    gate_waiter[what] = strand
                     blocked = True
             elif action != NOTHING:
                 if action == POST_OPEN_SEND:

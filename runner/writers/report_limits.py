@@ -14,10 +14,21 @@ _NETWORK: Final = {
         "adapters are never shared, so where the network is busy the predicted time is too short.",
         "MPI calls cost no processor time of their own; matching, copying and progress are part of the latency.",
     ),
+    "flow": (
+        "Network flow: messages are fluids that share the links of their routes fairly. Packets, buffers of switches, "
+        "credits and congestion that spreads to other links are not modelled, nor is other users' traffic: a network "
+        "that is crowded by many small messages or by one receiver may be slower than predicted.",
+        "Routes are fixed ({routing}); a network that chooses routes by load spreads its traffic better.",
+        "MPI calls cost no processor time of their own; matching, copying and progress are part of the latency.",
+    ),
 }
 _COLLECTIVES: Final = (
     "Collectives are replayed as the messages of their algorithm ({preset}); a library that chooses another algorithm, "
     "or hardware that helps, differs."
+)
+_FORMULAS: Final = (
+    "Collectives that cost what a formula says ({preset}): all ranks wait for the last one, then all go on together. "
+    "Their messages are not replayed, and neither take bandwidth from others nor wait for it."
 )
 _CPU: Final = {
     "burst": (
@@ -47,11 +58,23 @@ def limits(result: Result) -> Iterator[str]:
     """One text per known limit of the models that were used."""
     model: Any = result.resolved.get("model", {})
     chosen: Mapping[str, Any] = model if isinstance(model, Mapping) else {}
+    collectives = result.machine.network.collectives
     values = {
-        "preset": result.machine.network.collectives,
+        "preset": str(collectives),
+        "routing": _routing(result),
         "cpu_ratio": f"{float(result.resolved.get('cpu_ratio', 1.0)):g}",
     }
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
-    texts = (*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",)), _COLLECTIVES)
+    texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
+    texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
     for text in (*texts, *_CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))):
         yield text.format(**values)
+
+
+def _routing(result: Result) -> str:
+    """The topology and how it routes."""
+    topology = result.machine.network.topology
+    if topology is None:
+        return "the target names no topology"
+    routing = getattr(topology, "routing", "")
+    return f"{topology.kind}, {routing}" if routing else topology.kind

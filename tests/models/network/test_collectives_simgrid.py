@@ -18,7 +18,7 @@ import pytest
 from simgrid_platform import CONTENTION_FREE, write_platform
 
 from manyscale.models.network.collective_call import BLOCKING_KINDS
-from manyscale.models.network.collectives import KINDS, CollectiveCall, schedule
+from manyscale.models.network.collectives import KINDS, Choice, CollectiveCall, choose, schedule
 
 Execute = Callable[..., list[float]]
 Case = tuple[CollectiveCall, Sequence[float], Sequence[float]]  # the call, arrival (s), overlap (s)
@@ -40,7 +40,7 @@ def counts_of(call: CollectiveCall) -> list[int]:
     return [int(size) // call.element_bytes for size in ([call.send_bytes] if one else sizes.ravel())]
 
 
-def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
+def run_smpi(directory: Path, n: int, cases: Sequence[Case], *flags: str) -> np.ndarray:
     """(cases, n) time in s, since the case began, at which each participant leaves, according to SimGrid."""
     if shutil.which("smpirun") is None:
         pytest.skip("SimGrid is not installed")
@@ -53,7 +53,7 @@ def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
         head = (BLOCKING_KINDS.index(call.base_kind), int(call.is_nonblocking), call.root, call.element_bytes)
         lines.append(" ".join(map(str, (*head, len(counts), *counts, *arrival, *overlap))))
     (directory / "cases.txt").write_text("\n".join(lines) + "\n")
-    command = ["smpirun", *platform, *SMPIRUN_FLAGS]
+    command = ["smpirun", *platform, *SMPIRUN_FLAGS, *flags]
     run = subprocess.run([*command, "./driver", "cases.txt"], cwd=directory, capture_output=True, text=True, check=True)
     ends = np.full((len(cases), n), np.nan)
     for line in run.stdout.splitlines():
@@ -64,7 +64,9 @@ def run_smpi(directory: Path, n: int, cases: Sequence[Case]) -> np.ndarray:
 
 def ours(case: Case, execute: Execute) -> list[float]:
     call, arrival, overlap = case
-    plan = schedule(call, "simgrid-3.32")
+    choice = choose(call, "simgrid-3.32")
+    assert isinstance(choice, Choice)
+    plan = schedule(call, choice)
     plan.validate()
     return execute(plan, arrival=arrival, overlap=overlap if call.is_nonblocking else None)
 
