@@ -62,7 +62,7 @@ def run(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None
     ``options`` are the fields of Options. Raises UserError for bad input, RunError if the run fails.
     """
     content, place, beside = _content(study)
-    if content.get("sweep"):
+    if parse_study(content, place).sweep:
         raise UserError(f"{place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
     chosen = Options(output=None if output is None else Path(output), **options)
     result = run_study(content, place, beside, chosen).result
@@ -73,11 +73,12 @@ def run(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None
 def sweep(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> pa.Table:
     """Predict every point of a sweep and return the table of ``sweep.parquet``: point_id, axes, statistics."""
     content, place, beside = _content(study)
-    if not content.get("sweep"):
+    axes = list(parse_study(content, place).sweep)
+    if not axes:
         raise UserError(f"{place}: the study has no sweep; call manyscale.run")
     chosen = Options(output=None if output is None else Path(output), **options)
     finished = run_study(content, place, beside, chosen)
-    return outputs.sweep_table(finished.points, list(content["sweep"]))
+    return outputs.sweep_table(finished.points, axes)
 
 
 def _content(study: Study | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], str, Path | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,10 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 2
-    from manyscale.runner import commands
-
+    commands = import_module(f"manyscale.runner.{options.module}")
     try:
-        return int(getattr(commands, options.command)(options))
+        return int(getattr(commands, options.command.replace("-", "_"))(options))
     except BrokenPipeError:
         return 0
     except (Exception, KeyboardInterrupt) as error:
@@ -59,11 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
     )
     parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
-    parser.set_defaults(debug=False, command=None)
+    parser.set_defaults(debug=False, command=None, module="commands")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_run(commands)
     _add_plan(commands)
     _add_convert(commands)
+    _add_questions(commands)
 
     status = _command(commands, "status", "say how far a run is")
     status.add_argument("directory", type=Path, help="run directory")
@@ -74,6 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     accuracy = _command(commands, "accuracy", "predict the shipped validation cases and compare with their references")
     accuracy.add_argument("cases", nargs="*", help="names of cases (default: all)")
     _add_cache(accuracy)
+
+    calibrate = _command(commands, "calibrate", "make a target machine from measured ping-pongs")
+    calibrate.set_defaults(module="calibrate")
+    calibrate.add_argument(
+        "measurements", nargs="+", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
+    )
+    calibrate.add_argument("--base", default="laptop", metavar="NAME", help="machine whose network is replaced")
+    calibrate.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
 
     _command(commands, "examples", "list the shipped examples, targets and what can be plugged in")
     return parser
@@ -146,3 +155,45 @@ def _add_convert(commands: argparse._SubParsersAction[_Parser]) -> None:
     convert.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     convert.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
     convert.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
+
+
+def _add_questions(commands: argparse._SubParsersAction[_Parser]) -> None:
+    asked = _command(commands, "what-if", "predict a study or a run again under other assumptions, and compare")
+    _add_study(asked)
+    asked.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
+    asked.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    asked.set_defaults(module="question_commands", workers=None)
+
+    compare = _command(commands, "compare", "say where two runs, or a run and its measured trace, differ")
+    compare.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
+    compare.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
+    compare.add_argument("-o", "--output", type=Path, metavar="FILE", help="write all differences as Parquet")
+    compare.add_argument("--json", type=Path, metavar="FILE", help="write all differences as JSON")
+    compare.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
+    compare.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
+    _add_cache(compare)
+    compare.set_defaults(module="question_commands")
+
+    pop = _command(commands, "pop", "print the efficiencies of several runs or measured traces, and how they scale")
+    pop.add_argument("runs", nargs="+", metavar="RUN", help="run directory, or a trace with measured times")
+    pop.add_argument("--weak", action="store_true", help="the work per rank was meant to stay (default: all work)")
+    pop.add_argument("--target", metavar="NAME", help="machine whose protocol the ideal replay of a trace follows")
+    pop.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    _add_cache(pop)
+    pop.set_defaults(module="question_commands")
+
+    clusters = _command(commands, "clusters", "find the phase clusters of a trace's bursts")
+    clusters.add_argument("workload", metavar="TRACE", help="the trace")
+    clusters.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-clusters-NNN)")
+    clusters.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    clusters.add_argument(
+        "--axes", default="auto", choices=("auto", "instructions", "ipc", "duration"),
+        help="what stands beside duration (default: auto)",
+    )  # fmt: skip
+    clusters.add_argument("--eps", type=float, metavar="X", help="radius, of axes scaled to 0..1 (default: found)")
+    clusters.add_argument("--min-points", type=int, default=10, metavar="N", help="bursts that are dense (default: 10)")
+    clusters.add_argument(
+        "--coverage", type=float, default=0.99, metavar="X", help="share of the time that is clustered (default: 0.99)"
+    )
+    _add_cache(clusters)
+    clusters.set_defaults(module="question_commands")

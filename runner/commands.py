@@ -30,8 +30,8 @@ MOST_POINTS_SHOWN = 20  # on the terminal
 
 def run(options: argparse.Namespace) -> int:
     """``manyscale run``."""
-    content, place, beside = _study_content(options)
-    _check_executor(options)
+    content, place, beside = study_content(options)
+    check_executor(options)
     if options.dry_run:
         return _dry_run(content, place, beside, options)
     _announce_compilation()
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_executor(options: argparse.Namespace) -> None:
+def check_executor(options: argparse.Namespace) -> None:
     if options.executor not in ("auto", *names("executor")):
         raise UserError(f"unknown executor {options.executor!r}; known are auto, {', '.join(names('executor'))}")
     if options.workers is not None and options.workers < 1:
@@ -61,7 +61,7 @@ def _check_executor(options: argparse.Namespace) -> None:
         raise UserError(f"--seed {options.seed}: a seed is not negative")
 
 
-def _study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
+def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
     """The study of a file, an example, a resumed run or the options, with what the options replace."""
     content: dict[str, Any]
     beside: Path | None = None
@@ -194,7 +194,7 @@ def plan(options: argparse.Namespace) -> int:
     """``manyscale plan``."""
     from manyscale.runner.writers.parquet import write_table
 
-    content, place, beside = _study_content(options)
+    content, place, beside = study_content(options)
     cache = options.cache or default_cache()
     points = list(sweep_points(content, place))
     workload = api.read_workload(parse_study(content, place).workload, cache)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow
-from manyscale.runner import pipeline, rundir
+from manyscale.runner import pipeline, rundir, what_if
 from manyscale.runner.execute.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result, Statistic
@@ -63,21 +63,25 @@ def write_units(directory: Path, execution: pipeline.Execution) -> None:
 
 
 def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
-    """A row per point: ``point_id``, the values of the axes (numbers, else text), and every statistic."""
+    """A row per point: ``point_id``, the values of the axes (numbers, else text), and every statistic that all points
+    have (a network's links are known to some models only)."""
     columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
     for axis in axes:
         values = [point.axes[axis] for point in points]
         numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
-    for name in points[0].statistics:
+    shared = [name for name in points[0].statistics if all(name in point.statistics for point in points)]
+    for name in shared:
         columns[name] = to_arrow(np.array([point.statistics[name].value for point in points]))
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], title: str, report: bool) -> None:
-    """``sweep.parquet``, and with ``report`` the page of curves over the axes."""
+    """``sweep.parquet``, ``what_if.parquet`` if what-ifs are an axis, and with ``report`` the page of curves."""
     table = sweep_table(points, axes)
     write_table(table, directory / "sweep.parquet")
+    if what_if.AXIS in axes:
+        write_table(what_if.table(table, axes), directory / "what_if.parquet")
     if report:
         from manyscale.runner.writers.report import write_sweep as write_page
 

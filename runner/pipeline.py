@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from manyscale.models.machine import Machine
+from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
-from manyscale.models.network.collectives import PRESETS
-from manyscale.models.workload import Workload, WorkloadError
-from manyscale.runner import results
+from manyscale.models.workload import PhaseKind, Workload, WorkloadError
+from manyscale.runner import critical_path, links, results
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.execute.hosts import load_host
 from manyscale.runner.execute.store import Store
@@ -28,6 +28,7 @@ from manyscale.runner.placement import place_ranks
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 from manyscale.runner.targets import resolve_target
+from manyscale.sampling.burst_clusters import BurstClusters, cluster_bursts
 from manyscale.sampling.plan import Plan
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
@@ -113,13 +114,8 @@ class Execution:
 def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:
     """Resolve everything that a point names. Raises UserError."""
     machine, content = resolve_target(study, beside)
-    preset = machine.network.collectives
-    if preset not in PRESETS:
-        raise UserError(
-            f"{machine.name}: network.collectives: unknown preset {preset!r}; known are {', '.join(PRESETS)}"
-        )
     _ipc_factors(workload, study)  # refuses what it does not know
-    node, sharing = place_ranks(study.mapping, machine, workload.num_ranks)
+    node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
     if not plan.is_census:
         raise UserError(
@@ -156,14 +152,55 @@ def _ipc_factors(workload: Workload, study: Study) -> np.ndarray:
             raise UserError(f"ipc_correction.regions: unknown region {name!r}; {known}")
         factor[workload.column("phases", "region_id") == names.index(name)] *= value
     for key, value in correction.phases.items():
-        rank_text, _, index_text = key.partition("/")
-        if not (rank_text.isdigit() and index_text.isdigit() and int(rank_text) < workload.num_ranks):
-            raise UserError(f"ipc_correction.phases: {key!r} is not RANK/INDEX of a phase")
-        row = offsets[int(rank_text)] + int(index_text)
-        if row >= offsets[int(rank_text) + 1]:
-            raise UserError(f"ipc_correction.phases: rank {rank_text} has no phase {index_text}")
-        factor[row] *= value
+        factor[_phase_rows(workload, key)] *= value
+    for cluster, value in correction.clusters.items():
+        found = _phase_clusters(workload)
+        if not 0 <= cluster <= found.num_clusters:
+            raise UserError(
+                f"ipc_correction.clusters: there is no phase cluster {cluster}; there are {found.num_clusters} "
+                "(manyscale clusters shows them)"
+            )
+        factor[found.cluster == cluster] *= value
+    if correction.balance:
+        factor *= _balancing_factors(workload, factor)
     return factor
+
+
+def _phase_rows(workload: Workload, key: str) -> np.ndarray:
+    """Rows of the phase RANK/INDEX, or of that index in every rank that has one."""
+    offsets = workload.phase_offsets
+    rank_text, _, index_text = key.partition("/")
+    everywhere = rank_text == "*"
+    if not (index_text.isdigit() and (everywhere or (rank_text.isdigit() and int(rank_text) < workload.num_ranks))):
+        raise UserError(f"ipc_correction.phases: {key!r} is neither RANK/INDEX of a phase nor */INDEX")
+    ranks = np.arange(workload.num_ranks) if everywhere else np.array([int(rank_text)])
+    rows = offsets[ranks] + int(index_text)
+    rows = rows[rows < offsets[ranks + 1]]
+    if not len(rows):
+        who = "no rank has a phase" if everywhere else f"rank {rank_text} has no phase"
+        raise UserError(f"ipc_correction.phases: {who} {index_text}")
+    return rows
+
+
+def _phase_clusters(workload: Workload) -> BurstClusters:
+    """Phase clusters of a workload; the last ones are kept, since every point of a sweep asks for them."""
+    if workload.digest not in _clusters:
+        _clusters.clear()
+        _clusters[workload.digest] = cluster_bursts(workload)
+    return _clusters[workload.digest]
+
+
+_clusters: dict[str, BurstClusters] = {}
+
+
+def _balancing_factors(workload: Workload, factor: np.ndarray) -> np.ndarray:
+    """Per phase: what makes all ranks that compute do so for as long, the mean over all ranks."""
+    rank = workload.column("phases", "rank")
+    computing = workload.column("phases", "kind") == PhaseKind.compute
+    time = np.where(computing, workload.column("phases", "duration_ps") / factor, 0.0)
+    total = np.bincount(rank, time, minlength=workload.num_ranks)
+    mean = total.mean()
+    return np.where(total > 0, total / mean, 1.0)[rank] if mean > 0 else np.ones(len(rank))
 
 
 def phase_digests(workload: Workload, phases: Mapping[str, np.ndarray]) -> list[str]:
@@ -207,7 +244,7 @@ def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs:
         "num_nodes": point.machine.num_nodes,
         "num_point_to_point": num_messages,
     }
-    versions = [model.VERSION, program_module.VERSION]
+    versions = [model.VERSION, program_module.VERSION, path_module.VERSION]
     content = [workload.digest, array_digest(np.array(burst_keys, "U32"))]
     meaning = parameters | {"network": point.machine.network.model_dump(mode="json")}  # however the units are written
     key = unit_key("replay", replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
@@ -275,7 +312,7 @@ def _build_program(workload: Workload, point: Point) -> program_module.Program:
 
 
 def _program_name(point: Point) -> str:
-    return f"program {point.machine.network.collectives}"
+    return f"program {point.machine.network.collectives.model_dump_json()}"
 
 
 def _compute_name(burst_keys: list[str]) -> str:
@@ -313,7 +350,12 @@ def assemble(
     ranks = results.ranks_table(workload, compute_ps, arrays["end_ps"])
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
     ideal = int(arrays["ideal_makespan_ps"][0])
+    path = critical_path.path_table(workload, arrays)
     figures = results.statistics(workload, point.machine, ranks, messages, arrays["end_ps"], ideal)
+    figures |= critical_path.statistics(path, workload.num_ranks)
+    makespan_ps = int(arrays["end_ps"].max(initial=0))
+    link_use = links.links_table(arrays, makespan_ps)
+    figures |= links.statistics(link_use, makespan_ps)
     return results.Result(
         name=point.study.name or workload.name,
         workload=workload,
@@ -323,6 +365,8 @@ def assemble(
         statistics=figures,
         resolved={**resolved, "placement": point.node_of_rank.tolist()},
         sweep_point=point.axes,
+        critical_path=path,
+        links=link_use,
     )
 
 

@@ -17,9 +17,19 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "reader": {
         "workload": "manyscale.runner.readers.workload_folder",
         "simgrid-ti": "manyscale.runner.readers.simgrid_ti",
+        "goal": "manyscale.runner.readers.goal",
+        "dimemas": "manyscale.runner.readers.dimemas_dim",
+        "paraver": "manyscale.runner.readers.paraver",
+        "dumpi": "manyscale.runner.readers.dumpi",
+        "otf2": "manyscale.runner.readers.otf2",
     },
     "cpu": {"burst": "manyscale.models.cpu.burst"},
-    "network": {"latency-bandwidth": "manyscale.models.network.latency_bandwidth"},
+    "network": {
+        "latency-bandwidth": "manyscale.models.network.latency_bandwidth",
+        "dimemas": "manyscale.models.network.dimemas",
+        "loggops": "manyscale.models.network.loggops",
+        "flow": "manyscale.models.network.flow",
+    },
     # a sampler is a function of a workload that returns a Plan
     "sampling": {"full": "manyscale.sampling.full:plan"},
     "executor": {
@@ -29,6 +39,11 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model has one that
     # bears its name
     "unit": {"burst": "manyscale.runner.execute.kinds:burst", "replay": "manyscale.runner.execute.kinds:replay_point"},
+    # a trace writer is a function of (workload, directory)
+    "trace-writer": {
+        "workload": "manyscale.runner.readers.workload_folder:write",
+        "simgrid-ti": "manyscale.runner.writers.simgrid_ti:write_trace",
+    },
     # a writer is a function of (result, directory)
     "writer": {
         "timeline": "manyscale.runner.writers.parquet:write",

@@ -71,6 +71,8 @@ class Result:
 
     ``ranks`` and ``messages`` follow RANKS_SCHEMA and MESSAGES_SCHEMA (times in integer ps from the start of the run,
     sorted by rank and time; by message). ``statistics``: dotted name to figure, in the order of stats.json.
+    ``critical_path`` follows the schema of critical_path.py, in the order of time; None where none was looked for.
+    ``links`` follows the schema of links.py, by link and time; None where the network's model knows no links.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
     """
 
@@ -82,6 +84,8 @@ class Result:
     statistics: Mapping[str, Statistic]
     resolved: Mapping[str, Any]
     sweep_point: Mapping[str, Any]
+    critical_path: pa.Table | None = None
+    links: pa.Table | None = None
 
     @property
     def makespan_seconds(self) -> float:

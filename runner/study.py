@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from manyscale.models.parameters import Count, Strict
 from manyscale.models.quantities import parse_flop_rate, parse_time_ps
+from manyscale.runner import what_if
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.registry import names
 
+TARGET_SUFFIXES: Final = (".yaml", ".cfg")
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -74,11 +76,19 @@ class SamplingChoice(Strict):
         return value
 
 
-class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
-    """Which node each rank runs on: ``block`` fills node after node, ``cyclic`` deals ranks out in turn, a list names
-    the node of every rank. ``ranks_per_node`` defaults to the cores of a node."""
+class PlacementFile(Strict):
+    """A text file with the number of the node of every rank, in order, separated by blanks or lines; # begins a
+    comment."""
 
-    placement: Literal["block", "cyclic"] | list[int] = "block"
+    file: str
+
+
+class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
+    """Which node each rank runs on: ``block`` fills node after node, ``cyclic`` deals ranks out in turn, ``random``
+    shuffles who sits where in ``block`` by the study's seed; a list or a file names the node of every rank.
+    ``ranks_per_node`` defaults to the cores of a node."""
+
+    placement: Literal["block", "cyclic", "random"] | list[int] | PlacementFile = "block"
     ranks_per_node: Annotated[int, Field(ge=1)] | None = None
     oversubscribe: bool = False
 
@@ -86,17 +96,24 @@ class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
 class IpcCorrection(Strict):
     """Factors by which the target's IPC is higher than ``cpu_ratio`` says; those that apply to a phase multiply.
 
-    ``phases`` is keyed by "RANK/INDEX", the index of the phase within its rank.
+    ``phases`` is keyed by "RANK/INDEX", the index of the phase within its rank, or "*/INDEX" for all ranks;
+    ``clusters`` by the numbers that ``manyscale clusters`` gives. With ``balance`` all ranks then compute as long, the
+    mean of all (but for those that compute nothing, and before ranks share cores).
     """
 
     default: PositiveFloat = 1.0
     ranks: dict[int, PositiveFloat] = {}
     regions: dict[str, PositiveFloat] = {}
     phases: dict[str, PositiveFloat] = {}
+    clusters: dict[int, PositiveFloat] = {}
+    balance: bool = False
 
 
 class Study(Strict):
-    """A study, validated. ``target`` is a name or file, or a mapping with ``name`` and replaced keys of the machine."""
+    """A study, validated. ``target`` is a name or file, or a mapping with ``name`` and replaced keys of the machine.
+
+    The key ``what_if``, a list of what-ifs (what_if.py), is one more axis of the sweep: they and the study itself.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: str | None = None
@@ -110,12 +127,32 @@ class Study(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _what_ifs_are_points(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or what_if.AXIS not in content:
+            return content
+        asked = content[what_if.AXIS]
+        sweep = content.get("sweep") or {}
+        if not isinstance(asked, list) or not isinstance(sweep, dict) or what_if.AXIS in sweep:
+            raise ValueError(f"{what_if.AXIS}: write a list of what-ifs, here or in 'sweep', not in both")
+        rest = {key: value for key, value in content.items() if key != what_if.AXIS}
+        others = [text for text in asked if text != what_if.BASE]
+        return {**rest, "sweep": {**sweep, what_if.AXIS: [what_if.BASE, *others]}} if others else rest
+
     @field_validator("sweep")
     @classmethod
     def _sweepable(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
         for key in value:
             if key.partition(".")[0] in ("schema", "name", "workload", "sweep"):
                 raise ValueError(f"{key!r} is the same for all points of a sweep; run a study for each value")
+        for text in value.get(what_if.AXIS, ()):
+            try:
+                heads = {change.keys[0] for change in what_if.changes(text)}
+            except UserError as error:
+                raise ValueError(str(error)) from None
+            if heads & {"schema", "name", "workload", "sweep"}:
+                raise ValueError(f"what-if {text!r}: this key is the same for all points; run a study for each value")
         return value
 
     @field_validator("target")
@@ -149,19 +186,23 @@ def load_study_content(path: Path) -> Any:
     content = load_yaml(path)
     if not isinstance(content, dict):
         return content
-    for key, inner, suffix in (("workload", "path", ""), ("target", "name", ".yaml")):
+    for key, inner, suffix in (("workload", "path", ""), ("target", "name", TARGET_SUFFIXES)):
         value = content.get(key)
         if isinstance(value, dict) and inner in value:
             content[key] = {**value, inner: _beside(path, value[inner], suffix)}
+    mapping = content.get("mapping")
+    if isinstance(mapping, dict) and isinstance(mapping.get("placement"), dict) and "file" in mapping["placement"]:
+        placement = {**mapping["placement"], "file": _beside(path, mapping["placement"]["file"])}
+        content["mapping"] = {**mapping, "placement": placement}
     if isinstance(content.get("target"), str):
-        content["target"] = _beside(path, content["target"], ".yaml")
+        content["target"] = _beside(path, content["target"], TARGET_SUFFIXES)
     if isinstance(content.get("sweep"), dict) and isinstance(content["sweep"].get("target"), list):
-        targets = [_beside(path, target, ".yaml") for target in content["sweep"]["target"]]
+        targets = [_beside(path, target, TARGET_SUFFIXES) for target in content["sweep"]["target"]]
         content["sweep"] = {**content["sweep"], "target": targets}
     return content
 
 
-def _beside(study: Path, given: Any, suffix: str = "") -> Any:
+def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:
     """The path ``given`` in a study file, absolute if it stands beside the file; anything else as it is."""
     is_path = isinstance(given, str) and given.endswith(suffix) and not Path(given).is_absolute()
     return str((study.parent / given).resolve()) if is_path and os.path.exists(study.parent / given) else given
@@ -169,9 +210,13 @@ def _beside(study: Path, given: Any, suffix: str = "") -> Any:
 
 def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """``content`` with one dotted key set; a target that is a name becomes a mapping to take keys of the machine."""
-    head, _, rest = dotted.partition(".")
-    if not head:
-        raise UserError(f"{dotted!r} is not a dotted key such as target.network.latency")
+    return _assign(content, dotted.split("."), value, dotted)
+
+
+def _assign(content: dict[str, Any], keys: Sequence[Any], value: Any, place: str) -> dict[str, Any]:
+    head, *rest = keys
+    if head == "":
+        raise UserError(f"{place!r} is not a dotted key such as target.network.latency")
     if not rest:
         return {**content, head: value}
     inner = content.get(head, {})
@@ -180,8 +225,21 @@ def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     if inner is None:
         inner = {}
     if not isinstance(inner, dict):
-        raise UserError(f"{dotted!r}: {head!r} holds no keys")
-    return {**content, head: assign(inner, rest, value)}
+        raise UserError(f"{place!r}: {head!r} holds no keys")
+    return {**content, head: _assign(inner, rest, value, place)}
+
+
+def apply_what_if(content: dict[str, Any], text: str) -> dict[str, Any]:
+    """``content`` with what a what-if changes. Raises UserError."""
+    for change in what_if.changes(text):
+        value = change.value
+        if change.multiplies:
+            inner: Any = content
+            for key in change.keys:
+                inner = inner.get(key) if isinstance(inner, dict) else None
+            value = value * inner if isinstance(inner, int | float) else value
+        content = _assign(content, change.keys, value, ".".join(map(str, change.keys)))
+    return content
 
 
 def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
@@ -201,10 +259,10 @@ def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str
     study = parse_study(content, place)
     axes = study.sweep
     for values in itertools.product(*axes.values()):
-        point = {key: value for key, value in content.items() if key != "sweep"}
+        point = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
         for key, value in zip(axes, values, strict=True):
             try:
-                point = assign(point, key, value)
+                point = apply_what_if(point, value) if key == what_if.AXIS else assign(point, key, value)
             except UserError as error:
                 raise UserError(f"{place}: sweep: {error}") from None
         chosen = dict(zip(axes, values, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from manyscale.models.machine import Machine
+from manyscale.runner import dimemas_cfg
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.study import Study
@@ -24,12 +25,15 @@ def shipped_targets() -> dict[str, Path]:
 def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, dict[str, Any]]:
     """The machine that a study names, and the content it was built from (quantities with their units).
 
-    A name is that of a shipped machine, or a YAML file relative to ``beside`` or to the working directory; a mapping
-    replaces keys of the machine it names, or, with a ``schema``, is a whole machine.
+    A name is that of a shipped machine, or a file (YAML, or a Dimemas configuration) relative to ``beside`` or to the
+    working directory; a mapping replaces keys of the machine it names, or, with a ``schema``, is a whole machine.
+    Raises UserError, also for a study without a mapping where a Dimemas configuration has another than the default.
     """
     if isinstance(study.target, dict) and "schema" in study.target:
         return build_machine(study.target, "target"), study.target
     place, content = _machine_content(study.target_name, beside)
+    if "mapping" not in study.model_fields_set and dimemas_cfg.can_read(Path(place)):
+        dimemas_cfg.check_mapping(Path(place))
     if not study.target_overrides:
         return build_machine(content, place), content
     content = _merged(content, study.target_overrides)
@@ -46,7 +50,7 @@ def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any
         if found is None:
             raise UserError(f"unknown target {name!r}: no such file, and shipped are {', '.join(shipped)}")
         path = found
-    content = load_yaml(path)
+    content = dimemas_cfg.read(path) if dimemas_cfg.can_read(path) else load_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: a machine is a mapping of keys (schema, name, nodes, node, network, ...)")
     return str(path), content
@@ -61,6 +65,9 @@ def build_machine(content: Mapping[str, Any], place: str) -> Machine:
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with keys replaced; what is of another ``kind`` is replaced whole."""
+    if changes.get("kind", base.get("kind")) != base.get("kind"):
+        return dict(changes)
     result = dict(base)
     for key, value in changes.items():
         inner = result.get(key)

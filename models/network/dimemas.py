@@ -68,6 +68,7 @@ from manyscale.models.quantities import MOST_PS
 
 NAME: Final = "dimemas"
 VERSION: Final = 1
+TRANSFER_START: Final = "eager"  # an eager message travels as soon as it is sent
 
 
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:

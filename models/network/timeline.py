@@ -25,7 +25,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """Use of a network's links over time: bytes that each link carried in each of equal intervals of ``interval_ps``.
+    """Use of a network's shared links over time: bytes that each carried in each of equal intervals of ``interval_ps``.
 
     ``names`` and ``ps_per_byte`` float64 per link; ``bytes`` float64[links, intervals].
     """

@@ -1,4 +1,4 @@
-"""Timelines as Parquet: ``timeline/ranks.parquet`` and ``timeline/messages.parquet``."""
+"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ _STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "messa
 
 
 def write(result: Result, directory: Path) -> None:
-    """Write both tables; equal tables give equal bytes."""
+    """Write the tables; equal tables give equal bytes."""
     folder = directory / "timeline"
     folder.mkdir(exist_ok=True)
     write_table(result.ranks, folder / "ranks.parquet")
     write_table(result.messages, folder / "messages.parquet")
+    if result.critical_path is not None:
+        write_table(result.critical_path, folder / "critical_path.parquet")
+    if result.links is not None:
+        write_table(result.links, folder / "links.parquet")
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -1,8 +1,9 @@
 """Timeline as Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: ``trace.json.gz``.
 
 Format: "Trace Event Format" (Google, 2016). One process, a track per rank (tid = rank + 1, since 0 is taken for the
-idle thread), a complete event per state, an arrow per point-to-point message. Times are microseconds with six decimals,
-exact to the picosecond; Perfetto itself cuts them to nanoseconds.
+idle thread), a complete event per state, an arrow per point-to-point message; the critical path is a track of a second
+process, the use of links are counters of a third. Times are microseconds with six decimals, exact to the picosecond;
+Perfetto itself cuts them to nanoseconds.
 
 * An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
   in which it arrives (it contains or ends at the arrival). A viewer ties an arrow to what is on the track at its time,
@@ -25,10 +26,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.columns import to_numpy
+from manyscale.models.network.critical_path import KINDS
 from manyscale.models.workload import OperationKind
 from manyscale.runner.results import STATES, Result
 from manyscale.runner.writers.operation_times import column, operation_rows, state_at
 from manyscale.runner.writers.paraver_labels import call_name
+from manyscale.runner.writers.perfetto_links import write_links
 from manyscale.runner.writers.text_columns import batches, contents, integers, join, microseconds, picked
 
 MAX_ARROWS: Final = 1_000_000
@@ -51,6 +55,8 @@ def write(result: Result, directory: Path) -> None:
         file.write(b'{"traceEvents":[\n')
         _write_states(file, result)
         _write_arrows(file, result, arrows)
+        _write_critical_path(file, result)
+        write_links(file, result.links)
         file.write(_tracks(result).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
         file.write(json.dumps(_metadata(result, arrows)).encode())
@@ -85,6 +91,25 @@ def _write_states(file: gzip.GzipFile, result: Result) -> None:
             picked(name, state[batch]), integers(operation[batch]), picked(tail, kind[batch]),
         )  # fmt: skip
         file.write(contents(text))
+
+
+def _write_critical_path(file: gzip.GzipFile, result: Result) -> None:
+    """A track of its own, in a process of its own: what the end of the run waited for."""
+    path = result.critical_path
+    if path is None:
+        return
+    names = ("start_ps", "end_ps", "kind", "rank", "operation_id")
+    start, end, kind, rank, operation = (to_numpy(path.column(name)) for name in names)
+    tail = [f',"name":"{name}","args":{{"rank":' for name in KINDS]
+    for batch in batches(len(start)):
+        text = join(
+            '{"ph":"X","pid":2,"tid":1,"ts":', microseconds(start[batch]),
+            ',"dur":', microseconds(end[batch] - start[batch]),
+            picked(tail, kind[batch]), integers(rank[batch]), ',"operation_id":', integers(operation[batch]), "}},\n",
+        )  # fmt: skip
+        file.write(contents(text))
+    named = {"ph": "M", "pid": 2, "tid": 1, "name": "process_name", "args": {"name": "critical path"}}
+    file.write((json.dumps(named, separators=(",", ":")) + ",\n").encode())
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import yaml
 from manyscale.runner.results import Result, Statistic
 from manyscale.runner.writers import report_charts as charts
 from manyscale.runner.writers.paraver_labels import call_name
+from manyscale.runner.writers.report_critical_path import add_section as add_critical_path
 from manyscale.runner.writers.report_data import (
     CATEGORIES,
     calls,
@@ -28,6 +29,7 @@ from manyscale.runner.writers.report_data import (
     timeline,
 )
 from manyscale.runner.writers.report_limits import certainty, limits
+from manyscale.runner.writers.report_links import add_links
 from manyscale.runner.writers.report_machine import machine_table
 from manyscale.runner.writers.report_page import COLOURS, Page
 from manyscale.runner.writers.report_sweep import write_sweep
@@ -68,8 +70,10 @@ def write(result: Result, directory: Path) -> None:
     runs = timeline(result)
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
+    add_critical_path(page, result)
     page.add("MPI calls", _calls_table(result))
     _messages(page, result)
+    add_links(page, result)
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
     notes = items(workload.notes) if workload.notes else "<p>The trace recorded all that the replay needs.</p>"
     page.add("What the trace could not record", notes)

@@ -15,7 +15,7 @@ from manyscale.runner.writers.report_text import binary_size, duration, packed, 
 _TICKS: Final = 2**32 - 1  # the makespan in the timeline's own unit of time
 _MAX_BARS: Final = 512
 # from light to dark, in even steps of lightness
-_COLORSCALE: Final = [
+COLORSCALE: Final = [
     [0.0, "#e8f1f8"], [0.25, "#a9cfe6"], [0.5, "#56a3cf"], [0.75, "#1f6fa8"], [1.0, "#08306b"],
 ]  # fmt: skip
 
@@ -116,7 +116,7 @@ def matrix_chart(page: Page, result: Result, matrix: Matrix) -> str:
         "destination": packed(matrix.destination, "u1"),
         "bytes": packed(matrix.bytes, "f8"),
         "count": packed(matrix.count, "f8"),
-        "colorscale": _COLORSCALE,
+        "colorscale": COLORSCALE,
         "layout": {
             "xaxis": _rank_axis(num_ranks, max_ticks=8) | axis("destination rank", constrain="domain"),
             "yaxis": _rank_axis(num_ranks, reverse=True) | axis("source rank", scaleanchor="x", constrain="domain"),

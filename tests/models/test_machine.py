@@ -28,7 +28,7 @@ CONTENT = {
     },
     "sources": {"nodes": "x", "node": "y", "network": "z"},
 }  # fmt: skip
-OPTIONAL = [("node", "memory"), ("node", "caches")]
+OPTIONAL = [("node", "memory"), ("node", "frequency"), ("node", "caches")]
 
 
 def changed(path: tuple[str, ...], *values: object) -> dict:
@@ -101,7 +101,7 @@ WITH_UNITS = [
 @pytest.mark.parametrize("path", WITH_UNITS, ids=".".join)
 @pytest.mark.parametrize("value", [5, "5", "5 parsec", "-5 s", None])
 def test_a_bare_number_or_a_foreign_unit_is_refused(path, value):
-    if path == ("node", "memory") and value is None:
+    if path in (("node", "memory"), ("node", "frequency")) and value is None:
         return  # not known
     with pytest.raises(ValidationError, match=path[-1]):
         Machine.model_validate(changed(path, value))

@@ -112,7 +112,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
         study_text(mapping={"placement": [0, 10**30]}), ("study.yaml", "mapping.placement: node 1000"),
     ),
     "mapping of a wrong kind": (
-        study_text(mapping={"placement": "random"}), ("study.yaml: mapping.placement", "block"),
+        study_text(mapping={"placement": "spiral"}), ("study.yaml: mapping.placement", "block"),
     ),
     "more ranks than cores": (
         study_text(**laptop(node={"cores_per_socket": 1})),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from manyscale.models.topology import FatTree, Torus
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
 from manyscale.runner.targets import build_machine, resolve_target, shipped_targets
@@ -24,7 +25,8 @@ def test_shipped_target_loads_under_its_own_name(name):
 
 
 def test_there_are_shipped_targets():
-    assert {"crossbar256", "laptop", "marenostrum3"} <= set(shipped_targets())
+    topologies = {"dragonfly-xc", "fattree256", "torus-4x4x4"}
+    assert {"crossbar256", "laptop", "marenostrum3"} | topologies <= set(shipped_targets())
 
 
 def test_figures_of_the_contention_free_reference():
@@ -44,6 +46,16 @@ def test_keys_of_a_target_are_replaced_one_by_one():
     assert changed.network.latency_ps == plain.network.latency_ps
     assert changed.name == "laptop"
     assert build_machine(content, "again") == changed
+
+
+def test_a_topology_of_another_kind_is_replaced_whole():
+    torus = {"kind": "torus", "dimensions": [16, 16]}
+    changed, _ = resolve_target(study({"name": "fattree256", "network": {"topology": torus}}))
+    assert changed.network.topology == Torus(kind="torus", dimensions=(16, 16))
+    same_kind = {"kind": "fat-tree", "routing": "s-mod-k"}
+    for change in (same_kind, {"routing": "s-mod-k"}):
+        changed, _ = resolve_target(study({"name": "fattree256", "network": {"topology": change}}))
+        assert changed.network.topology == FatTree(kind="fat-tree", down=(16, 16), up=(1, 4), routing="s-mod-k")
 
 
 def test_a_whole_machine_in_the_study_needs_no_file():
