@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from manyscale.models.workload import SCHEMAS, Workload, WorkloadError
+from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 
@@ -38,8 +38,11 @@ def test_digest_sees_one_changed_value(workload):
 @pytest.mark.parametrize("level", list(SCHEMAS))
 def test_refuses_a_missing_or_misshapen_table(workload, level):
     tables = {name: table for name, table in workload.tables.items() if name != level}
-    with pytest.raises(WorkloadError, match=f"no table '{level}'"):
-        Workload("x", 8, tables)
+    if level in OPTIONAL_LEVELS:
+        assert Workload("x", 8, tables).tables[level].num_rows == 0
+    else:
+        with pytest.raises(WorkloadError, match=f"no table '{level}'"):
+            Workload("x", 8, tables)
     with pytest.raises(WorkloadError, match="declared schema"):
         with_table(workload, level, pa.table({"other": [1]}))
 
@@ -54,3 +57,9 @@ def test_batches_cover_the_table(workload):
     batches = list(workload.batches("operations", max_rows=1000))
     assert [batch.num_rows for batch in batches] == [1000, 1000, 272]
     assert pa.Table.from_batches(batches).equals(workload.tables["operations"])
+
+
+def test_measured_times_are_those_of_all_operations(workload):
+    one = pa.table({"start_ps": [0], "end_ps": [1]}, schema=SCHEMAS["measured"])
+    with pytest.raises(WorkloadError, match="'measured' does not have one row per operation"):
+        with_table(workload, "measured", one)

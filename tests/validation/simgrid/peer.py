@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,10 +53,16 @@ def write_trace(folder: Path, actions: Sequence[Sequence[str]]) -> Path:
     return listed
 
 
-def replay(folder: Path, actions: Sequence[Sequence[str]], eager: bool = False, flags: Sequence[str] = ()) -> Replayed:
+def replay(
+    folder: Path,
+    actions: Sequence[Sequence[str]],
+    eager: bool = False,
+    flags: Sequence[str] = (),
+    platform: Callable[[Path, int], list[str]] = write_platform,
+) -> Replayed:
     """Write the actions of every rank (without the leading rank) to ``folder`` and let SimGrid replay them there."""
     write_trace(folder, actions)
-    arguments = [*write_platform(folder, len(actions)), "-replay", "ti.txt", *NETWORK_FLAGS, *LOG_FLAGS, *flags]
+    arguments = [*platform(folder, len(actions)), "-replay", "ti.txt", *NETWORK_FLAGS, *LOG_FLAGS, *flags]
     output = _run(["smpirun", *arguments, *([EAGER_FLAG] if eager else [])], folder)
     makespan = None
     ends: list[list[tuple[str, float]]] = [[] for _ in actions]
