@@ -84,6 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--base", default="laptop", metavar="NAME", help="machine whose network is replaced")
     calibrate.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
 
+    extrapolate = _command(commands, "extrapolate", "make a workload for more ranks than were traced")
+    extrapolate.set_defaults(module="extrapolate")
+    extrapolate.add_argument("traces", nargs="+", metavar="TRACE", help="traces of different numbers of ranks")
+    extrapolate.add_argument("--ranks", type=int, metavar="N", required=True, help="ranks of the workload that is made")
+    extrapolate.add_argument(
+        "--grid", metavar="XxYxZ", help="its grid, the first number varies fastest (default: as the largest trace's)"
+    )
+    extrapolate.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found)")
+    extrapolate.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+
     _command(commands, "examples", "list the shipped examples, targets and what can be plugged in")
     return parser
 

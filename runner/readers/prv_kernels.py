@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from manyscale.models.kernels import allocation_free
+
 # what ended the scan of a block
 DONE: Final = 0
 BAD_RECORD: Final = 1
@@ -121,7 +123,7 @@ def _integer(text, place):  # type: ignore[no-untyped-def]
     return (-value if negative else value), place
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _integers(text, place, values, count):  # type: ignore[no-untyped-def]
     """Read ``count`` integers, each behind a colon; the place behind them, -1 if they are not there."""
     for k in range(count):
@@ -131,7 +133,7 @@ def _integers(text, place, values, count):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _owner(layout, application, task, thread):  # type: ignore[no-untyped-def]
     """Error code of a record's application, task and thread, 0 if they exist."""
     if application < 1 or application >= layout.first_task.shape[0]:
@@ -144,7 +146,7 @@ def _owner(layout, application, task, thread):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _counter_code(counters, event, tally):  # type: ignore[no-untyped-def]
     """Code of a counter's event type, -1 where there is no room for one more."""
     place = (event * 40503) & (HASH_SIZE - 1)
@@ -162,7 +164,7 @@ def _counter_code(counters, event, tally):  # type: ignore[no-untyped-def]
     return np.int64(counters.code[place])
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _hold_region(state, task, time):  # type: ignore[no-untyped-def]
     """Account for the user function that ran since the last change; one that is not alone in its phase is none."""
     mine = state.fields[task]
@@ -179,7 +181,7 @@ def _hold_region(state, task, time):  # type: ignore[no-untyped-def]
     mine[_SINCE] = time
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _put_call(state, found, task, end, num_counters):  # type: ignore[no-untyped-def]
     """Put out the task's open call and the counters of the compute before it. O(counters)."""
     mine = state.fields[task]
@@ -210,7 +212,7 @@ def _put_call(state, found, task, end, num_counters):  # type: ignore[no-untyped
     mine[_SINCE] = end
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _open_call(state, task, group, value, time):  # type: ignore[no-untyped-def]
     mine = state.fields[task]
     _hold_region(state, task, time)
@@ -225,7 +227,7 @@ def _open_call(state, task, group, value, time):  # type: ignore[no-untyped-def]
     mine[_REGION] = mine[HELD] if mine[HELD] >= 0 else NO_REGION
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _mpi_event(state, found, task, group, value, time, tally):  # type: ignore[no-untyped-def]
     """Begin (value > 0) or end of an MPI call."""
     mine = state.fields[task]
@@ -247,7 +249,7 @@ def _mpi_event(state, found, task, group, value, time, tally):  # type: ignore[n
     mine[_HAD_COUNTERS] = 0
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _event(text, place, task, time, state, found, counters, tally, values):  # type: ignore[no-untyped-def]
     """The pairs of type and value of one line of a task: (place behind them, error code)."""
     mine = state.fields[task]
@@ -311,7 +313,7 @@ def _event(text, place, task, time, state, found, counters, tally, values):  # t
     return place, 0
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _state(task, values, state, found):  # type: ignore[no-untyped-def]
     """A state of a task: ``values`` are those of its record."""
     mine = state.fields[task]
@@ -334,7 +336,7 @@ def _state(task, values, state, found):  # type: ignore[no-untyped-def]
         found.states[at, 3] = what == _RUNNING
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _message(layout, values, found, tally):  # type: ignore[no-untyped-def]
     """A communication: sender, its times, receiver, its times, size, tag. Returns an error code."""
     wrong = _owner(layout, values[7], values[8], values[9])
@@ -357,7 +359,7 @@ def _message(layout, values, found, tally):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _is_call(text, place, values):  # type: ignore[no-untyped-def]
     """Whether the pairs of a line begin an MPI call: (place behind them, 0 or 1)."""
     begins = 0
@@ -368,10 +370,10 @@ def _is_call(text, place, values):  # type: ignore[no-untyped-def]
     return place, begins
 
 
-@njit(cache=True, nogil=True)
-def scan(text, layout, state, found, counters, tally):  # type: ignore[no-untyped-def]
-    """Scan a block of whole lines: (code of what ended it, place of the line where it did). O(bytes)."""
-    values = np.zeros(14, np.int64)
+@allocation_free
+def scan(text, layout, state, found, counters, tally, values):  # type: ignore[no-untyped-def]
+    """Scan a block of whole lines: (code of what ended it, place of the line where it did). ``values``: room for the 14
+    numbers of a record. O(bytes)."""
     place = 0
     size = text.shape[0]
     while place < size:
@@ -429,7 +431,7 @@ def scan(text, layout, state, found, counters, tally):  # type: ignore[no-untype
     return DONE, size
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def finish(state, found, tally):  # type: ignore[no-untyped-def]
     """Put out the calls that are still open, and per task what follows its last call, as one of group 0. O(tasks)."""
     for task in range(state.fields.shape[0]):

@@ -139,7 +139,13 @@ class RecordReader:
     def _scan(self, text: bytes) -> None:
         found = self._room(len(text))
         code, place = kernels.scan(
-            np.frombuffer(text, np.uint8), self._layout, self._state, found, self._counters, self._tally
+            np.frombuffer(text, np.uint8),
+            self._layout,
+            self._state,
+            found,
+            self._counters,
+            self._tally,
+            np.zeros(14, np.int64),
         )
         self._line += int(found.counts[6])
         if code != kernels.DONE:
