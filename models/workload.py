@@ -26,8 +26,9 @@ Tables that only some formats fill; one that is not given has no rows
     When each operation began and ended in the traced run, one row per operation, from the first record of the trace.
 ``dependencies``
     Of ranks whose operations do not simply run one after another (GOAL): operation ``operation_id`` of ``rank`` starts
-    after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. A workload with such rows
-    has no other order within its ranks. Sorted by (rank, operation_id).
+    after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. If every isend and irecv
+    of such a workload opens a request, the order of the rows, with its waits, is one that the dependencies allow;
+    otherwise its ranks have no other order than these. Sorted by (rank, operation_id).
 """
 
 from __future__ import annotations

@@ -41,6 +41,10 @@ def to_arrays(path: CriticalPath) -> dict[str, np.ndarray]:
     return {f"path_{name}": getattr(path, name) for name in _FIELDS}
 
 
+def is_stored(arrays: Mapping[str, np.ndarray]) -> bool:
+    return f"path_{_FIELDS[0]}" in arrays
+
+
 def path_table(workload: Workload, arrays: Mapping[str, np.ndarray]) -> pa.Table:
     """Table of SCHEMA, in the order of time, from the arrays of ``to_arrays``."""
     start, end, kind, row, source, message = (arrays[f"path_{name}"] for name in _FIELDS)

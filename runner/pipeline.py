@@ -306,13 +306,20 @@ def _execute_bursts(workload: Workload, points: Sequence[Point], execution: Exec
 
 def _build_program(workload: Workload, point: Point) -> program_module.Program:
     try:
-        return program_module.build_program(workload, point.machine.network.collectives)
+        collectives = point.machine.network.collectives
+        return program_module.build_program(workload, collectives, keep_graph=_keeps_graph(point))
     except WorkloadError as error:
         raise UserError(f"{point.study.workload.path}: {error}") from None
 
 
 def _program_name(point: Point) -> str:
-    return f"program {point.machine.network.collectives.model_dump_json()}"
+    graph = "graph " if _keeps_graph(point) else ""
+    return f"program {graph}{point.machine.network.collectives.model_dump_json()}"
+
+
+def _keeps_graph(point: Point) -> bool:
+    """Whether the network model replays operations that are a graph without an order."""
+    return bool(getattr(lookup("network", point.study.model.network), "REPLAYS_GRAPHS", False))
 
 
 def _compute_name(burst_keys: list[str]) -> str:
@@ -350,9 +357,10 @@ def assemble(
     ranks = results.ranks_table(workload, compute_ps, arrays["end_ps"])
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
     ideal = int(arrays["ideal_makespan_ps"][0])
-    path = critical_path.path_table(workload, arrays)
+    path = critical_path.path_table(workload, arrays) if critical_path.is_stored(arrays) else None
     figures = results.statistics(workload, point.machine, ranks, messages, arrays["end_ps"], ideal)
-    figures |= critical_path.statistics(path, workload.num_ranks)
+    if path is not None:
+        figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(arrays["end_ps"].max(initial=0))
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)

@@ -43,6 +43,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "trace-writer": {
         "workload": "manyscale.runner.readers.workload_folder:write",
         "simgrid-ti": "manyscale.runner.writers.simgrid_ti:write_trace",
+        "goal": "manyscale.runner.writers.goal:write_trace",
+        "paraver": "manyscale.runner.writers.paraver_trace:write_trace",
     },
     # a writer is a function of (result, directory)
     "writer": {

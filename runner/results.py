@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow, to_numpy
 from manyscale.models.machine import Machine
+from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 
 STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")
@@ -97,7 +98,12 @@ def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) 
 
     O(operations). In NumPy: a kernel would take a quarter of the time, but loading the first one costs 0.4 s, which a
     run whose results are all stored need not spend.
+
+    Where the operations of a rank are a graph without an order, each computes up to its own end, and what lies between
+    is waiting.
     """
+    if not is_ordered(workload):
+        return _graph_table(workload, compute_ps, end_ps)
     offsets = workload.rank_offsets
     # two states per operation, one behind the other; a state starts where the one before it ends
     until = np.empty(2 * len(end_ps), np.int64)
@@ -118,6 +124,30 @@ def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) 
         to_arrow(until[kept]),
         pa.DictionaryArray.from_arrays(to_arrow(state), _STATE_NAMES),
         to_arrow((row - offsets[rank]).astype(np.int32)),
+    ]
+    return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
+
+
+def _graph_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) -> pa.Table:
+    """States of ranks whose rows stand in no order: compute, and the waiting before it."""
+    rows = np.flatnonzero(compute_ps)
+    rank = workload.column("operations", "rank")[rows]
+    order = np.lexsort((end_ps[rows], rank))
+    rows, rank = rows[order], rank[order]
+    end = end_ps[rows]
+    start = end - compute_ps[rows]
+    before = np.roll(end, 1)
+    before[np.flatnonzero(np.diff(rank, prepend=-1))] = 0
+    since, until = np.stack((before, start), axis=1).ravel(), np.stack((start, end), axis=1).ravel()
+    kept = np.flatnonzero(until > since)
+    owner = kept >> 1
+    state = np.where(kept & 1, STATES.index("compute"), STATES.index("wait")).astype(np.int8)
+    columns = [
+        to_arrow(rank[owner]),
+        to_arrow(since[kept]),
+        to_arrow(until[kept]),
+        pa.DictionaryArray.from_arrays(to_arrow(state), _STATE_NAMES),
+        to_arrow((rows - workload.rank_offsets[rank])[owner].astype(np.int32)),
     ]
     return pa.Table.from_arrays(columns, schema=RANKS_SCHEMA)
 

@@ -46,8 +46,7 @@ from manyscale.models.network.dimemas_kernel import (
 )
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay import _deadlock as deadlock
-from manyscale.models.network.replay import _refuse_unreceived as refuse_unreceived
+from manyscale.models.network.replay import deadlock, refuse_unreceived
 from manyscale.models.network.steps import (
     ACTION,
     ENTER_GATE,

@@ -80,9 +80,9 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
         np.zeros(num_strands, np.uint8), program.gate_size.copy(), law.gate_cost_ps,
     )  # fmt: skip
     if not finished.all():
-        raise ReplayError(_deadlock(program, place, finished))
+        raise ReplayError(deadlock(program, place, finished))
     if program.num_queues:
-        _refuse_unreceived(program, message[:, STATUS] & BOTH_POSTED)
+        refuse_unreceived(program, message[:, STATUS] & BOTH_POSTED)
     return Timeline(end_ps, message[:, SENT], message[:, RECEIVED])
 
 
@@ -92,7 +92,7 @@ def _wildcards(program: Program) -> np.ndarray:
     return np.bincount(program.open_queue[wild], minlength=program.num_queues).astype(np.int64)
 
 
-def _refuse_unreceived(program: Program, status: np.ndarray) -> None:
+def refuse_unreceived(program: Program, status: np.ndarray) -> None:
     lonely = np.flatnonzero(status != BOTH_POSTED)
     if len(lonely):
         message = lonely[0]
@@ -104,7 +104,7 @@ def _refuse_unreceived(program: Program, status: np.ndarray) -> None:
         )
 
 
-def _deadlock(program: Program, place: np.ndarray, finished: np.ndarray) -> str:
+def deadlock(program: Program, place: np.ndarray, finished: np.ndarray) -> str:
     """What the stuck ranks wait for, at most five of them."""
     stuck = np.flatnonzero(finished == 0)
     ranks = np.unique(program.strand_rank[stuck])

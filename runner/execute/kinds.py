@@ -36,24 +36,27 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     """One sweep point's communication: the timeline, its critical path, and the makespan on an ideal network beside it.
 
     Inputs: ``program``, and ``compute_ps`` int64 per operation. Results: ``end_ps`` per operation, ``send_ps`` and
-    ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value), ``path_*`` per segment of the path,
-    ``link_*`` where the model knows links.
+    ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value), ``path_*`` per segment of the path
+    (none for graphs of operations without an order), ``link_*`` where the model knows links.
     """
     program, compute_ps = inputs["program"], inputs["compute_ps"]
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
     model = lookup("network", parameters["model"])
     timeline = model.replay(program, compute_ps, network, placement)
-    ideal = latency_bandwidth.replay(program, compute_ps, ideal_network(network), placement)
+    ideal_model = latency_bandwidth if program.graph_is_ordered else model
+    ideal = ideal_model.replay(program, compute_ps, ideal_network(network), placement)
     count = parameters["num_point_to_point"]
-    eager = eager_messages(program, network.eager_threshold_bytes)
-    at_send = starting_at_send(eager, getattr(model, "TRANSFER_START", network.transfer_start))
-    path = critical_path(program, compute_ps, timeline, eager, at_send, count)
+    path: Arrays = {}
+    if program.graph_is_ordered:  # a path needs an order to go back along
+        eager = eager_messages(program, network.eager_threshold_bytes)
+        at_send = starting_at_send(eager, getattr(model, "TRANSFER_START", network.transfer_start))
+        path = to_arrays(critical_path(program, compute_ps, timeline, eager, at_send, count))
     return {
         "end_ps": timeline.end_ps,
         "send_ps": timeline.send_ps[:count].copy(),
         "receive_ps": timeline.receive_ps[:count].copy(),
         "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
-        **to_arrays(path),
+        **path,
         **links.to_arrays(timeline.links),
     }

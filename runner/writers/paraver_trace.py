@@ -62,10 +62,12 @@ _STATE_OF_KIND: Final = _state_of_kind()
 
 
 def write_trace(workload: Workload, path: Path) -> None:
-    """Write ``path`` (.prv) and the two files beside it; equal workloads give equal bytes.
+    """Write ``path`` (.prv; of a folder: its trace.prv) and the two files beside it; equal workloads give equal bytes.
 
     Raises UserError for a workload without measured times and for a path that does not end in .prv.
     """
+    if path.is_dir():
+        path = path / "trace.prv"
     if path.suffix != ".prv":
         raise UserError(f"{path}: a Paraver trace is a .prv file; name it so")
     if not workload.is_measured:
