@@ -1,0 +1,170 @@
+"""Speed of the flow network: kernel times of all-to-all patterns, and whole runs against SimGrid's replay.
+
+The bounds of the kernel are CPU seconds relative to a fixed amount of work measured in the same process (a sort), so
+that they move with the machine: `UNIT` sorts took one second where they were set. Every figure is printed, so that
+`pytest -m bench -s` is a report.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from simgrid_platform import CONTENTION_FREE
+
+from manyscale.models.network import flow, latency_bandwidth
+from manyscale.models.network.program import Program, build_program
+from manyscale.models.network.routes import routes
+from manyscale.models.network.timed_strands import new_state
+from manyscale.models.workload import Workload
+from manyscale.runner import shipped
+from manyscale.runner.pipeline import compute_per_operation
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.targets import build_machine, shipped_targets
+
+pytestmark = pytest.mark.bench
+
+UNIT = 12.0  # sorts of a million numbers in one CPU second, where the bounds were set
+platforms = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "mpi"
+
+
+@cache
+def second() -> float:
+    """CPU seconds that stand for one of the machine on which the bounds were set."""
+    values = np.random.default_rng(1).random(1_000_000)
+    begin = time.process_time()
+    for _ in range(int(UNIT)):
+        np.sort(values, kind="stable")
+    return time.process_time() - begin
+
+
+def kernel_seconds(workload: Workload, target: str, runs: int) -> tuple[float, Program]:
+    """Least CPU seconds of the kernel alone, after a run that compiles."""
+    machine = build_machine(load_yaml(shipped_targets()[target]), target)
+    network = machine.network
+    program = build_program(workload, network.collectives)
+    compute = compute_per_operation(workload, workload.column("phases", "duration_ps")).astype(np.float64)
+    node = np.arange(workload.num_ranks, dtype=np.int32)
+    law = latency_bandwidth.message_law(program, network, node)
+    source, destination = program.source, program.destination
+    ways = routes(network, machine.num_nodes, node[source], node[destination], source == destination)
+    taken = []
+    for _ in range(runs):
+        traffic, sharing = flow.traffic_of(program, network, ways)
+        no_delay = np.zeros(program.num_messages)
+        steps, state = new_state(program, compute, law.is_eager, no_delay, law.gate_cost_ps.astype(np.float64))
+        begin = time.process_time()
+        flow.run(steps, state, traffic, sharing, law.eager_start)
+        taken.append(time.process_time() - begin)
+        assert state.finished.all()
+    return min(taken), program
+
+
+def check(what: str, seconds: float, bound_s: float, program: Program) -> None:
+    speed = program.num_messages / seconds / 1e6
+    print(f"\n{what}: {seconds:.3f} CPU s, {speed:.2f} M messages/s (bound {bound_s} s x {second():.2f})")
+    assert seconds <= bound_s * second()
+
+
+@pytest.mark.parametrize("target", ["crossbar256", "fattree256"])
+@pytest.mark.parametrize("name", ["nas-cg-A-64", "hpcg-64"])
+def test_point_to_point(name: str, target: str) -> None:
+    """At least 1.2 M messages per CPU second on the crossbar, 1.0 M on the fat tree."""
+    seconds, program = kernel_seconds(simgrid_ti.read(shipped.folder() / f"{name}.tar.zst"), target, 9)
+    check(f"{name}, {target}", seconds, program.num_messages / (1.2e6 if target == "crossbar256" else 1.0e6), program)
+
+
+@pytest.mark.parametrize(("target", "bound_s"), [("crossbar256", 0.5), ("fattree256", 1.2)])
+def test_all_to_all_of_64_ranks(target: str, bound_s: float) -> None:
+    seconds, program = kernel_seconds(simgrid_ti.read(shipped.folder() / "nas-is-A-64.tar.zst"), target, 4)
+    check(f"nas-is-A-64, {target}", seconds, bound_s, program)
+
+
+def all_to_all(path: Path, num_ranks: int, skew: float) -> Workload:
+    """An all-to-all-v with blocks of 100,000 B, each changed at random by up to ``skew``."""
+    blocks = np.rint(1e5 * (1 + skew * (2 * np.random.default_rng(7).random((num_ranks, num_ranks)) - 1))).astype(int)
+    lines = []
+    for rank in range(num_ranks):
+        sent, received = (" ".join(map(str, part.tolist())) for part in (blocks[rank], blocks[:, rank]))
+        action = f"alltoallv {blocks[rank].sum()} {sent} {blocks[:, rank].sum()} {received} 6 6"
+        lines += [f"{rank} init", f"{rank} compute {10 * rank}", f"{rank} {action}", f"{rank} finalize"]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return simgrid_ti.read(path)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "skew", "bound_s"), [(128, 0.5, 4.0), (256, 0.0, 60.0), (256, 0.01, 60.0), (256, 0.5, 60.0)]
+)
+@pytest.mark.parametrize("target", ["crossbar256", "fattree256"])
+def test_all_to_all_v(num_ranks: int, skew: float, bound_s: float, target: str, tmp_path: Path) -> None:
+    workload = all_to_all(tmp_path / "trace.txt", num_ranks, skew)
+    seconds, program = kernel_seconds(workload, target, 1)
+    check(f"all-to-all-v of {num_ranks} ranks, skew {skew}, {target}", seconds, bound_s, program)
+
+
+def children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_of(command: list[str], **options: object) -> float:
+    before = children_cpu()
+    subprocess.run(command, check=True, capture_output=True, **options)  # type: ignore[call-overload]
+    return children_cpu() - before
+
+
+@pytest.fixture
+def simgrid(tmp_path: Path) -> Callable[[str, str], float]:
+    """CPU seconds of SimGrid's own replay of a shipped trace on a platform, by its default (lazy) solver."""
+    if shutil.which("smpirun") is None:
+        pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
+    if not platforms.is_dir():
+        pytest.skip("MANYSCALE_DATA does not name the folder of the platforms")
+
+    def replay(name: str, platform: str) -> float:
+        with (
+            (shipped.folder() / f"{name}.tar.zst").open("rb") as file,
+            zstandard.ZstdDecompressor().stream_reader(file) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as content,
+        ):
+            content.extractall(tmp_path, filter="data")
+        files = ["-platform", str(platforms / f"{platform}.xml"), "-hostfile", str(platforms / "hosts256.txt")]
+        command = ["smpirun", "-np", "64", *files, "-replay", "ti.txt", *CONTENTION_FREE]
+        return cpu_of(command, cwd=tmp_path / name)
+
+    return replay
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "ratio"),
+    [("nas-is-A-64", "crossbar256", 8), ("nas-cg-A-64", "fattree256", 1.3), ("hpcg-64", "fattree256", 1.1)],
+)
+def test_whole_process(
+    name: str, target: str, ratio: float, simgrid: Callable[[str, str], float], tmp_path: Path
+) -> None:
+    """`manyscale run` with the trace cached as read: ``ratio`` times less CPU than SimGrid's replay.
+
+    On the fat tree SimGrid stops nas-is-A-64 with a false deadlock; the others are mostly imports, reading and writing.
+    """
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-m", "manyscale", "run", "--workload", str(shipped.folder() / f"{name}.tar.zst")]
+    command += ["--target", target, "--model", "network=flow", "--executor", "local", "--no-report"]
+    ours = []
+    for run in range(5):
+        shutil.rmtree(cache / "units", ignore_errors=True)
+        ours.append(cpu_of([*command, "--cache", str(cache), "-o", str(tmp_path / f"run{run}")]))
+    theirs = simgrid(name, target)
+    print(f"\n{name}, {target}: {min(ours):.2f} CPU s, SimGrid {theirs:.2f}, ratio {theirs / min(ours):.1f}")
+    assert theirs >= ratio * min(ours)

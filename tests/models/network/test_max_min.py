@@ -1,0 +1,222 @@
+"""The solver of max-min fair sharing: against the textbook's progressive filling, and in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyscale.models.network.link_clocks import Sharing, new_sharing
+from manyscale.models.network.max_min import add_flow, end_flows, next_end, solve
+
+TOLERANCE = 1e-10  # relative
+
+
+@dataclass(frozen=True)
+class Flow:
+    links: tuple[int, ...]
+    weight: float
+    uses: tuple[float, ...]
+    amount: float = 1.0
+
+
+def progressive_filling(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
+    """Rates of flows: all levels rise together until a link is full, whose flows then stay (Bertsekas and Gallager,
+    Data Networks, 6.5.2)."""
+    rates: list[float | None] = [None] * len(flows)
+    while None in rates:
+        lowest, full = np.inf, -1
+        for link, size in enumerate(capacity):
+            left, weight = size, 0.0
+            for flow, rate in zip(flows, rates, strict=True):
+                for number, use in zip(flow.links, flow.uses, strict=True):
+                    if number == link and rate is None:
+                        weight += flow.weight * use
+                    elif number == link:
+                        left -= use * rate
+            if weight > 0 and left / weight < lowest:
+                lowest, full = left / weight, link
+        for index, flow in enumerate(flows):
+            if rates[index] is None and full in flow.links:
+                rates[index] = flow.weight * lowest
+    return [float(rate) for rate in rates if rate is not None]
+
+
+def started(capacity: Sequence[float], flows: Sequence[Flow]) -> Sharing:
+    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 64), 64, 5)
+    for flow in flows:
+        add(sharing, flow)
+    solve(sharing, 0.0)
+    return sharing
+
+
+def add(sharing: Sharing, flow: Flow) -> int:
+    return int(add_flow(sharing, np.array(flow.links, np.int32), np.array(flow.uses), -1, flow.weight, flow.amount))
+
+
+def rate_of(sharing: Sharing, number: int) -> float:
+    return float(sharing.weight[number] * sharing.level[sharing.bottleneck[number]])
+
+
+def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
+    sharing = started(capacity, flows)
+    return [rate_of(sharing, number) for number in range(len(flows))]
+
+
+def simple(*links: int, weight: float = 1.0, amount: float = 1.0) -> Flow:
+    return Flow(links, weight, (1.0,) * len(links), amount)
+
+
+def ends(sharing: Sharing) -> list[tuple[float, int]]:
+    """Run to the end: when each flow ended."""
+    found = []
+    scratch = np.empty(64, np.int32)
+    while (time := next_end(sharing)) < np.inf:
+        while next_end(sharing) <= time:
+            count = end_flows(sharing, time, 0.0, scratch)
+            found += [(time, int(flow)) for flow in scratch[:count]]
+        solve(sharing, time)
+    return found
+
+
+pytestmark = pytest.mark.theory
+
+
+def test_two_flows_share_a_link() -> None:
+    assert rates([6.0], [simple(0), simple(0)]) == [3.0, 3.0]
+
+
+def test_a_lone_flow_has_its_narrowest_link() -> None:
+    assert rates([6.0, 2.0, 4.0], [simple(0, 1, 2)]) == [2.0]
+
+
+def test_shares_are_as_weights() -> None:
+    assert rates([6.0], [simple(0, weight=1.0), simple(0, weight=0.5)]) == [4.0, 2.0]
+
+
+def test_what_a_flow_held_back_elsewhere_leaves_goes_to_the_others() -> None:
+    """0 and 1 share link 0; 1 may have 1 of link 1 only."""
+    assert rates([6.0, 1.0], [simple(0), simple(0, 1)]) == [5.0, 1.0]
+
+
+def test_the_textbook_chain() -> None:
+    """One flow over n links of capacity 1, each with a flow of its own: all have one half."""
+    chain = [simple(0, 1, 2, 3), *(simple(link) for link in range(4))]
+    assert rates([1.0] * 4, chain) == [0.5] * 5
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_incast(n: int) -> None:
+    """n links of capacity 1 into one: each has 1/n of it."""
+    assert rates([1.0] * (n + 1), [simple(k, n) for k in range(n)]) == pytest.approx([1 / n] * n, rel=1e-14)
+
+
+def test_ring_of_neighbours_and_across() -> None:
+    """On a ring of 6 links, each flow takes 3 in a row: every link has three flows."""
+    flows = [simple(k, (k + 1) % 6, (k + 2) % 6) for k in range(6)]
+    assert rates([1.5] * 6, flows) == pytest.approx([0.5] * 6, rel=1e-14)
+
+
+def test_a_flow_that_uses_a_link_twice_takes_two_shares() -> None:
+    assert rates([6.0], [Flow((0,), 1.0, (2.0,)), simple(0)]) == [2.0, 2.0]
+
+
+def test_traffic_back_takes_its_share() -> None:
+    """Both directions loaded, 5 % of each flow goes back: 1.05 x rate fills a link."""
+    flows = [Flow((0, 1), 1.0, (1.0, 0.05)), Flow((1, 0), 1.0, (1.0, 0.05))]
+    assert rates([1.0, 1.0], flows) == pytest.approx([1 / 1.05] * 2, rel=1e-14)
+
+
+def test_flows_end_when_they_should() -> None:
+    """1 and 3 over a link of 2: at 1 each, the first ends at 1; the other has 2 left, at 2 it ends at 2."""
+    sharing = started([2.0], [simple(0, amount=1.0), simple(0, amount=3.0)])
+    assert ends(sharing) == [(1.0, 0), (2.0, 1)]
+
+
+def test_a_flow_keeps_what_it_has_sent_when_its_bottleneck_changes() -> None:
+    """Flow 0 (12) takes links 0 (4) and 1 (3); 1 (4) shares link 0.
+
+    Levels 2 and 2 on link 0 until 1 ends at 2, when 0 has 8 left; then link 1 gives 3: end at 2 + 8 / 3.
+    """
+    sharing = started([4.0, 3.0], [simple(0, 1, amount=12.0), simple(0, amount=4.0)])
+    assert ends(sharing) == [(2.0, 1), (pytest.approx(2 + 8 / 3, rel=1e-14), 0)]
+
+
+def test_capacities_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        new_sharing(np.array([1.0, 0.0]), np.ones(2, np.int64), 1, 1)
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> tuple[list[float], list[Flow]]:
+    num_links = draw(st.integers(1, 8))
+    # few distinct values, so that ties are frequent
+    values = st.sampled_from([1.0, 2.0, 3.0, 0.7]) | st.floats(0.1, 10.0)
+    capacity = draw(st.lists(values, min_size=num_links, max_size=num_links))
+    flows = []
+    for _ in range(draw(st.integers(1, 16))):
+        links = draw(st.lists(st.integers(0, num_links - 1), min_size=1, max_size=5, unique=True))
+        uses = draw(st.lists(st.sampled_from([1.0, 1.0, 0.05, 2.0]), min_size=len(links), max_size=len(links)))
+        flows.append(Flow(tuple(links), draw(values), tuple(uses), draw(values)))
+    return capacity, flows
+
+
+@pytest.mark.property
+@settings(max_examples=400, deadline=None)
+@given(instances())
+def test_rates_are_those_of_progressive_filling(instance: tuple[list[float], list[Flow]]) -> None:
+    capacity, flows = instance
+    assert rates(capacity, flows) == pytest.approx(progressive_filling(capacity, flows), rel=TOLERANCE)
+
+
+@dataclass
+class Course:
+    """A course of starts and ends by the textbook: every flow's remaining amount, moved on at each event."""
+
+    capacity: list[float]
+    time: float = 0.0
+    left: dict[int, float] = field(default_factory=dict)
+    flows: dict[int, Flow] = field(default_factory=dict)
+
+    def rates(self) -> dict[int, float]:
+        numbers = list(self.flows)
+        filled = progressive_filling(self.capacity, [self.flows[number] for number in numbers])
+        return dict(zip(numbers, filled, strict=True))
+
+    def advance(self, time: float) -> None:
+        for number, rate in self.rates().items():
+            self.left[number] -= rate * (time - self.time)
+        self.time = time
+
+
+@pytest.mark.property
+@settings(max_examples=300, deadline=None)
+@given(instances(), st.lists(st.floats(0.0, 2.0), min_size=16, max_size=16))
+def test_starts_and_ends_in_any_order(instance: tuple[list[float], list[Flow]], gaps: list[float]) -> None:
+    """Flows start one after another; each ends when the textbook says, with the rates it says at every event."""
+    capacity, flows = instance
+    sharing = new_sharing(np.array(capacity), np.full(len(capacity), 16), 16, 5)
+    course = Course(capacity)
+    scratch = np.empty(16, np.int32)
+    starts = np.cumsum(gaps[: len(flows)]).tolist()
+    waiting = list(zip(starts, flows, strict=True))
+    while waiting or course.flows:
+        time = min(next_end(sharing), waiting[0][0] if waiting else np.inf)
+        course.advance(time)
+        while next_end(sharing) <= time:
+            count = end_flows(sharing, time, 1e-12, scratch)
+            for number in scratch[:count].tolist():
+                assert course.left[number] == pytest.approx(0.0, abs=1e-9)
+                del course.flows[number], course.left[number]
+        while waiting and waiting[0][0] <= time:
+            _, flow = waiting.pop(0)
+            number = add(sharing, flow)
+            course.flows[number], course.left[number] = flow, flow.amount
+        solve(sharing, time)
+        found = {number: rate_of(sharing, number) for number in course.flows}
+        assert found == pytest.approx(course.rates(), rel=1e-9)
+        assert all(left > -1e-9 for left in course.left.values())
