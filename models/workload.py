@@ -212,7 +212,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
             raise WorkloadError(f"{self.name}: {self.num_ranks} ranks; between 1 and {MAX_RANKS} can be replayed")
-        empty = {level: SCHEMAS[level].empty_table() for level in OPTIONAL_LEVELS}
+        # (empty_table would import pandas)
+        empty = {level: pa.Table.from_batches([], SCHEMAS[level]) for level in OPTIONAL_LEVELS}
         object.__setattr__(self, "tables", {**empty, **self.tables})
         for level, schema in SCHEMAS.items():
             if level not in self.tables:

@@ -18,17 +18,17 @@ from manyscale.models.machine import Machine
 from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
-from manyscale.models.workload import PhaseKind, Workload, WorkloadError
+from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner import critical_path, links, results
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.execute.hosts import load_host
 from manyscale.runner.execute.store import Store
 from manyscale.runner.execute.units import Arrays, Outcome, WorkUnit, array_digest, unit_key
+from manyscale.runner.ipc import ipc_factors
 from manyscale.runner.placement import place_ranks
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 from manyscale.runner.targets import resolve_target
-from manyscale.sampling.burst_clusters import BurstClusters, cluster_bursts
 from manyscale.sampling.plan import Plan
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
@@ -114,7 +114,7 @@ class Execution:
 def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:
     """Resolve everything that a point names. Raises UserError."""
     machine, content = resolve_target(study, beside)
-    _ipc_factors(workload, study)  # refuses what it does not know
+    ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
     if not plan.is_census:
@@ -129,78 +129,8 @@ def phase_inputs(workload: Workload, study: Study) -> dict[str, np.ndarray]:
     return {
         "duration_ps": workload.column("phases", "duration_ps"),
         "kind": workload.column("phases", "kind"),
-        "ipc_factor": _ipc_factors(workload, study),
+        "ipc_factor": ipc_factors(workload, study),
     }
-
-
-def _ipc_factors(workload: Workload, study: Study) -> np.ndarray:
-    correction = study.ipc_correction
-    offsets = workload.phase_offsets
-    factor = np.full(int(offsets[-1]), correction.default)
-    for rank, value in correction.ranks.items():
-        if not 0 <= rank < workload.num_ranks:
-            raise UserError(f"ipc_correction.ranks: rank {rank} is not one of the trace's {workload.num_ranks}")
-        factor[offsets[rank] : offsets[rank + 1]] *= value
-    names = workload.tables["regions"].column("name").to_pylist() if correction.regions else []
-    for name, value in correction.regions.items():
-        if name not in names:
-            known = (
-                f"known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
-                if names
-                else "the trace names none"
-            )
-            raise UserError(f"ipc_correction.regions: unknown region {name!r}; {known}")
-        factor[workload.column("phases", "region_id") == names.index(name)] *= value
-    for key, value in correction.phases.items():
-        factor[_phase_rows(workload, key)] *= value
-    for cluster, value in correction.clusters.items():
-        found = _phase_clusters(workload)
-        if not 0 <= cluster <= found.num_clusters:
-            raise UserError(
-                f"ipc_correction.clusters: there is no phase cluster {cluster}; there are {found.num_clusters} "
-                "(manyscale clusters shows them)"
-            )
-        factor[found.cluster == cluster] *= value
-    if correction.balance:
-        factor *= _balancing_factors(workload, factor)
-    return factor
-
-
-def _phase_rows(workload: Workload, key: str) -> np.ndarray:
-    """Rows of the phase RANK/INDEX, or of that index in every rank that has one."""
-    offsets = workload.phase_offsets
-    rank_text, _, index_text = key.partition("/")
-    everywhere = rank_text == "*"
-    if not (index_text.isdigit() and (everywhere or (rank_text.isdigit() and int(rank_text) < workload.num_ranks))):
-        raise UserError(f"ipc_correction.phases: {key!r} is neither RANK/INDEX of a phase nor */INDEX")
-    ranks = np.arange(workload.num_ranks) if everywhere else np.array([int(rank_text)])
-    rows = offsets[ranks] + int(index_text)
-    rows = rows[rows < offsets[ranks + 1]]
-    if not len(rows):
-        who = "no rank has a phase" if everywhere else f"rank {rank_text} has no phase"
-        raise UserError(f"ipc_correction.phases: {who} {index_text}")
-    return rows
-
-
-def _phase_clusters(workload: Workload) -> BurstClusters:
-    """Phase clusters of a workload; the last ones are kept, since every point of a sweep asks for them."""
-    if workload.digest not in _clusters:
-        _clusters.clear()
-        _clusters[workload.digest] = cluster_bursts(workload)
-    return _clusters[workload.digest]
-
-
-_clusters: dict[str, BurstClusters] = {}
-
-
-def _balancing_factors(workload: Workload, factor: np.ndarray) -> np.ndarray:
-    """Per phase: what makes all ranks that compute do so for as long, the mean over all ranks."""
-    rank = workload.column("phases", "rank")
-    computing = workload.column("phases", "kind") == PhaseKind.compute
-    time = np.where(computing, workload.column("phases", "duration_ps") / factor, 0.0)
-    total = np.bincount(rank, time, minlength=workload.num_ranks)
-    mean = total.mean()
-    return np.where(total > 0, total / mean, 1.0)[rank] if mean > 0 else np.ones(len(rank))
 
 
 def phase_digests(workload: Workload, phases: Mapping[str, np.ndarray]) -> list[str]:
