@@ -42,11 +42,12 @@ class Link(Strict):
 class LogGops(Strict):
     """What the LogGOPS model adds: CPU time of each send and receive (o, and O per byte as ``overhead_bandwidth``) and
     the gap between messages at a network interface (g). L, G and S are the network's latency, bandwidth and eager
-    threshold."""
+    threshold; ``latency`` is L where the network's own contains the overheads of both ends."""
 
     overhead_ps: TimePs = Field(alias="overhead")
     gap_ps: TimePs = Field(alias="gap")
     overhead_ps_per_byte: PsPerByte = Field(alias="overhead_bandwidth")
+    latency_ps: TimePs | None = Field(default=None, alias="latency")
 
 
 class DimemasLinks(Strict):

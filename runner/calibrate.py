@@ -18,6 +18,7 @@ from manyscale.runner.readers.ping_pong import Measurements, read
 from manyscale.runner.study import parse_study
 from manyscale.runner.targets import build_machine, resolve_target
 
+_MOST_FACTOR = 1e9  # a class without latency, or whose bytes cost nothing: factors are neither zero nor infinite
 MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 
 
@@ -74,7 +75,9 @@ def calibrated(base: dict[str, Any], fit: Calibration, names: Sequence[str]) -> 
             "overhead": f"{round(fit.overhead_ps)} ps",
             "gap": f"{round(fit.gap_ps)} ps",
             "overhead_bandwidth": "inf B/s",
+            "latency": f"{round(fit.wire_latency_ps)} ps",
         }
+    network["flow"] = {**(network.get("flow") or {}), **_factors(fit)}
     largest = 100 * float(np.abs(fit.residual).max())
     source = f"fitted to {', '.join(names)}: {len(fit.residual)} sizes, largest residual {largest:.1f} %"
     threshold = "" if fit.eager_threshold_bytes is not None else "; no jump shows the eager threshold, kept"
@@ -85,6 +88,20 @@ def calibrated(base: dict[str, Any], fit: Calibration, names: Sequence[str]) -> 
         "network": network,
         "sources": sources,
     }
+
+
+def _factors(fit: Calibration) -> dict[str, Any]:
+    """The size classes for the flow model: latency and bandwidth of each relative to the network's own."""
+    latencies = [part.latency_ps / fit.latency_ps if fit.latency_ps > 0 else 1.0 for part in fit.classes]
+    free = _MOST_FACTOR if fit.ps_per_byte > 0 else 1.0
+    rates = [fit.ps_per_byte / part.ps_per_byte if part.ps_per_byte > 0 else free for part in fit.classes]
+
+    def factors(values: list[float]) -> list[dict[str, Any]]:
+        kept = np.clip(values, 1 / _MOST_FACTOR, _MOST_FACTOR).tolist()
+        above = [f"{max(0, part.first_bytes - 1)} B" for part in fit.classes]
+        return [{"above": size, "factor": value} for size, value in zip(above, kept, strict=True)]
+
+    return {"latency_factors": factors(latencies), "bandwidth_factors": factors(rates)}
 
 
 def _rate(ps_per_byte: float) -> str:

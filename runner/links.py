@@ -9,7 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow, to_numpy
-from manyscale.models.network.timeline import LinkLoad
+from manyscale.models.machine import Network
+from manyscale.models.network.critical_path import CriticalPath
+from manyscale.models.network.program import Program
+from manyscale.models.network.routes import routes
+from manyscale.models.network.timeline import LinkLoad, Placement
 from manyscale.runner.results import Statistic
 
 SCHEMA: Final = pa.schema(
@@ -20,6 +24,12 @@ SCHEMA: Final = pa.schema(
         pa.field("bytes", pa.float64(), nullable=False),
         pa.field("utilisation", pa.float64(), nullable=False),  # of the link's capacity from start to end, 0 to 1
     ]
+)
+
+
+# how long the critical path is in transfers over a link
+PATH_SCHEMA: Final = pa.schema(
+    [pa.field("link", pa.string(), nullable=False), pa.field("time_ps", pa.int64(), nullable=False)]
 )
 
 
@@ -38,6 +48,36 @@ def to_arrays(links: LinkLoad | None) -> dict[str, np.ndarray]:
         "link_interval": interval.astype(np.int32),
         "link_bytes": links.bytes[row, interval],
     }
+
+
+def path_arrays(path: CriticalPath, program: Program, network: Network, placement: Placement) -> dict[str, np.ndarray]:
+    """Named arrays, as results of work units are stored: links of the transfers on a critical path, and how long the
+    path is on each; a transfer counts for every link of its route. O(segments x route)."""
+    on_message = np.flatnonzero(path.message >= 0)
+    message = path.message[on_message]
+    source, destination = program.source[message], program.destination[message]
+    node = placement.node_of_rank
+    ways = routes(network, placement.num_nodes, node[source], node[destination], source == destination)
+    hops = np.diff(ways.offsets)[ways.pair_of_message]
+    begin = ways.offsets[ways.pair_of_message]
+    within = np.arange(int(hops.sum())) - np.repeat(np.cumsum(hops) - hops, hops)
+    link = ways.links[np.repeat(begin, hops) + within]
+    length = (path.end_ps - path.start_ps)[on_message]
+    total = np.zeros(len(ways.link_names), np.int64)
+    np.add.at(total, link, np.repeat(length, hops))
+    order = np.argsort(-total, kind="stable")
+    used = order[total[order] > 0]
+    names = "\n".join(ways.link_names[i] for i in used.tolist())
+    return {"path_link_names": np.frombuffer(names.encode(), np.uint8), "path_link_ps": total[used]}
+
+
+def path_table(arrays: Mapping[str, np.ndarray]) -> pa.Table | None:
+    """Table of PATH_SCHEMA from the arrays of ``path_arrays``, longest first; None if there are none."""
+    if "path_link_ps" not in arrays:
+        return None
+    names = arrays["path_link_names"].tobytes().decode()
+    columns = [text_array(names.split("\n") if names else []), to_arrow(arrays["path_link_ps"])]
+    return pa.Table.from_arrays(columns, schema=PATH_SCHEMA)
 
 
 def links_table(arrays: Mapping[str, np.ndarray], makespan_ps: int) -> pa.Table | None:

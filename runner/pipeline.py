@@ -304,6 +304,7 @@ def assemble(
         resolved={**resolved, "placement": point.node_of_rank.tolist()},
         sweep_point=point.axes,
         critical_path=path,
+        critical_path_links=links.path_table(arrays),
         links=link_use,
     )
 

@@ -73,6 +73,7 @@ class Result:
     ``ranks`` and ``messages`` follow RANKS_SCHEMA and MESSAGES_SCHEMA (times in integer ps from the start of the run,
     sorted by rank and time; by message). ``statistics``: dotted name to figure, in the order of stats.json.
     ``critical_path`` follows the schema of critical_path.py, in the order of time; None where none was looked for.
+    ``critical_path_links``: how long it is on which link, where the network's model knows links.
     ``links`` follows the schema of links.py, by link and time; None where the network's model knows no links.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
     """
@@ -86,6 +87,7 @@ class Result:
     resolved: Mapping[str, Any]
     sweep_point: Mapping[str, Any]
     critical_path: pa.Table | None = None
+    critical_path_links: pa.Table | None = None
     links: pa.Table | None = None
 
     @property

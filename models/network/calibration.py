@@ -55,13 +55,18 @@ class Calibration:
 
     @property
     def latency_ps(self) -> float:
-        """Of the smallest messages, without the processor time of both ends if that is known."""
-        return max(0.0, self.classes[0].latency_ps - 2 * (self.overhead_ps or 0.0))
+        """Of the smallest messages."""
+        return self.classes[0].latency_ps
+
+    @property
+    def wire_latency_ps(self) -> float:
+        """The same without the processor time of both ends, if that is known."""
+        return max(0.0, self.latency_ps - 2 * (self.overhead_ps or 0.0))
 
     @property
     def ps_per_byte(self) -> float:
-        """Of the largest messages."""
-        return self.classes[-1].ps_per_byte
+        """Of the largest messages whose bytes cost anything, 0 if none do."""
+        return next((part.ps_per_byte for part in reversed(self.classes) if part.ps_per_byte > 0), 0.0)
 
 
 def fit_ping_pong(

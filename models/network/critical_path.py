@@ -44,7 +44,7 @@ from manyscale.models.network.steps import (
 )
 from manyscale.models.network.timeline import Timeline
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 # What a segment is
 KINDS: Final = ("compute", "transfer", "collective", "overhead")

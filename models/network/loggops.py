@@ -15,9 +15,9 @@ rank has a CPU and a network interface, which sends and receives at once. For a 
 
 A calculation keeps the CPU until its end; what becomes ready at once at one rank starts in the order sends, receives,
 calculations. Parameters: L, G and S are the network's ``latency``, ``bandwidth`` and ``eager_threshold``; o, g and O
-stand in ``loggops`` (all 0 without it). LogGOPSim sends S bytes eagerly, we those *under* the threshold: its -S n is
-``eager_threshold: n + 1``. A message that a workload calls synchronous or buffered is never or always eager. Eager or
-not, messages travel as soon as they are sent (``transfer_start`` plays no part).
+stand in ``loggops`` (all 0 without it), and there may be an L of its own. LogGOPSim sends S bytes eagerly, we those
+*under* the threshold: its -S n is ``eager_threshold: n + 1``. A message that a workload calls synchronous or buffered
+is never or always eager. Eager or not, messages travel as soon as they are sent (``transfer_start`` plays no part).
 
 Assumptions and differences:
 
@@ -110,10 +110,14 @@ class MessageCosts:
 
 def message_costs(program: Program, network: Network, node_of_rank: np.ndarray) -> MessageCosts:
     """The law's costs of every message. Raises ValueError for a message that takes over 53 days. O(messages)."""
-    extra = network.loggops or LogGops.model_construct(overhead_ps=0, gap_ps=0, overhead_ps_per_byte=0.0)
+    extra = network.loggops or LogGops.model_construct(
+        overhead_ps=0, gap_ps=0, overhead_ps_per_byte=0.0, latency_ps=None
+    )
     source, destination = program.source, program.destination
     routes = (network, network.intra_node, network.self_route)
     latency = np.array([route.latency_ps for route in routes], np.int64)
+    if extra.latency_ps is not None:
+        latency[0] = extra.latency_ps
     ps_per_byte = np.array([route.ps_per_byte for route in routes])
     route = np.zeros(len(source), np.int8)
     node = node_of_rank[source]

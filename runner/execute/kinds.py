@@ -51,7 +51,10 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     if program.graph_is_ordered:  # a path needs an order to go back along
         eager = eager_messages(program, network.eager_threshold_bytes)
         at_send = starting_at_send(eager, getattr(model, "TRANSFER_START", network.transfer_start))
-        path = to_arrays(critical_path(program, compute_ps, timeline, eager, at_send, count))
+        found = critical_path(program, compute_ps, timeline, eager, at_send, count)
+        path = to_arrays(found)
+        if timeline.links is not None:
+            path |= links.path_arrays(found, program, network, placement)
     return {
         "end_ps": timeline.end_ps,
         "send_ps": timeline.send_ps[:count].copy(),

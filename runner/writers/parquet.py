@@ -21,6 +21,8 @@ def write(result: Result, directory: Path) -> None:
     write_table(result.messages, folder / "messages.parquet")
     if result.critical_path is not None:
         write_table(result.critical_path, folder / "critical_path.parquet")
+    if result.critical_path_links is not None:
+        write_table(result.critical_path_links, folder / "critical_path_links.parquet")
     if result.links is not None:
         write_table(result.links, folder / "links.parquet")
 

@@ -92,7 +92,8 @@ def test_a_measured_machine_is_a_target(tmp_path: Path, cli, private_cache) -> N
     assert np.mean(np.abs(residuals)) < 0.1
     assert network.loggops is not None
     smallest = fit["measurements"][0]["time_ps"]
-    assert network.latency_ps + 2 * network.loggops.overhead_ps == pytest.approx(smallest, rel=0.1)
+    assert network.loggops.latency_ps + 2 * network.loggops.overhead_ps == pytest.approx(smallest, rel=0.1)
+    assert network.latency_ps == pytest.approx(smallest, rel=0.1)
     assert "residual" in (tmp_path / "machine" / "calibration.html").read_text()
     run = cli("run", "nas-is-A-8", "--target", tmp_path / "machine" / "machine.yaml", "-o", tmp_path / "run",
               "--no-report")  # fmt: skip
@@ -105,3 +106,33 @@ def test_a_stream_alone_is_refused(tmp_path: Path, cli) -> None:  # type: ignore
     assert outcome.status == 2
     assert "is a stream of messages; give a ping-pong" in outcome.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.theory
+def test_every_model_explains_the_ping_pong_it_was_fitted_to(tmp_path: Path, cli, private_cache) -> None:  # type: ignore[no-untyped-def]
+    """Two classes exactly: 2 us and 1 GB/s below 8192 B, 6 us and 4 GB/s from there; a stream of 0.3 us a message. One
+    round trip of 64 B and one of 64 KiB then takes twice the sum of both times, in the models that know the class."""
+    sizes = [0, *(2**k for k in range(21))]
+    times = [2 + size / 1000 if size < 8192 else 6 + size / 4000 for size in sizes]
+    rows = "".join(f"{size},{time:.9f}\n" for size, time in zip(sizes, times, strict=True))
+    (tmp_path / "latency.csv").write_text("bytes,time_us\n" + rows)
+    stream = "".join(f"{size} {size / 0.3:.6f}\n" for size in sizes[1:8])
+    (tmp_path / "stream").write_text(f"# OSU MPI Bandwidth Test v5.9\n{stream}")
+    outcome = cli("calibrate", tmp_path / "latency.csv", tmp_path / "stream", "--base", "crossbar256",
+                  "-o", tmp_path / "machine")  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    ranks = ["init;send 1 0 {0};recv 1 0 {0};finalize", "init;recv 0 0 {0};send 0 0 {0};finalize"]
+    for size, model in ((64, "flow"), (65536, "flow"), (64, "loggops")):
+        trace = tmp_path / f"trace-{size}.txt"
+        trace.write_text("".join(
+            f"{rank} {line}\n" for rank, text in enumerate(ranks) for line in text.format(size).split(";")
+        ))  # fmt: skip
+        directory = tmp_path / f"{model}-{size}"
+        run = cli("run", "--workload", trace, "--target", tmp_path / "machine" / "machine.yaml", "--model",
+                  f"network={model}", "-o", directory, "--no-report")  # fmt: skip
+        assert run.status == 0, run.err
+        makespan = json.loads((directory / "stats.json").read_text())["application.makespan"]["value"]
+        once = 2 + size / 1000 if size < 8192 else 6 + size / 4000
+        if model == "loggops":  # one rate for all sizes, that of the largest
+            once = 2 + 63 / 4000
+        assert makespan * 1e6 == pytest.approx(2 * once, rel=1e-4)
