@@ -14,6 +14,17 @@ _NETWORK: Final = {
         "adapters are never shared, so where the network is busy the predicted time is too short.",
         "MPI calls cost no processor time of their own; matching, copying and progress are part of the latency.",
     ),
+    "loggops": (
+        "Network loggops: processors and network interfaces serve one message after another; what lies between the "
+        "interfaces is never crowded. Every message costs the same overhead, whatever has to be matched or copied.",
+        "Messages go on while a processor is free, not during compute: a library with its own progress overlaps more.",
+    ),
+    "dimemas": (
+        "Network dimemas: a transfer holds its links and bus for size / bandwidth; others wait, they do not share. "
+        "Which switches a route crosses plays no part.",
+        "The latency is processor time of sends, blocking receives and waits; an adapter that works on its own leaves "
+        "more to compute.",
+    ),
     "flow": (
         "Network flow: messages are fluids that share the links of their routes fairly. Packets, buffers of switches, "
         "credits and congestion that spreads to other links are not modelled, nor is other users' traffic: a network "
