@@ -22,13 +22,13 @@ import numpy as np
 
 from manyscale.models.event_heap import pop, push
 from manyscale.models.kernels import allocation_free
-from manyscale.models.network.steps import ACTION, WAIT_SEND
 from manyscale.models.network.timed_strands import (
     BOTH_POSTED,
     NEVER,
     SEND_POSTED,
     complete,
     next_time,
+    release_sender,
     run_next,
 )
 
@@ -41,7 +41,6 @@ _NO_OWNER: Final = -1
 _INPUT: Final = -2  # of a half-duplex link that serves as an input
 _NONE: Final = -1
 _COUNTED: Final = -2  # an input link of a full-duplex side: they are only counted
-_BLOCKED_ON_ANY: Final = 2  # timed_strands: what a blocked strand waits for
 _MESSAGE_SHIFT: Final = 31
 _MESSAGE_BITS: Final = 2**31 - 1
 
@@ -97,7 +96,7 @@ def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
             if state.status[message] & BOTH_POSTED == BOTH_POSTED:
                 if not is_eager[message]:
                     is_eager[message] = True  # from the meeting on its sender waits no more
-                    _release_sender(steps, state, message, now)
+                    release_sender(steps, state, message, now)
             elif not (is_eager[message] and state.status[message] & SEND_POSTED):
                 continue
             traffic.transfer[message].started = 1
@@ -105,21 +104,6 @@ def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
                 complete(steps, state, message, now)
             else:
                 _start(traffic, message, now)
-
-
-@allocation_free
-def _release_sender(steps, state, message, now):  # type: ignore[no-untyped-def]
-    """Let the sender that waits in its rendezvous go on."""
-    strand = state.waiter[message, 0]
-    state.waiter[message, 0] = -1
-    if strand < 0 or state.strand[strand].waiting == 0:
-        return
-    at = state.strand[strand].place
-    if state.strand[strand].waiting == _BLOCKED_ON_ANY or (
-        steps.step[at] & ACTION == WAIT_SEND and steps.target[at] == message
-    ):
-        state.strand[strand].waiting = 0
-        push(state.heap, state.heap_size, strand, now)
 
 
 @allocation_free

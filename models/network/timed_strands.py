@@ -223,6 +223,18 @@ def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
+def release_sender(steps, state, message, time):  # type: ignore[no-untyped-def]
+    """Let whoever waits as the sender of a transfer go on at ``time``, although it has not arrived; the model then has
+    to call the message eager, for that is how its sender goes on."""
+    strand = state.waiter[message, _SENDER]
+    state.waiter[message, _SENDER] = -1
+    if strand >= 0:
+        _wake(
+            strand, message, time, steps.step, steps.target, state.strand, state.open, state.heap, state.heap_size
+        )  # fmt: skip
+
+
+@allocation_free
 def _wake(strand, message, time, step, target, strands, opens, heap, heap_size):  # type: ignore[no-untyped-def]
     """Park a strand if what it is blocked at waits for ``message``, not for another after a wait-any."""
     waiting = strands[strand].waiting
