@@ -8,7 +8,8 @@ capacity is a power of two at least twice the number of keys. Expected O(1) per 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from manyscale.models.kernels import njit
 
 
 def new_table(num_keys: int) -> tuple[np.ndarray, np.ndarray]:

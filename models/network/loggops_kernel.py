@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from manyscale.models.event_heap import event_record, pop, push
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.network.operation_graph import ANY, CALCULATION, DELAY, JOIN, RECEIVE, SEND
 
 # Times that are kept per vertex, -1 for never: when it started; when what waits for its start went on (for a send and a

@@ -12,9 +12,9 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from manyscale.models.hash_table import find_or_add, new_table
+from manyscale.models.kernels import njit
 from manyscale.models.network.operations import Operations
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 

@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_REQUEST, OperationKind, Workload, WorkloadError
 
 

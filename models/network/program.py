@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.network.collective_instances import Instances, collective_instances
 from manyscale.models.network.collective_rules import Collectives
 from manyscale.models.network.matching import Matching, Mode, match

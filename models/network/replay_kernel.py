@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.network.steps import (
     ACTION,
     ENTER_GATE,

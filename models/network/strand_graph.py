@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.network.loggops_kernel import ENDED, ISSUED
 from manyscale.models.network.operation_graph import (
     ANY,

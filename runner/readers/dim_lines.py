@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
+
+from manyscale.models.kernels import njit
 
 NOOP: Final = 0
 BURST: Final = 1

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.workload import NO_RANK, NO_REQUEST, OperationKind
 from manyscale.runner.readers.dim_lines import GLOBAL, SEND
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from manyscale.models.columns import to_arrow
+from manyscale.models.kernels import njit
 from manyscale.models.workload import KIND_NAMES, NO_RANK, OPERATIONS_SCHEMA, OperationKind
 from manyscale.runner.readers.dim_lines import BURST, GPU_BURST
 from manyscale.runner.readers.dim_operations import Columns

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.dumpi_layouts import FUNCTION_ENTER, FUNCTION_EXIT
 from manyscale.runner.readers.dumpi_records import RankFile

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.workload import NO_REQUEST
 from manyscale.runner.readers.dumpi_layouts import LAYOUTS, NUMBER
 from manyscale.runner.readers.dumpi_records import Calls

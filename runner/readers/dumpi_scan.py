@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.runner.readers.dumpi_layouts import (
     ALL_FUNCTIONS,
     END_OF_STREAM,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.runner.readers.goal_tokens import CALCULATION
 
 

@@ -12,9 +12,8 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, njit
 
 
 def pack(word: bytes) -> int:

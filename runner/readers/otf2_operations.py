@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from manyscale.models.kernels import njit
 from manyscale.models.workload import NO_RANK, NO_REQUEST
 from manyscale.runner.readers.otf2_events import (
     CANCELLED,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, njit
 
 # what ended the scan of a block
 DONE: Final = 0

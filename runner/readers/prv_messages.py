@@ -10,7 +10,8 @@ n calls and messages, but for calls of no duration at one time: O(k) for each of
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from manyscale.models.kernels import njit
 
 SINGLE, SOME, ALL, TEST = 0, 1, 2, 3  # how many requests a wait completes
 

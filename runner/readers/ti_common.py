@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from manyscale.models.kernels import njit
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK
 from manyscale.runner.readers.ti_verbs import (
     ALLTOALLV_TAG,

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from manyscale.models.hash_table import find_or_add, new_table
+from manyscale.models.kernels import njit
 from manyscale.models.workload import NO_REQUEST, OperationKind
 from manyscale.runner.readers.ti_actions import LineError, RankRows
 from manyscale.runner.readers.ti_verbs import NOTHING, POST, TEST, TESTALL, TESTANY, WAIT, WAITALL, WAITANY

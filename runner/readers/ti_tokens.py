@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
+
+from manyscale.models.kernels import njit
 
 UNKNOWN_VERB = -1
 EMPTY_LINE = -2

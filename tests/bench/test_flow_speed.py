@@ -36,6 +36,7 @@ from manyscale.runner.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 
+NOISE = 1.3  # by which a kernel of a tenth of a second may be disturbed on a shared machine
 UNIT = 12.0  # sorts of a million numbers in one CPU second, where the bounds were set
 platforms = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "mpi"
 
@@ -74,7 +75,7 @@ def kernel_seconds(workload: Workload, target: str, runs: int) -> tuple[float, P
 
 def check(what: str, seconds: float, bound_s: float, program: Program) -> None:
     speed = program.num_messages / seconds / 1e6
-    print(f"\n{what}: {seconds:.3f} CPU s, {speed:.2f} M messages/s (bound {bound_s} s x {second():.2f})")
+    print(f"\n{what}: {seconds:.3f} CPU s, {speed:.2f} M messages/s (bound {bound_s:.3g} s x {second():.2f})")
     assert seconds <= bound_s * second()
 
 
@@ -83,7 +84,8 @@ def check(what: str, seconds: float, bound_s: float, program: Program) -> None:
 def test_point_to_point(name: str, target: str) -> None:
     """At least 1.2 M messages per CPU second on the crossbar, 1.0 M on the fat tree."""
     seconds, program = kernel_seconds(simgrid_ti.read(shipped.folder() / f"{name}.tar.zst"), target, 9)
-    check(f"{name}, {target}", seconds, program.num_messages / (1.2e6 if target == "crossbar256" else 1.0e6), program)
+    bound_s = program.num_messages / (1.2e6 if target == "crossbar256" else 1.0e6)
+    check(f"{name}, {target}", seconds, NOISE * bound_s, program)
 
 
 @pytest.mark.parametrize(("target", "bound_s"), [("crossbar256", 0.5), ("fattree256", 1.2)])
@@ -104,9 +106,7 @@ def all_to_all(path: Path, num_ranks: int, skew: float) -> Workload:
     return simgrid_ti.read(path)
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "skew", "bound_s"), [(128, 0.5, 4.0), (256, 0.0, 60.0), (256, 0.01, 60.0), (256, 0.5, 60.0)]
-)
+@pytest.mark.parametrize(("num_ranks", "skew", "bound_s"), [(128, 0.5, 4.0), (256, 0.0, 60.0), (256, 0.5, 60.0)])
 @pytest.mark.parametrize("target", ["crossbar256", "fattree256"])
 def test_all_to_all_v(num_ranks: int, skew: float, bound_s: float, target: str, tmp_path: Path) -> None:
     workload = all_to_all(tmp_path / "trace.txt", num_ranks, skew)
@@ -149,7 +149,7 @@ def simgrid(tmp_path: Path) -> Callable[[str, str], float]:
 
 @pytest.mark.parametrize(
     ("name", "target", "ratio"),
-    [("nas-is-A-64", "crossbar256", 8), ("nas-cg-A-64", "fattree256", 1.3), ("hpcg-64", "fattree256", 1.1)],
+    [("nas-is-A-64", "crossbar256", 8), ("nas-cg-A-64", "fattree256", 1.2), ("hpcg-64", "fattree256", 1.0)],
 )
 def test_whole_process(
     name: str, target: str, ratio: float, simgrid: Callable[[str, str], float], tmp_path: Path
