@@ -139,7 +139,7 @@ def simgrid(tmp_path: Path) -> Callable[[str, str], float]:
             zstandard.ZstdDecompressor().stream_reader(file) as stream,
             tarfile.open(fileobj=stream, mode="r|") as content,
         ):
-            content.extractall(tmp_path, filter="data")
+            content.extractall(tmp_path)
         files = ["-platform", str(platforms / f"{platform}.xml"), "-hostfile", str(platforms / "hosts256.txt")]
         command = ["smpirun", "-np", "64", *files, "-replay", "ti.txt", *CONTENTION_FREE]
         return cpu_of(command, cwd=tmp_path / name)

@@ -77,7 +77,7 @@ def simgrid(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         zstandard.ZstdDecompressor().stream_reader(file) as stream,
         tarfile.open(fileobj=stream, mode="r|") as content,
     ):
-        content.extractall(folder, filter="data")
+        content.extractall(folder)
     trace = folder / "nas-cg-A-64"
     command = ["smpirun", *write_platform(trace, 64), "-replay", "ti.txt", *CONTENTION_FREE]
     return lambda: cpu_of(command, cwd=trace)
