@@ -21,7 +21,6 @@ import socket
 import sys
 import sysconfig
 import tempfile
-import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +42,6 @@ UNITS_PER_CALL: Final = 256  # at most on average, so that progress shows: about
 WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier: some seconds of replay
 START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
-WAIT_SECONDS: Final = 1.0  # for calls to finish, at a time
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
 _HOW_TO_START: Final = "start one with: ray start --head --port=6379"
@@ -311,11 +309,7 @@ class RayExecutor:
         """References of finished calls, at least one, in order of submission."""
         waiting = list(self._calls)
         is_any_ready = any(worker.is_ready for worker in self._workers.values())
-        ready: list[Any] = []
-        end = time.monotonic() + START_TIMEOUT_SECONDS
-        # in turns: a signal that comes while Ray goes to wait is seen between two
-        while not ready and (is_any_ready or time.monotonic() < end):
-            ready, _ = ray.wait(waiting, num_returns=1, timeout=min(WAIT_SECONDS, START_TIMEOUT_SECONDS))
+        ready, _ = ray.wait(waiting, num_returns=1, timeout=None if is_any_ready else START_TIMEOUT_SECONDS)
         if not ready:
             free = int(ray.available_resources().get("CPU", 0))
             raise RunError(
