@@ -484,7 +484,7 @@ def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
 
 
 _SESSION = """
-import os, sys, time
+import os, signal, sys, time
 from contextlib import closing
 from pathlib import Path
 import numpy as np, psutil
@@ -493,6 +493,7 @@ from manyscale.runner.execute.ray import RayExecutor
 from manyscale.runner.execute.store import Store
 from manyscale.runner.execute.units import WorkUnit
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 before = dict(os.environ)
 store = Store(Path(sys.argv[2]))
 def unit(index, seconds):
