@@ -114,6 +114,7 @@ class Execution:
 def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:
     """Resolve everything that a point names. Raises UserError."""
     machine, content = resolve_target(study, beside)
+    _check_network(machine, study)
     ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
@@ -122,6 +123,17 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
             f"sampling.ranks: {study.sampling.ranks!r} leaves ranks out, which the replay cannot stand in for"
         )
     return Point(axes, study, machine, content, node, sharing, plan)
+
+
+def _check_network(machine: Machine, study: Study) -> None:
+    """Refuse, before anything is simulated, a network that its model cannot use."""
+    check = getattr(lookup("network", study.model.network), "check", None)
+    if check is None:
+        return
+    try:
+        check(machine.network)
+    except ValueError as error:
+        raise UserError(f"{machine.name}: {error}") from None
 
 
 def phase_inputs(workload: Workload, study: Study) -> dict[str, np.ndarray]:

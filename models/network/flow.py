@@ -47,6 +47,12 @@ _MOST_LOADS: Final = 1 << 22
 _FIRST_INTERVAL_PS: Final = 1e6
 
 
+def check(network: Network) -> None:
+    """Raises ValueError for a network without links to share."""
+    if network.topology is None and not _is_free(network):
+        raise ValueError("the flow network needs links: give the target network.topology, for example {kind: crossbar}")
+
+
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:
     """Timeline of a program whose operation i is preceded by ``compute_ps[i]`` of compute.
 
@@ -56,10 +62,9 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
     num_operations = int(program.rank_offsets[-1])
     if compute_ps.shape != (num_operations,):
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
+    check(network)
     if network.topology is None:
-        if _is_free(network):
-            return latency_bandwidth.replay(program, compute_ps, network, placement)
-        raise ValueError("the flow network needs links: give the target network.topology, for example {kind: crossbar}")
+        return latency_bandwidth.replay(program, compute_ps, network, placement)
     node = placement.node_of_rank
     source, destination = program.source, program.destination
     ways = routes(network, placement.num_nodes, node[source], node[destination], source == destination)

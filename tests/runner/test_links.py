@@ -26,3 +26,14 @@ def test_a_model_without_links_tells_of_none(tmp_path, cli, private_cache, write
     outcome = cli("run", "--workload", trace, "--target", "crossbar256", "-o", tmp_path / "run", "--no-report")
     assert outcome.status == 0, outcome.err
     assert not (tmp_path / "run" / "timeline" / "critical_path_links.parquet").exists()
+
+
+def test_a_machine_without_links_is_refused_before_anything_runs(tmp_path, cli, private_cache, write_trace) -> None:  # type: ignore[no-untyped-def]
+    trace = write_trace({0: ["init", "send 1 0 1000"], 1: ["init", "recv 0 0 1000"]})
+    outcome = cli("run", "--workload", trace, "--target", "crossbar256", "--model", "network=flow",
+                  "--set", "target.network.topology=null", "-o", tmp_path / "run")  # fmt: skip
+    assert outcome.status == 2
+    assert outcome.err.startswith(
+        "manyscale: crossbar256: the flow network needs links: give the target network.topology"
+    )
+    assert not (tmp_path / "run").exists()
