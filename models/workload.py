@@ -29,6 +29,9 @@ Tables that only some formats fill; one that is not given has no rows
     after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. If every isend and irecv
     of such a workload opens a request, the order of the rows, with its waits, is one that the dependencies allow;
     otherwise its ranks have no other order than these. Sorted by (rank, operation_id).
+
+The tables of the finer levels are declared in ``task_tables`` (runtime system), ``detail_tables`` (basic blocks and
+memory accesses) and ``profile_tables`` (intervals and call stacks).
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models import detail_tables, profile_tables, task_tables
 from manyscale.models.columns import one_chunk, text_array, to_numpy
+from manyscale.models.detail_tables import Detail
 
 ANY_SOURCE: Final = -1
 ANY_TAG: Final = -1
@@ -187,8 +192,12 @@ SCHEMAS: Final = {
     "counters": COUNTERS_SCHEMA,
     "measured": MEASURED_SCHEMA,
     "dependencies": DEPENDENCIES_SCHEMA,
+    **task_tables.SCHEMAS,
+    **detail_tables.SCHEMAS,
+    **profile_tables.SCHEMAS,
 }
-OPTIONAL_LEVELS: Final = ("counters", "measured", "dependencies")
+REQUIRED_LEVELS: Final = ("operations", "phases", "regions", "communicators")
+OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIRED_LEVELS)
 
 
 class WorkloadError(ValueError):
@@ -200,6 +209,7 @@ class Workload:
     """A trace, read. See the module's docstring for the tables.
 
     ``notes`` say what the trace's format could not record and how the reader settled it; reports repeat them.
+    ``detail`` holds the streams that ``segments`` cut up, where the detailed level was traced.
     Raises WorkloadError when built from tables that do not fit their schemas.
     """
 
@@ -208,6 +218,7 @@ class Workload:
     tables: Mapping[str, pa.Table]
     notes: tuple[str, ...] = ()
     source_format: str = field(default="", compare=False)
+    detail: Detail | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
@@ -270,9 +281,12 @@ class Workload:
     @cached_property
     def digest(self) -> str:
         """Hexadecimal content hash: equal for equal tables, however they were chunked or stored."""
-        state = hashlib.blake2b(f"workload 2 {self.num_ranks}".encode(), digest_size=20)
+        state = hashlib.blake2b(f"workload 3 {self.num_ranks}".encode(), digest_size=20)
         for level in SCHEMAS:
-            state.update(table_digest(self.tables[level]).encode())
+            if self.tables[level].num_rows:
+                state.update(f"{level} {table_digest(self.tables[level])}".encode())
+        if self.detail is not None:
+            state.update(f"detail {self.detail.digest}".encode())
         return state.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""manyscale's own workload on disk: a folder with one Arrow file per table and ``workload.json``.
+"""manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
 
 What ``manyscale convert`` writes; reading it back gives the same digest. Uncompressed files are mapped, not read.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from manyscale.models.workload import SCHEMAS, Workload, WorkloadError
+from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME = "workload"
-VERSION = 2
+VERSION = 3
 _HEADER = "workload.json"
 
 
@@ -34,7 +34,10 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             raise UserError(
                 f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
             )
-        tables = {level: pa.ipc.open_file(pa.memory_map(str(path / f"{level}.arrow"))).read_all() for level in SCHEMAS}
+        tables = {
+            level: pa.ipc.open_file(pa.memory_map(str(path / f"{level}.arrow"))).read_all()
+            for level in content["levels"]
+        }
         workload = Workload(
             content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"]
         )
@@ -52,7 +55,9 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
     """Write a workload; the header last, so that a folder without it is incomplete."""
     path.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
-    for level, table in workload.tables.items():
+    levels = [level for level in SCHEMAS if level in REQUIRED_LEVELS or workload.tables[level].num_rows]
+    for level in levels:
+        table = workload.tables[level]
         with (
             pa.OSFile(str(path / f"{level}.arrow"), "wb") as sink,
             pa.ipc.new_file(sink, table.schema, options=options) as writer,
@@ -64,6 +69,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "num_ranks": workload.num_ranks,
         "source_format": workload.source_format,
         "notes": list(workload.notes),
+        "levels": levels,
         "digest": workload.digest,
     }
     (path / _HEADER).write_text(json.dumps(content, indent=1) + "\n")

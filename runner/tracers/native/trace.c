@@ -1,0 +1,450 @@
+/* The trace file of a process: buffers, chunks, limits, and what happens when the process forks, stops or dies. */
+#define _GNU_SOURCE
+#include "trace.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define VERSION 1
+#define CHUNK_MAGIC 0x4b43534du /* MSCK */
+#define STOP_BYTES 512 /* of the definitions' buffer, kept for the reason why tracing stopped */
+enum { RUNNING, FINISHED, STOPPED };
+
+struct chunk_header {
+    uint32_t magic;
+    uint16_t stream, codec; /* codec: 0 as it is, 1 zstd */
+    uint64_t raw_bytes, stored_bytes;
+};
+struct tail_header {
+    char magic[8]; /* "MSTAIL1" */
+    uint32_t version, state;
+    uint64_t flushed_bytes; /* length of the trace file's whole chunks */
+    uint64_t used[8], offset[8];
+};
+
+static const uint64_t capacities[MS_STREAMS] = {
+    [MS_DEFINITIONS] = 1 << 16, [MS_OPERATIONS] = 3200 * sizeof(struct ms_operation), [MS_LISTS] = 1 << 16,
+    [MS_EVENTS] = 8192 * sizeof(struct ms_event), [MS_DETAIL] = 0,
+};
+
+struct ms_state ms;
+static struct tail_header *tail;
+static int trace_file = -1;
+static uint64_t trace_bytes;
+static char tail_path[4096];
+static pid_t owner_process;
+static pid_t owner_thread;
+static atomic_ullong *budget; /* bytes left for all processes of this node, in a shared file */
+static atomic_uint other_threads, num_forks;
+static int started, is_mpi_known;
+static int32_t world_rank = -1;
+
+/* zstd is looked up at run time: its library is on every machine, its headers are not. */
+static void *zstd_context;
+static size_t (*zstd_compress2)(void *, void *, size_t, const void *, size_t);
+static size_t (*zstd_bound)(size_t);
+static unsigned (*zstd_is_error)(size_t);
+
+static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }
+
+static void open_zstd(void) {
+    void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return;
+    void *(*create)(void) = (void *(*)(void))dlsym(library, "ZSTD_createCCtx");
+    size_t (*set)(void *, int, int) = (size_t(*)(void *, int, int))dlsym(library, "ZSTD_CCtx_setParameter");
+    zstd_compress2 = (size_t(*)(void *, void *, size_t, const void *, size_t))dlsym(library, "ZSTD_compress2");
+    zstd_bound = (size_t(*)(size_t))dlsym(library, "ZSTD_compressBound");
+    zstd_is_error = (unsigned (*)(size_t))dlsym(library, "ZSTD_isError");
+    if (!create || !set || !zstd_compress2 || !zstd_bound || !zstd_is_error) return;
+    zstd_context = create();
+    if (zstd_context) {
+        set(zstd_context, 100, 1); /* compression level */
+        set(zstd_context, 201, 1); /* checksum */
+    }
+}
+
+static int write_all(const void *data, uint64_t bytes) {
+    const char *next = data;
+    while (bytes) {
+        ssize_t written = write(trace_file, next, bytes);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return -1;
+        next += written;
+        bytes -= (uint64_t)written;
+    }
+    return 0;
+}
+
+/* The file never keeps half a chunk: what could not be written whole is cut off again. */
+void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
+    static unsigned char *packed;
+    static uint64_t packed_capacity;
+    struct chunk_header header = {CHUNK_MAGIC, (uint16_t)stream, 0, bytes, bytes};
+    const void *stored = data;
+    if (zstd_context) {
+        uint64_t bound = zstd_bound(bytes);
+        if (bound > packed_capacity) {
+            free(packed);
+            packed = malloc(bound);
+            packed_capacity = packed ? bound : 0;
+        }
+        if (packed) {
+            size_t size = zstd_compress2(zstd_context, packed, packed_capacity, data, bytes);
+            if (!zstd_is_error(size)) {
+                header.codec = 1;
+                header.stored_bytes = size;
+                stored = packed;
+            }
+        }
+    }
+    uint64_t total = sizeof header + header.stored_bytes;
+    if (budget) {
+        uint64_t left = atomic_load(budget);
+        do {
+            if (left < total) {
+                ms_stop("the limit of --max-gb was reached");
+                return;
+            }
+        } while (!atomic_compare_exchange_weak(budget, (unsigned long long *)&left, left - total));
+    }
+    if (write_all(&header, sizeof header) || write_all(stored, header.stored_bytes)) {
+        int error = errno;
+        if (ftruncate(trace_file, (off_t)trace_bytes) == 0) lseek(trace_file, (off_t)trace_bytes, SEEK_SET);
+        ms_stop(error == ENOSPC ? "the disk is full" : strerror(error));
+        return;
+    }
+    trace_bytes += total;
+    /* In this order, so that a kill in between neither loses the buffer nor counts it twice: a chunk beyond
+       flushed_bytes holds if it is whole and its stream's buffer is empty. */
+    if (data == ms.streams[stream].data) *ms.streams[stream].used = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    tail->flushed_bytes = trace_bytes;
+}
+
+void ms_flush(int stream) {
+    uint64_t used = *ms.streams[stream].used;
+    if (used) ms_write_chunk(stream, ms.streams[stream].data, used);
+}
+
+void ms_define(const char *format, ...) {
+    if (!ms.active) return;
+    char line[16384];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line - 1, format, arguments);
+    va_end(arguments);
+    if (length < 0) return;
+    if ((size_t)length >= sizeof line - 1) {
+        ms_stop("a definition is too long");
+        return;
+    }
+    line[length++] = '\n';
+    struct ms_stream *stream = &ms.streams[MS_DEFINITIONS];
+    if (*stream->used + (uint64_t)length + STOP_BYTES > stream->capacity) ms_flush(MS_DEFINITIONS);
+    if (!ms.active) return;
+    memcpy(stream->data + *stream->used, line, (size_t)length);
+    *stream->used += (uint64_t)length;
+}
+
+/* What was recorded stays in the tail, the reason beside it in its last line of definitions. */
+void ms_stop(const char *reason) {
+    if (!ms.active) return;
+    ms.active = 0;
+    ms.detail_on = 0;
+    tail->state = STOPPED;
+    struct ms_stream *stream = &ms.streams[MS_DEFINITIONS];
+    uint64_t space = stream->capacity - *stream->used;
+    int length = snprintf((char *)stream->data + *stream->used, space, "{\"stopped\": \"%s\", \"operations\": %u, \"events\": %u}\n",
+                          reason, ms.num_operations, ms.num_events);
+    if (length > 0 && (uint64_t)length < space) *stream->used += (uint64_t)length;
+    fprintf(stderr, "manyscale: tracing of process %d stopped: %s; the program goes on\n", (int)getpid(), reason);
+}
+
+int ms_own_thread(void) { return thread_id() == owner_thread; }
+
+/* ---- windows of the detailed level: "RANK FIRST END" in positions of operations ("o"), of parallel regions ("p") or
+   "i" of iteration marks ---- */
+struct window { char unit; int32_t rank; uint32_t first, end; };
+static struct window *windows;
+static int num_windows;
+static uint32_t current_iteration;
+static int iteration_seen;
+
+static void read_windows(void) {
+    const char *path = getenv("MANYSCALE_TRACE_WINDOWS");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (!file) return;
+    struct window window;
+    long rank;
+    while (fscanf(file, " %c %ld %u %u", &window.unit, &rank, &window.first, &window.end) == 4) {
+        window.rank = (int32_t)rank;
+        struct window *grown = realloc(windows, sizeof *windows * (size_t)(num_windows + 1));
+        if (!grown) break;
+        windows = grown;
+        windows[num_windows++] = window;
+    }
+    fclose(file);
+}
+
+void ms_window(void) {
+    if (!num_windows) return;
+    int open = 0;
+    for (int i = 0; i < num_windows && !open; i++) {
+        const struct window *window = &windows[i];
+        if (window->rank != (world_rank < 0 ? 0 : world_rank)) continue;
+        uint32_t now = window->unit == 'o' ? ms.position : window->unit == 'p' ? ms.parallels : current_iteration;
+        open = (window->unit != 'i' || iteration_seen) && now >= window->first && now < window->end;
+    }
+    open = open && ms.active;
+    if (open == ms.detail_on) return;
+    if (!open && ms_detail_segment) ms_detail_segment();
+    ms.detail_on = open;
+    if (ms_detail_window) ms_detail_window(open);
+}
+
+/* ---- operations ---- */
+static struct ms_operation *pending;
+
+struct ms_operation *ms_begin(unsigned call) {
+    if (!ms.active) return NULL;
+    if (MS_UNLIKELY(!ms_own_thread())) {
+        atomic_fetch_add(&other_threads, 1);
+        return NULL;
+    }
+    if (ms.depth++) return NULL;
+    uint64_t wall = ms_wall(), cpu = ms_thread_cpu();
+    uint64_t since = cpu - ms.lap_cpu, lap = since > ms.lap_pending ? since - ms.lap_pending : 0;
+    if (ms.detail_on && ms_detail_segment) ms_detail_segment();
+    struct ms_stream *stream = &ms.streams[MS_OPERATIONS];
+    if (*stream->used + sizeof *pending > stream->capacity) ms_flush(MS_OPERATIONS);
+    if (!ms.active) return NULL;
+    pending = (struct ms_operation *)(stream->data + *stream->used);
+    *pending = (struct ms_operation){.call = (uint16_t)call, .flags = MS_UNFINISHED, .communicator = -1, .peer = -2,
+                                     .source = -2, .tag = 0, .receive_tag = 0, .request = -1, .start_ns = wall,
+                                     .end_ns = wall, .cpu_ns = ms.burst_ns + lap, .num_events = ms.num_events,
+                                     .region = ms.region};
+    ms.burst_ns = 0;
+    *stream->used += sizeof *pending;
+    return pending;
+}
+
+void ms_list(struct ms_operation *operation, int64_t value) {
+    struct ms_stream *stream = &ms.streams[MS_LISTS];
+    if (*stream->used + sizeof value > stream->capacity) ms_flush(MS_LISTS);
+    if (!ms.active) return;
+    memcpy(stream->data + *stream->used, &value, sizeof value);
+    *stream->used += sizeof value;
+    operation->num_lists++;
+}
+
+void ms_end(struct ms_operation *operation, int repeats) {
+    if (!operation) {
+        if (ms.active && ms_own_thread() && ms.depth > 0) ms.depth--;
+        return;
+    }
+    ms.depth--;
+    operation->flags &= (uint16_t)~MS_UNFINISHED;
+    operation->end_ns = ms_wall();
+    ms.num_operations++;
+    if (repeats) ms.position++;
+    ms_window();
+    ms_lap_restart();
+}
+
+void ms_set_rank(int rank, int size, const char *library) {
+    world_rank = rank;
+    is_mpi_known = 1;
+    ms_define("{\"rank\": %d, \"size\": %d, \"library\": \"%s\"}", rank, size, library);
+    ms_window();
+}
+
+/* ---- marks in the source; manyscale.h finds this function by name ---- */
+__attribute__((visibility("default"))) void manyscale_mark(int kind, const char *name, long value) {
+    enum { BEGIN = 1, END = 2, ITERATION = 3 };
+    static const char *names[256];
+    static int32_t stack[256];
+    static int num_names, stacked;
+    if (!ms_start() || !ms_own_thread()) return;
+    if (kind == ITERATION) {
+        struct ms_event *event = ms_event(28);
+        if (event) event->value = value;
+        current_iteration = (uint32_t)value;
+        iteration_seen = 1;
+        ms_window();
+        return;
+    }
+    if (kind == BEGIN && name) {
+        int id = 0;
+        while (id < num_names && strcmp(names[id], name)) id++;
+        if (id == num_names) {
+            if (num_names == 256 || !(names[id] = strdup(name))) return;
+            num_names++;
+            char quoted[512];
+            size_t length = 0;
+            for (const char *c = name; *c && length < sizeof quoted - 8; c++)
+                length += (size_t)snprintf(quoted + length, 8, (*c == '"' || *c == '\\' || *c < 32) ? "\\u%04x" : "%c", (unsigned char)*c);
+            quoted[length] = 0;
+            ms_define("{\"region\": %d, \"name\": \"%s\"}", id, quoted);
+        }
+        struct ms_event *event = ms_event(26);
+        if (event) event->value = id;
+        if (stacked < 256) stack[stacked++] = ms.region;
+        ms.region = id;
+    } else if (kind == END) {
+        struct ms_event *event = ms_event(27);
+        if (event) event->value = ms.region;
+        ms.region = stacked ? stack[--stacked] : -1;
+    }
+}
+
+/* ---- start, end, fork ---- */
+static int write_module(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    (void)data;
+    const char *name = info->dlpi_name;
+    char program[4096];
+    if (!name || !*name) {
+        ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+        if (length <= 0) return 0;
+        program[length] = 0;
+        name = program;
+    }
+    uint64_t low = UINT64_MAX, high = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type != PT_LOAD) continue;
+        if (header->p_vaddr < low) low = header->p_vaddr;
+        if (header->p_vaddr + header->p_memsz > high) high = header->p_vaddr + header->p_memsz;
+    }
+    if (high && !strpbrk(name, "\"\\"))
+        ms_define("{\"module\": \"%s\", \"base\": %llu, \"low\": %llu, \"high\": %llu}", name,
+                  (unsigned long long)info->dlpi_addr, (unsigned long long)low, (unsigned long long)high);
+    return 0;
+}
+
+/* Modules loaded later count, too: the list is written again at the end. */
+static void define_modules(void) { dl_iterate_phdr(write_module, NULL); }
+
+static void before_fork(void) { atomic_fetch_add(&num_forks, 1); }
+static void in_child(void) {
+    ms.active = 0;
+    ms.detail_on = 0;
+}
+
+static int map_tail(void) {
+    uint64_t size = 4096;
+    for (int i = 0; i < MS_STREAMS; i++) size += (capacities[i] + 4095) & ~4095ull;
+    int file = open(tail_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0) return -1;
+    int error = posix_fallocate(file, 0, (off_t)size);
+    void *mapped = error ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped == MAP_FAILED) {
+        unlink(tail_path);
+        errno = error ? error : errno;
+        return -1;
+    }
+    tail = mapped;
+    memcpy(tail->magic, "MSTAIL1", 8);
+    tail->version = VERSION;
+    tail->state = RUNNING;
+    uint64_t offset = 4096;
+    for (int i = 0; i < MS_STREAMS; i++) {
+        tail->offset[i] = offset;
+        ms.streams[i] = (struct ms_stream){(unsigned char *)mapped + offset, &tail->used[i], capacities[i]};
+        offset += (capacities[i] + 4095) & ~4095ull;
+    }
+    return 0;
+}
+
+static void map_budget(void) {
+    const char *path = getenv("MANYSCALE_TRACE_BUDGET");
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file < 0) return;
+    void *mapped = mmap(NULL, sizeof *budget, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped != MAP_FAILED) budget = mapped;
+}
+
+int ms_start(void) {
+    if (MS_LIKELY(started)) return ms.active;
+    started = 1;
+    const char *folder = getenv("MANYSCALE_TRACE_DIR");
+    if (!folder) return 0;
+    const char *level = getenv("MANYSCALE_TRACE_LEVEL");
+    char host[256] = "host", path[4096];
+    gethostname(host, sizeof host - 1);
+    for (int attempt = 0; trace_file < 0 && attempt < 1000; attempt++) {
+        snprintf(path, sizeof path, "%s/%s.%d.%d.trace", folder, host, (int)getpid(), attempt);
+        trace_file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (trace_file < 0 && errno != EEXIST) break;
+    }
+    if (trace_file >= 0) snprintf(tail_path, sizeof tail_path, "%.*s.tail", (int)(strlen(path) - 6), path);
+    if (trace_file < 0 || map_tail()) {
+        fprintf(stderr, "manyscale: process %d is not traced: %s: %s\n", (int)getpid(), path, strerror(errno));
+        return 0;
+    }
+    owner_process = getpid();
+    owner_thread = thread_id();
+    ms.level = level ? atoi(level) : MS_LEVEL_MPI;
+    ms.region = -1;
+    ms.active = 1;
+    open_zstd();
+    map_budget();
+    read_windows();
+    pthread_atfork(before_fork, NULL, in_child);
+    struct timespec real;
+    clock_gettime(CLOCK_REALTIME, &real);
+    long long offset = (long long)real.tv_sec * 1000000000ll + real.tv_nsec - (long long)ms_wall();
+    ms_define("{\"trace\": %d, \"process\": %d, \"host\": \"%s\", \"level\": %d, \"clock_offset_ns\": %lld, \"operation_bytes\": %zu, \"event_bytes\": %zu}",
+              VERSION, (int)owner_process, host, ms.level, offset, sizeof(struct ms_operation), sizeof(struct ms_event));
+    define_modules();
+    ms_lap_restart();
+    ms_window();
+    return ms.active;
+}
+
+void ms_finish(void) {
+    if (!tail || getpid() != owner_process) return;
+    if (ms.active) {
+        if (ms.detail_on && ms_detail_segment) ms_detail_segment();
+        if (ms_detail_finish) ms_detail_finish();
+        uint64_t rest = ms.burst_ns + ms_lap();
+        define_modules();
+        ms_define("{\"end\": true, \"rest_cpu_ns\": %llu, \"rest_region\": %d, \"operations\": %u, \"events\": %u, \"other_threads\": %u, \"forks\": %u, \"end_ns\": %llu}",
+                  (unsigned long long)rest, ms.region, ms.num_operations, ms.num_events, atomic_load(&other_threads),
+                  atomic_load(&num_forks), (unsigned long long)ms_wall());
+        for (int i = 0; i < MS_STREAMS && ms.active; i++) ms_flush(i);
+    }
+    if (ms.active) {
+        tail->state = FINISHED;
+        unlink(tail_path);
+    }
+    ms.active = 0;
+    ms.detail_on = 0;
+    close(trace_file);
+    tail = NULL;
+}
+
+/* A program that was named to be traced is traced from its first instruction; one inside a script only once it
+   initialises MPI or OpenMP. Programs that it starts itself are not traced. */
+__attribute__((constructor)) static void on_load(void) {
+    if (!getenv("MANYSCALE_TRACE_ALWAYS")) return;
+    ms_start();
+    unsetenv("LD_PRELOAD");
+    unsetenv("MANYSCALE_TRACE_ALWAYS");
+    unsetenv("MANYSCALE_TRACE_DIR");
+}
+__attribute__((destructor)) static void on_unload(void) { ms_finish(); }

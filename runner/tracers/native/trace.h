@@ -1,0 +1,183 @@
+/* What the parts of the tracer share: one trace file per process, clocks, marks.
+
+   A process writes PREFIX.trace, a sequence of compressed chunks, each of one stream, and keeps what it has not yet
+   written in PREFIX.tail, a file mapped into memory: so that whatever kills the process loses nothing. A process that
+   ends as it should removes its tail. All integers are little endian.
+
+   Streams: definitions (JSON lines), operations (struct ms_operation), lists (int64 that belong to operations, in their
+   order), events (struct ms_event), and the detailed level's own. Operations and events are one sequence: an event
+   says how many operations came before it.
+
+   Only the thread that was traced first records; MPI calls of other threads are counted and reported. */
+#ifndef MANYSCALE_TRACE_H
+#define MANYSCALE_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define MS_HIDDEN __attribute__((visibility("hidden")))
+#define MS_LIKELY(x) __builtin_expect(!!(x), 1)
+#define MS_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum { MS_DEFINITIONS, MS_OPERATIONS, MS_LISTS, MS_EVENTS, MS_DETAIL, MS_STREAMS };
+enum { MS_LEVEL_MPI = 1, MS_LEVEL_TASKS = 2, MS_LEVEL_DETAILED = 3 };
+
+enum {
+    MS_UNFINISHED = 1, /* the call had not returned when the trace ended */
+    MS_CANCELLED = 2,
+    MS_WILDCARD = 4, /* a receive from any source: peer is the one it got */
+    MS_ANY_TAG = 8,
+    MS_FAILED = 16, /* the call returned an error */
+    MS_NULL_PEER = 32, /* MPI_PROC_NULL */
+    MS_IN_PLACE = 64,
+    MS_INTERCOMMUNICATOR = 128,
+    MS_COMPLETED = 256, /* a test that completed all it names */
+    MS_FORTRAN = 512,
+};
+
+struct ms_operation {
+    uint16_t call; /* index of the list of names in the definition "calls" */
+    uint16_t flags;
+    int32_t communicator;
+    int32_t peer;     /* world rank, or root within the communicator; -2 where there is none */
+    int32_t source;   /* receive side of a sendrecv; -2 */
+    int32_t tag;      /* -1 any */
+    int32_t receive_tag;
+    int32_t request;  /* that the call opens; -1 */
+    uint32_t num_lists; /* how many values of the stream "lists" are this operation's */
+    int64_t bytes;
+    int64_t receive_bytes;
+    uint64_t start_ns; /* wall clock, CLOCK_MONOTONIC */
+    uint64_t end_ns;
+    uint64_t cpu_ns;   /* CPU time since the previous operation ended */
+    uint32_t num_events; /* events before it */
+    int32_t region;    /* innermost marked region, -1 */
+};
+
+struct ms_event {
+    uint16_t kind; /* EventKind of the workload's task tables */
+    uint16_t flags;
+    uint32_t num_operations; /* operations before it */
+    uint32_t task;           /* instance that was running */
+    uint32_t extra;          /* by kind */
+    int64_t value;           /* by kind */
+    uint64_t cpu_ns;         /* CPU time since the previous event or operation */
+};
+
+struct ms_stream {
+    unsigned char *data; /* in the mapped tail */
+    uint64_t *used;      /* bytes; stands in the tail's header */
+    uint64_t capacity;
+};
+
+struct ms_state {
+    int active;      /* records are taken */
+    int level;
+    int depth;       /* inside a traced call: calls that the library makes itself are not recorded */
+    int detail_on;   /* inside a window of the detailed level */
+    uint32_t num_operations, num_events;
+    uint32_t position;  /* operations that happen in every run: all but tests and probes */
+    uint32_t parallels; /* parallel regions begun */
+    int32_t region;
+    uint32_t task;      /* running task instance */
+    uint64_t lap_wall, lap_cpu, lap_pending; /* see ms_lap */
+    uint64_t burst_ns;  /* CPU time since the last operation, in laps already taken */
+    struct ms_stream streams[MS_STREAMS];
+};
+extern struct ms_state ms MS_HIDDEN;
+
+/* Start recording in this process, once; whether it records. Cheap when called again. */
+int ms_start(void) MS_HIDDEN;
+/* Write everything and close; the end of the process does it if nobody else. */
+void ms_finish(void) MS_HIDDEN;
+/* Stop recording for a reason that the trace will tell; the program goes on. */
+void ms_stop(const char *reason) MS_HIDDEN;
+/* One line of JSON: printf-like, without the newline. */
+void ms_define(const char *format, ...) MS_HIDDEN __attribute__((format(printf, 1, 2)));
+/* Append an already encoded chunk to the trace file. */
+void ms_write_chunk(int stream, const void *data, uint64_t bytes) MS_HIDDEN;
+/* Write out what a stream's buffer holds. */
+void ms_flush(int stream) MS_HIDDEN;
+/* Whether recording calls come from the traced thread. */
+int ms_own_thread(void) MS_HIDDEN;
+/* Who this process is, once MPI knows. */
+void ms_set_rank(int rank, int size, const char *library) MS_HIDDEN;
+
+/* An operation begins: NULL where nothing is to be recorded (inactive, nested, another thread). */
+struct ms_operation *ms_begin(unsigned call) MS_HIDDEN;
+/* It ends; everything is filled in but times. ``repeats``: it happens in every run (not a test or a probe). */
+void ms_end(struct ms_operation *operation, int repeats) MS_HIDDEN;
+/* Append a value to the operation's lists. */
+void ms_list(struct ms_operation *operation, int64_t value) MS_HIDDEN;
+
+/* Moves the window of the detailed level: called after each operation, parallel region and iteration mark. */
+void ms_window(void) MS_HIDDEN;
+/* Called when the window opens or closes; the detailed level's (a no-op where it is not built). */
+void ms_detail_window(int open) MS_HIDDEN __attribute__((weak));
+void ms_detail_finish(void) MS_HIDDEN __attribute__((weak));
+/* Called on every event and operation while the window is open: a segment ends. */
+void ms_detail_segment(void) MS_HIDDEN __attribute__((weak));
+
+static inline uint64_t ms_wall(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+static inline uint64_t ms_thread_cpu(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* CPU time since the last lap, ns. The thread's CPU clock is a system call (hundreds of ns), the wall clock is not. Two
+   laps less than 50 us apart: the wall clock, since nothing that takes the CPU away takes so little. Further apart: the
+   CPU clock, less what was given out by the wall clock since it was last read; so the sum is always that of the CPU
+   clock. */
+#define MS_LAP_NS 50000
+static inline uint64_t ms_lap(void) {
+    uint64_t wall = ms_wall(), passed = wall - ms.lap_wall;
+    ms.lap_wall = wall;
+    if (MS_LIKELY(passed < MS_LAP_NS)) {
+        ms.lap_pending += passed;
+        return passed;
+    }
+    uint64_t cpu = ms_thread_cpu(), since = cpu - ms.lap_cpu;
+    uint64_t lap = since > ms.lap_pending ? since - ms.lap_pending : 0;
+    ms.lap_cpu = cpu;
+    ms.lap_pending = 0;
+    return lap;
+}
+/* Begin a lap here: what came before belongs to nobody (time inside MPI or the tracer). */
+static inline void ms_lap_restart(void) {
+    ms.lap_wall = ms_wall();
+    ms.lap_cpu = ms_thread_cpu();
+    ms.lap_pending = 0;
+}
+
+/* A new event, its time taken; the caller fills extra and value. NULL where nothing is to be recorded. */
+static inline struct ms_event *ms_event(unsigned kind) {
+    if (MS_UNLIKELY(!ms.active)) return NULL;
+    struct ms_stream *stream = &ms.streams[MS_EVENTS];
+    uint64_t lap = ms_lap();
+    ms.burst_ns += lap;
+    if (MS_UNLIKELY(*stream->used + sizeof(struct ms_event) > stream->capacity)) {
+        ms_flush(MS_EVENTS);
+        if (!ms.active) return NULL;
+        ms_lap_restart();
+    }
+    if (MS_UNLIKELY(ms.detail_on) && ms_detail_segment) ms_detail_segment();
+    struct ms_event *event = (struct ms_event *)(stream->data + *stream->used);
+    event->kind = (uint16_t)kind;
+    event->flags = 0;
+    event->num_operations = ms.num_operations;
+    event->task = ms.task;
+    event->extra = 0;
+    event->value = 0;
+    event->cpu_ns = lap;
+    *stream->used += sizeof *event;
+    ms.num_events++;
+    return event;
+}
+
+#endif
