@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_run(commands)
     _add_plan(commands)
+    _add_trace(commands)
     _add_convert(commands)
     _add_questions(commands)
 
@@ -154,6 +155,29 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     plan = _command(commands, "plan", "write which elements a study would simulate, without simulating")
     _add_study(plan)
     plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+
+
+def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:
+    trace = _command(commands, "trace", "run a program and write its trace as a workload")
+    trace.set_defaults(module="tracers.command")
+    trace.add_argument(
+        "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks"), help="what is recorded (default: mpi)"
+    )
+    trace.add_argument("--ranks", metavar="LIST", help="ranks of the detailed level, such as 0,5 or all (default: 0)")
+    trace.add_argument(
+        "--iterations", default="2", metavar="LIST",
+        help="iterations of the detailed level, from 1, or all (default: 2, the first is not representative)",
+    )  # fmt: skip
+    trace.add_argument("--counting", type=Path, metavar="FILE", help="the program built with --flags counting")
+    trace.add_argument(
+        "--flags", choices=("detailed", "counting"), help="print what clang needs to build a program for a level"
+    )
+    trace.add_argument("--max-gb", type=float, metavar="N", help="stop recording at N GB on disk (default: no limit)")
+    trace.add_argument("--mpi", choices=("mpich", "openmpi"), help="the program's MPI (default: found out)")
+    trace.add_argument("--keep-raw", action="store_true", help="keep the tracer's files, in raw/")
+    _add_cache(trace)
+    trace.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write")
+    trace.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
 
 
 def _add_convert(commands: argparse._SubParsersAction[_Parser]) -> None:

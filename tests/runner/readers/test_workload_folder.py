@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS
+from manyscale.models.workload import REQUIRED_LEVELS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti, workload_folder
 
@@ -50,7 +50,7 @@ def test_a_converted_trace_predicts_the_same(cli, write_trace, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-@pytest.mark.parametrize("level", [level for level in SCHEMAS if level not in OPTIONAL_LEVELS])
+@pytest.mark.parametrize("level", REQUIRED_LEVELS)
 def test_a_changed_table_is_noticed(tmp_path, workload, level):
     folder = tmp_path / "w"
     workload_folder.write(workload, folder)
@@ -61,7 +61,7 @@ def test_a_changed_table_is_noticed(tmp_path, workload, level):
         workload_folder.read(folder)
 
 
-@pytest.mark.parametrize("level", SCHEMAS)
+@pytest.mark.parametrize("level", REQUIRED_LEVELS)
 @pytest.mark.parametrize("content", [None, b"", b"ARROW1 nothing"])
 def test_a_damaged_or_missing_table_is_noticed(tmp_path, workload, level, content):
     workload_folder.write(workload, tmp_path / "w")
@@ -80,7 +80,7 @@ def header(folder, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 99}, "version 99 is not 2"),
+        ({"version": 99}, "version 99 is not 3"),
         ({"digest": "0"}, "were changed"),
         ({"num_ranks": 3}, "were changed"),
         ({"num_ranks": 0}, "0 ranks; between 1 and"),

@@ -1,0 +1,241 @@
+"""The files that manyscale's own tracer leaves, one pair per process (``runner/tracers/native/trace.c``).
+
+``NAME.trace`` is a sequence of chunks, each of one stream, compressed by zstd or as it is. ``NAME.tail`` holds what the
+process had not yet written when it ended; a process that ended as it should has none. ``trace.json`` says what was run.
+A chunk that is cut short by a kill is left out; what is damaged in any other way is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import zstandard
+
+from manyscale.runner.errors import UserError
+
+FORMAT: Final = "manyscale raw trace"
+VERSION: Final = 1
+HEADER: Final = "trace.json"
+
+# the structures of trace.h
+OPERATION: Final = np.dtype(
+    [
+        ("call", "<u2"), ("flags", "<u2"), ("communicator", "<i4"), ("peer", "<i4"), ("source", "<i4"), ("tag", "<i4"),
+        ("receive_tag", "<i4"), ("request", "<i4"), ("num_lists", "<u4"), ("bytes", "<i8"), ("receive_bytes", "<i8"),
+        ("start_ns", "<u8"), ("end_ns", "<u8"), ("cpu_ns", "<u8"), ("num_events", "<u4"), ("region", "<i4"),
+    ]
+)  # fmt: skip
+EVENT: Final = np.dtype(
+    [("kind", "<u2"), ("flags", "<u2"), ("num_operations", "<u4"), ("task", "<u4"), ("extra", "<u4"), ("value", "<i8"),
+     ("cpu_ns", "<u8")]
+)  # fmt: skip
+
+DEFINITIONS, OPERATIONS, LISTS, EVENTS, DETAIL = range(5)
+_CHUNK = struct.Struct("<IHHQQ")
+_CHUNK_MAGIC = 0x4B43534D
+_TAIL = struct.Struct("<8sIIQ8Q8Q")
+_TAIL_MAGIC = b"MSTAIL1\0"
+_MAX_CHUNK = 1 << 32
+RUNNING, FINISHED, STOPPED = range(3)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Where a chunk's content stands in its file."""
+
+    stream: int
+    codec: int
+    offset: int
+    raw_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True)
+class Process:
+    """What one process recorded. ``rank`` is 0 and ``size`` 1 where it never initialised MPI (``library`` is empty).
+
+    ``is_finished``: the process ended as it should. ``stopped``: why its tracer stopped before it did, or empty.
+    """
+
+    path: Path
+    definitions: list[dict[str, Any]]
+    is_finished: bool
+    chunks: tuple[Chunk, ...]
+    tail: dict[int, bytes] = field(repr=False)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return next((each for each in self.definitions if "rank" in each), {"rank": 0, "size": 1, "library": ""})
+
+    @property
+    def name(self) -> str:
+        """File name without its ending."""
+        return self.path.name.removesuffix(".trace")
+
+    @property
+    def rank(self) -> int:
+        return int(self._identity["rank"])
+
+    @property
+    def size(self) -> int:
+        return int(self._identity["size"])
+
+    @property
+    def library(self) -> str:
+        return str(self._identity["library"])
+
+    @property
+    def stopped(self) -> str:
+        return next((str(each["stopped"]) for each in self.definitions if "stopped" in each), "")
+
+    @cached_property
+    def start(self) -> dict[str, Any]:
+        """The first definition: process, host, level, clock offset."""
+        return self.definitions[0]
+
+    @cached_property
+    def end(self) -> dict[str, Any]:
+        """The last definition of a process that ended as it should, else empty."""
+        return next((each for each in self.definitions if "end" in each), {})
+
+    @cached_property
+    def operations(self) -> np.ndarray:
+        """Records of MPI calls (dtype OPERATION), in order."""
+        return np.frombuffer(self._stream(OPERATIONS, OPERATION.itemsize), OPERATION)
+
+    @cached_property
+    def lists(self) -> np.ndarray:
+        """int64[]: values of the operations' lists, in order."""
+        return np.frombuffer(self._stream(LISTS, 8), np.dtype("<i8"))
+
+    @cached_property
+    def events(self) -> np.ndarray:
+        """Records of the runtime system's events (dtype EVENT), in order."""
+        return np.frombuffer(self._stream(EVENTS, EVENT.itemsize), EVENT)
+
+    def detail_chunks(self) -> Iterator[bytes]:
+        """The detailed level's chunks one after the other, decompressed."""
+        with self.path.open("rb") as file:
+            for chunk in self.chunks:
+                if chunk.stream == DETAIL:
+                    yield _content(self.path, file, chunk)
+
+    def _stream(self, stream: int, item_bytes: int) -> bytes:
+        content = _stream(self.path, self.chunks, self.tail, stream)
+        if len(content) % item_bytes:
+            raise UserError(f"{self.path}: stream {stream} ends inside a record; the trace is damaged, trace again")
+        return content
+
+
+def is_trace(path: Path) -> bool:
+    """Whether the folder was written by the tracer."""
+    try:
+        return path.is_dir() and json.loads((path / HEADER).read_text()).get("format") == FORMAT
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def read_header(directory: Path) -> dict[str, Any]:
+    """What was run, and how. Raises UserError for a folder that is not a trace of this version."""
+    path = directory / HEADER
+    try:
+        header: dict[str, Any] = json.loads(path.read_text())
+        if header["format"] != FORMAT or header["version"] != VERSION:
+            raise UserError(f"{path}: version {header['version']} is not {VERSION}; trace the program again")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not a trace ({error}); trace the program again") from None
+    return header
+
+
+def read_processes(directory: Path) -> list[Process]:
+    """All processes of a trace, by rank and then by name. Raises UserError for damaged files or none at all."""
+    processes = [_read_process(path) for path in sorted(directory.glob("*.trace"))]
+    if not processes:
+        raise UserError(f"{directory}: no process was traced; is the program dynamically linked, and did it start?")
+    return sorted(processes, key=lambda process: (process.rank, process.name))
+
+
+def _read_process(path: Path) -> Process:
+    tail, state, flushed = _read_tail(path.with_suffix(".tail"))
+    chunks = tuple(_scan_chunks(path, flushed, tail))
+    try:
+        text = _stream(path, chunks, tail, DEFINITIONS).decode()
+        definitions = [json.loads(line) for line in text.splitlines()]
+    except ValueError as error:
+        raise UserError(f"{path}: a definition is damaged ({error}); trace the program again") from None
+    if not definitions or definitions[0].get("trace") != VERSION:
+        raise UserError(f"{path}: does not begin with a definition of version {VERSION}; trace the program again")
+    sizes = definitions[0].get("operation_bytes"), definitions[0].get("event_bytes")
+    if sizes != (OPERATION.itemsize, EVENT.itemsize):
+        raise UserError(f"{path}: records of {sizes} bytes are not those of this version; trace the program again")
+    return Process(path, definitions, state == FINISHED, chunks, tail)
+
+
+def _read_tail(path: Path) -> tuple[dict[int, bytes], int, int | None]:
+    """Content per stream, state, and the length of the trace file that counts (None: all of it)."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}, FINISHED, None
+    if len(content) < _TAIL.size or content[:8] != _TAIL_MAGIC:
+        raise UserError(f"{path}: is no tail of a trace; remove it or trace the program again")
+    _, version, state, flushed, *numbers = _TAIL.unpack_from(content)
+    if version != VERSION:
+        raise UserError(f"{path}: version {version} is not {VERSION}; trace the program again")
+    used, offsets = numbers[:8], numbers[8:]
+    streams = {}
+    for stream in range(DETAIL):
+        if offsets[stream] + used[stream] > len(content):
+            raise UserError(f"{path}: is cut short; trace the program again")
+        streams[stream] = content[offsets[stream] : offsets[stream] + used[stream]]
+    return streams, state, flushed
+
+
+def _scan_chunks(path: Path, flushed: int | None, tail: dict[int, bytes]) -> Iterator[Chunk]:
+    """Chunks of a file, their content unread. One beyond ``flushed`` was being written when the process was killed: it
+    counts if it is whole and its buffer was given up."""
+    length = path.stat().st_size
+    offset = 0
+    with path.open("rb") as file:
+        while offset < length:
+            beyond = flushed is not None and offset >= flushed
+            file.seek(offset)
+            head = file.read(_CHUNK.size)
+            if len(head) == _CHUNK.size:
+                magic, stream, codec, raw_bytes, stored_bytes = _CHUNK.unpack(head)
+                if magic != _CHUNK_MAGIC or stream > DETAIL or codec > 1 or raw_bytes > _MAX_CHUNK:
+                    raise UserError(f"{path}: byte {offset}: no chunk begins here; the file is damaged, trace again")
+            if len(head) < _CHUNK.size or offset + _CHUNK.size + stored_bytes > length:
+                if flushed is None:
+                    raise UserError(f"{path}: byte {offset}: the file is cut short; trace the program again")
+                return
+            if not beyond or not tail.get(stream):
+                yield Chunk(stream, codec, offset + _CHUNK.size, raw_bytes, stored_bytes)
+            offset += _CHUNK.size + stored_bytes
+
+
+def _stream(path: Path, chunks: tuple[Chunk, ...], tail: dict[int, bytes], stream: int) -> bytes:
+    with path.open("rb") as file:
+        parts = [_content(path, file, chunk) for chunk in chunks if chunk.stream == stream]
+    return b"".join([*parts, tail.get(stream, b"")])
+
+
+def _content(path: Path, file: Any, chunk: Chunk) -> bytes:
+    file.seek(chunk.offset)
+    stored = file.read(chunk.stored_bytes)
+    if chunk.codec == 0:
+        return bytes(stored)
+    try:
+        content = zstandard.ZstdDecompressor().decompress(stored, max_output_size=chunk.raw_bytes)
+    except zstandard.ZstdError as error:
+        raise UserError(f"{path}: byte {chunk.offset}: the chunk is damaged ({error}); trace again") from None
+    if len(content) != chunk.raw_bytes:
+        raise UserError(f"{path}: byte {chunk.offset}: the chunk has {len(content)} bytes, not {chunk.raw_bytes}")
+    return content

@@ -1,0 +1,152 @@
+"""``manyscale trace``: run a program under the tracer and write the workload that the pipe reads.
+
+Levels, each with what the one before it records: ``mpi``, ``tasks`` (the runtime system's events, one thread per rank),
+``detailed`` (basic blocks and memory accesses of chosen ranks and iterations). The detailed level takes two runs, as
+MUSA does (Grass, UPC 2017, section 6.4.3): the first one's times are the truth; it also tells where the iterations are
+that the second one, many times slower, records. ``stacks`` is a profile of call stacks instead (SimProf).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.models.workload import Workload
+from manyscale.runner import rundir
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.store import default_cache
+from manyscale.runner.readers import native, native_files, workload_folder
+from manyscale.runner.tracers import build, coverage_flags, launch
+from manyscale.runner.tracers.detailed import add_detail, window_lines
+
+LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
+RAW: Final = "raw"
+_GIB = 10**9
+
+
+def trace(options: argparse.Namespace) -> int:
+    """Run, read, write; the program's output is its own. Exit status 1 if the program failed."""
+    cache = options.cache or default_cache()
+    if options.flags:
+        print(shlex.join(coverage_flags.flags(build.coverage_stub(cache), counting=options.flags == "counting")))
+        return 0
+    if options.output is None:
+        raise UserError("no folder to write; name it with -o DIR")
+    command = _command(options)
+    program = launch.find_program(command, options.mpi)
+    ranks, iterations = _numbers(options.ranks, "--ranks", 0), _numbers(options.iterations, "--iterations", 1)
+    directory = rundir.new_directory(options.output, "trace", resume=False)
+    raw = directory / RAW
+    if options.level == "stacks":
+        return _stacks(options, command, program, directory)
+    level = "tasks" if options.level == "detailed" else options.level
+    status = _run(command, program, raw / "burst", level, options, cache)
+    workload = native.read(raw / "burst")
+    if options.level == "detailed":
+        windows = window_lines(workload, raw / "burst", ranks or [0], iterations)
+        status = _run(command, program, raw / "detailed", "detailed", options, cache, windows) or status
+        workload = add_detail(workload, raw / "burst", raw / "detailed", directory / "detail", options.counting)
+    workload_folder.write(workload, directory)
+    if not options.keep_raw:
+        shutil.rmtree(raw)
+    _tell(workload, directory)
+    if status:
+        print(f"note: the program ended with {_ending(status)}; the trace holds what it did before", file=sys.stderr)
+    return 1 if status else 0
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    words = list(options.program)
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def _numbers(text: str | None, option: str, least: int) -> list[int] | None:
+    """A list like 0,5,8-11; None for "all" or none given."""
+    if text is None or text == "all":
+        return None
+    numbers = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or int(first) < least:
+            raise UserError(
+                f"{option} {text}: is no list of numbers from {least}, such as {least},{least + 3}-{least + 5}"
+            )
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return sorted(set(numbers))
+
+
+def _run(
+    command: Sequence[str],
+    program: launch.Program,
+    directory: Path,
+    level: str,
+    options: argparse.Namespace,
+    cache: Path,
+    windows: Sequence[str] | None = None,
+) -> int:
+    """Run the command once under the tracer; its exit status, negative for a signal."""
+    directory.mkdir(parents=True)
+    environment = {
+        "MANYSCALE_TRACE_DIR": str(directory.resolve()),
+        "MANYSCALE_TRACE_LEVEL": str(LEVELS[level]),
+    }
+    preloaded = [str(build.tracer(program.library, cache))]
+    if LEVELS[level] >= LEVELS["tasks"]:
+        environment |= launch.ONE_THREAD
+        preloaded += [str(launch.libomp())] if program.runtime == "libgomp" else []
+    if windows is not None:
+        (directory / "windows").write_text("".join(f"{line}\n" for line in windows))
+        environment["MANYSCALE_TRACE_WINDOWS"] = str((directory / "windows").resolve())
+    if options.max_gb is not None:
+        (directory / "budget").write_bytes(int(options.max_gb * _GIB).to_bytes(8, "little"))
+        environment["MANYSCALE_TRACE_BUDGET"] = str((directory / "budget").resolve())
+    environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
+    header: dict[str, Any] = {
+        "format": native_files.FORMAT,
+        "version": native_files.VERSION,
+        "name": options.output.resolve().name,
+        "level": level,
+        "command": list(command),
+        "library": program.library,
+        "runtime": program.runtime,
+    }
+    rundir.write_atomically(directory / native_files.HEADER, json.dumps(header, indent=1) + "\n")
+    run = launch.traced_command(command, program, environment)
+    print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    child = subprocess.Popen(run)
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the terminal told the program, too; what it did until then is the trace
+            continue
+
+
+def _stacks(options: argparse.Namespace, command: Sequence[str], program: launch.Program, directory: Path) -> int:
+    raise NotImplementedError
+
+
+def _tell(workload: Workload, directory: Path) -> None:
+    for note in workload.notes:
+        print(f"note: {note}")
+    counted = [f"{workload.num_ranks} ranks", f"{workload.num_operations} operations"]
+    for level, word in (("tasks", "task instances"), ("iterations", "iterations"), ("blocks", "blocks")):
+        number = workload.tables[level].num_rows
+        if level == "iterations" and number:
+            number = int(workload.column(level, "iteration").max()) + 1
+        counted += [f"{number} {word}"] if number else []
+    if workload.tables["segments"].num_rows:
+        counted.append(f"{int(workload.column('segments', 'num_accesses').sum())} accesses")
+    print(f"{', '.join(counted)}: {directory}")
+    print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target laptop")
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -1,0 +1,160 @@
+"""From a command line to a process that is traced: finds the program in it, its MPI library and its runtime system,
+and puts the tracer before the program alone, not before the launcher.
+
+    mpirun -n 4 ./app input  ->  mpirun -n 4 env LD_PRELOAD=... MANYSCALE_TRACE_DIR=... ./app input
+
+A program inside a script is not seen: then the whole command runs under the tracer, which records those processes that
+initialise MPI or OpenMP.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from manyscale.runner.errors import UserError
+
+# a runtime system with these runs one thread, as MUSA traces
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "OMP_DYNAMIC": "false"}
+LAUNCHERS: Final = (
+    "mpirun", "mpiexec", "orterun", "prterun", "srun", "aprun", "jsrun", "env", "taskset", "numactl", "nice", "time",
+    "timeout", "stdbuf", "setarch", "xargs",
+)  # fmt: skip
+# by the names that the libraries have in a program; libmpi.so.12 is the name of the common ABI of MPICH's kin
+_LIBRARIES: Final = {"libmpich.so": "mpich", "libmpi.so.12": "mpich", "libmpi.so": "openmpi"}
+_PT_LOAD, _PT_INTERP = 1, 3
+
+
+@dataclass(frozen=True)
+class Program:
+    """``words``: where the command names it (several for several binaries). ``library``: its MPI, or None.
+    ``runtime``: "libomp", "libgomp" or None."""
+
+    words: tuple[int, ...]
+    path: Path | None
+    library: str | None
+    runtime: str | None
+
+
+def find_program(command: Sequence[str], library: str | None = None) -> Program:
+    """The program that a command runs. ``library`` overrides what is found.
+
+    Raises UserError for a command that cannot be run, and for a statically linked program.
+    """
+    if not command:
+        raise UserError("no command to trace; give it after --, e.g. manyscale trace -o app -- mpirun -n 4 ./app")
+    if shutil.which(command[0]) is None:
+        raise UserError(f"{command[0]}: no such program; give its path or mend PATH")
+    launched = _base(command[0]) in LAUNCHERS
+    found = []
+    for index, word in enumerate(command):
+        path = shutil.which(word) if index == 0 or "/" in word or launched else None
+        if path is None or (launched and (index == 0 or _base(word) in LAUNCHERS)):
+            continue
+        if not _is_elf(Path(path)):
+            if index == 0:
+                break  # a script: what it starts is found at run time
+            continue
+        found.append((index, Path(path)))
+        if not launched:
+            break
+    found = _with_mpi(found) if launched else found
+    if not found:
+        return Program((), None, library or _launcher_library(command), None)
+    path = found[0][1]
+    if is_static(path):
+        raise UserError(f"{path}: is statically linked, so that no tracer can be loaded into it; link it dynamically")
+    needed = _needed(path)
+    runtime = (
+        "libomp" if _any(needed, "libomp.so", "libiomp5.so") else "libgomp" if _any(needed, "libgomp.so") else None
+    )
+    seen = next((name for prefix, name in _LIBRARIES.items() if _any(needed, prefix)), None)
+    return Program(tuple(index for index, _ in found), path, library or seen, runtime)
+
+
+def traced_command(command: Sequence[str], program: Program, environment: Mapping[str, str]) -> list[str]:
+    """The command with the tracer's environment before each program; if there is none in it, before all."""
+    prefix = ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items())]
+    if not program.words:
+        return [*prefix, *command]
+    words: list[str] = []
+    for index, word in enumerate(command):
+        words += [*prefix, "MANYSCALE_TRACE_ALWAYS=1", word] if index in program.words else [word]
+    return words
+
+
+def libomp() -> Path:
+    """LLVM's OpenMP runtime, on which GCC's programs run, too. Raises UserError where it is not installed."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout.splitlines()
+    paths = [
+        Path(line.rsplit("=> ", 1)[1]) for line in listed if line.strip().startswith("libomp.so") and "=> " in line
+    ]
+    paths += sorted(Path("/usr/lib").glob("llvm-*/lib/libomp.so*"))
+    if not paths:
+        raise UserError(
+            "the program was built by GCC, whose OpenMP runtime tells nothing of its tasks; install LLVM's, which it "
+            "can run on (Debian: libomp-dev), or trace with --level mpi"
+        )
+    return paths[0]
+
+
+def is_static(path: Path) -> bool:
+    """Whether an ELF file has no interpreter, so that nothing can be preloaded."""
+    with path.open("rb") as file:
+        header = file.read(64)
+        if len(header) < 64 or header[4] != 2:
+            return False
+        offset, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
+        for index in range(count):
+            file.seek(offset + index * size)
+            if struct.unpack("<I", file.read(4))[0] == _PT_INTERP:
+                return False
+    return True
+
+
+def _with_mpi(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """Of a launcher's words those that are MPI programs; if none is, the first one that is a program at all."""
+    linked = [(index, path) for index, path in found if any(_any(_needed(path), name) for name in _LIBRARIES)]
+    return linked or found[:1]
+
+
+def _launcher_library(command: Sequence[str]) -> str | None:
+    """The MPI library of a script, by the launcher that stands in the command or first on the PATH."""
+    for name in (*command, "mpirun", "mpiexec"):
+        path = shutil.which(name) if _base(name) in LAUNCHERS or name == "mpirun" else None
+        if path is None:
+            continue
+        resolved = os.path.realpath(path)
+        if "hydra" in resolved or "mpich" in resolved:
+            return "mpich"
+        if "orte" in resolved or "openmpi" in resolved or "prte" in resolved:
+            return "openmpi"
+    return None
+
+
+def _base(word: str) -> str:
+    return os.path.basename(word).split(".")[0]
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def _needed(path: Path) -> tuple[str, ...]:
+    """Names of all shared libraries that the loader finds for a program."""
+    listed = subprocess.run(["ldd", str(path)], capture_output=True, text=True, check=False).stdout
+    return tuple(line.split()[0] for line in listed.splitlines() if line.strip())
+
+
+def _any(names: Sequence[str], *prefixes: str) -> bool:
+    return any(name.startswith(prefix) for name in names for prefix in prefixes)

@@ -1,0 +1,89 @@
+"""Programs are built and traced for real, with what the machine has; what it has not is named where a test is skipped."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tracer_programs import MPI, Mpi, need
+
+from manyscale.models.workload import Workload
+from manyscale.runner.cli import main
+from manyscale.runner.readers import workload_folder
+
+
+@pytest.fixture(params=MPI)
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """Each MPI library in turn."""
+    compiler, words = MPI[request.param]
+    need(compiler, words[0])
+    return Mpi(request.param, compiler, words)
+
+
+@pytest.fixture(scope="session")
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where programs are built once for all tests."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="session")
+def compiled(build_folder: Path) -> Callable[..., Path]:
+    """``compiled(source, compiler, *flags)``: the program, built once."""
+
+    def build(source: Path, compiler: str, *flags: str) -> Path:
+        need(compiler)
+        label = "-".join(
+            [source.stem, compiler.replace("/", "_"), *(flag.strip("-").replace("/", "_") for flag in flags)]
+        )
+        program = build_folder / label[:150]
+        if not program.exists():
+            command = [compiler, str(source), "-o", str(program), *flags, "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+        return program
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tracer_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache that keeps the tracers that tests build."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What ``manyscale trace`` left and said."""
+
+    status: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def workload(self) -> Workload:
+        return workload_folder.read(self.folder)
+
+
+@pytest.fixture
+def traced(tmp_path: Path, tracer_cache: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Traced]]:
+    """``traced(command, "--level", "tasks", ...)``: the command's trace."""
+    count = 0
+
+    def call(command: Sequence[object], *options: object) -> Traced:
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"trace-{count}"
+        capfd.readouterr()
+        words = ["trace", "--cache", tracer_cache, "-o", folder, *options, "--", *command]
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        captured = capfd.readouterr()
+        return Traced(status, captured.out, captured.err, folder)
+
+    yield call
