@@ -71,9 +71,8 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
     if is_static(path):
         raise UserError(f"{path}: is statically linked, so that no tracer can be loaded into it; link it dynamically")
     needed = _needed(path)
-    runtime = (
-        "libomp" if _any(needed, "libomp.so", "libiomp5.so") else "libgomp" if _any(needed, "libgomp.so") else None
-    )
+    runtimes = {"libomp": ("libomp.so", "libiomp5.so"), "libgomp": ("libgomp.so",)}
+    runtime = next((name for name, prefixes in runtimes.items() if _any(needed, *prefixes)), None)
     seen = next((name for prefix, name in _LIBRARIES.items() if _any(needed, prefix)), None)
     return Program(tuple(index for index, _ in found), path, library or seen, runtime)
 

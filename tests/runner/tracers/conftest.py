@@ -1,9 +1,9 @@
-"""Programs are built and traced for real, with what the machine has; what it has not is named where a test is skipped."""
+"""Programs are built and traced for real with what the machine has; what it lacks is named where a test is skipped."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Traced:
 
 
 @pytest.fixture
-def traced(tmp_path: Path, tracer_cache: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Traced]]:
+def traced(tmp_path: Path, tracer_cache: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Traced]:
     """``traced(command, "--level", "tasks", ...)``: the command's trace."""
     count = 0
 
@@ -86,4 +86,4 @@ def traced(tmp_path: Path, tracer_cache: Path, capfd: pytest.CaptureFixture[str]
         captured = capfd.readouterr()
         return Traced(status, captured.out, captured.err, folder)
 
-    yield call
+    return call

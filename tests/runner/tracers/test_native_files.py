@@ -128,8 +128,7 @@ def test_a_damaged_file_is_refused_in_one_line(trace, place):
     content[place] ^= 0xFF
     trace.write_bytes(content)
     with pytest.raises(UserError, match=r"\.trace: .*(damaged|cut short|version)") as caught:
-        for process in read_processes(trace.parent):
-            _ = process.operations, process.lists, process.events
+        [(each.operations, each.lists, each.events) for each in read_processes(trace.parent)]
     assert "\n" not in str(caught.value)
 
 
