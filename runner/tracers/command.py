@@ -105,6 +105,7 @@ def _run(
     if windows is not None:
         (directory / "windows").write_text("".join(f"{line}\n" for line in windows))
         environment["MANYSCALE_TRACE_WINDOWS"] = str((directory / "windows").resolve())
+        environment |= {"MANYSCALE_TRACE_REGIONS": options.regions} if options.regions else {}
     if options.max_gb is not None:
         (directory / "budget").write_bytes(int(options.max_gb * _GIB).to_bytes(8, "little"))
         environment["MANYSCALE_TRACE_BUDGET"] = str((directory / "budget").resolve())

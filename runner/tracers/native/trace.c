@@ -181,6 +181,17 @@ static struct window *windows;
 static int num_windows;
 static uint32_t current_iteration;
 static int iteration_seen;
+static const char *wanted_regions; /* "solve,halo": windows are open inside these marked regions only; NULL for all */
+static int wanted_depth;
+
+static int is_wanted(const char *name) {
+    size_t length = strlen(name);
+    for (const char *next = wanted_regions; next && *next; next += strcspn(next, ",")) {
+        next += *next == ',';
+        if (strcspn(next, ",") == length && !strncmp(next, name, length)) return 1;
+    }
+    return 0;
+}
 
 static void read_windows(void) {
     const char *path = getenv("MANYSCALE_TRACE_WINDOWS");
@@ -207,7 +218,7 @@ void ms_window(void) {
         uint32_t now = window->unit == 'o' ? ms.position : window->unit == 'p' ? ms.parallels : current_iteration;
         open = (window->unit != 'i' || iteration_seen) && now >= window->first && now < window->end;
     }
-    open = open && ms.active;
+    open = open && ms.active && (!wanted_regions || wanted_depth > 0);
     if (open == ms.detail_on) return;
     if (!open && ms_detail_segment) ms_detail_segment();
     ms.detail_on = open;
@@ -275,6 +286,7 @@ __attribute__((visibility("default"))) void manyscale_mark(int kind, const char 
     enum { BEGIN = 1, END = 2, ITERATION = 3 };
     static const char *names[256];
     static int32_t stack[256];
+    static unsigned char is_counted[256];
     static int num_names, stacked;
     if (!ms_start() || !ms_own_thread()) return;
     if (kind == ITERATION) {
@@ -286,10 +298,17 @@ __attribute__((visibility("default"))) void manyscale_mark(int kind, const char 
         return;
     }
     if (kind == BEGIN && name) {
+        if (stacked == 256) {
+            ms_stop("marked regions are nested more than 256 deep");
+            return;
+        }
         int id = 0;
         while (id < num_names && strcmp(names[id], name)) id++;
         if (id == num_names) {
-            if (num_names == 256 || !(names[id] = strdup(name))) return;
+            if (num_names == 256 || !(names[id] = strdup(name))) {
+                ms_stop("more than 256 regions are marked");
+                return;
+            }
             num_names++;
             char quoted[512];
             size_t length = 0;
@@ -300,12 +319,18 @@ __attribute__((visibility("default"))) void manyscale_mark(int kind, const char 
         }
         struct ms_event *event = ms_event(26);
         if (event) event->value = id;
-        if (stacked < 256) stack[stacked++] = ms.region;
+        is_counted[stacked] = (unsigned char)is_wanted(name);
+        wanted_depth += is_counted[stacked];
+        stack[stacked++] = ms.region;
         ms.region = id;
-    } else if (kind == END) {
+        ms_window();
+    } else if (kind == END && stacked) {
         struct ms_event *event = ms_event(27);
         if (event) event->value = ms.region;
-        ms.region = stacked ? stack[--stacked] : -1;
+        stacked--;
+        ms.region = stack[stacked];
+        wanted_depth -= is_counted[stacked];
+        ms_window();
     }
 }
 
@@ -404,6 +429,7 @@ int ms_start(void) {
     open_zstd();
     map_budget();
     read_windows();
+    wanted_regions = getenv("MANYSCALE_TRACE_REGIONS");
     pthread_atfork(before_fork, NULL, in_child);
     struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
