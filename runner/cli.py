@@ -217,6 +217,15 @@ def _add_questions(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_cache(pop)
     pop.set_defaults(module="question_commands")
 
+    iterations = _command(commands, "iterations", "find the iterations of a trace's main loop")
+    iterations.set_defaults(module="iterations")
+    iterations.add_argument("workload", metavar="TRACE", help="the trace")
+    iterations.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    iterations.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    iterations.add_argument("--min-repeats", type=int, default=3, metavar="N", help="rounds of a loop (default: 3)")
+    iterations.add_argument("--level", type=int, default=0, metavar="N", help="0 the main loop, 1 the one inside, ...")
+    _add_cache(iterations)
+
     clusters = _command(commands, "clusters", "find the phase clusters of a trace's bursts")
     clusters.add_argument("workload", metavar="TRACE", help="the trace")
     clusters.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-clusters-NNN)")

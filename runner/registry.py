@@ -22,6 +22,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "paraver": "manyscale.runner.readers.paraver",
         "dumpi": "manyscale.runner.readers.dumpi",
         "otf2": "manyscale.runner.readers.otf2",
+        "raw-trace": "manyscale.runner.readers.native",
     },
     "cpu": {"burst": "manyscale.models.cpu.burst"},
     "network": {

@@ -62,10 +62,12 @@ def cli(
     private_cache: Path,
     chosen_executor: str | None,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> Callable[..., CommandOutcome]:
     """``cli("run", study, ...)`` in the test's folder, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
+    # a test that also traces programs captures what they print, and pytest captures in one way at a time
+    capsys = request.getfixturevalue("capfd" if "traced" in request.fixturenames else "capsys")
 
     def call(*arguments: object) -> CommandOutcome:
         if chosen_executor and arguments[0] == "run" and "--executor" not in arguments:

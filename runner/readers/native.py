@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import native_operations, native_tasks
+from manyscale.runner.readers.native_calls import NAMES, Calls
 from manyscale.runner.readers.native_files import Process, is_trace, read_header, read_processes
 from manyscale.runner.readers.native_trim import trim
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -33,7 +36,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     task_tables, task_notes = native_tasks.build(processes)
     notes += [*operation_notes, *task_notes]
     workload = Workload(str(header["name"]), len(processes), {**tables, **task_tables}, (), NAME)
-    if any(not process.is_finished for process in processes):
+    if not all(_ended_well(process) for process in processes):
         workload, cut = trim(workload)
         notes += cut
     found = {**workload.tables, "iterations": find_iterations(workload)}
@@ -64,12 +67,20 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
     return processes, notes
 
 
+def _ended_well(process: Process) -> bool:
+    """Whether the process came to its end, and to MPI's if it used MPI."""
+    finalized = not process.library or bool(np.any(Calls(process).call == NAMES.index("MPI_Finalize")))
+    return process.is_finished and finalized
+
+
 def _endings(process: Process) -> list[str]:
     notes = []
     if process.stopped:
         notes.append(f"rank {process.rank}: tracing stopped before the program did: {process.stopped}")
     elif not process.is_finished:
         notes.append(f"rank {process.rank}: was killed or crashed; the trace holds what it did before")
+    elif not _ended_well(process):
+        notes.append(f"rank {process.rank}: ended without MPI_Finalize; the trace holds what it did before")
     if process.end.get("forks"):
         notes.append(f"rank {process.rank}: started {process.end['forks']} processes of its own, which are not traced")
     if process.end.get("other_threads"):

@@ -1,43 +1,59 @@
 """manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
 
-What ``manyscale convert`` writes; reading it back gives the same digest. Uncompressed files are mapped, not read.
+What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped, not
+read. A tar archive of such a folder is read, too (without its detailed level).
 """
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.archive import guarded, is_tar, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME = "workload"
 VERSION = 3
 _HEADER = "workload.json"
+_FILES = {_HEADER, *(f"{level}.arrow" for level in SCHEMAS)}
 
 
 def can_read(path: Path) -> bool:
-    """Whether the path is a folder that ``write`` made."""
+    """Whether the path is a folder that ``write`` made, or a tar archive of one."""
+    if path.is_file() and is_tar(path):
+        with guarded(path):
+            return any(name.rsplit("/", 1)[-1] in _FILES for name, _ in islice(tar_members(path), 1))
     return path.is_dir() and (path / _HEADER).is_file()
 
 
+def reads_one_file(path: Path) -> bool:
+    """Whether the workload is an archive."""
+    return path.is_file()
+
+
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = True) -> Workload:
-    """The workload of a folder (``options`` play no part: all is settled). With ``verify`` the tables are checked
-    against the digest. Raises UserError for a folder that is incomplete, damaged or was changed."""
-    header = path / _HEADER
+    """The workload of a folder or an archive (``options`` play no part: all is settled). With ``verify`` the tables are
+    checked against the digest. Raises UserError for one that is incomplete, damaged or was changed."""
+    header = path / _HEADER if path.is_dir() else path
     try:
-        content = json.loads(header.read_text())
+        members = {}
+        if path.is_file():
+            members = {name.rsplit("/", 1)[-1]: stream.read() for name, stream in tar_members(path)}
+        content = json.loads(members[_HEADER] if members else header.read_text())
         if content["version"] != VERSION:
             raise UserError(
                 f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
             )
-        tables = {
-            level: pa.ipc.open_file(pa.memory_map(str(path / f"{level}.arrow"))).read_all()
-            for level in content["levels"]
-        }
+        tables = {}
+        for level in content["levels"]:
+            name = f"{level}.arrow"
+            source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
+            tables[level] = pa.ipc.open_file(source).read_all()
         workload = Workload(
             content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"]
         )

@@ -17,7 +17,7 @@ from manyscale.runner.errors import UserError
 
 NATIVE: Final = Path(__file__).parent / "native"
 FLAGS: Final = ("-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-_PARTS: Final = ("trace.c", "openmp.c", "coverage.c")  # of every tracer
+_PARTS: Final = ("trace.c", "openmp.c", "openmp_entries.c", "coverage.c")  # of every tracer
 _COMPILERS: Final = {
     "mpich": (("mpicc.mpich", "mpicc"), "libmpich-dev"),
     "openmpi": (("mpicc.openmpi", "mpicc"), "libopenmpi-dev"),
@@ -43,7 +43,8 @@ def tracer(library: str | None, cache: Path) -> Path:
     if library is not None:
         from manyscale.runner.tracers import generate
 
-        sources |= {"mpi.c": (NATIVE / "mpi.c").read_text(), "wrappers.c": generate.wrappers(library)}
+        sources |= {part: (NATIVE / part).read_text() for part in ("mpi.c", "collectives.c", "requests.c", "counters.c")}
+        sources["wrappers.c"] = generate.wrappers(library)
     return _built("libmanyscale_tracer.so", sources, compiler, cache, ("-ldl", "-lpthread"))
 
 

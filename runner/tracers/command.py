@@ -24,8 +24,7 @@ from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
 from manyscale.runner.readers import native, native_files, workload_folder
-from manyscale.runner.tracers import build, coverage_flags, launch
-from manyscale.runner.tracers.detailed import add_detail, window_lines
+from manyscale.runner.tracers import build, launch
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
 RAW: Final = "raw"
@@ -36,6 +35,8 @@ def trace(options: argparse.Namespace) -> int:
     """Run, read, write; the program's output is its own. Exit status 1 if the program failed."""
     cache = options.cache or default_cache()
     if options.flags:
+        from manyscale.runner.tracers import coverage_flags
+
         print(shlex.join(coverage_flags.flags(build.coverage_stub(cache), counting=options.flags == "counting")))
         return 0
     if options.output is None:
@@ -50,7 +51,9 @@ def trace(options: argparse.Namespace) -> int:
     level = "tasks" if options.level == "detailed" else options.level
     status = _run(command, program, raw / "burst", level, options, cache)
     workload = native.read(raw / "burst")
-    if options.level == "detailed":
+    if options.level == "detailed" and status == 0:
+        from manyscale.runner.tracers.detailed import add_detail, window_lines
+
         windows = window_lines(workload, raw / "burst", ranks or [0], iterations)
         status = _run(command, program, raw / "detailed", "detailed", options, cache, windows) or status
         workload = add_detail(workload, raw / "burst", raw / "detailed", directory / "detail", options.counting)

@@ -45,19 +45,17 @@ static int trace_file = -1;
 static uint64_t trace_bytes;
 static char tail_path[4096];
 static pid_t owner_process;
-static pid_t owner_thread;
+static __thread int is_owner_thread __attribute__((tls_model("initial-exec")));
 static atomic_ullong *budget; /* bytes left for all processes of this node, in a shared file */
 static atomic_uint other_threads, num_forks;
-static int started, is_mpi_known;
-static int32_t world_rank = -1;
+static int started;
+static int32_t world_rank;
 
 /* zstd is looked up at run time: its library is on every machine, its headers are not. */
 static void *zstd_context;
 static size_t (*zstd_compress2)(void *, void *, size_t, const void *, size_t);
 static size_t (*zstd_bound)(size_t);
 static unsigned (*zstd_is_error)(size_t);
-
-static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }
 
 static void open_zstd(void) {
     void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -172,7 +170,7 @@ void ms_stop(const char *reason) {
     fprintf(stderr, "manyscale: tracing of process %d stopped: %s; the program goes on\n", (int)getpid(), reason);
 }
 
-int ms_own_thread(void) { return thread_id() == owner_thread; }
+int ms_own_thread(void) { return is_owner_thread; }
 
 /* ---- windows of the detailed level: "RANK FIRST END" in positions of operations ("o"), of parallel regions ("p") or
    "i" of iteration marks ---- */
@@ -214,7 +212,7 @@ void ms_window(void) {
     int open = 0;
     for (int i = 0; i < num_windows && !open; i++) {
         const struct window *window = &windows[i];
-        if (window->rank != (world_rank < 0 ? 0 : world_rank)) continue;
+        if (window->rank != world_rank) continue;
         uint32_t now = window->unit == 'o' ? ms.position : window->unit == 'p' ? ms.parallels : current_iteration;
         open = (window->unit != 'i' || iteration_seen) && now >= window->first && now < window->end;
     }
@@ -235,8 +233,9 @@ struct ms_operation *ms_begin(unsigned call) {
         return NULL;
     }
     if (ms.depth++) return NULL;
-    uint64_t wall = ms_wall(), cpu = ms_thread_cpu();
-    uint64_t since = cpu - ms.lap_cpu, lap = since > ms.lap_pending ? since - ms.lap_pending : 0;
+    uint64_t lap = ms_lap(), wall = ms.lap_wall;
+    int64_t counted[MS_MOST_COUNTERS];
+    int num_counted = MS_UNLIKELY(ms.num_counters) ? ms_counters_since(counted) : 0;
     if (ms.detail_on && ms_detail_segment) ms_detail_segment();
     struct ms_stream *stream = &ms.streams[MS_OPERATIONS];
     if (*stream->used + sizeof *pending > stream->capacity) ms_flush(MS_OPERATIONS);
@@ -248,6 +247,8 @@ struct ms_operation *ms_begin(unsigned call) {
                                      .region = ms.region};
     ms.burst_ns = 0;
     *stream->used += sizeof *pending;
+    if (num_counted) pending->flags |= MS_COUNTED;
+    for (int i = 0; i < num_counted; i++) ms_list(pending, counted[i]);
     return pending;
 }
 
@@ -271,12 +272,12 @@ void ms_end(struct ms_operation *operation, int repeats) {
     ms.num_operations++;
     if (repeats) ms.position++;
     ms_window();
+    if (MS_UNLIKELY(ms.num_counters)) ms_counters_restart();
     ms_lap_restart();
 }
 
 void ms_set_rank(int rank, int size, const char *library) {
     world_rank = rank;
-    is_mpi_known = 1;
     ms_define("{\"rank\": %d, \"size\": %d, \"library\": \"%s\"}", rank, size, library);
     ms_window();
 }
@@ -394,6 +395,16 @@ static int map_tail(void) {
     return 0;
 }
 
+/* The rank as the launcher says it, before MPI is initialised. */
+static int32_t launched_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value) return (int32_t)atoi(value);
+    }
+    return 0;
+}
+
 static void map_budget(void) {
     const char *path = getenv("MANYSCALE_TRACE_BUDGET");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -406,6 +417,7 @@ static void map_budget(void) {
 int ms_start(void) {
     if (MS_LIKELY(started)) return ms.active;
     started = 1;
+    world_rank = launched_rank();
     const char *folder = getenv("MANYSCALE_TRACE_DIR");
     if (!folder) return 0;
     const char *level = getenv("MANYSCALE_TRACE_LEVEL");
@@ -422,7 +434,7 @@ int ms_start(void) {
         return 0;
     }
     owner_process = getpid();
-    owner_thread = thread_id();
+    is_owner_thread = 1;
     ms.level = level ? atoi(level) : MS_LEVEL_MPI;
     ms.region = -1;
     ms.active = 1;
@@ -437,6 +449,7 @@ int ms_start(void) {
     ms_define("{\"trace\": %d, \"process\": %d, \"host\": \"%s\", \"level\": %d, \"clock_offset_ns\": %lld, \"operation_bytes\": %zu, \"event_bytes\": %zu}",
               VERSION, (int)owner_process, host, ms.level, offset, sizeof(struct ms_operation), sizeof(struct ms_event));
     define_modules();
+    if (ms_counters_start) ms.num_counters = ms_counters_start();
     ms_lap_restart();
     ms_window();
     return ms.active;
@@ -447,6 +460,7 @@ void ms_finish(void) {
     if (ms.active) {
         if (ms.detail_on && ms_detail_segment) ms_detail_segment();
         if (ms_detail_finish) ms_detail_finish();
+        if (ms_tasks_finish) ms_tasks_finish();
         uint64_t rest = ms.burst_ns + ms_lap();
         define_modules();
         ms_define("{\"end\": true, \"rest_cpu_ns\": %llu, \"rest_region\": %d, \"operations\": %u, \"events\": %u, \"other_threads\": %u, \"forks\": %u, \"end_ns\": %llu}",

@@ -33,7 +33,7 @@ enum {
     MS_IN_PLACE = 64,
     MS_INTERCOMMUNICATOR = 128,
     MS_COMPLETED = 256, /* a test that completed all it names */
-    MS_FORTRAN = 512,
+    MS_COUNTED = 512, /* the lists begin with what the counters counted since the call before */
 };
 
 struct ms_operation {
@@ -75,6 +75,7 @@ struct ms_state {
     int active;      /* records are taken */
     int level;
     int depth;       /* inside a traced call: calls that the library makes itself are not recorded */
+    int num_counters; /* of hardware, that are read */
     int detail_on;   /* inside a window of the detailed level */
     uint32_t num_operations, num_events;
     uint32_t position;  /* operations that happen in every run: all but tests and probes */
@@ -116,8 +117,17 @@ void ms_window(void) MS_HIDDEN;
 /* Called when the window opens or closes; the detailed level's (a no-op where it is not built). */
 void ms_detail_window(int open) MS_HIDDEN __attribute__((weak));
 void ms_detail_finish(void) MS_HIDDEN __attribute__((weak));
+/* Called before the end is written; the runtime level's (a no-op where it is not built). */
+void ms_tasks_finish(void) MS_HIDDEN __attribute__((weak));
 /* Called on every event and operation while the window is open: a segment ends. */
 void ms_detail_segment(void) MS_HIDDEN __attribute__((weak));
+
+/* Hardware counters, where they are built: open them (how many there are), what they counted since the restart (how
+   many are valid), and restart. */
+enum { MS_MOST_COUNTERS = 4 };
+int ms_counters_start(void) MS_HIDDEN __attribute__((weak));
+int ms_counters_since(int64_t *increase) MS_HIDDEN __attribute__((weak));
+void ms_counters_restart(void) MS_HIDDEN __attribute__((weak));
 
 static inline uint64_t ms_wall(void) {
     struct timespec t;
@@ -150,8 +160,8 @@ static inline uint64_t ms_lap(void) {
 }
 /* Begin a lap here: what came before belongs to nobody (time inside MPI or the tracer). */
 static inline void ms_lap_restart(void) {
-    ms.lap_wall = ms_wall();
     ms.lap_cpu = ms_thread_cpu();
+    ms.lap_wall = ms_wall(); /* last: reading the CPU clock takes long */
     ms.lap_pending = 0;
 }
 

@@ -1,0 +1,83 @@
+"""``manyscale iterations``: where the iterations of a trace's main loop begin and end."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import to_numpy
+from manyscale.models.workload import PhaseKind, Workload
+from manyscale.runner import traces
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.store import default_cache
+from manyscale.runner.study import WorkloadChoice
+from manyscale.runner.writers.parquet import write_table
+from manyscale.runner.writers.report_text import duration, percent
+from manyscale.sampling.iterations import find_iterations
+
+MOST_ROWS = 20
+
+
+def iterations(options: argparse.Namespace) -> int:
+    """Print what was found, and write the table with ``-o``. Exit status 0 also where there are none."""
+    cache = options.cache or default_cache()
+    workload = traces.read_workload(WorkloadChoice(path=options.workload, format=options.format), cache)
+    try:
+        found = find_iterations(workload, options.min_repeats, options.level)
+    except ValueError as error:
+        raise UserError(f"--min-repeats, --level: {error}") from None
+    print("\n".join(iterations_summary(workload, found)))
+    if options.output is not None:
+        try:
+            write_table(found, options.output)
+        except OSError as error:
+            raise UserError(
+                f"{options.output}: cannot be written ({error.strerror or error}); name another file"
+            ) from None
+    return 0
+
+
+def iterations_summary(workload: Workload, table: pa.Table) -> list[str]:
+    """Lines to read: how many iterations, what they hold, and the first of them one by one; means over ranks.
+
+    ``table``: as ``sampling.iterations.find_iterations`` returns it. O(operations + phases).
+    """
+    if not table.num_rows:
+        return [f"{workload.name}: no iterations; nothing repeats often enough, mark them in the source"]
+    rank, number, first, end = (
+        to_numpy(table.column(name)).astype(np.int64)
+        for name in ("rank", "iteration", "first_operation_id", "end_operation_id")
+    )
+    count = np.bincount(rank, minlength=workload.num_ranks)
+    shown = f"{count.max()}" if np.all(count == count.max()) else f"{count.min()} to {count.max()}"
+    how = "marked in the source" if table.column("annotated")[0].as_py() else "found by their period"
+    time = np.append(0, np.cumsum(_compute_ps(workload)))
+    base = workload.rank_offsets[rank]
+    compute = time[base + end] - time[base + first]
+    part_operations = int((end - first).sum()) / max(1, workload.num_operations)
+    part_time = float(compute.sum()) / max(1, int(time[-1]))
+    lines = [
+        f"{workload.name}: {shown} iterations per rank, {how}; they hold {percent(part_operations)} of the operations "
+        f"and {percent(part_time)} of the compute time",
+        f"{'iteration':>9}  {'operations':>10}  {'compute':>10}  {'of the mean':>11}",
+    ]
+    ranks = np.maximum(np.bincount(number), 1)
+    operations, mean = np.bincount(number, end - first) / ranks, np.bincount(number, compute) / ranks
+    for i in range(min(len(mean), MOST_ROWS)):
+        share = mean[i] / mean.mean() if mean.mean() else 1.0
+        lines.append(f"{i:>9}  {operations[i]:>10,.1f}  {duration(mean[i] * 1e-12):>10}  {share:>11.3f}")
+    if len(mean) > MOST_ROWS:
+        rest = mean[MOST_ROWS:]
+        lines.append(f"{len(rest)} more, {duration(rest.min() * 1e-12)} to {duration(rest.max() * 1e-12)} of compute")
+    return lines
+
+
+def _compute_ps(workload: Workload) -> np.ndarray:
+    """int64 per operation: compute that precedes it."""
+    rows = workload.rank_offsets[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
+    compute = np.zeros(workload.num_operations, np.int64)
+    is_compute = workload.column("phases", "kind") == PhaseKind.compute
+    np.add.at(compute, rows[is_compute], workload.column("phases", "duration_ps")[is_compute])
+    return compute

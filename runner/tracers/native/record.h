@@ -1,0 +1,143 @@
+/* What records MPI calls: shared by mpi.c, requests.c and the generated wrappers. The functions ms_NAME(operation, ...)
+   are the recipes of runner/tracers/calls.py, which says what they fill in. */
+#ifndef MANYSCALE_RECORD_H
+#define MANYSCALE_RECORD_H
+
+#include <mpi.h>
+
+#include "trace.h"
+
+/* in place of a rank: none; any source; a request that was cancelled; a process outside MPI_COMM_WORLD */
+enum { MS_NONE = -2, MS_ANY = -1, MS_WAS_CANCELLED = -3, MS_STRANGER = -4 };
+
+struct ms_communicator {
+    MPI_Comm handle;
+    int32_t id;
+    int rank, size, remote_size, is_inter;
+    int32_t *world; /* world ranks of its members, or of its remote group; NULL where they are the ranks themselves */
+    int num_neighbours[2]; /* sources, destinations; -1 not yet asked for */
+    int *neighbours[2];    /* ranks within it */
+    struct ms_communicator *next;
+};
+
+/* Sizes per partner: the same for each, or a list of counts of one type, or of a type for each. */
+struct ms_sizes {
+    MPI_Count count;
+    const int *counts;
+    const MPI_Count *large_counts;
+    MPI_Datatype type;
+    const MPI_Datatype *types;
+};
+#define EACH(n, t) ((struct ms_sizes){.count = (n), .type = (t)})
+#define LIST(c, t) ((struct ms_sizes){.counts = _Generic((c), const int *: (c), default: NULL), \
+                                      .large_counts = _Generic((c), const MPI_Count *: (c), default: NULL), .type = (t)})
+#define TYPED(c, t) ((struct ms_sizes){.counts = _Generic((c), const int *: (c), default: NULL), \
+                                       .large_counts = _Generic((c), const MPI_Count *: (c), default: NULL), .types = (t)})
+#define BYTES(n, t) ms_bytes(n, t)
+
+/* ---- the MPI library, start and end ---- */
+/* One of the MPI library's functions; the program ends if there is no such. */
+void *ms_real(const char *name) MS_HIDDEN;
+void ms_define_calls(void) MS_HIDDEN;
+/* Whether a call succeeded; marks it if not. */
+int ms_returned(struct ms_operation *operation, int code) MS_HIDDEN;
+void ms_initialised(struct ms_operation *operation) MS_HIDDEN;
+int ms_abort(struct ms_operation *operation, int (*real)(MPI_Comm, int), MPI_Comm comm, int code) MS_HIDDEN;
+
+/* ---- communicators and sizes ---- */
+/* The record's own communicator; NULL for one that cannot be told. */
+struct ms_communicator *ms_on(struct ms_operation *operation, MPI_Comm comm) MS_HIDDEN;
+struct ms_communicator *ms_communicator(MPI_Comm comm) MS_HIDDEN;
+void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Comm comm) MS_HIDDEN;
+int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) MS_HIDDEN;
+/* A count of 0 comes with any datatype, valid or not. */
+static inline int64_t ms_bytes(MPI_Count count, MPI_Datatype type) {
+    MPI_Count size = 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS) return 0;
+    return (int64_t)(count * size);
+}
+static inline int32_t ms_world(const struct ms_communicator *c, int rank) {
+    if (MS_UNLIKELY(rank < 0)) return rank == MPI_ANY_SOURCE ? MS_ANY : MS_NONE;
+    if (!c) return MS_NONE;
+    return c->world ? c->world[rank] : rank;
+}
+
+/* ---- point to point ---- */
+void ms_send(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes) MS_HIDDEN;
+void ms_recv(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Status *status)
+    MS_HIDDEN;
+void ms_isend(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes, MPI_Request request)
+    MS_HIDDEN;
+void ms_irecv(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Request request)
+    MS_HIDDEN;
+void ms_send_init(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes, MPI_Request request)
+    MS_HIDDEN;
+void ms_recv_init(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Request request)
+    MS_HIDDEN;
+void ms_sendrecv(struct ms_operation *operation, MPI_Comm comm, int dest, int sendtag, int64_t sent, int source,
+                 int recvtag, int64_t room, MPI_Status *status) MS_HIDDEN;
+void ms_isendrecv(struct ms_operation *operation, MPI_Comm comm, int dest, int sendtag, int64_t sent, int source,
+                  int recvtag, int64_t room, MPI_Request request) MS_HIDDEN;
+void ms_probe(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int found, MPI_Status *status)
+    MS_HIDDEN;
+void ms_mprobe(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int found, MPI_Message message,
+               MPI_Status *status) MS_HIDDEN;
+int ms_mrecv(struct ms_operation *operation, int (*real)(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *),
+             void *buf, int count, MPI_Datatype type, MPI_Message *message, MPI_Status *status) MS_HIDDEN;
+int ms_imrecv(struct ms_operation *operation, int (*real)(void *, int, MPI_Datatype, MPI_Message *, MPI_Request *),
+              void *buf, int count, MPI_Datatype type, MPI_Message *message, MPI_Request *request) MS_HIDDEN;
+#if MPI_VERSION >= 4
+int ms_mrecv_c(struct ms_operation *operation,
+               int (*real)(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Status *), void *buf, MPI_Count count,
+               MPI_Datatype type, MPI_Message *message, MPI_Status *status) MS_HIDDEN;
+int ms_imrecv_c(struct ms_operation *operation,
+                int (*real)(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Request *), void *buf, MPI_Count count,
+                MPI_Datatype type, MPI_Message *message, MPI_Request *request) MS_HIDDEN;
+#endif
+
+/* ---- collectives ---- */
+void ms_collective(struct ms_operation *operation, MPI_Comm comm, int root, int64_t bytes) MS_HIDDEN;
+void ms_rooted(struct ms_operation *operation, MPI_Comm comm, int root, struct ms_sizes own, struct ms_sizes of_root)
+    MS_HIDDEN;
+void ms_rooted_list(struct ms_operation *operation, MPI_Comm comm, int root, struct ms_sizes own,
+                    struct ms_sizes of_root, int is_gather) MS_HIDDEN;
+void ms_allgather_list(struct ms_operation *operation, MPI_Comm comm, struct ms_sizes received) MS_HIDDEN;
+void ms_alltoall_list(struct ms_operation *operation, MPI_Comm comm, const void *sendbuf, struct ms_sizes sent,
+                      struct ms_sizes received) MS_HIDDEN;
+void ms_reduce_scatter(struct ms_operation *operation, MPI_Comm comm, struct ms_sizes received) MS_HIDDEN;
+void ms_neighbours(struct ms_operation *operation, MPI_Comm comm, struct ms_sizes sent, struct ms_sizes received)
+    MS_HIDDEN;
+
+/* ---- requests ---- */
+/* Enter a request under a new number: of a collective, or a template. */
+void ms_open(struct ms_operation *operation, MPI_Request request) MS_HIDDEN;
+void ms_init(struct ms_operation *operation, MPI_Request request) MS_HIDDEN;
+/* The same of a receive: its source will be translated by the communicator. */
+void ms_open_receive(struct ms_operation *operation, struct ms_communicator *c, MPI_Request request, int is_template)
+    MS_HIDDEN;
+int ms_start_request(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) MS_HIDDEN;
+int ms_startall(struct ms_operation *operation, int (*real)(int, MPI_Request *), int num, MPI_Request *requests)
+    MS_HIDDEN;
+int ms_request_free(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) MS_HIDDEN;
+int ms_cancel(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) MS_HIDDEN;
+int ms_wait(struct ms_operation *operation, int (*real)(MPI_Request *, MPI_Status *), MPI_Request *request,
+            MPI_Status *status) MS_HIDDEN;
+int ms_waitall(struct ms_operation *operation, int (*real)(int, MPI_Request *, MPI_Status *), int num,
+               MPI_Request *requests, MPI_Status *statuses) MS_HIDDEN;
+int ms_waitany(struct ms_operation *operation, int (*real)(int, MPI_Request *, int *, MPI_Status *), int num,
+               MPI_Request *requests, int *index, MPI_Status *status) MS_HIDDEN;
+int ms_waitsome(struct ms_operation *operation, int (*real)(int, MPI_Request *, int *, int *, MPI_Status *), int num,
+                MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses) MS_HIDDEN;
+int ms_test(struct ms_operation *operation, int (*real)(MPI_Request *, int *, MPI_Status *), MPI_Request *request,
+            int *flag, MPI_Status *status) MS_HIDDEN;
+int ms_testall(struct ms_operation *operation, int (*real)(int, MPI_Request *, int *, MPI_Status *), int num,
+               MPI_Request *requests, int *flag, MPI_Status *statuses) MS_HIDDEN;
+int ms_testany(struct ms_operation *operation, int (*real)(int, MPI_Request *, int *, int *, MPI_Status *), int num,
+               MPI_Request *requests, int *index, int *flag, MPI_Status *status) MS_HIDDEN;
+int ms_testsome(struct ms_operation *operation, int (*real)(int, MPI_Request *, int *, int *, MPI_Status *), int num,
+                MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses) MS_HIDDEN;
+
+/* A hash table of handles, whether numbers or pointers. */
+static inline uint64_t ms_hash(uint64_t key) { return (key * 0x9e3779b97f4a7c15ull) >> 32; }
+
+#endif

@@ -1,0 +1,192 @@
+"""``manyscale trace`` as a user meets it: programs of every kind, and every way in which they end."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tracer_programs import PROGRAMS, need
+
+from manyscale.models.workload import OperationKind
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.tracers import build, launch
+
+PLAIN = PROGRAMS / "tracer" / "plain.c"
+ENDINGS = PROGRAMS / "tracer" / "endings.c"
+
+
+def kinds(workload, rank: int) -> list[str]:
+    """Names of a rank's operations."""
+    begin, end = workload.rank_offsets[rank : rank + 2]
+    return [OperationKind(int(kind)).name for kind in workload.column("operations", "kind")[begin:end]]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("level", ["mpi", "tasks"])
+def test_a_program_without_mpi_and_openmp(traced, compiled, level):
+    outcome = traced([compiled(PLAIN, "cc"), 20_000_000], "--level", level)
+    assert (outcome.status, outcome.out.splitlines()[0]) == (0, "sum 17.388")
+    workload = outcome.workload
+    assert (workload.num_ranks, kinds(workload, 0)) == (1, ["other"])
+    cpu_s = workload.column("phases", "duration_ps").sum() / 1e12
+    assert 0.01 < cpu_s < 10
+
+
+@pytest.mark.contract
+def test_what_a_program_starts_is_not_traced(traced, compiled):
+    program = compiled(PLAIN, "cc")
+    outcome = traced([program, 1000, f"{program} 1000; /bin/true"])
+    assert outcome.status == 0
+    assert outcome.workload.num_ranks == 1
+
+
+@pytest.mark.contract
+def test_the_predicted_time_of_one_rank_is_its_cpu_time(traced, compiled, cli, tmp_path):
+    folder = traced([compiled(PLAIN, "cc"), 20_000_000]).folder
+    assert cli("run", "--workload", folder, "--target", "laptop", "-o", tmp_path / "run", "--no-report").status == 0
+    workload = workload_folder.read(folder)
+    compute = workload.column("phases", "duration_ps").sum() / 1e12
+    import json
+
+    stats = json.loads((tmp_path / "run" / "stats.json").read_text())
+    assert stats["application.compute"]["value"] == pytest.approx(compute, rel=1e-9)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("ending", ["well", "fork"])
+def test_a_program_that_ends_well(traced, compiled, mpi, ending):
+    outcome = traced([*mpi.start(3), compiled(ENDINGS, mpi.compiler), ending])
+    assert outcome.status == 0, outcome.err
+    workload = outcome.workload
+    for rank in range(3):
+        between = ["send", "recv"] if rank == 0 else ["recv", "send"]
+        assert kinds(workload, rank) == ["init", *between, *between, "barrier", "finalize", "other"]
+    told = [note for note in workload.notes if "started 1 processes of its own" in note]
+    assert len(told) == (1 if ending == "fork" else 0)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("ending", ["exit", "crash", "kill", "abort"])
+def test_a_program_that_ends_badly_leaves_what_it_did(traced, compiled, cli, mpi, tmp_path, ending):
+    outcome = traced([*mpi.start(3), compiled(ENDINGS, mpi.compiler), ending])
+    assert outcome.status == 1
+    assert "note: the program ended with" in outcome.err
+    workload = outcome.workload
+    for rank in range(3):
+        between = ["send", "recv"] if rank == 0 else ["recv", "send"]
+        assert kinds(workload, rank)[:5] == ["init", *between, *between]
+        assert not {"barrier", "finalize"} & set(kinds(workload, rank))
+    assert any(note.startswith("rank 1") for note in workload.notes)
+    ran = cli("run", "--workload", outcome.folder, "--target", "laptop", "-o", tmp_path / "run", "--no-report")
+    assert (ran.status, ran.err) == (0, "")
+
+
+@pytest.mark.contract
+def test_a_hanging_program_that_is_interrupted_leaves_what_it_did(compiled, tracer_cache, mpi, tmp_path):
+    program = compiled(ENDINGS, mpi.compiler)
+    words = ["timeout", "-s", "TERM", "3", *mpi.start(2), str(program), "hang"]
+    command = [sys.executable, "-m", "manyscale", "trace", "--cache", str(tracer_cache), "-o", "t", "--", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    workload = workload_folder.read(tmp_path / "t")
+    assert kinds(workload, 0)[:5] == ["init", "send", "recv", "send", "recv"]
+    assert any("MPI_Recv had not returned" in note for note in workload.notes)
+
+
+@pytest.mark.contract
+def test_a_script_around_the_program(traced, compiled, mpi, tmp_path):
+    """The program's name stands in no word of the command: the processes that initialise MPI are traced."""
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\necho started\n{' '.join(mpi.start(2))} {compiled(ENDINGS, mpi.compiler)}\n")
+    script.chmod(0o755)
+    outcome = traced([script], "--mpi", mpi.name)
+    assert outcome.status == 0, outcome.err
+    assert outcome.workload.num_ranks == 2
+    assert kinds(outcome.workload, 1)[:2] == ["init", "recv"]
+
+
+@pytest.mark.contract
+def test_several_binaries(traced, compiled, mpi):
+    program = compiled(ENDINGS, mpi.compiler)
+    separate = compiled(ENDINGS, mpi.compiler, "-O1")
+    assert program != separate
+    outcome = traced([*mpi.start(1), program, ":", "-n", "2", separate])
+    assert outcome.status == 0, outcome.err
+    assert outcome.workload.num_ranks == 3
+
+
+@pytest.mark.contract
+def test_the_limit_on_disk_stops_the_tracer_only(traced, compiled, mpi):
+    outcome = traced([*mpi.start(2), compiled(ENDINGS, mpi.compiler)], "--max-gb", "0.0000005")
+    assert outcome.status == 0, outcome.err
+    assert "the limit of --max-gb was reached" in outcome.err
+    assert any("tracing stopped" in note for note in outcome.workload.notes)
+
+
+@pytest.mark.contract
+def test_a_static_program_is_refused_with_the_reason(traced, compiled):
+    program = compiled(PLAIN, "cc", "-static")
+    outcome = traced([program])
+    assert outcome.status == 2
+    expected = f"manyscale: {program}: is statically linked, so that no tracer can be loaded into it; link it dynamically"
+    assert outcome.err.splitlines() == [expected]
+    assert not outcome.folder.exists()
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], r"no command to trace; give it after --.*"),
+        (["--", "/no/such/program"], r"/no/such/program: no such program.*"),
+        (["--ranks", "1-x", "--", "/bin/true"], r"--ranks 1-x: is no list of numbers from 0.*"),
+        (["--iterations", "0", "--", "/bin/true"], r"--iterations 0: is no list of numbers from 1.*"),
+        (["--mpi", "lam", "--", "/bin/true"], r"argument --mpi: invalid choice.*"),
+        (["--max-gb", "many", "--", "/bin/true"], r"argument --max-gb: invalid float.*"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_traced_is_refused_in_one_line(cli, tmp_path, words, line):
+    outcome = cli("trace", "-o", tmp_path / "t", *words)
+    assert outcome.status == 2
+    assert len(outcome.err.splitlines()) == 1
+    assert re.fullmatch(f"manyscale: {line}", outcome.err.strip())
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.contract
+def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"mpicc.*Debian: libmpich-dev.*MPICC"):
+        build.tracer("mpich", tmp_path)
+    with pytest.raises(UserError, match=r"no C compiler 'cc'.*Debian: gcc"):
+        build.tracer(None, tmp_path)
+
+
+@pytest.mark.contract
+def test_a_tracer_is_built_once(tmp_path):
+    need("cc")
+    first = build.tracer(None, tmp_path)
+    stamp = first.stat().st_mtime_ns
+    assert build.tracer(None, tmp_path) == first
+    assert first.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.theory
+def test_the_tracer_stands_before_the_program_alone(compiled, monkeypatch, tmp_path):
+    program = str(compiled(PLAIN, "cc"))
+    command = ["env", "A=1", program, "5"]
+    found = launch.find_program(command)
+    assert (found.words, found.library, found.runtime) == ((2,), None, None)
+    started = launch.traced_command(command, found, {"X": "1"})
+    assert started == ["env", "A=1", "/usr/bin/env", "X=1", "MANYSCALE_TRACE_ALWAYS=1", program, "5"]
+
+
+@pytest.mark.theory
+def test_a_program_is_found_on_the_path(compiled, monkeypatch):
+    program = compiled(PLAIN, "cc")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    assert launch.find_program([program.name]).path == Path(program)
