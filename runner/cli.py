@@ -173,6 +173,16 @@ def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:
     trace.add_argument(
         "--flags", choices=("detailed", "counting"), help="print what clang needs to build a program for a level"
     )
+    trace.add_argument(
+        "--source", default="auto", choices=("auto", "perf", "py-spy", "jfr"), help="profiler of --level stacks"
+    )
+    trace.add_argument(
+        "--unit-instructions", type=int, default=100_000_000, metavar="N", help="a sampling unit (default: 100 million)"
+    )
+    trace.add_argument(
+        "--unit-time", default="100 ms", metavar="TIME", help="a unit where no instructions are counted (default: 100 ms)"
+    )
+    trace.add_argument("--snapshots", type=int, default=10, metavar="N", help="call stacks per unit (default: 10)")
     trace.add_argument("--max-gb", type=float, metavar="N", help="stop recording at N GB on disk (default: no limit)")
     trace.add_argument("--mpi", choices=("mpich", "openmpi"), help="the program's MPI (default: found out)")
     trace.add_argument("--keep-raw", action="store_true", help="keep the tracer's files, in raw/")

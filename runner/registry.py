@@ -23,6 +23,12 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "dumpi": "manyscale.runner.readers.dumpi",
         "otf2": "manyscale.runner.readers.otf2",
         "raw-trace": "manyscale.runner.readers.native",
+        "stacks": "manyscale.runner.readers.stack_folder",
+        "unit-stacks": "manyscale.runner.readers.unit_stacks",
+        "jfr": "manyscale.runner.readers.jfr",
+        "speedscope": "manyscale.runner.readers.speedscope",
+        "perf-script": "manyscale.runner.readers.perf_script",
+        "folded": "manyscale.runner.readers.folded",
     },
     "cpu": {"burst": "manyscale.models.cpu.burst"},
     "network": {

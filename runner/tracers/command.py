@@ -16,9 +16,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from manyscale.models.quantities import parse_time_ps
 from manyscale.models.workload import Workload
 from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
@@ -44,10 +46,10 @@ def trace(options: argparse.Namespace) -> int:
     command = _command(options)
     program = launch.find_program(command, options.mpi)
     ranks, iterations = _numbers(options.ranks, "--ranks", 0), _numbers(options.iterations, "--iterations", 1)
+    if options.level == "stacks":
+        return _stacks(options, command, program)
     directory = rundir.new_directory(options.output, "trace", resume=False)
     raw = directory / RAW
-    if options.level == "stacks":
-        return _stacks(options, command, program, directory)
     level = "tasks" if options.level == "detailed" else options.level
     status = _run(command, program, raw / "burst", level, options, cache)
     workload = native.read(raw / "burst")
@@ -57,9 +59,13 @@ def trace(options: argparse.Namespace) -> int:
         windows = window_lines(workload, raw / "burst", ranks or [0], iterations)
         status = _run(command, program, raw / "detailed", "detailed", options, cache, windows) or status
         workload = add_detail(workload, raw / "burst", raw / "detailed", directory / "detail", options.counting)
+    return _write(workload, directory, status, options)
+
+
+def _write(workload: Workload, directory: Path, status: int, options: argparse.Namespace) -> int:
     workload_folder.write(workload, directory)
     if not options.keep_raw:
-        shutil.rmtree(raw)
+        shutil.rmtree(directory / RAW)
     _tell(workload, directory)
     if status:
         print(f"note: the program ended with {_ending(status)}; the trace holds what it did before", file=sys.stderr)
@@ -133,8 +139,20 @@ def _run(
             continue
 
 
-def _stacks(options: argparse.Namespace, command: Sequence[str], program: launch.Program, directory: Path) -> int:
-    raise NotImplementedError
+def _stacks(options: argparse.Namespace, command: Sequence[str], program: launch.Program) -> int:
+    """The level of call stacks: a profiler is put before the program."""
+    from manyscale.runner.readers import stack_folder
+    from manyscale.runner.tracers import stacks
+
+    try:
+        sampling = stacks.Sampling(options.unit_instructions, parse_time_ps(options.unit_time), options.snapshots)
+    except ValueError as error:
+        raise UserError(f"command line: {error}") from None
+    directory = rundir.new_directory(options.output, "trace", resume=False)
+    raw = directory / RAW
+    status = stacks.record(command, raw, options.source, sampling, program.words or (0,))
+    workload = replace(stack_folder.read(raw), name=directory.resolve().name)
+    return _write(workload, directory, status, options)
 
 
 def _tell(workload: Workload, directory: Path) -> None:

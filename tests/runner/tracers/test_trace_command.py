@@ -78,8 +78,11 @@ def test_a_program_that_ends_badly_leaves_what_it_did(traced, compiled, cli, mpi
     workload = outcome.workload
     for rank in range(3):
         between = ["send", "recv"] if rank == 0 else ["recv", "send"]
-        assert kinds(workload, rank)[:5] == ["init", *between, *between]
-        assert not {"barrier", "finalize"} & set(kinds(workload, rank))
+        # the launcher may have killed the others before they were done with the last round
+        *done, last = kinds(workload, rank)
+        whole = ["init", *between, *between]
+        assert (done, last) == (whole[: len(done)], "other")
+        assert len(done) >= 3
     assert any(note.startswith("rank 1") for note in workload.notes)
     ran = cli("run", "--workload", outcome.folder, "--target", "laptop", "-o", tmp_path / "run", "--no-report")
     assert (ran.status, ran.err) == (0, "")
