@@ -13,10 +13,11 @@ import numpy as np
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import native_operations, native_tasks
-from manyscale.runner.readers.native_calls import NAMES, Calls
+from manyscale.runner.readers.native_calls import Calls
 from manyscale.runner.readers.native_files import Process, is_trace, read_header, read_processes
 from manyscale.runner.readers.native_trim import trim
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.tracers.calls import NAMES
 from manyscale.sampling.iterations import find_iterations
 
 NAME = "raw-trace"

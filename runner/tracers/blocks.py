@@ -117,7 +117,9 @@ class Blocks:
             labels = module.elf.blocks.astype(np.int64)
             known = np.flatnonzero((module.first_part >= 0) & (labels < address))
             if not len(known):
-                raise UserError(f"{module.elf.path}: an access at {address:#x} stands in no block; trace the program again")
+                raise UserError(
+                    f"{module.elf.path}: an access at {address:#x} stands in no block; trace the program again"
+                )
             part = int(module.first_part[known[np.argmax(labels[known])]])
             found = module.sites[address] = (len(self._site_kinds), part)
             self._site_kinds.append((is_store, num_bytes))
@@ -183,8 +185,8 @@ class Blocks:
         uncounted = [module.elf.path.name for module in self.modules if module.counting is None]
         if uncounted:
             notes.append(
-                f"instructions of {', '.join(uncounted)} are those of the instrumented build, which has up to 140 % more "
-                "than the plain one; build it also with what --flags counting prints and name it with --counting"
+                f"instructions of {', '.join(uncounted)} are those of the instrumented build, which has up to 140 % "
+                "more than the plain one; build it also with what --flags counting prints and name it with --counting"
             )
         if self._unlike:
             notes.append(
@@ -193,8 +195,8 @@ class Blocks:
             )
         if self._wide:
             notes.append(
-                f"{self._wide} instructions access {2 * WIDEST_SEEN} bytes or more at once, which clang's coverage does "
-                "not report: these accesses are missing; compile both builds with -mprefer-vector-width=128"
+                f"{self._wide} instructions access {2 * WIDEST_SEEN} bytes or more at once, which clang's coverage "
+                "does not report: these accesses are missing; compile both builds with -mprefer-vector-width=128"
             )
         if self._variants:
             notes.append(
@@ -270,7 +272,8 @@ class Blocks:
         found: list[tuple[str, str, int]] = [("", "", 0)] * len(self._rows)
         notes = []
         for index, module in enumerate(self.modules):
-            mine = [(number, place) for number, row in enumerate(self._rows) if row.module == index for place in row.places]
+            rows = [(number, row) for number, row in enumerate(self._rows) if row.module == index]
+            mine = [(number, place) for number, row in rows for place in row.places]
             places, note = resolve(str(module.elf.path), [place for _, place in mine])
             notes += [note] if note and not any(place.line for place in places) else []
             for (number, _), place in zip(reversed(mine), reversed(places), strict=True):  # the first one counts

@@ -43,7 +43,9 @@ def tracer(library: str | None, cache: Path) -> Path:
     if library is not None:
         from manyscale.runner.tracers import generate
 
-        sources |= {part: (NATIVE / part).read_text() for part in ("mpi.c", "collectives.c", "requests.c", "counters.c")}
+        sources |= {
+            part: (NATIVE / part).read_text() for part in ("mpi.c", "collectives.c", "requests.c", "counters.c")
+        }
         sources["wrappers.c"] = generate.wrappers(library)
     return _built("libmanyscale_tracer.so", sources, compiler, cache, ("-ldl", "-lpthread"))
 

@@ -17,10 +17,10 @@ from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import native_detail
 from manyscale.runner.readers.native import choose_ranks
-from manyscale.runner.readers.native_calls import NAMES, Calls
+from manyscale.runner.readers.native_calls import Calls
 from manyscale.runner.readers.native_files import Process, read_processes
 from manyscale.runner.readers.native_task_events import event_ids
-from manyscale.runner.tracers.calls import UNREPEATED
+from manyscale.runner.tracers.calls import NAMES, UNREPEATED
 from manyscale.sampling.iterations import windows
 
 _REPEATS = np.array([name not in UNREPEATED for name in NAMES])
@@ -107,7 +107,9 @@ def _same_place(there: Calls, here: Calls, call: np.ndarray) -> np.ndarray:
     behind = call - np.searchsorted(after, after[call], side="left")
     start = np.searchsorted(before, after[call], side="left")
     end = np.searchsorted(before, after[call], side="right") - 1
-    found: np.ndarray = here.operation_ids()[np.minimum(np.minimum(start + behind, np.maximum(end, start)), len(before) - 1)]
+    found: np.ndarray = here.operation_ids()[
+        np.minimum(np.minimum(start + behind, np.maximum(end, start)), len(before) - 1)
+    ]
     return found
 
 

@@ -29,9 +29,8 @@ class _Section:
 
 
 class Elf:
-    """``blocks`` uint64[], ``flags`` uint64[]: the table of basic blocks; ``counters``: addresses of the counters that a
-    counting build has. Raises UserError for a file that is no x86-64
-    ELF file, and for one without the table."""
+    """``blocks`` uint64[], ``flags`` uint64[]: the table of basic blocks; ``counters``: addresses of the counters that
+    a counting build has. Raises UserError for a file that is no x86-64 ELF file, and for one without the table."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,18 +71,23 @@ class Elf:
             begin = 0 if counters is None else int(counters["sh_addr"])
             self.counters = range(begin, begin if counters is None else begin + int(counters["sh_size"]))
             self._table_address = int(table["sh_addr"])
-            self._read_blocks(table.data())
             self._read_symbols(sections)
+            self._read_blocks(table.data())
         except ELFError as error:
             raise UserError(f"{self.path}: is no whole ELF file ({error}); build the program again") from None
 
     def _read_blocks(self, content: bytes) -> None:
-        """Of a file that is loaded anywhere the addresses stand in relocations."""
+        """Of a file that is loaded anywhere the addresses stand in relocations; those of a library's exported functions
+        name the symbol."""
         words = np.frombuffer(content, "<u8").copy()
-        relocations = self._relocations[(self._relocations["info"] & 0xFFFFFFFF) == _RELATIVE]
-        offsets = relocations["offset"].astype(np.int64) - self._table_address
+        offsets = self._relocations["offset"].astype(np.int64) - self._table_address
         inside = (offsets >= 0) & (offsets < len(content))
-        words[offsets[inside] // 8] = relocations["addend"][inside]
+        kind = self._relocations["info"] & np.uint64(0xFFFFFFFF)
+        values = self._relocations["addend"].astype(np.uint64)
+        named = inside & (kind == _ABSOLUTE)
+        values[named] += self._symbol_values[self._relocations["info"][named] >> np.uint64(32)]
+        known = inside & ((kind == _RELATIVE) | (kind == _ABSOLUTE))
+        words[offsets[known] // 8] = values[known]
         self.blocks, self.flags = words[0::2], words[1::2]
         if len(self.flags) and not self.flags[0] & ENTRY:
             raise UserError(f"{self.path}: its table of basic blocks does not begin with a function; build it again")
@@ -92,12 +96,14 @@ class Elf:
         self.functions: dict[int, tuple[str, int]] = {}  # by address: name, bytes
         self.exported: dict[str, int] = {}
         dynamic: list[str] = []
+        values: list[int] = []
         for section in sections:
             if section["sh_type"] not in ("SHT_SYMTAB", "SHT_DYNSYM"):
                 continue
             for symbol in section.iter_symbols():
                 if section["sh_type"] == "SHT_DYNSYM":
                     dynamic.append(symbol.name)
+                    values.append(symbol["st_value"])
                 if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_shndx"] == "SHN_UNDEF":
                     continue
                 known = self.functions.get(symbol["st_value"], ("", 0))
@@ -105,7 +111,8 @@ class Elf:
                 self.functions[symbol["st_value"]] = (known[0] or symbol.name, size)
                 if section["sh_type"] == "SHT_DYNSYM":
                     self.exported[symbol.name] = symbol["st_value"]
-        kind = self._relocations["info"] & 0xFFFFFFFF
+        self._symbol_values = np.array(values, np.uint64)
+        kind = self._relocations["info"] & np.uint64(0xFFFFFFFF)
         named = self._relocations[(kind == _GLOB_DAT) | (kind == _JUMP_SLOT) | (kind == _ABSOLUTE)]
         numbers = (named["info"] >> np.uint64(32)).tolist()
         self._slots = {

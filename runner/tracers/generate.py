@@ -4,7 +4,7 @@ Every wrapper stands under two names, MPI_X and PMPI_X, and calls the MPI librar
 second name is for Fortran: mpif.h and mpi_f08 are libraries that call the C functions by either name, as the MPI
 library and the call want it (Debian's MPICH 4.0 both, its Open MPI 4.1 the second only). So no Fortran interface, with
 its own sentinels and logicals, has to be known. Calls that the MPI library makes itself are nested in one that is
-recorded, and are not recorded again.
+recorded, and are not recorded again. (Another tool that stands between the program and PMPI_X is passed by.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Machine instructions of x86-64 as the detailed level knows them: what they ask of a core, and their registers.
 
 Registers are numbered as a core renames them, a sub-register as the whole: 0 to 15 rax, rcx, rdx, rbx, rsp, rbp, rsi,
-rdi, r8 ... r15; 16 the flags; 32 to 63 the vector registers, whatever their width; 64 to 71 the mask registers; 80 to 87
-the x87 stack. The instruction pointer and the segment registers are left out: nothing waits for them. An instruction
+rdi, r8 ... r15; 16 the flags; 32 to 63 the vector registers, whatever their width; 64 to 71 the mask registers; 80 to
+87 the x87 stack. The instruction pointer and the segment registers are left out: nothing waits for them. An instruction
 that clears a register by xor or subtraction reads nothing. The disassembler is capstone (extra ``trace``).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -34,8 +34,9 @@ class Flow(IntEnum):
 
 @dataclass(frozen=True)
 class Instruction:
-    """``memory``: (is_store, bytes) of each operand in memory, a load before a store. ``target``: address that a branch,
-    jump or call goes to, or None; ``slot``: address of the pointer that it goes through, or None."""
+    """``memory``: (is_store, bytes) of each operand in memory, a load before a store. ``target``: address that a
+    branch, jump or call goes to, or None; ``slot``: address of the pointer that it goes through, or None; ``counter``:
+    address whose byte it increments, or None."""
 
     address: int
     size: int
@@ -47,13 +48,13 @@ class Instruction:
     flow: Flow = Flow.on
     target: int | None = None
     slot: int | None = None
-    counter: int | None = field(default=None)  # address whose byte it increments
+    counter: int | None = None
 
 
 def need() -> Any:
     """The module capstone. Raises UserError, naming the extra, where it is not installed."""
     try:
-        import capstone
+        import capstone  # type: ignore[import-untyped]
     except ImportError:
         raise UserError("the detailed level needs capstone and pyelftools; pip install 'manyscale[trace]'") from None
     return capstone
@@ -146,9 +147,13 @@ def register_number(name: str) -> int:
 
 
 _CLEARS: Final = frozenset(
-    "xor sub sbb xorps xorpd pxor pxord pxorq psubb psubw psubd psubq pcmpgtb pcmpgtw pcmpgtd".split()
-) - {"sbb"}
-_VECTOR: Final = (Kind.fp_add, Kind.fp_mul, Kind.fp_fma, Kind.fp_div, Kind.fp_sqrt, Kind.fp_other, Kind.simd_int, Kind.move)
+    ["xor", "sub", "xorps", "xorpd", "pxor", "pxord", "pxorq"] + [f"psub{size}" for size in "bwdq"]
+)  # fmt: skip
+_VECTOR: Final = (
+    Kind.fp_add, Kind.fp_mul, Kind.fp_fma, Kind.fp_div, Kind.fp_sqrt, Kind.fp_other, Kind.simd_int, Kind.move,
+)  # fmt: skip
+_FLOAT: Final = "[sp][sdh]"  # scalar or packed, single, double or half
+# the first pattern that a name matches as a whole tells its class
 _KINDS: Final = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
@@ -158,18 +163,23 @@ _KINDS: Final = tuple(
         (r"l?jmp|j.*|loop.*", Kind.branch),
         (r"i?div", Kind.int_div),
         (r"i?mul|mulx", Kind.int_mul),
-        (r"vf(n)?m(add|sub).*", Kind.fp_fma),
-        (r"v?sqrt[sp][sdh]|fsqrt", Kind.fp_sqrt),
-        (r"v?div[sp][sdh]|fi?divr?p?", Kind.fp_div),
-        (r"v?(add|sub|hadd|hsub|addsub)[sp][sdh]|fi?(add|subr?)p?", Kind.fp_add),
-        (r"v?mul[sp][sdh]|fi?mulp?", Kind.fp_mul),
-        (r"v?u?comis[sdh]|v?cmp\w*[sp][sdh]|v?(min|max|round|rcp|rsqrt|dp|rndscale)\w*[sp][sdh]|v?cvt.*|f(n?st|u?comi?|i?ld|abs|chs).*p*", Kind.fp_other),
-        (r"v?movnt.*|v?mov(a|u|h|l|hl|lh|s|d|q|dq.*|sh|sl|d?dup)?(p[sdh]|s[sdh]|d|q)?|v?movd?dup|v?lddqu|vbroadcast.*", Kind.move),
-        (r"cmov.*|lea|push.*|pop|popf.*|leave|xchg|set.*|movs[bwxdq].*|movz.*|movabs|movbe|lodsb|stos.*|bswap", Kind.int_alu),
-        (r"add|adcx?|adox|sub|sbb|inc|dec|neg|not|and|andn|or|xor|cmp|test|sh[lr]d?x?|sa[lr]x?|ro[lr]x?|rc[lr]|bt[src]?|bs[fr]|[lt]zcnt|popcnt|bextr|bls\w+|bzhi|pdep|pext|c[bwdq][wdqo]e?|cdqe|cqo|cwde|clc|stc|cmc|cld|std|cmpxchg.*|xadd|lahf|sahf|crc32", Kind.int_alu),
-        (r"(v?p(?!op|ush|ext |dep )\w+)|v?(and|andn|or|xor)p[sd]|v?(unpck|shuf|blend|perm|insert|extract|test|movmsk|compress|expand|align|gather|scatter|zero)\w*", Kind.simd_int),
+        (r"vfn?m(add|sub).*", Kind.fp_fma),
+        (rf"v?sqrt{_FLOAT}|fsqrt", Kind.fp_sqrt),
+        (rf"v?div{_FLOAT}|fi?divr?p?", Kind.fp_div),
+        (rf"v?(add|sub|hadd|hsub|addsub){_FLOAT}|fi?(add|subr?)p?", Kind.fp_add),
+        (rf"v?mul{_FLOAT}|fi?mulp?", Kind.fp_mul),
+        (rf"v?u?comis[sdh]|v?cmp\w*{_FLOAT}|v?(min|max|round|rcp|rsqrt|dp|rndscale)\w*{_FLOAT}", Kind.fp_other),
+        (r"v?cvt.*|f(n?st|u?comi?|i?ld|ist|abs|chs|xch).*", Kind.fp_other),
+        (rf"v?movnt.*|v?mov([auhl]|hl|lh|d?dup|sh|sl)?({_FLOAT}|[dq]|dq.*)?(dup)?", Kind.move),
+        (r"v?lddqu|vbroadcast.*", Kind.move),
+        (r"cmov.*|lea|push.*|popf?.?|leave|xchg|set.*|mov[sz].*|movabs|movbe|lods.|stos.*|bswap", Kind.int_alu),
+        (r"adc?x?|add|adox|sbb|sub|inc|dec|neg|not|andn?|x?or|cmp|test|xadd|cmpxchg.*", Kind.int_alu),
+        (r"sh[lr]d?x?|sa[lr]x?|r[oc][lr]x?|bt[src]?|bs[fr]|[lt]zcnt|popcnt|bextr|bls\w+|bzhi|pdep|pext", Kind.int_alu),
+        (r"c[bwdq][wdqo]e?|cl[cd]|cmc|st[cd]|lahf|sahf|crc32", Kind.int_alu),
+        (r"v?p\w+|v?(andn?|x?or)p[sd]|v?(unpck|shuf|blend|perm|insert|extract|test|movmsk)\w*", Kind.simd_int),
+        (r"v?(compress|expand|align|gather|scatter|zero)\w*|k\w+", Kind.simd_int),
     )
-)  # fmt: skip
+)
 
 
 def classify(mnemonic: str, in_memory: bool) -> Kind:

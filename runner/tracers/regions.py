@@ -47,7 +47,7 @@ class Part:
 
 
 def function_parts(elf: Elf, function: int) -> dict[int, list[Part]]:
-    """The parts of each block of a function, by the block's index in the table. O(instructions x pieces of a region)."""
+    """The parts of each block of a function, by the block's index in the table. O(instructions)."""
     code = elf.function_code(function)
     labels = {int(elf.blocks[block]): int(block) for block in elf.function_blocks(function)}
     callbacks = _callbacks(elf, code)
@@ -102,9 +102,7 @@ def _targets(
     return (jumped,) if last.flow == Flow.jump else (-1,)
 
 
-def _region(
-    start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[int, int]
-) -> tuple[list[int], list[int]]:
+def _region(start: int, targets: Sequence[tuple[int, ...]], labelled: Mapping[int, int]) -> tuple[list[int], list[int]]:
     """(pieces on every path from ``start`` in order, pieces with an edge that leaves the region)."""
     order: list[int] = []
     state: dict[int, int] = {}

@@ -3,9 +3,7 @@
 
    One thread is traced, as the launcher asks for one (Grass, UPC 2017, section 6.3.2). Then a task runs where it is
    created, and its creator goes on after it. A runtime with one thread flags every task as undeferred, reports no chunks
-   of loops and places a taskloop's tasks in itself: what it was asked for is seen where programs (and, for GCC's, the
-   runtime itself) call it. These entry points are interposed below; their names and arguments are the binary interface
-   between clang and its runtime.
+   of loops and places a taskloop's tasks in itself: openmp_entries.c sees what it was asked for.
 
    Task instances count from 0, the initial task, in order of creation. A task's number stands in the word that OMPT
    keeps for it: 0 none yet, else number + 1, and BEGUN once it ran. */
@@ -20,8 +18,8 @@
 #include <stdlib.h>
 
 #define BEGUN (1ull << 63)
-#define ENTRY __attribute__((visibility("default")))
-#define GUIDED_PIECES 256 /* a guided loop is handed out in about so many equal pieces: how it would be depends on threads */
+/* How a guided loop is handed out depends on the number of threads: here in about so many equal pieces. */
+#define GUIDED_PIECES 256
 
 enum { /* EventKind of models/task_tables.py */
     PARALLEL_BEGIN, PARALLEL_END, TASK_CREATE, TASK_BEGIN, TASK_END, TASK_SWITCH, TASKWAIT_BEGIN, TASKWAIT_END,
@@ -97,7 +95,6 @@ static inline struct ms_event *add(unsigned kind, uint32_t extra, int64_t value)
 static inline void add_part(unsigned kind, unsigned flags, uint32_t extra, int64_t value) {
     struct ms_stream *stream = &ms.streams[MS_EVENTS];
     if (MS_UNLIKELY(*stream->used + sizeof(struct ms_event) > stream->capacity)) {
-        ms.burst_ns += ms_lap(); /* given to nobody: it is the time of this handler */
         ms_flush(MS_EVENTS);
         if (!ms.active) return;
         ms_lap_restart();
@@ -408,13 +405,24 @@ static int initialize(ompt_function_lookup_t lookup, int device, ompt_data_t *to
 
 static void finalize(ompt_data_t *tool) { (void)tool; }
 
+extern int omp_get_max_threads(void) __attribute__((weak));
+
+int openmp_initialise(void) {
+    static int tried;
+    if (!tried && omp_get_max_threads) {
+        tried = 1;
+        omp_get_max_threads();
+    }
+    return ms.active && openmp.is_tool;
+}
+
 void ms_tasks_finish(void) {
     unsigned foreign = atomic_load(&openmp.foreign_events);
     if (foreign) ms_define("{\"foreign_events\": %u}", foreign);
 }
 
-ENTRY ompt_start_tool_result_t *ompt_start_tool(unsigned version, const char *name);
-ENTRY ompt_start_tool_result_t *ompt_start_tool(unsigned version, const char *name) {
+__attribute__((visibility("default"))) ompt_start_tool_result_t *ompt_start_tool(unsigned version, const char *name);
+ompt_start_tool_result_t *ompt_start_tool(unsigned version, const char *name) {
     static ompt_start_tool_result_t result = {initialize, finalize, {0}};
     (void)version;
     (void)name;

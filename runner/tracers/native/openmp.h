@@ -41,6 +41,9 @@ extern struct openmp openmp MS_HIDDEN;
 /* Iterations ``first`` to ``last`` of the loop variable begin to be executed, in ``loop``. */
 void openmp_chunk(struct loop *loop, int64_t first, int64_t last, int64_t step) MS_HIDDEN;
 void openmp_taskyield(void) MS_HIDDEN;
+/* Initialise the runtime, once, if a program's first call of it would not do so before it is too late to see what it asks
+   for; whether events are recorded. */
+int openmp_initialise(void) MS_HIDDEN;
 
 static inline int is_in(const struct range *range, uintptr_t address) {
     return address >= range->low && address < range->high;

@@ -28,6 +28,9 @@ static void *entry(const char *name) {
     return found;
 }
 
+/* Whether the call that an interposed function is entered by is recorded. */
+static inline int enters(void) { return (MS_LIKELY(openmp.is_tool) || openmp_initialise()) && records(); }
+
 /* ``real``: the runtime's own function of this name. */
 #define REAL(name) \
     static __typeof__(&name) real; \
@@ -95,7 +98,7 @@ static void take(struct loop *loop, int64_t *first, int64_t *last, int64_t step,
                                                value_type *lower, value_type *upper, step_type *stride, step_type step, \
                                                step_type chunk) { \
         REAL(__kmpc_for_static_init_##suffix); \
-        if (!records()) { \
+        if (!enters()) { \
             real(place, thread, schedule, last, lower, upper, stride, step, chunk); \
             return; \
         } \
@@ -114,7 +117,7 @@ static void take(struct loop *loop, int64_t *first, int64_t *last, int64_t step,
     ENTRY void __kmpc_dispatch_init_##suffix(void *place, int32_t thread, int32_t schedule, value_type lower, \
                                              value_type upper, step_type step, step_type chunk) { \
         REAL(__kmpc_dispatch_init_##suffix); \
-        if (!records()) { \
+        if (!enters()) { \
             real(place, thread, schedule, lower, upper, step, chunk); \
             return; \
         } \
@@ -133,7 +136,7 @@ static void take(struct loop *loop, int64_t *first, int64_t *last, int64_t step,
     ENTRY int __kmpc_dispatch_next_##suffix(void *place, int32_t thread, int32_t *last, value_type *lower, \
                                             value_type *upper, step_type *step) { \
         REAL(__kmpc_dispatch_next_##suffix); \
-        if (!records()) return real(place, thread, last, lower, upper, step); \
+        if (!enters()) return real(place, thread, last, lower, upper, step); \
         struct loop *loop = innermost(); \
         int64_t first, end; \
         if (loop && take_rest(loop, &first, &end)) { \
@@ -163,7 +166,7 @@ LOOPS(8u, uint64_t, int64_t)
     ENTRY _Bool GOMP_loop_##name##_start(long, long, long, long, long *, long *); \
     ENTRY _Bool GOMP_loop_##name##_start(long from, long to, long step, long chunk, long *lower, long *upper) { \
         REAL(GOMP_loop_##name##_start); \
-        if (!records()) return real(from, to, step, chunk, lower, upper); \
+        if (!enters()) return real(from, to, step, chunk, lower, upper); \
         ENTER(); \
         ask(schedule, chunk, 0); \
         _Bool more = real(from, to, step, chunk, lower, upper); \
@@ -177,7 +180,7 @@ LOOPS(8u, uint64_t, int64_t)
                                              unsigned long long step, unsigned long long chunk, unsigned long long *lower, \
                                              unsigned long long *upper) { \
         REAL(GOMP_loop_ull_##name##_start); \
-        if (!records()) return real(up, from, to, step, chunk, lower, upper); \
+        if (!enters()) return real(up, from, to, step, chunk, lower, upper); \
         ENTER(); \
         ask(schedule, (int64_t)chunk, 0); \
         _Bool more = real(up, from, to, step, chunk, lower, upper); \
@@ -197,7 +200,7 @@ GOMP_LOOP(nonmonotonic_guided, GUIDED)
     ENTRY void GOMP_parallel_loop_##name(void (*body)(void *), void *data, unsigned threads, long from, long to, long step, \
                                          long chunk, unsigned flags) { \
         REAL(GOMP_parallel_loop_##name); \
-        if (!records()) { \
+        if (!enters()) { \
             real(body, data, threads, from, to, step, chunk, flags); \
             return; \
         } \
@@ -217,7 +220,7 @@ GOMP_PARALLEL_LOOP(nonmonotonic_guided, GUIDED)
 ENTRY unsigned GOMP_sections_start(unsigned);
 ENTRY unsigned GOMP_sections_start(unsigned count) {
     REAL(GOMP_sections_start);
-    if (!records()) return real(count);
+    if (!enters()) return real(count);
     ENTER();
     openmp.is_sections = 1;
     unsigned number = real(count);
@@ -229,7 +232,7 @@ ENTRY unsigned GOMP_sections_start(unsigned count) {
 ENTRY void GOMP_parallel_sections(void (*)(void *), void *, unsigned, unsigned, unsigned);
 ENTRY void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, unsigned count, unsigned flags) {
     REAL(GOMP_parallel_sections);
-    if (!records()) {
+    if (!enters()) {
         real(body, data, threads, count, flags);
         return;
     }
@@ -244,7 +247,7 @@ ENTRY void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned thr
 ENTRY void __kmpc_omp_task_begin_if0(void *, int32_t, void *);
 ENTRY void __kmpc_omp_task_begin_if0(void *place, int32_t thread, void *task) {
     REAL(__kmpc_omp_task_begin_if0);
-    if (!records()) {
+    if (!enters()) {
         real(place, thread, task);
         return;
     }
@@ -258,7 +261,7 @@ ENTRY void __kmpc_omp_task_begin_if0(void *place, int32_t thread, void *task) {
 ENTRY int32_t __kmpc_omp_taskyield(void *, int32_t, int);
 ENTRY int32_t __kmpc_omp_taskyield(void *place, int32_t thread, int part) {
     REAL(__kmpc_omp_taskyield);
-    if (!records()) return real(place, thread, part);
+    if (!enters()) return real(place, thread, part);
     ENTER();
     openmp_taskyield();
     int32_t result = real(place, thread, part);
@@ -269,7 +272,7 @@ ENTRY int32_t __kmpc_omp_taskyield(void *place, int32_t thread, int part) {
 ENTRY void GOMP_taskyield(void);
 ENTRY void GOMP_taskyield(void) {
     REAL(GOMP_taskyield);
-    if (records()) {
+    if (enters()) {
         ENTER();
         openmp_taskyield();
         LEAVE();
@@ -282,7 +285,7 @@ ENTRY void GOMP_taskyield(void) {
     ENTRY void name parameters; \
     ENTRY void name parameters { \
         REAL(name); \
-        if (!records()) { \
+        if (!enters()) { \
             real arguments; \
             return; \
         } \

@@ -169,9 +169,10 @@ struct block {
 };
 
 static int recording;
-static uint64_t entry; /* address of the function to record; 0: everything */
+static uint64_t entry; /* address of the function to record */
 static uint64_t entry_offset;
 static int has_entry;
+static char program[4352]; /* its path, taken before it changes its folder */
 static uint32_t num_blocks;
 static uint64_t num_lost, num_other_threads, num_entries;
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
@@ -252,7 +253,11 @@ static void on_translation(plugin_id id, struct qemu_plugin_tb *translated) {
     struct block *block = calloc(1, sizeof *block + number * sizeof(struct instruction)); /* QEMU keeps using it */
     if (!block) return;
     pthread_mutex_lock(&translating);
-    if (has_entry && !entry) entry = qemu_plugin_start_code() + entry_offset;
+    if (!num_blocks) {
+        const char *path = qemu_plugin_path_to_binary();
+        if (!path || !realpath(path, program) || strpbrk(program, "\"\\")) program[0] = 0;
+        if (has_entry) entry = qemu_plugin_start_code() + entry_offset;
+    }
     block->address = qemu_plugin_tb_vaddr(translated);
     block->is_entry = has_entry && block->address == entry;
     block->word = 1ull << 63 | num_blocks++;
@@ -307,12 +312,11 @@ static void on_exit_of_program(plugin_id id, void *data) {
     pthread_mutex_lock(&translating);
     flush();
     write_mappings();
-    const char *path = qemu_plugin_path_to_binary();
     char text[8192];
     int used = snprintf(text, sizeof text,
                         "{\"end\": true, \"program\": \"%s\", \"code\": %llu, \"entries\": %llu, \"lost\": %llu, "
                         "\"other_threads\": %llu, \"stopped\": \"%s\"}\n",
-                        path && !strpbrk(path, "\"\\") ? path : "", (unsigned long long)qemu_plugin_start_code(),
+                        program, (unsigned long long)qemu_plugin_start_code(),
                         (unsigned long long)num_entries, (unsigned long long)num_lost,
                         (unsigned long long)num_other_threads, stopped ? stopped : "");
     if (used > 0 && (size_t)used < sizeof text) write_chunk(END, text, (uint64_t)used);
