@@ -17,9 +17,9 @@ Tables
     Memory accesses of each block in order, sorted by block. ``instruction`` is the instruction's index in its block, or
     -1.
 ``segments``
-    Pieces of the stream, in the order in which the run executed them (``segment_id`` is the row index), each of one task
-    instance between two neighbours of the rank's sequence of operations and events. A task's later pieces follow those
-    of the children it created or waited for.
+    Pieces of the stream, in the order in which the run executed them (``segment_id`` is the row index), each of one
+    task instance between two neighbours of the rank's sequence of operations and events. A task's later pieces follow
+    those of the children it created or waited for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Profiles of a run: vectors per interval, and call stacks per sampling unit.
 
-What interval samplers (SimPoint, SBBV) and stack samplers (SimProf; Huang, Georgia Tech 2015, section 5.3.1) start from.
+What interval samplers (SimPoint, SBBV) and stack samplers (SimProf; Huang, Georgia Tech 2015, section 5.3.1) start
+from.
 
 Tables
 ------

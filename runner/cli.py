@@ -180,7 +180,10 @@ def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--unit-instructions", type=int, default=100_000_000, metavar="N", help="a sampling unit (default: 100 million)"
     )
     trace.add_argument(
-        "--unit-time", default="100 ms", metavar="TIME", help="a unit where no instructions are counted (default: 100 ms)"
+        "--unit-time",
+        default="100 ms",
+        metavar="TIME",
+        help="a unit where no instructions are counted (default: 100 ms)",
     )
     trace.add_argument("--snapshots", type=int, default=10, metavar="N", help="call stacks per unit (default: 10)")
     trace.add_argument("--max-gb", type=float, metavar="N", help="stop recording at N GB on disk (default: no limit)")

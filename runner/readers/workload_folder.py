@@ -1,7 +1,7 @@
 """manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
 
-What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped, not
-read. A tar archive of such a folder is read, too (without its detailed level).
+What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped,
+not read. A tar archive of such a folder is read, too (without its detailed level).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _numbers(text: str | None, option: str, least: int) -> list[int] | None:
     """A list like 0,5,8-11; None for "all" or none given."""
     if text is None or text == "all":
         return None
-    numbers = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or int(first) < least:

@@ -1,4 +1,4 @@
-"""The detailed level's two runs: where the second one is to record, and how what it recorded fits the first one's times.
+"""The detailed level's two runs: where the second one records, and how what it recorded fits the first one's times.
 
 Both runs execute the same program, but not with the same number of tests and probes. So places are told by *positions*:
 operations that happen in every run, counted from the start of each rank.

@@ -54,14 +54,14 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
     launched = _base(command[0]) in LAUNCHERS
     found = []
     for index, word in enumerate(command):
-        path = shutil.which(word) if index == 0 or "/" in word or launched else None
-        if path is None or (launched and (index == 0 or _base(word) in LAUNCHERS)):
+        which = shutil.which(word) if index == 0 or "/" in word or launched else None
+        if which is None or (launched and (index == 0 or _base(word) in LAUNCHERS)):
             continue
-        if not _is_elf(Path(path)):
+        if not _is_elf(Path(which)):
             if index == 0:
                 break  # a script: what it starts is found at run time
             continue
-        found.append((index, Path(path)))
+        found.append((index, Path(which)))
         if not launched:
             break
     found = _with_mpi(found) if launched else found

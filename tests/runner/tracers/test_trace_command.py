@@ -135,7 +135,9 @@ def test_a_static_program_is_refused_with_the_reason(traced, compiled):
     program = compiled(PLAIN, "cc", "-static")
     outcome = traced([program])
     assert outcome.status == 2
-    expected = f"manyscale: {program}: is statically linked, so that no tracer can be loaded into it; link it dynamically"
+    expected = (
+        f"manyscale: {program}: is statically linked, so that no tracer can be loaded into it; link it dynamically"
+    )
     assert outcome.err.splitlines() == [expected]
     assert not outcome.folder.exists()
 
