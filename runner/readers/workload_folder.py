@@ -1,7 +1,8 @@
 """manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
 
 What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped,
-not read. A tar archive of such a folder is read, too (without its detailed level).
+not read. A tar archive of such a folder is read, too, but not if it has the detailed level, whose stream is read from
+its file piece by piece.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
+from manyscale.runner.readers.detail_store import DetailStore
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME = "workload"
 VERSION = 3
+DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 _HEADER = "workload.json"
 _FILES = {_HEADER, *(f"{level}.arrow" for level in SCHEMAS)}
 
@@ -54,8 +58,11 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             name = f"{level}.arrow"
             source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
             tables[level] = pa.ipc.open_file(source).read_all()
+        if content["has_detail"] and members:
+            raise UserError(f"{path}: the archive holds a detailed level, which is read in pieces; unpack it first")
+        detail = DetailStore(path / DETAIL) if content["has_detail"] else None
         workload = Workload(
-            content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"]
+            content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"], detail
         )
         digest = content["digest"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, WorkloadError) as error:
@@ -71,6 +78,8 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
     """Write a workload; the header last, so that a folder without it is incomplete."""
     path.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
+    if isinstance(workload.detail, DetailStore) and workload.detail.path != path / DETAIL:
+        workload.detail.copy(path / DETAIL)
     levels = [level for level in SCHEMAS if level in REQUIRED_LEVELS or workload.tables[level].num_rows]
     for level in levels:
         table = workload.tables[level]
@@ -86,6 +95,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "source_format": workload.source_format,
         "notes": list(workload.notes),
         "levels": levels,
+        "has_detail": workload.detail is not None,
         "digest": workload.digest,
     }
     (path / _HEADER).write_text(json.dumps(content, indent=1) + "\n")

@@ -58,7 +58,7 @@ def trace(options: argparse.Namespace) -> int:
 
         windows = window_lines(workload, raw / "burst", ranks or [0], iterations)
         status = _run(command, program, raw / "detailed", "detailed", options, cache, windows) or status
-        workload = add_detail(workload, raw / "burst", raw / "detailed", directory / "detail", options.counting)
+        workload = add_detail(workload, raw / "burst", raw / "detailed", directory / workload_folder.DETAIL, options.counting)
     return _write(workload, directory, status, options)
 
 
