@@ -20,6 +20,7 @@ from manyscale.runner.readers import native_frames as frames
 from manyscale.runner.readers.detail_store import DetailStore, DetailWriter, unpack_local
 from manyscale.runner.readers.native_files import Process
 from manyscale.runner.tracers.blocks import Blocks
+from manyscale.runner.tracers.regions import Ends
 
 _HEAD: Final = struct.Struct("<II")  # marks, sites
 _MARK: Final = np.dtype(
@@ -35,8 +36,8 @@ def build(
     """(tables ``blocks``, ``instructions``, ``block_accesses``, ``segments``; the stream, written to ``store``; notes).
 
     ``operation_id`` and ``event_id`` of the segments count the process's own records of calls and events.
-    ``counting``: the program built for counting instructions. Raises UserError where nothing was recorded, where the
-    program's files are missing or were changed, and for damaged chunks.
+    ``counting``: the program built for counting instructions, or a folder of such programs and libraries. Raises
+    UserError where nothing was recorded, where the program's files are missing or were changed, and for damaged chunks.
     """
     blocks = Blocks(counting)
     writer = DetailWriter(store)
@@ -197,7 +198,8 @@ class _Stream:
         for row, (block, function, part) in enumerate(parts[known:]):
             callee = part.callee if isinstance(part.callee, int) else -1
             is_last = known + row + 1 == len(parts) or parts[known + row + 1][0] != block
-            rows[row] = len(part.accesses), int(part.ends), callee, function, block, is_last
+            goes_on = is_last and part.ends == Ends.jumps
+            rows[row] = len(part.accesses), int(part.ends), callee, function, block, is_last, goes_on
             hashes[row] = frames.hash_of(self._blocks.part_sites[known + row])
         self._parts = np.concatenate([self._parts, rows])
         self._part_hash = np.concatenate([self._part_hash, hashes])

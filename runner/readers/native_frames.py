@@ -24,8 +24,8 @@ from manyscale.models.kernels import allocation_free
 from manyscale.runner.tracers.regions import Ends
 
 # columns of a table with a row per part
-ACCESSES, ENDS, CALLEE, FUNCTION, BLOCK, LAST = range(6)
-NUM_COLUMNS: Final = 6
+ACCESSES, ENDS, CALLEE, FUNCTION, BLOCK, LAST, GOES_ON = range(7)  # GOES_ON: to another block, no call in between
+NUM_COLUMNS: Final = 7
 # what a callback is
 BEGINS, ENTERS, ACCESSES_MEMORY, NOTHING = range(4)
 # places in the state
@@ -109,6 +109,8 @@ def _leave(depth, parts, stack, state, hashes, out_part, out_count, out_hash):  
             follows = parts[last, ACCESSES] == 0
         if follows and (parts[last, ENDS] == _RETURNS or parts[last, ENDS] == _LEAVES):
             _rest(top, -1, parts, stack, state, hashes, out_part, out_count, out_hash)
+            if top > 0 and parts[stack[top - 1, 0], ENDS] == _KNOWN:
+                stack[top - 1, 1] = 1
         state[DEPTH] = top
 
 
@@ -212,6 +214,13 @@ def execute(  # type: ignore[no-untyped-def]
             hashes[0] = (hashes[0] ^ np.uint64(event_site[event])) * HASH_FACTOR
             at += 1
             continue
+        if kind == BEGINS and state[OPEN] >= 0 and parts[state[OPEN], GOES_ON] and state[OUT] < len(out_part):
+            top = state[DEPTH] - 1  # the usual case of what _settle and _begin do
+            if stack[top, 0] == state[OPEN] and parts[state[OPEN], FUNCTION] == parts[part, FUNCTION]:
+                stack[top, 0] = part
+                _open(part, state, hashes, out_part, out_count, out_hash)
+                at += 1
+                continue
         if kind == ACCESSES_MEMORY and part < 0:  # code that several blocks share: of the block that is being executed
             part = state[OPEN]
             if part < 0 and state[DEPTH] > 0:

@@ -54,10 +54,11 @@ class _Row:
 
 
 class Blocks:
-    """Blocks as the trace shows them; ``parts`` lists (block in all modules, function in all modules, part)."""
+    """Blocks as the trace shows them. ``counting``: the counting build of the program, or a folder with those of it and
+    of its libraries under their names. ``parts`` lists (block in all modules, function in all modules, part)."""
 
     def __init__(self, counting: Path | None) -> None:
-        self._counting = None if counting is None else Elf(counting)
+        self._counting = counting
         self._counting_used = False
         self.modules: list[Module] = []
         self.parts: list[tuple[int, int, Part]] = []
@@ -76,11 +77,7 @@ class Blocks:
             if module.elf.path == path:
                 return index
         elf = Elf(path)
-        counting = self._counting
-        if counting is not None and (
-            len(counting.blocks) != len(elf.blocks) or not np.array_equal(counting.flags, elf.flags)
-        ):
-            counting = None
+        counting = self._counting_build(elf)
         self._counting_used = self._counting_used or counting is not None
         first_part = np.full(len(elf.blocks), -1, np.int32)
         self.modules.append(Module(elf, counting, self._num_functions, self._num_blocks, first_part))
@@ -208,11 +205,20 @@ class Blocks:
     def check_counting(self) -> None:
         """Raises UserError if the counting build is not that of any module."""
         if self._counting is not None and not self._counting_used:
-            traced = ", ".join(f"{module.elf.path.name}: {len(module.elf.blocks)}" for module in self.modules)
+            traced = ", ".join(f"{module.elf.path.name} with {len(module.elf.blocks)}" for module in self.modules)
             raise UserError(
-                f"{self._counting.path}: has {len(self._counting.blocks)} basic blocks, the traced program others "
-                f"({traced}); build both from the same source with the same options"
+                f"{self._counting}: its basic blocks are not those of the traced program ({traced}); build both from "
+                "the same source with the same options"
             )
+
+    def _counting_build(self, elf: Elf) -> Elf | None:
+        """The counting build of a module, if it has the same blocks; of a folder, the file of the same name."""
+        path = self._counting
+        if path is not None and path.is_dir():
+            path = path / elf.path.name
+            path = path if path.exists() else None
+        counting = None if path is None else Elf(path)
+        return counting if counting is not None and np.array_equal(counting.flags, elf.flags) else None
 
     def _add_function(self, module_index: int, module: Module, function: int) -> None:
         parts = function_parts(module.elf, function)

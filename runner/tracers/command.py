@@ -45,21 +45,37 @@ def trace(options: argparse.Namespace) -> int:
         raise UserError("no folder to write; name it with -o DIR")
     command = _command(options)
     program = launch.find_program(command, options.mpi)
-    ranks, iterations = _numbers(options.ranks, "--ranks", 0), _numbers(options.iterations, "--iterations", 1)
+    _numbers(options.ranks, "--ranks", 0)
+    _numbers(options.iterations, "--iterations", 1)
     if options.level == "stacks":
         return _stacks(options, command, program)
     directory = rundir.new_directory(options.output, "trace", resume=False)
-    raw = directory / RAW
-    level = "tasks" if options.level == "detailed" else options.level
-    status = _run(command, program, raw / "burst", level, options, cache)
-    workload = native.read(raw / "burst")
-    if options.level == "detailed" and status == 0:
-        from manyscale.runner.tracers.detailed import add_detail, window_lines
-
-        windows = window_lines(workload, raw / "burst", ranks or [0], iterations)
-        status = _run(command, program, raw / "detailed", "detailed", options, cache, windows) or status
-        workload = add_detail(workload, raw / "burst", raw / "detailed", directory / workload_folder.DETAIL, options.counting)
+    try:
+        workload, status = _record(options, command, program, directory, cache)
+    except UserError as error:
+        if any((directory / RAW).rglob("*.trace")):
+            raise UserError(f"{error} (what was recorded is kept in {directory / RAW})") from None
+        shutil.rmtree(directory)
+        raise
     return _write(workload, directory, status, options)
+
+
+def _record(
+    options: argparse.Namespace, command: Sequence[str], program: launch.Program, directory: Path, cache: Path
+) -> tuple[Workload, int]:
+    """The workload, and the program's exit status."""
+    first, second = directory / RAW / "burst", directory / RAW / "detailed"
+    level = "tasks" if options.level == "detailed" else options.level
+    status = _run(command, program, first, level, options, cache)
+    workload = native.read(first)
+    if options.level != "detailed" or status:
+        return workload, status
+    from manyscale.runner.tracers.detailed import add_detail, window_lines
+
+    ranks = _numbers(options.ranks or "0", "--ranks", 0) or list(range(workload.num_ranks))
+    windows = window_lines(workload, first, ranks, _numbers(options.iterations, "--iterations", 1))
+    status = _run(command, program, second, "detailed", options, cache, windows)
+    return add_detail(workload, first, second, directory / workload_folder.DETAIL, options.counting), status
 
 
 def _write(workload: Workload, directory: Path, status: int, options: argparse.Namespace) -> int:

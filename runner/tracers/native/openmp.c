@@ -12,9 +12,7 @@
 
 #include "ompt.h"
 
-#include <dlfcn.h>
 #include <link.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define BEGUN (1ull << 63)
@@ -378,9 +376,6 @@ static int initialize(ompt_function_lookup_t lookup, int device, ompt_data_t *to
     if (!set) return 0;
     dl_iterate_phdr(find_range, &(struct lookup){(uintptr_t)lookup, &openmp.runtime});
     dl_iterate_phdr(find_range, &(struct lookup){(uintptr_t)&find_range, &openmp.tracer});
-    Dl_info info;
-    if (dladdr((void *)(uintptr_t)lookup, &info) && info.dli_fname)
-        snprintf(openmp.runtime_path, sizeof openmp.runtime_path, "%s", info.dli_fname);
     const struct { int event; ompt_callback_t callback; const char *name; } callbacks[] = {
         {OMPT_PARALLEL_BEGIN, (ompt_callback_t)on_parallel_begin, "parallel_begin"},
         {OMPT_PARALLEL_END, (ompt_callback_t)on_parallel_end, "parallel_end"},
@@ -398,7 +393,6 @@ static int initialize(ompt_function_lookup_t lookup, int device, ompt_data_t *to
     for (unsigned i = 0; i < sizeof callbacks / sizeof *callbacks; i++)
         if (set(callbacks[i].event, callbacks[i].callback) != 5) /* always */
             ms_define("{\"unreported\": \"%s\"}", callbacks[i].name);
-    ms_define("{\"runtime\": \"%s\"}", openmp.runtime_path);
     openmp.is_tool = 1;
     return 1;
 }

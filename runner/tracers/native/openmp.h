@@ -25,7 +25,6 @@ struct loop {
 struct openmp {
     int is_tool;                  /* the runtime takes us */
     struct range runtime, tracer; /* where their code lies */
-    char runtime_path[4096];
     atomic_uint foreign_events; /* of other threads than the traced one */
     /* what an interposed function tells the callbacks that the runtime makes inside it */
     uintptr_t caller; /* where the program called it, 0 unknown */

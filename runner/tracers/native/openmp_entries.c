@@ -15,14 +15,16 @@
 
 #define ENTRY __attribute__((visibility("default")))
 
-static void *entry(const char *name) {
+/* The runtime's function, which a library may have loaded for itself alone: then what ``from``, the caller, sees. */
+static void *entry(const char *name, const void *from) {
     void *found = dlsym(RTLD_NEXT, name);
-    if (!found && *openmp.runtime_path) { /* a runtime that was loaded for a plug-in alone */
-        void *library = dlopen(openmp.runtime_path, RTLD_LAZY | RTLD_NOLOAD);
+    Dl_info info;
+    if (!found && dladdr(from, &info) && info.dli_fname) {
+        void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
         found = library ? dlsym(library, name) : NULL;
     }
     if (!found) {
-        fprintf(stderr, "manyscale: the OpenMP runtime has no function %s; trace with --level mpi\n", name);
+        fprintf(stderr, "manyscale: the OpenMP runtime has no function %s; run the program without the tracer\n", name);
         abort();
     }
     return found;
@@ -34,7 +36,7 @@ static inline int enters(void) { return (MS_LIKELY(openmp.is_tool) || openmp_ini
 /* ``real``: the runtime's own function of this name. */
 #define REAL(name) \
     static __typeof__(&name) real; \
-    if (MS_UNLIKELY(!real)) *(void **)&real = entry(#name)
+    if (MS_UNLIKELY(!real)) *(void **)&real = entry(#name, __builtin_return_address(0))
 /* Inside an interposed function that is recorded: ``outer`` is to be put back. */
 #define ENTER() \
     uintptr_t outer = openmp.caller, came_from = (uintptr_t)__builtin_return_address(0); \

@@ -171,10 +171,11 @@ struct block {
 static int recording;
 static uint64_t entry; /* address of the function to record */
 static uint64_t entry_offset;
-static int has_entry;
+static int has_entry, wants_entry; /* the former only while recording is possible */
 static char program[4352]; /* its path, taken before it changes its folder */
 static uint32_t num_blocks;
-static uint64_t num_lost, num_other_threads, num_entries;
+static uint64_t num_lost, num_other_threads;
+static int64_t num_entries;
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
 
 static int flow_of(const unsigned char *code, size_t size) {
@@ -314,10 +315,10 @@ static void on_exit_of_program(plugin_id id, void *data) {
     write_mappings();
     char text[8192];
     int used = snprintf(text, sizeof text,
-                        "{\"end\": true, \"program\": \"%s\", \"code\": %llu, \"entries\": %llu, \"lost\": %llu, "
+                        "{\"end\": true, \"program\": \"%s\", \"code\": %llu, \"entries\": %lld, \"lost\": %llu, "
                         "\"other_threads\": %llu, \"stopped\": \"%s\"}\n",
                         program, (unsigned long long)qemu_plugin_start_code(),
-                        (unsigned long long)num_entries, (unsigned long long)num_lost,
+                        (long long)(wants_entry ? num_entries : -1), (unsigned long long)num_lost,
                         (unsigned long long)num_other_threads, stopped ? stopped : "");
     if (used > 0 && (size_t)used < sizeof text) write_chunk(END, text, (uint64_t)used);
     close(file);
@@ -339,7 +340,7 @@ int qemu_plugin_install(plugin_id id, const struct plugin_info *information, int
         if (!strncmp(arguments[i], "out=", 4)) path = arguments[i] + 4;
         else if (!strncmp(arguments[i], "limit=", 6)) limit_bytes = strtoull(arguments[i] + 6, NULL, 10);
         else if (!strncmp(arguments[i], "entry=", 6)) {
-            has_entry = 1;
+            has_entry = wants_entry = 1;
             entry_offset = strtoull(arguments[i] + 6, NULL, 0);
         } else {
             fprintf(stderr, "manyscale: the plugin knows no argument '%s'\n", arguments[i]);

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from detail_programs import Programs, Recorded
 from tracer_programs import MPI, Mpi, need
 
 from manyscale.models.workload import Workload
@@ -87,3 +88,23 @@ def traced(tmp_path: Path, tracer_cache: Path, capfd: pytest.CaptureFixture[str]
         return Traced(status, captured.out, captured.err, folder)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def detail_programs(tmp_path_factory: pytest.TempPathFactory, tracer_cache: Path) -> Programs:
+    return Programs(tmp_path_factory.mktemp("detail"), tracer_cache)
+
+
+@pytest.fixture(scope="session")
+def recorded(detail_programs: Programs) -> Callable[..., Recorded]:
+    """``recorded(source, *arguments)``: the program, traced once and read with its counting build."""
+    known: dict[tuple[str, ...], Recorded] = {}
+
+    def record(source: str, *arguments: str) -> Recorded:
+        if (source, *arguments) not in known:
+            raw, done = detail_programs.run(detail_programs.build(source), *arguments)
+            assert done.returncode == 0, done.stderr
+            known[source, *arguments] = detail_programs.read(raw, detail_programs.build(source, "counting"))
+        return known[source, *arguments]
+
+    return record

@@ -1,0 +1,130 @@
+"""``manyscale trace --level detailed`` on an MPI and OpenMP program: two runs become one workload."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from tracer_programs import PROGRAMS, need, need_libomp
+
+from manyscale.models.task_tables import TaskFlag
+from manyscale.runner.tracers import build, coverage_flags
+from manyscale.runner.tracers.build import NATIVE
+
+pytestmark = pytest.mark.contract
+
+
+@pytest.fixture(scope="module")
+def cholesky(tmp_path_factory, tracer_cache):
+    """The marked Cholesky, for the detailed level and for counting, under MPICH."""
+    need("clang", "mpicc.mpich", "mpiexec.mpich")
+    need_libomp()
+    pytest.importorskip("capstone")
+    folder = tmp_path_factory.mktemp("detailed")
+    stub = build.coverage_stub(tracer_cache)
+    source = PROGRAMS / "apps" / "cholesky.c"
+    for variant in ("detailed", "counting"):
+        words = [
+            "mpicc.mpich", "-O2", "-fopenmp", "-DMARKS", f"-I{NATIVE}", f"-I{PROGRAMS}", str(source), "-lm",
+            "-o", str(folder / variant), *coverage_flags.flags(stub, counting=variant == "counting"),
+        ]  # fmt: skip
+        subprocess.run(words, env={**os.environ, "MPICH_CC": "clang"}, check=True)
+    return folder
+
+
+@pytest.fixture
+def detailed(traced, cholesky):
+    command = ["mpiexec.mpich", "-bind-to", "none", "-n", 4, cholesky / "detailed", 6, 8, 3]
+    outcome = traced(command, "--level", "detailed", "--ranks", "0,3", "--counting", cholesky / "counting")
+    assert outcome.status == 0, outcome.err
+    return outcome.workload
+
+
+def instances(workload, rank: int, iteration: int) -> set[int]:
+    """Explicit task instances that the rank creates in an iteration, by the first run's events."""
+    of_rank = workload.tables["events"].filter(workload.column("events", "rank") == rank)
+    rows = workload.tables["iterations"].to_pylist()
+    cut = next(row for row in rows if (row["rank"], row["iteration"]) == (rank, iteration))
+    inside = of_rank.slice(cut["first_event_id"], cut["end_event_id"] - cut["first_event_id"])
+    created = {row["value"] for row in inside.to_pylist() if row["kind"] == 2}
+    return created
+
+
+def test_only_the_chosen_ranks_and_iteration_are_detailed(detailed):
+    segments = detailed.tables["segments"].to_pandas()
+    assert set(segments["rank"]) == {0, 3}
+    tasks = detailed.tables["tasks"].to_pandas()
+    explicit = tasks[(tasks["flags"] & (TaskFlag.implicit | TaskFlag.initial)) == 0]
+    for rank in (0, 3):
+        recorded = set(segments.loc[segments["rank"] == rank, "task_instance_id"])
+        mine = set(explicit.loc[explicit["rank"] == rank, "task_instance_id"])
+        assert recorded & mine == instances(detailed, rank, 1)
+        assert instances(detailed, rank, 1)
+
+
+def test_segments_lie_in_their_iteration_and_sum_up_to_the_stream(detailed):
+    segments = detailed.tables["segments"].to_pandas()
+    for row in detailed.tables["iterations"].to_pylist():
+        mine = segments[segments["rank"] == row["rank"]]
+        if row["iteration"] == 1 and len(mine):
+            assert mine["operation_id"].between(row["first_operation_id"], row["end_operation_id"]).all()
+            assert mine["event_id"].between(row["first_event_id"], row["end_event_id"]).all()
+    batch = detailed.detail.read(0, len(segments))
+    assert np.array_equal(np.diff(batch.block_offsets), segments["num_blocks"])
+    assert np.array_equal(np.diff(batch.access_offsets), segments["num_accesses"])
+    per_block = np.bincount(detailed.column("block_accesses", "block_id"), minlength=detailed.tables["blocks"].num_rows)
+    assert per_block[batch.block_ids].sum() == len(batch.addresses)
+    instructions = detailed.column("blocks", "num_instructions")
+    assert instructions[batch.block_ids].sum() == segments["num_instructions"].sum()
+
+
+def test_tasks_of_one_type_do_the_same_work(detailed):
+    """Every gemm, syrk and trsm on 8 x 8 blocks executes the same blocks: the algorithm has no data-dependent branch."""
+    segments = detailed.tables["segments"].to_pandas()
+    joined = segments.merge(detailed.tables["tasks"].to_pandas(), on=["rank", "task_instance_id"])
+    explicit = joined[(joined["flags"] & (TaskFlag.implicit | TaskFlag.initial)) == 0]
+    sums = explicit.groupby(["task_type_id", "rank", "task_instance_id"])["num_accesses"].sum()
+    assert len(sums.index.unique(0)) >= 4
+    for _, of_type in sums.groupby(level=0):
+        assert of_type.nunique() == 1
+
+
+def test_a_detailed_workload_is_predicted_as_the_first_run(detailed, cli, tmp_path):
+    from manyscale.runner.readers import workload_folder
+
+    workload_folder.write(detailed, tmp_path / "copy")
+    assert workload_folder.read(tmp_path / "copy").digest == detailed.digest
+    outcome = cli("run", "--workload", tmp_path / "copy", "--target", "laptop", "-o", tmp_path / "run", "--no-report")
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_an_iteration_or_rank_that_does_not_exist_is_refused(traced, cholesky):
+    command = ["mpiexec.mpich", "-n", 2, cholesky / "detailed", 4, 8, 3]
+    for words, line in (
+        (["--iterations", "4"], "--iterations 4: the program has 3 iterations"),
+        (["--ranks", "2"], "--ranks 2: the program has 2 ranks, counted from 0"),
+    ):
+        outcome = traced(command, "--level", "detailed", *words)
+        assert outcome.status == 2
+        kept = f" (what was recorded is kept in {outcome.folder / 'raw'})"
+        assert outcome.err.splitlines()[-1] == f"manyscale: {line}{kept}"
+        assert (outcome.folder / "raw" / "burst" / "trace.json").is_file()
+
+
+def test_a_program_without_coverage_is_refused_with_what_to_do(traced, compiled):
+    program = compiled(PROGRAMS / "tracer" / "plain.c", "cc")
+    pytest.importorskip("capstone")
+    outcome = traced([program, 1000], "--level", "detailed", "--iterations", "all")
+    assert outcome.status == 2
+    assert "manyscale trace --flags detailed" in outcome.err.splitlines()[-1]
+
+
+def test_the_flags_are_one_line(cli):
+    need("cc")
+    for kind, word in (("detailed", "trace-pc-guard"), ("counting", "inline-8bit-counters")):
+        outcome = cli("trace", "--flags", kind)
+        assert outcome.status == 0
+        assert len(outcome.out.splitlines()) == 1
+        assert word in outcome.out
