@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tracer_programs import PROGRAMS, need, need_libomp
 
-from manyscale.models.task_tables import TaskFlag
+from manyscale.models.task_tables import EventKind, TaskFlag
 from manyscale.runner.tracers import build, coverage_flags
 from manyscale.runner.tracers.build import NATIVE
 
@@ -48,8 +48,7 @@ def instances(workload, rank: int, iteration: int) -> set[int]:
     rows = workload.tables["iterations"].to_pylist()
     cut = next(row for row in rows if (row["rank"], row["iteration"]) == (rank, iteration))
     inside = of_rank.slice(cut["first_event_id"], cut["end_event_id"] - cut["first_event_id"])
-    created = {row["value"] for row in inside.to_pylist() if row["kind"] == 2}
-    return created
+    return {row["value"] for row in inside.to_pylist() if row["kind"] == EventKind.task_create}
 
 
 def test_only_the_chosen_ranks_and_iteration_are_detailed(detailed):
@@ -81,7 +80,7 @@ def test_segments_lie_in_their_iteration_and_sum_up_to_the_stream(detailed):
 
 
 def test_tasks_of_one_type_do_the_same_work(detailed):
-    """Every gemm, syrk and trsm on 8 x 8 blocks executes the same blocks: the algorithm has no data-dependent branch."""
+    """Every gemm, syrk and trsm executes the same blocks: the algorithm has no data-dependent branch."""
     segments = detailed.tables["segments"].to_pandas()
     joined = segments.merge(detailed.tables["tasks"].to_pandas(), on=["rank", "task_instance_id"])
     explicit = joined[(joined["flags"] & (TaskFlag.implicit | TaskFlag.initial)) == 0]

@@ -1,0 +1,88 @@
+"""MPI and OpenMP tasks together: one sequence of operations and events in each rank; and what an event costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from task_traces import FLAGS, SOURCES, TaskTrace, check_invariants, labels
+from tracer_programs import Mpi, need, need_libomp
+
+from manyscale.models.task_tables import EventKind, TaskFlag
+from manyscale.runner.readers.native_files import read_processes
+from manyscale.runner.tracers import build, launch
+
+_RUNNING = (EventKind.task_begin, EventKind.task_end)
+
+
+def traced_ranks(
+    mpi: Mpi, ranks: int, arguments: tuple[int, int], compiled: Callable[..., Path], traced: Callable[..., Any]
+) -> TaskTrace:
+    need_libomp()
+    program = compiled(SOURCES / "hybrid.c", mpi.compiler, *FLAGS)
+    trace = traced([*mpi.start(ranks), program, *arguments], "--level", "tasks")
+    assert trace.status == 0, trace.err
+    check_invariants(trace.workload)
+    return TaskTrace(trace.workload, labels("hybrid.c"))
+
+
+@pytest.mark.theory
+def test_calls_stand_between_the_events_of_their_task(
+    mpi: Mpi, compiled: Callable[..., Path], traced: Callable[..., Any]
+) -> None:
+    trace = traced_ranks(mpi, 3, (2, 5), compiled, traced)
+    tasks = trace.rows("tasks")
+    for rank in range(3):
+        operations = [row["kind"] for row in trace.rows("operations") if row["rank"] == rank]
+        own = [row for row in tasks if row["rank"] == rank]
+        explicit = [row for row in own if not row["flags"] & (TaskFlag.initial | TaskFlag.implicit)]
+        assert len(explicit) == 2 * 6
+        exchanges = {row["task_instance_id"] for row in (explicit[5], explicit[11])}
+        events = [row for row in trace.events(*_RUNNING) if row["rank"] == rank]
+        inside = []
+        for begin, end in zip(events[::2], events[1::2], strict=True):
+            assert begin["value"] == end["task_instance_id"]
+            kinds = operations[begin["operation_id"] : end["operation_id"]]
+            inside += kinds
+            assert kinds == (["sendrecv"] if begin["value"] in exchanges else [])
+        assert inside == ["sendrecv"] * 2
+        assert operations.count("allreduce") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.theory
+def test_many_ranks(mpi: Mpi, compiled: Callable[..., Path], traced: Callable[..., Any]) -> None:
+    trace = traced_ranks(mpi, 64, (2, 1000), compiled, traced)
+    number = trace.workload.column("tasks", "rank")
+    assert np.bincount(number).tolist() == [1 + 2 * (1 + 1000 + 1)] * 64
+    assert len(trace.workload.column("task_dependences", "rank")) == 64 * 2 * 1000
+
+
+@pytest.mark.bench
+def test_cost_of_an_event(compiled: Callable[..., Path], tracer_cache: Path, tmp_path: Path) -> None:
+    """At most six readings of the clock (a new one each takes one), compressing and writing included."""
+    need("clang")
+    need_libomp()
+    program = compiled(SOURCES / "tiny.c", "clang", "-O2", "-fopenmp")
+    environment = {**os.environ, **launch.ONE_THREAD}
+    tracer = {
+        "LD_PRELOAD": str(build.tracer(None, tracer_cache)),
+        "MANYSCALE_TRACE_DIR": str(tmp_path),
+        "MANYSCALE_TRACE_LEVEL": "2",
+    }
+
+    def run(more: dict[str, str]) -> tuple[float, float]:
+        done = subprocess.run([program, "1000000"], env=environment | more, capture_output=True, text=True, check=True)
+        cpu, clock, _ = done.stdout.split()
+        return float(cpu), float(clock)
+
+    plain = min(run({}) for _ in range(3))
+    cost = min(run(tracer) for _ in range(3))
+    (events,) = {len(process.events) for process in read_processes(tmp_path)}
+    assert events > 3_000_000
+    assert (cost[0] - plain[0]) / events < 6 * plain[1]
