@@ -1,0 +1,147 @@
+"""What the detailed level records: windows, the traced thread only, whatever ends the process; and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detail_programs import DETAIL
+from tracer_programs import need
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.native_files import read_processes
+from manyscale.runner.tracers import build
+from manyscale.runner.tracers.coverage_flags import flags
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("ending", ["exit", "fork"])
+def test_iterations_are_segments_of_the_traced_thread(detail_programs, ending):
+    """1000 loads and stores in each iteration; the second thread and the forked child make none."""
+    raw, done = detail_programs.run(detail_programs.build("endings.c"), "10", ending)
+    assert done.returncode == 0, done.stderr
+    run = detail_programs.read(raw, detail_programs.build("endings.c", "counting"))
+    assert (run.of("sweep")["loads"], run.of("sweep")["stores"]) == (10_000, 10_000)
+    assert "other" not in set(run.blocks.function)
+    assert run.notes == []
+    segments = run.tables["segments"].to_pandas()
+    assert segments.event_id.tolist() == list(range(11))  # before each mark, and behind the last one
+    assert (segments.num_accesses[1:] // 1000).tolist() == [2] * 10
+    instructions = run.tables["blocks"]["num_instructions"].to_numpy()
+    first = 0
+    for segment in segments.itertuples():
+        executed = run.block_ids[first : first + segment.num_blocks]
+        assert instructions[executed].sum() == segment.num_instructions
+        first += segment.num_blocks
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("windows", ["i 0 3 5", "i 0 3 4\ni 0 7 8", "i 1 0 10"])
+def test_windows_record_their_iterations_only(detail_programs, windows):
+    raw, _ = detail_programs.run(detail_programs.build("endings.c"), "10", windows=windows)
+    run = detail_programs.read(raw)
+    expected = 0 if windows.startswith("i 1") else 2000
+    assert (run.of("sweep")["loads"], run.of("sweep")["stores"]) == (expected, expected)
+    if not expected:
+        assert "no block was executed" in " ".join(run.notes)
+
+
+@pytest.mark.theory
+def test_a_killed_program_leaves_whole_chunks_and_a_note(detail_programs):
+    raw, done = detail_programs.run(detail_programs.build("endings.c"), "1000", "kill")
+    assert done.returncode == -9
+    run = detail_programs.read(raw)
+    assert any("are lost" in note for note in run.notes)
+    mine = run.of("sweep")
+    assert 500_000 < mine["stores"] <= mine["loads"] <= 1_000_000
+    cells = (run.blocks.function == "sweep").to_numpy()[run.access_blocks]
+    addresses = run.addresses[cells].astype(np.int64)
+    assert np.array_equal(addresses - addresses[0], np.arange(len(addresses)) // 2 % 1000 * 4)
+
+
+@pytest.mark.theory
+def test_a_limit_of_bytes_stops_recording_and_not_the_program(detail_programs, tmp_path):
+    budget = tmp_path / "budget"
+    budget.write_bytes(struct.pack("<Q", 9000))
+    raw, done = detail_programs.run(detail_programs.build("endings.c"), "2000", MANYSCALE_TRACE_BUDGET=str(budget))
+    assert done.returncode == 0
+    (process,) = read_processes(raw)
+    assert "max-gb" in process.stopped
+    run = detail_programs.read(raw)
+    assert 0 < run.of("sweep")["stores"] < 2_000_000
+
+
+@pytest.mark.theory
+def test_programs_run_untraced(detail_programs):
+    for kind in ("detailed", "counting"):
+        done = subprocess.run([detail_programs.build("calls.c", kind)], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("177 365 ")
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("counting", [False, True])
+def test_flags_serve_compiling_and_linking_without_a_warning(detail_programs, tmp_path, counting):
+    need("clang", "cc")
+    words = ["clang", "-Wall", "-Werror", *flags(build.coverage_stub(detail_programs.cache), counting)]
+    subprocess.run([*words, "-c", str(DETAIL / "mm50.c"), "-o", str(tmp_path / "mm50.o")], check=True)
+    subprocess.run([*words, str(tmp_path / "mm50.o"), "-o", str(tmp_path / "mm50")], check=True)
+    assert subprocess.run([tmp_path / "mm50"], capture_output=True, text=True, check=True).stdout == "49\n"
+
+
+@pytest.mark.theory
+def test_without_a_counting_build_the_instrumented_ones_instructions_are_noted(detail_programs):
+    raw, _ = detail_programs.run(detail_programs.build("mm50.c"))
+    plain = detail_programs.read(raw)
+    assert any("--counting" in note for note in plain.notes)
+    counted = detail_programs.read(raw, detail_programs.build("mm50.c", "counting"))
+    assert counted.notes == []
+    assert counted.of("multiply")["instructions"] < plain.of("multiply")["instructions"]
+    assert np.array_equal(counted.addresses, plain.addresses)
+
+
+@pytest.mark.theory
+def test_accesses_wider_than_the_coverage_reports_are_noted(detail_programs):
+    if "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX2")
+    words = ("-O3", "-mavx2", "-mprefer-vector-width=256")
+    raw, _ = detail_programs.run(detail_programs.build("stream.c", "detailed", *words), "1000")
+    assert any("-mprefer-vector-width=128" in note for note in detail_programs.read(raw).notes)
+
+
+@pytest.mark.contract
+def test_what_cannot_be_read_is_refused(detail_programs, tmp_path):
+    """A program without coverage, another counting build, a program that has changed since."""
+    raw, _ = detail_programs.run(detail_programs.build("mm50.c", "plain"))
+    with pytest.raises(UserError, match=r"has no coverage.*--flags detailed"):
+        detail_programs.read(raw)
+    program = tmp_path / "program"
+    shutil.copy(detail_programs.build("mm50.c"), program)
+    raw, _ = detail_programs.run(program)
+    with pytest.raises(UserError, match="are not those of the traced program"):
+        detail_programs.read(raw, detail_programs.build("calls.c", "counting"))
+    with pytest.raises(UserError, match="no table of basic blocks"):
+        detail_programs.read(raw, detail_programs.build("mm50.c", "plain"))
+    program.unlink()
+    with pytest.raises(UserError, match="program: cannot be read"):
+        detail_programs.read(raw)
+    shutil.copy(detail_programs.build("calls.c"), program)
+    with pytest.raises(UserError, match=r"has \d+ basic blocks, but had"):
+        detail_programs.read(raw)
+
+
+@pytest.mark.bench
+def test_recording_and_writing_take_no_longer_than_the_stated_rate(detail_programs):
+    """At least 50 million accesses in a second of CPU time, the program's own included."""
+    program = detail_programs.build("stream.c", "detailed", "-fno-vectorize")
+    before = os.times()
+    raw, _ = detail_programs.run(program, "10000", "1000")
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    stored = sum(path.stat().st_size for path in raw.glob("*.trace"))
+    assert 100_000_000 / seconds > 50e6
+    assert stored < 0.5 * 100_000_000
