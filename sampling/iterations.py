@@ -96,8 +96,8 @@ def windows(
     """The tracer's windows (unit, rank, first, end) that hold the iterations, numbered from 0 as in the workload's
     table, of the ranks: where another run of the program is at the same place.
 
-    Units: "i" iteration marks by their value, "o" positions of operations that happen in every run, "p" parallel
-    regions begun. ``repeats`` int[operations]: how many such positions each operation stands for (0 for tests and
+    Units: "i" iteration marks by their value, "o" positions of operations that happen in every run, "e" events.
+    ``repeats`` int[operations]: how many such positions each operation stands for (0 for tests and
     probes). Iterations that a rank does not have are left out. Raises ValueError for another number of ``repeats``.
     """
     if len(repeats) != workload.num_operations:
@@ -114,7 +114,6 @@ def windows(
         begin, stop = workload.rank_offsets[rank : rank + 2]
         position = np.append(0, np.cumsum(repeats[begin:stop].astype(np.int64)))
         kind, value = events.of(rank, events.kind), events.of(rank, events.value)
-        parallels = np.append(0, np.cumsum(kind == EventKind.parallel_begin))
         unique_marks = len(np.unique(value[kind == EventKind.iteration])) == np.count_nonzero(
             kind == EventKind.iteration
         )
@@ -127,8 +126,8 @@ def windows(
                 found.append(("i", rank, mark, mark + 1))
             elif closes > opens:
                 found.append(("o", rank, opens, closes))
-            else:  # counted once a region has begun: that of event e is number parallels[e] + 1
-                found.append(("p", rank, int(parallels[first_event[row]]) + 1, int(parallels[end_event[row]]) + 1))
+            else:
+                found.append(("e", rank, int(first_event[row]), int(end_event[row])))
     return found
 
 

@@ -381,11 +381,11 @@ class TestWindows:
         assert windows(trace, repeats, [1], [1, 0]) == [("o", 1, 4, 7), ("o", 0, 4, 7)]
         assert windows(trace, repeats, [0, 3, 9], [0]) == [("o", 0, 1, 4), ("o", 0, 10, 13)]
 
-    def test_parallel_regions(self):
+    def test_events(self):
         one = [(1, PARALLEL, 3, 0), (1, LOOP, 4, 0), (1, PARALLEL, 5, 0)]
         trace = workload(["init", "finalize"], events=[[(1, PARALLEL, 9, 0), *one * 4]])
         trace = Workload("made", 1, {**trace.tables, "iterations": find_iterations(trace)})
-        assert windows(trace, np.ones(2, bool), [1], [0]) == [("p", 0, 4, 6)]
+        assert windows(trace, np.ones(2, bool), [1], [0]) == [("e", 0, 4, 7)]
 
     def test_marks(self):
         operations = ["init", *["send 1 8", "allreduce 8"] * 6, "reduce 8", "finalize"]

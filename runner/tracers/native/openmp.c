@@ -215,8 +215,6 @@ static void on_parallel_begin(ompt_data_t *creator, const void *frame, ompt_data
     region_site = site(code, flags & OMPT_FLAG_LEAGUE ? IN_TEAMS : IN_PARALLEL);
     region->value = region_site;
     add(PARALLEL_BEGIN, region_site, asked_for);
-    ms.parallels++;
-    ms_window();
 }
 
 static void on_parallel_end(ompt_data_t *region, ompt_data_t *creator, int flags, const void *code) {

@@ -172,8 +172,8 @@ void ms_stop(const char *reason) {
 
 int ms_own_thread(void) { return is_owner_thread; }
 
-/* ---- windows of the detailed level: "RANK FIRST END" in positions of operations ("o"), of parallel regions ("p") or
-   "i" of iteration marks ---- */
+/* ---- windows of the detailed level: "UNIT RANK FIRST END" in positions of operations ("o"), in events ("e") or in
+   iteration marks ("i") ---- */
 struct window { char unit; int32_t rank; uint32_t first, end; };
 static struct window *windows;
 static int num_windows;
@@ -203,6 +203,7 @@ static void read_windows(void) {
         if (!grown) break;
         windows = grown;
         windows[num_windows++] = window;
+        ms.watches_events |= window.unit == 'e';
     }
     fclose(file);
 }
@@ -213,7 +214,7 @@ void ms_window(void) {
     for (int i = 0; i < num_windows && !open; i++) {
         const struct window *window = &windows[i];
         if (window->rank != world_rank) continue;
-        uint32_t now = window->unit == 'o' ? ms.position : window->unit == 'p' ? ms.parallels : current_iteration;
+        uint32_t now = window->unit == 'o' ? ms.position : window->unit == 'e' ? ms.event_position : current_iteration;
         open = (window->unit != 'i' || iteration_seen) && now >= window->first && now < window->end;
     }
     open = open && ms.active && (!wanted_regions || wanted_depth > 0);

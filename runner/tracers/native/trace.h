@@ -79,7 +79,8 @@ struct ms_state {
     int detail_on;   /* inside a window of the detailed level */
     uint32_t num_operations, num_events;
     uint32_t position;  /* operations that happen in every run: all but tests and probes */
-    uint32_t parallels; /* parallel regions begun */
+    uint32_t event_position; /* events of the workload's table: kinds below 64 */
+    int watches_events;  /* windows of the detailed level are told in events */
     int32_t region;
     uint32_t task;      /* running task instance */
     uint64_t lap_wall, lap_cpu, lap_pending; /* see ms_lap */
@@ -112,7 +113,7 @@ void ms_end(struct ms_operation *operation, int repeats) MS_HIDDEN;
 /* Append a value to the operation's lists. */
 void ms_list(struct ms_operation *operation, int64_t value) MS_HIDDEN;
 
-/* Moves the window of the detailed level: called after each operation, parallel region and iteration mark. */
+/* Moves the window of the detailed level: called after each operation and mark, and after events if need be. */
 void ms_window(void) MS_HIDDEN;
 /* Called when the window opens or closes; the detailed level's (a no-op where it is not built). */
 void ms_detail_window(int open) MS_HIDDEN __attribute__((weak));
@@ -187,6 +188,8 @@ static inline struct ms_event *ms_event(unsigned kind) {
     event->cpu_ns = lap;
     *stream->used += sizeof *event;
     ms.num_events++;
+    ms.event_position += kind < 64;
+    if (MS_UNLIKELY(ms.watches_events)) ms_window();
     return event;
 }
 

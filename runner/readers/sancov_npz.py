@@ -1,0 +1,134 @@
+"""Reader for memory traces kept as NumPy archives (.npz), of two kinds.
+
+``rec`` (uint64): what clang's SanitizerCoverage reports, one word each. Bits 63:62 say what: 0 a load, 1 a store, 2 a
+basic block that begins; bits 61:56 are log2 of an access's bytes, bits 55:0 its address, or the number of the block. An
+access belongs to the block that began last: what a block does behind a call counts as its callee's. A block that so
+makes different accesses becomes several (``traced_blocks``). Libraries that were not rebuilt are not in the trace.
+
+``kind``, ``addr``, ``size``: the accesses of Valgrind's lackey alone (kinds 1 load, 2 store, 3 both), without the
+instructions. Each kind and size of access stands for a block of its own.
+
+Neither knows the number of instructions, names or times: one rank with one ``other`` operation, and one segment. Memory
+is bounded by the archive's arrays.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.stack_tables import rank_tables
+from manyscale.runner.readers.traced_blocks import ScratchStream, TracedBlocks, attributes_of, block_table
+
+NAME: Final = "sancov-npz"
+_LACKEY: Final = ("kind", "addr", "size")
+_STORE, _BLOCK, _MODIFY = 1, 2, 3
+_ADDRESS: Final = np.uint64((1 << 56) - 1)
+
+
+def can_read(path: Path) -> bool:
+    """Whether the path is a NumPy archive of one of the two kinds. Reads its directory."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return names == {"rec"} or names == set(_LACKEY)
+
+
+def reads_one_file(path: Path) -> bool:
+    return path.is_file()
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload of a trace (``options`` play no part). Raises UserError with file and record."""
+    arrays = _arrays(path)
+    notes: list[str] = []
+    if "rec" in arrays:
+        keys, counts, attributes, addresses = _coverage(path, arrays["rec"], notes)
+    else:
+        keys, counts, attributes, addresses = _accesses(path, arrays["kind"], arrays["addr"], arrays["size"])
+    blocks = TracedBlocks()
+    ids = blocks.number(keys, np.full(len(keys), -1, np.int32), counts, attributes)
+    with ScratchStream() as stream:
+        stream.writer.add(ids, counts, addresses)
+        stream.writer.end_segment(0, 0, 0, -1, -1)
+        segments, store = stream.close()
+    tables: dict[str, pa.Table] = rank_tables(1, {}) | {
+        "blocks": block_table(blocks.keys, blocks.num_instructions),
+        "block_accesses": blocks.accesses(),
+        "segments": segments,
+    }
+    return Workload(path.name.removesuffix(".npz"), 1, tables, tuple(notes), NAME, store)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The archive's arrays, each of them one-dimensional and of unsigned integers."""
+    try:
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: the archive is damaged ({error}); copy or download it again") from None
+    if set(arrays) != {"rec"} and set(arrays) != set(_LACKEY):
+        raise UserError(f"{path}: has arrays {', '.join(sorted(arrays))} instead of rec, or of kind, addr and size")
+    for name, values in arrays.items():
+        if values.ndim != 1 or values.dtype.kind != "u" or len(values) != len(next(iter(arrays.values()))):
+            raise UserError(f"{path}: array {name!r} is no list of unsigned integers, as many as of the others")
+        if not len(values):
+            raise UserError(f"{path}: array {name!r} is empty; trace the program again")
+    return arrays
+
+
+def _coverage(
+    path: Path, records: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Keys (int64[]) and accesses (int32[]) of executions, attributes and addresses of accesses."""
+    what = (records >> np.uint64(62)).astype(np.uint8)
+    wrong = np.flatnonzero(what > _BLOCK)
+    if len(wrong):
+        raise UserError(
+            f"{path}: rec[{wrong[0]}] is {records[wrong[0]]:#x}: neither load, store nor block (bits 63:62)"
+        )
+    begins = np.flatnonzero(what == _BLOCK)
+    if not len(begins):
+        raise UserError(f"{path}: has no blocks; build the program with trace-pc-guard, too")
+    if begins[0]:
+        notes.append(f"{begins[0]} accesses stand before the first block: left out")
+    is_access = what != _BLOCK
+    is_access[: begins[0]] = False
+    size_log2 = (records[is_access] >> np.uint64(56) & np.uint64(63)).astype(np.int64)
+    if np.any(size_log2 > 14):
+        at = np.flatnonzero(is_access)[np.flatnonzero(size_log2 > 14)[0]]
+        raise UserError(f"{path}: rec[{at}] is {records[at]:#x}: an access of 2^{size_log2.max()} bytes")
+    counts = (np.diff(np.append(begins, len(records))) - 1).astype(np.int32)
+    attributes = attributes_of(-1, np.left_shift(1, size_log2), what[is_access] == _STORE)
+    keys = (records[begins] & _ADDRESS).astype(np.int64)
+    return keys, counts, attributes, records[is_access] & _ADDRESS
+
+
+def _accesses(
+    path: Path, kind: np.ndarray, address: np.ndarray, size: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """As ``_coverage``: one execution per record."""
+    wrong = np.flatnonzero((kind < 1) | (kind > _MODIFY) | (size < 1) | (size > 32767))
+    if len(wrong):
+        at = wrong[0]
+        raise UserError(f"{path}: record {at} has kind {kind[at]} and size {size[at]}; kinds are 1 to 3, sizes from 1")
+    counts = np.where(kind == _MODIFY, 2, 1).astype(np.int32)
+    place = np.repeat(np.arange(len(kind)), counts)
+    is_second = np.append(False, place[1:] == place[:-1])
+    is_store = (kind[place] == 2) | is_second
+    return (
+        np.zeros(len(kind), np.int64),
+        counts,
+        attributes_of(-1, size[place], is_store),
+        address[place].astype(np.uint64),
+    )

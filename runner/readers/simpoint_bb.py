@@ -1,0 +1,281 @@
+"""Reader for profiles of intervals as basic-block vectors (.bb): plain, gzip, xz or zstd.
+
+Written by Valgrind's exp-bbv, gem5, Pin and PinPlay for SimPoint. A line ``T:DIM:COUNT   :DIM:COUNT ...`` is an
+interval; dimensions count from 1; a count is executions times instructions of a block. All rows are read, also those
+that SimPoint 3.2 loses (a last line without its newline, what follows a bare ``T``); notes say what was odd.
+
+Threads: each has a file of its own, NAME.bb, NAME.bb.2, NAME.bb.3 ... (exp-bbv) or NAME.T.0.bb, NAME.T.1.bb ...
+(LoopPoint); naming the first one reads all. Row r of every file is interval r, unless a table says otherwise.
+
+Beside NAME.bb, NAME.cpi.csv or NAME.csv (plain or compressed) may tell what was measured of the intervals: columns
+``interval``, ``tid`` (from 1; needed with several threads), ``instrs`` and any others, each of which becomes a counter.
+Row r of a thread's vectors belongs to that thread's r-th row in the table. A column ``...centicycles`` holds hundredths
+of ``...cycles``.
+
+A profile knows neither communication nor time: it becomes one rank with one ``other`` operation.
+
+Memory: about 75 bytes a pair.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow, to_numpy
+from manyscale.models.profile_tables import INTERVAL_BLOCKS_SCHEMA, INTERVAL_COUNTERS_SCHEMA, INTERVALS_SCHEMA
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bb_lines
+from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.stack_tables import rank_tables
+
+NAME: Final = "simpoint-bb"
+_HEAD_BYTES: Final = 1 << 14
+_SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
+_VECTOR: Final = re.compile(rb"T[ \t]*:\d+:[\d.]")
+_ROW: Final = re.compile(rb"[ \t]*(T[ \t]*(:\d.*)?|#.*|[A-SU-Z][:=].*|[A-Z][a-z]+ .*)?\r?")
+_LOOPPOINT: Final = re.compile(r"(?P<name>.+)\.T\.0(?P<rest>\.bb)")
+_COLUMNS: Final = ("interval", "tid", "instrs")
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """A thread's rows: ``sizes`` int64[rows], pairs of each; ``dimensions`` int32[], ``counts`` float64[] of pairs."""
+
+    sizes: np.ndarray
+    dimensions: np.ndarray
+    counts: np.ndarray
+
+
+def can_read(path: Path) -> bool:
+    """Whether the first lines of the file are basic-block vectors. Reads some thousand bytes."""
+    try:
+        if not path.is_file():
+            return False
+        with guarded(path), open_stream(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+    except (UserError, OSError):
+        return False
+    lines = head.split(b"\n")
+    whole = lines[:-1] if len(head) == _HEAD_BYTES and len(lines) > 1 else lines
+    return any(_VECTOR.match(line.strip()) for line in lines) and all(_ROW.fullmatch(line) for line in whole)
+
+
+def reads_one_file(path: Path) -> bool:
+    """Whether no other file belongs to it."""
+    return path.is_file() and len(_thread_files(path)) == 1 and _table_file(path) is None
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload of a profile (``options`` play no part). Raises UserError with file and line."""
+    notes: list[str] = []
+    files = _thread_files(path)
+    threads = [_vectors(file, notes) for file in files]
+    table = _table_file(path)
+    measured = None if table is None else _Measured.read(table, files, [len(each.sizes) for each in threads])
+    if measured is None:
+        intervals = [np.arange(len(each.sizes), dtype=np.int64) for each in threads]
+        if len({len(each) for each in intervals}) > 1:
+            notes.append(
+                "the threads have different numbers of intervals and no table says which belong together: the first "
+                "intervals of all threads are taken for one, and so on"
+            )
+    else:
+        intervals = measured.intervals
+    tables = _tables(threads, intervals, measured) | rank_tables(1, {})
+    return Workload(_name(path), 1, tables, tuple(notes), NAME)
+
+
+def _stem(path: Path) -> tuple[str, str]:
+    """The file's name without and the suffix of its compression."""
+    suffix = next((each for each in _SUFFIXES[1:] if path.name.endswith(each)), "")
+    return path.name.removesuffix(suffix), suffix
+
+
+def _name(path: Path) -> str:
+    return re.sub(r"(\.T\.0)?\.bb(\.\d+)?$", "", _stem(path)[0])
+
+
+def _thread_files(path: Path) -> list[Path]:
+    """The files of all threads, that of thread 0 first."""
+    stem, suffix = _stem(path)
+    found = _LOOPPOINT.fullmatch(stem)
+    files = [path]
+    while True:
+        count = len(files)
+        name = f"{found['name']}.T.{count}{found['rest']}" if found else f"{stem}.{count + 1}"
+        beside = path.with_name(name + suffix)
+        if not beside.is_file():
+            return files
+        files.append(beside)
+
+
+def _table_file(path: Path) -> Path | None:
+    names = [f"{_name(path)}.{kind}{suffix}" for kind in ("cpi.csv", "csv") for suffix in _SUFFIXES]
+    return next((beside for name in names if (beside := path.with_name(name)).is_file()), None)
+
+
+def _vectors(path: Path, notes: list[str]) -> _Vectors:
+    found: tuple[list[np.ndarray], ...] = ([], [], [])  # sizes, dimensions, counts
+    seen = np.zeros(bb_lines.NUM_SEEN, np.int64)
+    with guarded(path), open_stream(path) as stream:
+        for text, size, base in _whole_lines(path, stream, notes):
+            *parts, stop, problem = bb_lines.parse_block(text, size, seen)
+            if problem:
+                raise _line_error(path, base + stop, bb_lines.PROBLEMS[problem])
+            for whole, part in zip(found, parts, strict=True):
+                whole.append(part)
+    if not sum(len(part) for part in found[0]):
+        raise UserError(f"{path}: has no intervals (lines T:DIM:COUNT ...); profile the program again")
+    for index, what in (
+        (bb_lines.EMPTY_ROWS, "intervals without blocks (a bare T), where SimPoint would stop: kept as empty ones"),
+        (bb_lines.OTHER_LINES, "lines that are no vectors (markers and tables of PinPlay): left out"),
+        (bb_lines.CARRIAGE_RETURNS, "lines end in a carriage return"),
+        (bb_lines.FRACTIONS, "counts are no integers"),
+    ):
+        if seen[index]:
+            notes.append(f"{path.name}: {seen[index]} {what}")
+    return _Vectors(*map(np.concatenate, found))
+
+
+def _whole_lines(path: Path, stream: IO[bytes], notes: list[str]) -> Iterator[tuple[bytes, int, int]]:
+    """Blocks of whole lines as (text, number of bytes to parse, offset in the file)."""
+    text, base = b"", 0
+    while block := stream.read(CHUNK_BYTES):
+        text += block
+        size = text.rfind(b"\n") + 1
+        if size:
+            yield text, size, base
+            text, base = text[size:], base + size
+    if text:
+        notes.append(f"{path.name}: the last line has no newline, SimPoint would drop it: kept")
+        yield text, len(text), base
+
+
+def _line_error(path: Path, place: int, what: str) -> UserError:
+    number, left = 1, place
+    with open_stream(path) as stream:
+        while left and (block := stream.read(min(left, CHUNK_BYTES))):
+            number += block.count(b"\n")
+            left -= len(block)
+        shown = stream.readline(60).decode(errors="replace").rstrip()
+    return UserError(f"{path}:{number}: {shown!r} {what}; profile the program again or mend the line")
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a table says: per thread the interval of each of its rows (int64[]), instructions (int64[]) or None, and
+    the counters, float64[rows of all threads], NaN where nothing was measured."""
+
+    intervals: list[np.ndarray]
+    instructions: np.ndarray | None
+    counters: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, path: Path, files: list[Path], num_rows: list[int]) -> _Measured:
+        """Raises UserError where the table does not fit the vectors."""
+        table = _columns(path)
+        if "interval" not in table or (len(files) > 1 and "tid" not in table):
+            raise UserError(f"{path}:1: has no column 'interval', or none 'tid' for {len(files)} threads; rename it")
+        for name in [name for name in _COLUMNS if name in table]:
+            wrong = np.flatnonzero(~(table[name] >= 0))
+            if len(wrong):
+                value = table[name][wrong[0]]
+                raise UserError(f"{path}:{wrong[0] + 2}: column {name!r} has {value}; it counts from 0")
+        thread = table["tid"].astype(np.int64) - 1 if "tid" in table else np.zeros(len(table["interval"]), np.int64)
+        rows = [np.flatnonzero(thread == each) for each in range(len(files))]
+        for number, mine, file in zip(num_rows, rows, files, strict=True):
+            if number != len(mine):
+                raise UserError(
+                    f"{path}: has {len(mine)} rows for the {number} intervals of {file.name}; profile again"
+                )
+        stray = np.flatnonzero((thread < 0) | (thread >= len(files)))
+        if len(stray):
+            beyond = int(thread[stray[0]]) + 1
+            raise UserError(
+                f"{path}:{stray[0] + 2}: names thread {beyond}, of which there are no vectors; add its file"
+            )
+        interval = table["interval"].astype(np.int64)
+        for mine in rows:
+            back = np.flatnonzero(np.diff(interval[mine]) <= 0)
+            if len(back):
+                earlier, later = mine[back[0]], mine[back[0] + 1]
+                raise UserError(
+                    f"{path}:{later + 2}: the thread's interval {interval[later]} does not follow {interval[earlier]}; "
+                    "sort the table"
+                )
+        order = np.concatenate(rows)
+        counters = {
+            name.replace("centicycles", "cycles"): values[order] / (100 if name.endswith("centicycles") else 1)
+            for name, values in table.items()
+            if name not in _COLUMNS
+        }
+        instructions = table["instrs"].astype(np.int64)[order] if "instrs" in table else None
+        return cls([interval[mine] for mine in rows], instructions, counters)
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a table of numbers, float64[], NaN where there is none."""
+    from pyarrow import compute, csv
+
+    try:
+        with guarded(path), open_stream(path) as stream:
+            table = csv.read_csv(stream)
+        names = [name.strip() for name in table.column_names]
+        wide = [compute.fill_null(column.cast(pa.float64()), math.nan) for column in table.columns]
+    except pa.ArrowException as error:
+        told = str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: is no table of numbers separated by commas ({told}); mend it or move it away"
+        ) from None
+    return {name: to_numpy(column) for name, column in zip(names, wide, strict=True)}
+
+
+def _tables(threads: list[_Vectors], intervals: list[np.ndarray], measured: _Measured | None) -> dict[str, pa.Table]:
+    """Rows sorted by (interval, thread), pairs by dimension within; repeated dimensions are added. O(n log n)."""
+    interval = np.concatenate(intervals)
+    thread = np.repeat(np.arange(len(threads)), [len(each) for each in intervals])
+    order = np.lexsort((thread, interval))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    row = np.repeat(place, np.concatenate([each.sizes for each in threads]))
+    key = row << 32 | np.concatenate([each.dimensions for each in threads])
+    counts = np.concatenate([each.counts for each in threads])
+    if np.any(key[1:] <= key[:-1]):
+        by_key = np.argsort(key, kind="stable")
+        key, counts = key[by_key], counts[by_key]
+        first = np.flatnonzero(np.append(True, np.diff(key) != 0))
+        if len(first) < len(key):
+            key, counts = key[first], np.add.reduceat(counts, first)
+    row = key >> 32
+    interval, thread = interval[order].astype(np.int32), thread[order].astype(np.int32)
+    instructions = np.rint(np.bincount(row, counts, len(order))).astype(np.int64)
+    counter_names: list[str] = []
+    values = np.empty((len(order), 0))
+    if measured is not None:
+        counter_names = list(measured.counters)
+        values = np.array(list(measured.counters.values())).reshape(len(counter_names), len(order)).T[order]
+        if measured.instructions is not None:
+            instructions = measured.instructions[order]
+    at, code = np.nonzero(~np.isnan(values))
+    named = pa.DictionaryArray.from_arrays(to_arrow(code.astype(np.int16)), text_array(counter_names))
+    blocks = [interval[row], thread[row], (key & 0x7FFFFFFF).astype(np.int32), counts]
+    counters = [to_arrow(interval[at]), to_arrow(thread[at]), named, to_arrow(values[at, code])]
+    return {
+        "intervals": _table([interval, thread, instructions], INTERVALS_SCHEMA),
+        "interval_blocks": _table(blocks, INTERVAL_BLOCKS_SCHEMA),
+        "interval_counters": pa.Table.from_arrays(counters, schema=INTERVAL_COUNTERS_SCHEMA),
+    }
+
+
+def _table(columns: list[np.ndarray], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays(list(map(to_arrow, columns)), schema=schema)
