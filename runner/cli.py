@@ -169,6 +169,11 @@ def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="iterations of the detailed level, from 1, or all (default: 2, the first is not representative)",
     )  # fmt: skip
     trace.add_argument("--regions", metavar="LIST", help="marked regions of the detailed level, such as solve,halo")
+    trace.add_argument(
+        "--route", default="coverage", choices=("coverage", "qemu", "valgrind"),
+        help="how the detailed level records: the program built with --flags detailed (default), or as it is",
+    )  # fmt: skip
+    trace.add_argument("--function", metavar="NAME", help="what qemu and valgrind record (default: the whole program)")
     trace.add_argument("--counting", type=Path, metavar="FILE", help="the program built with --flags counting")
     trace.add_argument(
         "--flags", choices=("detailed", "counting"), help="print what clang needs to build a program for a level"

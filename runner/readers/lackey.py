@@ -70,7 +70,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | Non
     for records in _records(path, entry, notes):
         code.see(*records)
     if not code.num_known and entry is not None:
-        raise UserError(f"{path}: the function at {entry:#x} was never entered; check --region")
+        raise UserError(f"{path}: the function at {entry:#x} was never entered; check --function")
     if not code.num_known:
         raise UserError(f"{path}: has no instructions (lines I); trace with valgrind --tool=lackey --trace-mem=yes")
     blocks = TracedBlocks()

@@ -111,8 +111,10 @@ def _parse(text, kinds, addresses, sizes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _is_message(text, begin, end):  # type: ignore[no-untyped-def]
-    """Whether a line is Valgrind's own: ==123==, --123-- or **123**."""
+    """Whether a line is Valgrind's own: ==123==, --123--, **123**, or "### ..." of its reader of debug information."""
     mark = text[begin]
+    if mark == 35:
+        return begin + 3 < end and text[begin + 1] == 35 and text[begin + 2] == 35 and text[begin + 3] == 32
     if (mark != 61 and mark != 45 and mark != 42) or begin + 1 >= end or text[begin + 1] != mark:
         return False
     place = begin + 2

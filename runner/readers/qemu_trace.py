@@ -66,7 +66,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         if not blocks.num_blocks:
             never = "its function was never entered" if end.get("entries") == 0 else "it holds no executions"
             why = end.get("stopped") or never
-            raise UserError(f"{path}: {why}; check --region and the limit, and trace the program again")
+            raise UserError(f"{path}: {why}; check --function and the limit, and trace the program again")
         stream.writer.end_segment(0, 0, 0, -1, -1, num_instructions)
         segments, store = stream.close()
     notes += _endings(end)

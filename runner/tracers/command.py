@@ -30,7 +30,7 @@ from manyscale.runner.tracers import build, launch
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
 RAW: Final = "raw"
-_GIB = 10**9
+_GB = 10**9
 
 
 def trace(options: argparse.Namespace) -> int:
@@ -49,6 +49,10 @@ def trace(options: argparse.Namespace) -> int:
     _numbers(options.iterations, "--iterations", 1)
     if options.level == "stacks":
         return _stacks(options, command, program)
+    if options.level == "detailed" and options.route != "coverage":
+        from manyscale.runner.tracers import emulated
+
+        emulated.check(command, program)
     directory = rundir.new_directory(options.output, "trace", resume=False)
     try:
         workload, status = _record(options, command, program, directory, cache)
@@ -70,6 +74,12 @@ def _record(
     workload = native.read(first)
     if options.level != "detailed" or status:
         return workload, status
+    if options.route != "coverage":
+        from manyscale.runner.tracers import emulated
+
+        limit = None if options.max_gb is None else int(options.max_gb * _GB)
+        second.mkdir()
+        return emulated.add_detail(workload, options.route, command, second, options.function, cache, limit)
     from manyscale.runner.tracers.detailed import add_detail, window_lines
 
     ranks = _numbers(options.ranks or "0", "--ranks", 0) or list(range(workload.num_ranks))
@@ -132,7 +142,7 @@ def _run(
         environment["MANYSCALE_TRACE_WINDOWS"] = str((directory / "windows").resolve())
         environment |= {"MANYSCALE_TRACE_REGIONS": options.regions} if options.regions else {}
     if options.max_gb is not None:
-        (directory / "budget").write_bytes(int(options.max_gb * _GIB).to_bytes(8, "little"))
+        (directory / "budget").write_bytes(int(options.max_gb * _GB).to_bytes(8, "little"))
         environment["MANYSCALE_TRACE_BUDGET"] = str((directory / "budget").resolve())
     environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
     header: dict[str, Any] = {

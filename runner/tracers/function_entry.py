@@ -36,7 +36,7 @@ def function_entry(program: Path, function: str) -> FunctionEntry:
         from elftools.elf.elffile import ELFFile
         from elftools.elf.sections import SymbolTableSection
     except ImportError:
-        raise UserError("--region needs pyelftools; pip install 'manyscale[trace]'") from None
+        raise UserError("--function needs pyelftools; pip install 'manyscale[trace]'") from None
     try:
         with program.open("rb") as file:
             elf = ELFFile(file)

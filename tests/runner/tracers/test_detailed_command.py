@@ -120,6 +120,31 @@ def test_a_program_without_coverage_is_refused_with_what_to_do(traced, compiled)
     assert "manyscale trace --flags detailed" in outcome.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("route", "tool"), [("qemu", "qemu-x86_64"), ("valgrind", "valgrind")])
+def test_a_program_as_it_is(traced, compiled, route, tool):
+    """Of a 50 x 50 matrix product: two loads in each of 50^3 steps, a load and a store of each of 50^2 results; and
+    the return address is loaded."""
+    need(tool)
+    pytest.importorskip("capstone")
+    program = compiled(PROGRAMS / "detail" / "mm50.c", "clang", "-O1", "-g")
+    outcome = traced([program], "--level", "detailed", "--route", route, "--function", "multiply")
+    assert outcome.status == 0, outcome.err
+    workload = outcome.workload
+    batch = workload.detail.read(0, workload.tables["segments"].num_rows)
+    is_store = workload.column("block_accesses", "is_store")
+    executions = np.bincount(batch.block_ids, minlength=workload.tables["blocks"].num_rows)
+    times = executions[workload.column("block_accesses", "block_id")]
+    assert (times[~is_store].sum(), times[is_store].sum()) == (252_501, 2_500)
+    assert workload.column("phases", "duration_ps").sum() > 0
+
+
+def test_emulated_routes_run_one_program(traced, cholesky):
+    outcome = traced(["mpiexec.mpich", "-n", 2, cholesky / "counting"], "--level", "detailed", "--route", "qemu")
+    assert outcome.status == 2
+    assert "without MPI and without a launcher" in outcome.err
+    assert not outcome.folder.exists()
+
+
 def test_the_flags_are_one_line(cli):
     need("cc")
     for kind, word in (("detailed", "trace-pc-guard"), ("counting", "inline-8bit-counters")):
