@@ -91,7 +91,11 @@ def test_a_block_with_other_accesses_is_another_block(tmp_path):
 
 
 def test_valgrind_s_messages_are_left_out_and_told(tmp_path):
-    text = "==12== Lackey, an example Valgrind tool\n==12== \n--12-- note\n### form 0x25\n" + instructions(0, 1) + "==12== \n"
+    text = (
+        "==12== Lackey, an example Valgrind tool\n==12== \n--12-- note\n### form 0x25\n"
+        + instructions(0, 1)
+        + "==12== \n"
+    )
     workload = read(tmp_path, text)
     assert stream(workload)[0] == [0]
     assert workload.notes == ("5 lines are messages of Valgrind: left out",)

@@ -131,7 +131,7 @@ def test_a_program_as_it_is(traced, compiled, route, tool):
     assert outcome.status == 0, outcome.err
     workload = outcome.workload
     batch = workload.detail.read(0, workload.tables["segments"].num_rows)
-    is_store = workload.column("block_accesses", "is_store")
+    is_store = workload.column("block_accesses", "is_store").astype(bool)
     executions = np.bincount(batch.block_ids, minlength=workload.tables["blocks"].num_rows)
     times = executions[workload.column("block_accesses", "block_id")]
     assert (times[~is_store].sum(), times[is_store].sum()) == (252_501, 2_500)
