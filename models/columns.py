@@ -23,7 +23,8 @@ def to_arrow(values: np.ndarray) -> pa.Array:
 
 
 def to_numpy(column: Any) -> np.ndarray:
-    """A read-only NumPy view of a fixed-width Arrow array without nulls; the codes of a dictionary array.
+    """A read-only NumPy view of a fixed-width Arrow array without nulls (of booleans, which Arrow packs, a copy); the
+    codes of a dictionary array.
 
     A chunked array of several chunks is copied into one. Always read-only, whatever the memory behind it: Numba
     compiles functions of writable and read-only arrays separately.
@@ -39,7 +40,9 @@ def to_numpy(column: Any) -> np.ndarray:
     if buffer is None or len(column) == 0:
         values = np.empty(0, dtype)
     else:
-        values = np.frombuffer(buffer, dtype)[column.offset : column.offset + len(column)]
+        bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little") if dtype is np.bool_ else None
+        plain = np.frombuffer(buffer, dtype) if bits is None else bits.view(np.bool_)
+        values = plain[column.offset : column.offset + len(column)]
     values = values.view()
     values.flags.writeable = False
     return values

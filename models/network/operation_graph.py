@@ -137,7 +137,7 @@ def graph_of_dependencies(workload: Workload, completes: tuple[np.ndarray, np.nd
     queue, num_queues = _queues(workload, kind)
     is_receive = kind == RECEIVE
     before, after = _edges(workload)
-    on_start = to_bool(workload, "on_start")
+    on_start = workload.column("dependencies", "on_start")
     offsets, rows = completes
     waits = np.repeat(np.arange(len(kind), dtype=np.int32), np.diff(offsets))
     return OperationGraph(
@@ -155,11 +155,6 @@ def graph_of_dependencies(workload: Workload, completes: tuple[np.ndarray, np.nd
             np.concatenate((np.where(on_start, ON_START, ON_END), np.full(len(rows), ON_END))).astype(np.uint8),
         ),
     )
-
-
-def to_bool(workload: Workload, name: str) -> np.ndarray:
-    """A column of the dependencies that Arrow keeps as bits."""
-    return workload.tables["dependencies"].column(name).to_numpy()
 
 
 def _edges(workload: Workload) -> tuple[np.ndarray, np.ndarray]:

@@ -28,8 +28,8 @@ def check(command: Sequence[str], program: Program) -> None:
     """Raises UserError for what the routes cannot run: several processes, or a program inside another command."""
     if program.library is not None or program.words != (0,):
         raise UserError(
-            f"{command[0]}: --route {' and '.join(ROUTES)} run one program without MPI and without a launcher; build it "
-            "with --flags detailed instead"
+            f"{command[0]}: --route {' and '.join(ROUTES)} run one program without MPI and without a launcher; build "
+            "it with --flags detailed instead"
         )
 
 
