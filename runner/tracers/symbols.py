@@ -58,6 +58,6 @@ def _place(address: int, function: str, where: str) -> Place:
     file, _, line = where.rpartition(":")
     number = line.split(" ")[0]  # "12 (discriminator 3)"
     is_known = number.isdigit() and file not in ("", "??")
-    return Place(
-        hex(address) if function == "??" else function, file if is_known else "", int(number) if is_known else 0
-    )
+    if not is_known:
+        return Place(hex(address) if function == "??" else function, "", 0)
+    return Place(hex(address) if function == "??" else function, os.path.normpath(file), int(number))

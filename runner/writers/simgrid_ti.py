@@ -29,7 +29,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.ti_verbs import COLLECTIVE_TAG, DATATYPE_BYTES, TRACED_ANY_TAG, UNDEFINED_RANK
+from manyscale.runner.readers.ti_verbs import COLLECTIVE_TAG, DATATYPE_BYTES, MPI_BYTE, TRACED_ANY_TAG, UNDEFINED_RANK
 from manyscale.runner.writers.text_columns import contents, integers, join, picked
 
 NAME = "simgrid-ti"
@@ -174,9 +174,8 @@ class _Ranks:
         """The format's own sendRecv has no tag and no half without a partner: such are written as their parts."""
         other = np.where(source == ANY_SOURCE, UNDEFINED_RANK, source)
         whole = ((tag == 0) | ((peer == rank) & (source == rank))) & (peer != NO_RANK) & (source != NO_RANK)
-        text = join(
-            " sendRecv ", integers(sent), " ", integers(peer), " ", integers(received), " ", integers(other), "\n"
-        )
+        counted = integers(sent), " ", integers(peer), " ", integers(received), " ", integers(other)
+        text = join(" sendRecv ", *counted, f" {MPI_BYTE} {MPI_BYTE}\n")
         yield 4 * rows[whole] + 1, text.take(_where(whole))
         sends, receives = ~whole & (peer != NO_RANK), ~whole & (source != NO_RANK)
         mine = integers(np.full(len(rows), rank))
