@@ -37,8 +37,11 @@ class Compiler:
 def tracer(library: str | None, cache: Path) -> Path:
     """The tracer's shared library for programs of an MPI library ("mpich", "openmpi") or of none.
 
-    Raises UserError, naming the package, where a compiler or MPI's headers are missing.
+    Raises UserError, naming the package, where a compiler or MPI's headers are missing, and for a cache from which
+    nothing can be preloaded.
     """
+    if set(str(cache)) & set(" \t\n:"):
+        raise UserError(f"{cache}: has a blank or a colon, at which the loader splits LD_PRELOAD; name another --cache")
     compiler = c_compiler() if library is None else mpi_compiler(library)
     sources = {part: (NATIVE / part).read_text() for part in _PARTS}
     if library is not None:

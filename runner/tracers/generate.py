@@ -63,7 +63,7 @@ def _wrapper(call: Call, number: int, *, large: bool) -> str:
         f'    if (MS_UNLIKELY(!real)) real = (__typeof__(real))ms_real("P{name}");',
     ]
     if name.startswith("MPI_Init"):
-        lines.append("    ms_start();")
+        lines.append("    ms_start_thread();")
     lines.append(f"    struct ms_operation *operation = ms_begin({number});")
     if call.around:
         wide = "_c" if large else ""

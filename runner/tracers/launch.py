@@ -10,6 +10,7 @@ initialise MPI or OpenMP.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -22,9 +23,10 @@ from manyscale.runner.errors import UserError
 
 # a runtime system with these runs one thread, as MUSA traces
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "OMP_DYNAMIC": "false"}
+_MPI_LAUNCHERS: Final = ("mpirun", "mpiexec", "orterun", "prterun", "srun", "aprun", "jsrun", "mpirun_rsh")
+_SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish", "make")
 LAUNCHERS: Final = (
-    "mpirun", "mpiexec", "orterun", "prterun", "srun", "aprun", "jsrun", "env", "taskset", "numactl", "nice", "time",
-    "timeout", "stdbuf", "setarch", "xargs",
+    *_MPI_LAUNCHERS, *_SHELLS, "env", "taskset", "numactl", "nice", "time", "timeout", "stdbuf", "setarch", "xargs",
 )  # fmt: skip
 # by the names that the libraries have in a program; libmpi.so.12 is the name of the common ABI of MPICH's kin
 _LIBRARIES: Final = {"libmpich.so": "mpich", "libmpi.so.12": "mpich", "libmpi.so": "openmpi"}
@@ -51,20 +53,8 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
         raise UserError("no command to trace; give it after --, e.g. manyscale trace -o app -- mpirun -n 4 ./app")
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program; give its path or mend PATH")
-    launched = _base(command[0]) in LAUNCHERS
-    found = []
-    for index, word in enumerate(command):
-        which = shutil.which(word) if index == 0 or "/" in word or launched else None
-        if which is None or (launched and (index == 0 or _base(word) in LAUNCHERS)):
-            continue
-        if not _is_elf(Path(which)):
-            if index == 0:
-                break  # a script: what it starts is found at run time
-            continue
-        found.append((index, Path(which)))
-        if not launched:
-            break
-    found = _with_mpi(found) if launched else found
+    launched = _base(command[0]) in LAUNCHERS and not _is_mpi(Path(str(shutil.which(command[0]))))
+    found = _launched(command) if launched else _alone(command[0])
     if not found:
         return Program((), None, library or _launcher_library(command), None)
     path = found[0][1]
@@ -74,18 +64,37 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
     runtimes = {"libomp": ("libomp.so", "libiomp5.so"), "libgomp": ("libgomp.so",)}
     runtime = next((name for name, prefixes in runtimes.items() if _any(needed, *prefixes)), None)
     seen = next((name for prefix, name in _LIBRARIES.items() if _any(needed, prefix)), None)
+    if seen is None and any(_base(word) in _MPI_LAUNCHERS for word in command[: found[0][0]]):
+        seen = _launcher_library(command)  # an interpreter, say, that loads MPI later
     return Program(tuple(index for index, _ in found), path, library or seen, runtime)
 
 
 def traced_command(command: Sequence[str], program: Program, environment: Mapping[str, str]) -> list[str]:
     """The command with the tracer's environment before each program; if there is none in it, before all."""
-    prefix = ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items())]
     if not program.words:
-        return [*prefix, *command]
+        return [*_environment(environment), *command]
+    variables = {**environment, "MANYSCALE_TRACE_ALWAYS": "1"}
+    asked = _preloaded(command[: program.words[0]])
+    if asked:
+        variables["LD_PRELOAD"] = ":".join([variables["LD_PRELOAD"], asked]) if "LD_PRELOAD" in variables else asked
+    own = [each for each in (os.environ.get("LD_PRELOAD"), asked) if each]
+    if own:  # for the programs that the traced one starts
+        variables["MANYSCALE_TRACE_PRELOAD"] = ":".join(own)
     words: list[str] = []
     for index, word in enumerate(command):
-        words += [*prefix, "MANYSCALE_TRACE_ALWAYS=1", word] if index in program.words else [word]
+        if index in program.words:
+            words += _environment(variables, is_assignment="=" in word)
+        words.append(word)
     return words
+
+
+def _environment(variables: Mapping[str, str], *, is_assignment: bool = False) -> list[str]:
+    """Words that set variables for the command after them. ``is_assignment``: env would take its name for one."""
+    assigned = [f"{name}={value}" for name, value in variables.items()]
+    if not is_assignment:
+        return ["/usr/bin/env", *assigned]
+    exported = " ".join(shlex.quote(each) for each in assigned)
+    return ["/bin/sh", "-c", f'export {exported}; exec "$0" "$@"']
 
 
 def libomp() -> Path:
@@ -117,10 +126,56 @@ def is_static(path: Path) -> bool:
     return True
 
 
-def _with_mpi(found: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """Of a launcher's words those that are MPI programs; if none is, the first one that is a program at all."""
-    linked = [(index, path) for index, path in found if any(_any(_needed(path), name) for name in _LIBRARIES)]
-    return linked or found[:1]
+def _alone(word: str) -> list[tuple[int, Path]]:
+    """A command's first word, unless it is a script: what that starts is found at run time."""
+    path = Path(str(shutil.which(word)))
+    return [(0, path)] if _is_elf(path) else []
+
+
+def _launched(command: Sequence[str]) -> list[tuple[int, Path]]:
+    """Of a launcher's words those that are programs: of each part between colons the first MPI program; if there is
+    none in the command, its first program, or nothing where that is in doubt."""
+    candidates = []
+    first_script = len(command)
+    for index, word in enumerate(command):
+        which = shutil.which(word)
+        if which is None or index == 0:
+            is_script = index == 0 and _base(word) in _SHELLS
+        elif _is_elf(Path(which)) and _base(word) not in LAUNCHERS:
+            candidates.append((index, Path(which)))
+            is_script = False
+        elif _is_elf(Path(which)) and _is_mpi(Path(which)):  # a program that has a launcher's name
+            candidates.append((index, Path(which)))
+            is_script = False
+        else:
+            is_script = _base(word) in _SHELLS or not _is_elf(Path(which))
+        if is_script:
+            first_script = min(first_script, index)
+    parts: dict[int, tuple[int, Path]] = {}
+    for index, path in candidates:
+        part = list(command[:index]).count(":")
+        if part not in parts and _is_mpi(path):
+            parts[part] = (index, path)
+    if parts or not candidates or first_script < candidates[0][0]:
+        return list(parts.values())
+    index, path = candidates[0]
+    # "--map-by node", "-p test": names of programs, too
+    is_value = command[index - 1].startswith("-") and "/" not in command[index]
+    return [] if is_value and _base(command[0]) in _MPI_LAUNCHERS else [(index, path)]
+
+
+def _is_mpi(path: Path) -> bool:
+    return any(_any(_needed(path), name) for name in _LIBRARIES)
+
+
+def _preloaded(command: Sequence[str]) -> str | None:
+    """What a command's own words (env LD_PRELOAD=..., -x LD_PRELOAD=..., -genv LD_PRELOAD ...) preload."""
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        if word.startswith("LD_PRELOAD="):
+            return word.removeprefix("LD_PRELOAD=")
+        if word == "LD_PRELOAD":
+            return following
+    return None
 
 
 def _launcher_library(command: Sequence[str]) -> str | None:

@@ -4,20 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static MPI_Count count_at(struct ms_sizes sizes, int i) {
+    return sizes.counts ? sizes.counts[i] : sizes.large_counts ? sizes.large_counts[i] : sizes.count;
+}
+
 static int64_t bytes_at(struct ms_sizes sizes, int i) {
-    MPI_Count count = sizes.counts ? sizes.counts[i] : sizes.large_counts ? sizes.large_counts[i] : sizes.count;
-    return ms_bytes(count, sizes.types ? sizes.types[i] : sizes.type);
+    return ms_bytes(count_at(sizes, i), sizes.types ? sizes.types[i] : sizes.type);
 }
 
 static void list_bytes(struct ms_operation *operation, struct ms_sizes sizes, int count) {
-    if (sizes.types) {
-        for (int i = 0; i < count; i++) ms_list(operation, bytes_at(sizes, i));
-        return;
+    int64_t unit = -1; /* of a type that all have in common; unasked, for it may be invalid where all counts are 0 */
+    for (int i = 0; i < count; i++) {
+        MPI_Count number = count_at(sizes, i);
+        if (sizes.types || number <= 0) {
+            ms_list(operation, bytes_at(sizes, i));
+            continue;
+        }
+        if (unit < 0) unit = ms_bytes(1, sizes.type);
+        ms_list(operation, unit * (int64_t)number);
     }
-    int64_t unit = ms_bytes(1, sizes.type);
-    for (int i = 0; i < count; i++)
-        ms_list(operation, unit * (int64_t)(sizes.counts ? sizes.counts[i] : sizes.large_counts ? sizes.large_counts[i]
-                                                                                                : sizes.count));
 }
 
 /* The communicator of a collective whose sizes are recorded: NULL for one between groups. */

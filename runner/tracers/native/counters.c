@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,7 +41,10 @@ static int open_counter(const struct known *counter) {
     return (int)syscall(SYS_perf_event_open, &wanted, 0, -1, num_counters ? files[0] : -1, PERF_FLAG_FD_CLOEXEC);
 }
 
+/* Not from a file of the program's own: it may have closed ours and got the descriptor's number. */
 static int read_all(struct reading *now) {
+    uint64_t id;
+    if (!num_counters || ioctl(files[0], PERF_EVENT_IOC_ID, &id)) return num_counters = 0;
     size_t size = (3 + (size_t)num_counters) * sizeof(uint64_t);
     return read(files[0], now, size) == (ssize_t)size;
 }

@@ -63,13 +63,27 @@ static void define_members(const char *key, int32_t id, int32_t parent, const in
     }
 }
 
+static void free_unused(struct ms_communicator *c) {
+    if (!c->is_gone || c->num_users) return;
+    free(c->world);
+    for (int i = 0; i < 2; i++) free(c->neighbours[i]);
+    free(c);
+}
+
+void ms_release(struct ms_communicator *c) {
+    if (!c) return;
+    c->num_users--;
+    free_unused(c);
+}
+
 static void forget(MPI_Comm comm) {
     for (struct ms_communicator **at = bucket_of(comm); *at; at = &(*at)->next) {
         struct ms_communicator *old = *at;
         if (old->handle != comm) continue;
         *at = old->next;
         latest = NULL;
-        /* kept in memory: requests that are still open refer to it */
+        old->is_gone = 1; /* kept in memory while requests that are still open refer to it */
+        free_unused(old);
         return;
     }
 }
@@ -116,12 +130,15 @@ struct ms_communicator *ms_communicator(MPI_Comm comm) {
     return c;
 }
 
-struct ms_communicator *ms_on(struct ms_operation *operation, MPI_Comm comm) {
-    struct ms_communicator *c = ms_communicator(comm);
+static struct ms_communicator *on(struct ms_operation *operation, struct ms_communicator *c) {
     if (!c) return NULL;
     operation->communicator = c->id;
     if (c->is_inter) operation->flags |= MS_INTERCOMMUNICATOR;
     return c;
+}
+
+struct ms_communicator *ms_on(struct ms_operation *operation, MPI_Comm comm) {
+    return on(operation, ms_communicator(comm));
 }
 
 void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Comm comm) {
@@ -191,9 +208,9 @@ static struct ms_communicator *sent(struct ms_operation *operation, MPI_Comm com
 }
 
 /* A receive; ``status``: how it ended, or NULL. */
-static struct ms_communicator *received(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room,
-                                        MPI_Status *status) {
-    struct ms_communicator *c = ms_on(operation, comm);
+static struct ms_communicator *received(struct ms_operation *operation, struct ms_communicator *c, int source, int tag,
+                                        int64_t room, MPI_Status *status) {
+    on(operation, c);
     if (source == MPI_ANY_SOURCE) operation->flags |= MS_WILDCARD;
     if (tag == MPI_ANY_TAG) operation->flags |= MS_ANY_TAG;
     set_null(operation, source);
@@ -215,7 +232,7 @@ void ms_send(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, i
 }
 
 void ms_recv(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Status *status) {
-    received(operation, comm, source, tag, room, status);
+    received(operation, ms_communicator(comm), source, tag, room, status);
 }
 
 void ms_isend(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes, MPI_Request request) {
@@ -224,7 +241,7 @@ void ms_isend(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, 
 }
 
 void ms_irecv(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Request request) {
-    ms_open_receive(operation, received(operation, comm, source, tag, room, NULL), request, 0);
+    ms_open_receive(operation, received(operation, ms_communicator(comm), source, tag, room, NULL), request, 0);
 }
 
 void ms_send_init(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes, MPI_Request request) {
@@ -233,12 +250,12 @@ void ms_send_init(struct ms_operation *operation, MPI_Comm comm, int dest, int t
 }
 
 void ms_recv_init(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Request request) {
-    ms_open_receive(operation, received(operation, comm, source, tag, room, NULL), request, 1);
+    ms_open_receive(operation, received(operation, ms_communicator(comm), source, tag, room, NULL), request, 1);
 }
 
 void ms_sendrecv(struct ms_operation *operation, MPI_Comm comm, int dest, int sendtag, int64_t bytes, int source,
                  int recvtag, int64_t room, MPI_Status *status) {
-    received(operation, comm, source, recvtag, room, status);
+    received(operation, ms_communicator(comm), source, recvtag, room, status);
     operation->source = operation->peer;
     operation->receive_tag = operation->tag;
     sent(operation, comm, dest, sendtag, bytes);
@@ -251,7 +268,7 @@ void ms_isendrecv(struct ms_operation *operation, MPI_Comm comm, int dest, int s
 }
 
 void ms_probe(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int found, MPI_Status *status) {
-    received(operation, comm, source, tag, 0, found ? status : NULL);
+    received(operation, ms_communicator(comm), source, tag, 0, found ? status : NULL);
     if (found) operation->flags |= MS_COMPLETED;
 }
 
@@ -277,7 +294,7 @@ void ms_mprobe(struct ms_operation *operation, MPI_Comm comm, int source, int ta
         memset(messages + num_messages, 0, sizeof *messages * (size_t)(num_messages + 4));
         num_messages = 2 * num_messages + 4;
     }
-    messages[free_place] = (struct message){message, ms_communicator(comm), source == MPI_ANY_SOURCE,
+    messages[free_place] = (struct message){message, ms_use(ms_communicator(comm)), source == MPI_ANY_SOURCE,
                                             tag == MPI_ANY_TAG, 1};
 }
 
@@ -292,9 +309,8 @@ static struct message take_message(MPI_Message handle) {
 
 static struct ms_communicator *received_message(struct ms_operation *operation, struct message from, int is_null,
                                                 int64_t room, MPI_Status *status) {
-    MPI_Comm comm = from.communicator ? from.communicator->handle : MPI_COMM_WORLD;
-    struct ms_communicator *c = received(operation, comm, is_null ? MPI_PROC_NULL : MPI_ANY_SOURCE, MPI_ANY_TAG, room,
-                                         status);
+    struct ms_communicator *c = from.communicator ? from.communicator : ms_communicator(MPI_COMM_WORLD);
+    received(operation, c, is_null ? MPI_PROC_NULL : MPI_ANY_SOURCE, MPI_ANY_TAG, room, status);
     if (!from.is_wildcard) operation->flags &= (uint16_t)~MS_WILDCARD;
     if (!from.is_any_tag) operation->flags &= (uint16_t)~MS_ANY_TAG;
     return c;
@@ -310,6 +326,7 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         struct message from = take_message(*message);                                                                 \
         int code = real(buf, count, type, message, status);                                                           \
         if (ms_returned(operation, code)) received_message(operation, from, is_null, 0, status);                      \
+        ms_release(from.communicator);                                                                                \
         return code;                                                                                                  \
     }                                                                                                                 \
     int ms_imrecv##suffix(struct ms_operation *operation,                                                             \
@@ -321,6 +338,7 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         if (ms_returned(operation, code))                                                                             \
             ms_open_receive(operation, received_message(operation, from, is_null, ms_bytes(count, type), NULL),       \
                             *request, 0);                                                                             \
+        ms_release(from.communicator);                                                                                \
         return code;                                                                                                  \
     }
 MATCHED_RECEIVES(, int)

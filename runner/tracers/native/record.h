@@ -15,6 +15,7 @@ struct ms_communicator {
     int32_t id;
     int rank, size, remote_size, is_inter;
     int32_t *world; /* world ranks of its members, or of its remote group; NULL where they are the ranks themselves */
+    int num_users, is_gone; /* open requests and messages that refer to it; whether it was freed */
     int num_neighbours[2]; /* sources, destinations; -1 not yet asked for */
     int *neighbours[2];    /* ranks within it */
     struct ms_communicator *next;
@@ -48,6 +49,12 @@ int ms_abort(struct ms_operation *operation, int (*real)(MPI_Comm, int), MPI_Com
 /* The record's own communicator; NULL for one that cannot be told. */
 struct ms_communicator *ms_on(struct ms_operation *operation, MPI_Comm comm) MS_HIDDEN;
 struct ms_communicator *ms_communicator(MPI_Comm comm) MS_HIDDEN;
+/* Something refers to it, or no longer does. */
+static inline struct ms_communicator *ms_use(struct ms_communicator *c) {
+    if (c) c->num_users++;
+    return c;
+}
+void ms_release(struct ms_communicator *c) MS_HIDDEN;
 void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Comm comm) MS_HIDDEN;
 int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) MS_HIDDEN;
 /* A count of 0 comes with any datatype, valid or not. */
@@ -58,7 +65,7 @@ static inline int64_t ms_bytes(MPI_Count count, MPI_Datatype type) {
 }
 static inline int32_t ms_world(const struct ms_communicator *c, int rank) {
     if (MS_UNLIKELY(rank < 0)) return rank == MPI_ANY_SOURCE ? MS_ANY : MS_NONE;
-    if (!c) return MS_NONE;
+    if (!c || rank >= (c->is_inter ? c->remote_size : c->size)) return MS_NONE;
     return c->world ? c->world[rank] : rank;
 }
 

@@ -16,6 +16,7 @@ struct request {
     int32_t id;         /* of the request, or of the template */
     int32_t started;    /* of a template: the request that it started, -1 while it is inactive */
     int is_receive, is_template, is_cancelled;
+    int is_unique; /* no other request has its handle while it is open */
     struct ms_communicator *communicator;
     struct request *next; /* in its bucket */
     struct request *same; /* opened later under the same handle */
@@ -70,26 +71,6 @@ static struct request *new_request(void) {
     return taken;
 }
 
-static void enter(struct ms_operation *operation, struct ms_communicator *c, MPI_Request handle, int is_receive,
-                  int is_template) {
-    operation->request = next_request++;
-    if (handle == MPI_REQUEST_NULL) return;
-    if (num_requests >= num_buckets && !grow()) return;
-    struct request *r = new_request();
-    if (!r) return;
-    *r = (struct request){.key = KEY(handle), .id = operation->request, .started = -1, .is_receive = is_receive,
-                          .is_template = is_template, .communicator = c};
-    r->last = r;
-    struct request **at = place_of(r->key);
-    if (*at) {
-        (*at)->last->same = r;
-        (*at)->last = r;
-    } else {
-        *at = r;
-    }
-    num_requests++;
-}
-
 /* Take the first request of a handle out of the table. */
 static void leave(MPI_Request handle) {
     struct request **at = place_of(KEY(handle)), *r = *at;
@@ -100,9 +81,36 @@ static void leave(MPI_Request handle) {
     } else {
         *at = r->next;
     }
+    ms_release(r->communicator);
     r->next = spare;
     spare = r;
     num_requests--;
+}
+
+static void enter(struct ms_operation *operation, struct ms_communicator *c, MPI_Request handle, int is_receive,
+                  int is_template) {
+    operation->request = next_request++;
+    if (handle == MPI_REQUEST_NULL) return;
+    if (num_requests >= num_buckets && !grow()) return;
+    struct request *r = new_request();
+    if (!r) return;
+    *r = (struct request){.key = KEY(handle), .id = operation->request, .started = -1, .is_receive = is_receive,
+                          .is_template = is_template, .communicator = ms_use(c)};
+    r->is_unique = is_template || (is_receive && !(operation->flags & MS_NULL_PEER));
+    r->last = r;
+    struct request **at = place_of(r->key);
+    /* completed where it was not seen (by another thread), and its handle used again */
+    while (*at && (r->is_unique || (*at)->is_unique)) {
+        leave(handle);
+        at = place_of(r->key);
+    }
+    if (*at) {
+        (*at)->last->same = r;
+        (*at)->last = r;
+    } else {
+        *at = r;
+    }
+    num_requests++;
 }
 
 void ms_open(struct ms_operation *operation, MPI_Request request) { enter(operation, NULL, request, 0, 0); }
@@ -176,6 +184,15 @@ static void completed(struct ms_operation *operation, MPI_Request handle, MPI_St
     else leave(handle);
 }
 
+/* After a call that failed: a request whose handle is gone is open no longer, though nothing tells how it ended. */
+static void lost(MPI_Request before, MPI_Request after) {
+    if (after == MPI_REQUEST_NULL && find(before)) leave(before);
+}
+
+static void all_lost(int num, const MPI_Request *before, const MPI_Request *after) {
+    for (int i = 0; i < num; i++) lost(before[i], after[i]);
+}
+
 /* Handles as they are before the call, and statuses of our own where the program wants none. */
 struct before {
     MPI_Request few_handles[MANY], *handles;
@@ -189,7 +206,7 @@ static int remember(struct before *before, int num, const MPI_Request *requests,
     if (statuses == MPI_STATUSES_IGNORE || statuses == MPI_STATUS_IGNORE)
         before->statuses = wanted <= MANY ? before->few_statuses : malloc(wanted * sizeof(MPI_Status));
     if (!before->handles || !before->statuses) return 0;
-    memcpy(before->handles, requests, count * sizeof(MPI_Request));
+    if (count) memcpy(before->handles, requests, count * sizeof(MPI_Request));
     return 1;
 }
 
@@ -207,6 +224,7 @@ int ms_wait(struct ms_operation *operation, int (*real)(MPI_Request *, MPI_Statu
     if (status == MPI_STATUS_IGNORE) status = &own;
     int code = real(request, status);
     if (ms_returned(operation, code)) completed(operation, handle, status);
+    else lost(handle, *request);
     return code;
 }
 
@@ -216,7 +234,9 @@ int ms_test(struct ms_operation *operation, int (*real)(MPI_Request *, int *, MP
     MPI_Request handle = *request;
     if (status == MPI_STATUS_IGNORE) status = &own;
     int code = real(request, flag, status);
-    if (ms_returned(operation, code) && *flag) {
+    if (!ms_returned(operation, code)) {
+        lost(handle, *request);
+    } else if (*flag) {
         operation->flags |= MS_COMPLETED;
         completed(operation, handle, status);
     }
@@ -228,7 +248,8 @@ int ms_waitall(struct ms_operation *operation, int (*real)(int, MPI_Request *, M
     struct before before;
     if (!remember(&before, num, requests, statuses, num)) return real(num, requests, statuses);
     int code = real(num, requests, before.statuses);
-    if (ms_returned(operation, code))
+    if (!ms_returned(operation, code)) all_lost(num, before.handles, requests);
+    else
         for (int i = 0; i < num; i++) completed(operation, before.handles[i], &before.statuses[i]);
     forget(&before, statuses);
     return code;
@@ -239,7 +260,9 @@ int ms_testall(struct ms_operation *operation, int (*real)(int, MPI_Request *, i
     struct before before;
     if (!remember(&before, num, requests, statuses, num)) return real(num, requests, flag, statuses);
     int code = real(num, requests, flag, before.statuses);
-    if (ms_returned(operation, code) && *flag) {
+    if (!ms_returned(operation, code)) {
+        all_lost(num, before.handles, requests);
+    } else if (*flag) {
         operation->flags |= MS_COMPLETED;
         for (int i = 0; i < num; i++) completed(operation, before.handles[i], &before.statuses[i]);
     }
@@ -252,8 +275,8 @@ int ms_waitany(struct ms_operation *operation, int (*real)(int, MPI_Request *, i
     struct before before;
     if (!remember(&before, num, requests, status, 1)) return real(num, requests, index, status);
     int code = real(num, requests, index, before.statuses);
-    if (ms_returned(operation, code) && !is_undefined(*index))
-        completed(operation, before.handles[*index], before.statuses);
+    if (!ms_returned(operation, code)) all_lost(num, before.handles, requests);
+    else if (!is_undefined(*index)) completed(operation, before.handles[*index], before.statuses);
     forget(&before, status);
     return code;
 }
@@ -263,7 +286,9 @@ int ms_testany(struct ms_operation *operation, int (*real)(int, MPI_Request *, i
     struct before before;
     if (!remember(&before, num, requests, status, 1)) return real(num, requests, index, flag, status);
     int code = real(num, requests, index, flag, before.statuses);
-    if (ms_returned(operation, code) && *flag) {
+    if (!ms_returned(operation, code)) {
+        all_lost(num, before.handles, requests);
+    } else if (*flag) {
         operation->flags |= MS_COMPLETED;
         if (!is_undefined(*index)) completed(operation, before.handles[*index], before.statuses);
     }
@@ -276,7 +301,9 @@ static int some(struct ms_operation *operation, int (*real)(int, MPI_Request *, 
     struct before before;
     if (!remember(&before, num, requests, statuses, num)) return real(num, requests, outcount, indices, statuses);
     int code = real(num, requests, outcount, indices, before.statuses);
-    if (ms_returned(operation, code) && *outcount != 0) {
+    if (!ms_returned(operation, code)) {
+        all_lost(num, before.handles, requests);
+    } else if (*outcount != 0) {
         operation->flags |= MS_COMPLETED;
         for (int i = 0; !is_undefined(*outcount) && i < *outcount; i++)
             completed(operation, before.handles[indices[i]], &before.statuses[i]);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,9 +44,12 @@ struct ms_state ms;
 static struct tail_header *tail;
 static int trace_file = -1;
 static uint64_t trace_bytes;
-static char tail_path[4096];
+static struct stat trace_identity;
+static char trace_path[4096], tail_path[4096];
 static pid_t owner_process;
-static __thread int is_owner_thread __attribute__((tls_model("initial-exec")));
+static __thread char of_thread __attribute__((tls_model("initial-exec"))); /* its address tells threads apart */
+static const char *owner_thread;
+static volatile sig_atomic_t is_writing;
 static atomic_ullong *budget; /* bytes left for all processes of this node, in a shared file */
 static atomic_uint other_threads, num_forks;
 static int started;
@@ -85,8 +89,17 @@ static int write_all(const void *data, uint64_t bytes) {
     return 0;
 }
 
+/* Whether the descriptor is still the trace's. Some programs close all descriptors that they do not know, and get its
+   number again for a file of their own; then the trace is opened anew. */
+static int has_file(void) {
+    struct stat now;
+    if (fstat(trace_file, &now) == 0 && now.st_dev == trace_identity.st_dev && now.st_ino == trace_identity.st_ino) return 1;
+    trace_file = open(trace_path, O_WRONLY | O_CLOEXEC);
+    return trace_file >= 0 && lseek(trace_file, (off_t)trace_bytes, SEEK_SET) >= 0;
+}
+
 /* The file never keeps half a chunk: what could not be written whole is cut off again. */
-void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
+static void write_chunk(int stream, const void *data, uint64_t bytes) {
     static unsigned char *packed;
     static uint64_t packed_capacity;
     struct chunk_header header = {CHUNK_MAGIC, (uint16_t)stream, 0, bytes, bytes};
@@ -108,6 +121,10 @@ void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
         }
     }
     uint64_t total = sizeof header + header.stored_bytes;
+    if (!has_file()) {
+        ms_stop("the program closed the trace's file");
+        return;
+    }
     if (budget) {
         uint64_t left = atomic_load(budget);
         do {
@@ -129,6 +146,13 @@ void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
     if (data == ms.streams[stream].data) *ms.streams[stream].used = 0;
     atomic_signal_fence(memory_order_seq_cst);
     tail->flushed_bytes = trace_bytes;
+}
+
+/* A handler of a signal that comes meanwhile may end the process: ms_finish writes nothing then. */
+void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
+    is_writing = 1;
+    write_chunk(stream, data, bytes);
+    is_writing = 0;
 }
 
 void ms_flush(int stream) {
@@ -170,7 +194,7 @@ void ms_stop(const char *reason) {
     fprintf(stderr, "manyscale: tracing of process %d stopped: %s; the program goes on\n", (int)getpid(), reason);
 }
 
-int ms_own_thread(void) { return is_owner_thread; }
+int ms_own_thread(void) { return owner_thread == &of_thread; }
 
 /* ---- windows of the detailed level: "UNIT RANK FIRST END" in positions of operations ("o"), in events ("e") or in
    iteration marks ("i") ---- */
@@ -226,14 +250,27 @@ void ms_window(void) {
 
 /* ---- operations ---- */
 static struct ms_operation *pending;
+static const char *pending_frame;
 
-struct ms_operation *ms_begin(unsigned call) {
+/* Whether the call that was being recorded was left without returning, by longjmp or by an exception of an error
+   handler: then a function whose frame is not below its own is called. (Frames far away are of another stack.) */
+static int was_left(const char *frame) {
+    enum { SAME_STACK = 1 << 20 };
+    return frame >= pending_frame && frame - pending_frame < SAME_STACK;
+}
+
+struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
     if (!ms.active) return NULL;
     if (MS_UNLIKELY(!ms_own_thread())) {
         atomic_fetch_add(&other_threads, 1);
         return NULL;
     }
+    if (MS_UNLIKELY(ms.depth > 0) && was_left(frame)) {
+        ms.depth = 0;
+        ms.burst_ns += pending->cpu_ns;
+    }
     if (ms.depth++) return NULL;
+    pending_frame = frame;
     uint64_t lap = ms_lap(), wall = ms.lap_wall;
     int64_t counted[MS_MOST_COUNTERS];
     int num_counted = MS_UNLIKELY(ms.num_counters) ? ms_counters_since(counted) : 0;
@@ -268,6 +305,7 @@ void ms_end(struct ms_operation *operation, int repeats) {
         return;
     }
     ms.depth--;
+    if (MS_UNLIKELY(!ms.active)) return; /* stopped meanwhile: its lists may lack values */
     operation->flags &= (uint16_t)~MS_UNFINISHED;
     operation->end_ns = ms_wall();
     ms.num_operations++;
@@ -422,20 +460,20 @@ int ms_start(void) {
     const char *folder = getenv("MANYSCALE_TRACE_DIR");
     if (!folder) return 0;
     const char *level = getenv("MANYSCALE_TRACE_LEVEL");
-    char host[256] = "host", path[4096];
+    char host[256] = "host", *path = trace_path;
     gethostname(host, sizeof host - 1);
     for (int attempt = 0; trace_file < 0 && attempt < 1000; attempt++) {
-        snprintf(path, sizeof path, "%s/%s.%d.%d.trace", folder, host, (int)getpid(), attempt);
+        snprintf(path, sizeof trace_path, "%s/%s.%d.%d.trace", folder, host, (int)getpid(), attempt);
         trace_file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (trace_file < 0 && errno != EEXIST) break;
     }
     if (trace_file >= 0) snprintf(tail_path, sizeof tail_path, "%.*s.tail", (int)(strlen(path) - 6), path);
-    if (trace_file < 0 || map_tail()) {
+    if (trace_file < 0 || fstat(trace_file, &trace_identity) || map_tail()) {
         fprintf(stderr, "manyscale: process %d is not traced: %s: %s\n", (int)getpid(), path, strerror(errno));
         return 0;
     }
     owner_process = getpid();
-    is_owner_thread = 1;
+    owner_thread = &of_thread;
     ms.level = level ? atoi(level) : MS_LEVEL_MPI;
     ms.region = -1;
     ms.active = 1;
@@ -456,8 +494,25 @@ int ms_start(void) {
     return ms.active;
 }
 
+int ms_start_thread(void) {
+    if (!ms_start()) return 0;
+    if (!ms_own_thread() && !ms.num_operations && !ms.num_events && !ms.detail_on) {
+        owner_thread = &of_thread;
+        ms.num_counters = 0; /* they count the other thread */
+        ms.burst_ns = 0;
+        ms_lap_restart();
+    }
+    return ms.active;
+}
+
 void ms_finish(void) {
-    if (!tail || getpid() != owner_process) return;
+    if (!tail || getpid() != owner_process || is_writing) return;
+    if (ms.active && !ms_own_thread()) {
+        /* The traced thread may be recording: what it has recorded stays in the tail. */
+        ms.active = 0;
+        tail->state = FINISHED;
+        return;
+    }
     if (ms.active) {
         if (ms.detail_on && ms_detail_segment) ms_detail_segment();
         if (ms_detail_finish) ms_detail_finish();
@@ -475,7 +530,7 @@ void ms_finish(void) {
     }
     ms.active = 0;
     ms.detail_on = 0;
-    close(trace_file);
+    if (has_file()) close(trace_file);
     tail = NULL;
 }
 
@@ -484,7 +539,10 @@ void ms_finish(void) {
 __attribute__((constructor)) static void on_load(void) {
     if (!getenv("MANYSCALE_TRACE_ALWAYS")) return;
     ms_start();
-    unsetenv("LD_PRELOAD");
+    const char *preload = getenv("MANYSCALE_TRACE_PRELOAD"); /* what the user preloads */
+    if (preload && *preload) setenv("LD_PRELOAD", preload, 1);
+    else unsetenv("LD_PRELOAD");
+    unsetenv("MANYSCALE_TRACE_PRELOAD");
     unsetenv("MANYSCALE_TRACE_ALWAYS");
     unsetenv("MANYSCALE_TRACE_DIR");
 }

@@ -91,6 +91,8 @@ extern struct ms_state ms MS_HIDDEN;
 
 /* Start recording in this process, once; whether it records. Cheap when called again. */
 int ms_start(void) MS_HIDDEN;
+/* The same where MPI is initialised: the calling thread is the traced one, unless another has recorded before. */
+int ms_start_thread(void) MS_HIDDEN;
 /* Write everything and close; the end of the process does it if nobody else. */
 void ms_finish(void) MS_HIDDEN;
 /* Stop recording for a reason that the trace will tell; the program goes on. */
@@ -106,8 +108,10 @@ int ms_own_thread(void) MS_HIDDEN;
 /* Who this process is, once MPI knows. */
 void ms_set_rank(int rank, int size, const char *library) MS_HIDDEN;
 
-/* An operation begins: NULL where nothing is to be recorded (inactive, nested, another thread). */
-struct ms_operation *ms_begin(unsigned call) MS_HIDDEN;
+/* An operation begins: NULL where nothing is to be recorded (inactive, nested, another thread). ``frame``: of the
+   function that stands in for the call. */
+#define ms_begin(call) ms_begin_in(call, __builtin_frame_address(0))
+struct ms_operation *ms_begin_in(unsigned call, const void *frame) MS_HIDDEN;
 /* It ends; everything is filled in but times. ``repeats``: it happens in every run (not a test or a probe). */
 void ms_end(struct ms_operation *operation, int repeats) MS_HIDDEN;
 /* Append a value to the operation's lists. */

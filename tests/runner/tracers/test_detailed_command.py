@@ -90,6 +90,22 @@ def test_tasks_of_one_type_do_the_same_work(detailed):
         assert of_type.nunique() == 1
 
 
+def test_only_the_chosen_regions_are_detailed(traced, cholesky):
+    """Cholesky's marked region "fill" computes the matrix anew, without tasks."""
+    command = ["mpiexec.mpich", "-bind-to", "none", "-n", 2, cholesky / "detailed", 4, 8, 3]
+    recorded = {}
+    for regions in ("fill", "factorise", "fill,factorise", "nothing"):
+        outcome = traced(command, "--level", "detailed", "--regions", regions)
+        assert outcome.status == 0, outcome.err
+        workload = outcome.workload
+        batch = workload.detail.read(0, workload.tables["segments"].num_rows)
+        functions = workload.tables["blocks"].column("function").take(batch.block_ids).to_pylist()
+        recorded[regions] = {function for function in functions if function in ("gemm", "visit")}
+    assert recorded == {
+        "fill": {"visit"}, "factorise": {"gemm"}, "fill,factorise": {"visit", "gemm"}, "nothing": set()
+    }  # fmt: skip
+
+
 def test_a_detailed_workload_is_predicted_as_the_first_run(detailed, cli, tmp_path):
     from manyscale.runner.readers import workload_folder
 
