@@ -24,6 +24,7 @@ from manyscale.runner.study import (
     sweep_points,
 )
 from manyscale.runner.targets import shipped_targets
+from manyscale.runner.traces import counted
 
 MOST_POINTS_SHOWN = 20  # on the terminal
 
@@ -233,7 +234,7 @@ def convert(options: argparse.Namespace) -> int:
         raise
     for note in workload.notes:
         print(f"note: {note}")
-    print(f"{workload.num_ranks} ranks, {workload.num_operations} operations: {directory}")
+    print(f"{counted(workload)}: {directory}")
     return 0
 
 

@@ -43,6 +43,21 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
     return workload
 
 
+def counted(workload: Workload) -> str:
+    """What a workload holds, in numbers: "8 ranks, 2411 operations, 1712 task instances"."""
+    texts = [f"{workload.num_ranks} ranks", f"{workload.num_operations} operations"]
+    numbers = {
+        "task instances": workload.tables["tasks"].num_rows,
+        "iterations": int(workload.column("iterations", "iteration").max(initial=-1)) + 1,
+        "blocks": workload.tables["blocks"].num_rows,
+        "accesses": int(workload.column("segments", "num_accesses").sum()),
+        "intervals": int(workload.column("intervals", "interval_id").max(initial=-1)) + 1,
+        "sampling units": workload.tables["stack_units"].num_rows,
+        "call stacks": int(workload.column("stack_samples", "weight").sum()),
+    }
+    return ", ".join([*texts, *(f"{number} {word}" for word, number in numbers.items() if number)])
+
+
 def _expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()

@@ -27,6 +27,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
 from manyscale.runner.readers import native, native_files, workload_folder
 from manyscale.runner.tracers import build, launch
+from manyscale.runner.traces import counted
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
 RAW: Final = "raw"
@@ -184,15 +185,7 @@ def _stacks(options: argparse.Namespace, command: Sequence[str], program: launch
 def _tell(workload: Workload, directory: Path) -> None:
     for note in workload.notes:
         print(f"note: {note}")
-    counted = [f"{workload.num_ranks} ranks", f"{workload.num_operations} operations"]
-    for level, word in (("tasks", "task instances"), ("iterations", "iterations"), ("blocks", "blocks")):
-        number = workload.tables[level].num_rows
-        if level == "iterations" and number:
-            number = int(workload.column(level, "iteration").max()) + 1
-        counted += [f"{number} {word}"] if number else []
-    if workload.tables["segments"].num_rows:
-        counted.append(f"{int(workload.column('segments', 'num_accesses').sum())} accesses")
-    print(f"{', '.join(counted)}: {directory}")
+    print(f"{counted(workload)}: {directory}")
     print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target laptop")
 
 
