@@ -171,7 +171,16 @@ class Calls:
         is_collective = (TABLE.kind[self.call] >= _K.barrier) | _IS_NEIGHBOUR[self.call]
         between = (records["flags"] & INTERCOMMUNICATOR) != 0
         with_stranger = (records["peer"] == STRANGER) | (records["source"] == STRANGER)
+        with_stranger |= is_collective & np.isin(records["communicator"], self._strange_communicators())
         return ((records["flags"] & FAILED) == 0) & ~(between & is_collective) & ~with_stranger
+
+    def _strange_communicators(self) -> list[int]:
+        """Numbers of the communicators with members outside MPI_COMM_WORLD."""
+        return [
+            int(each["communicator"])
+            for each in self.process.definitions
+            if any(STRANGER in each.get(key, ()) for key in ("members", "remote", "more"))
+        ]
 
     @cached_property
     def _started(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

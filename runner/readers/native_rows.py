@@ -274,8 +274,9 @@ class _Rows:
     def _reasons(self) -> dict[str, Counter[str]]:
         calls, flags = self.calls, self.records["flags"]
         failed = (flags & FAILED) != 0
-        strange = (self.records["peer"] == STRANGER) | (self.records["source"] == STRANGER)
-        between = ~calls.takes_part & ~failed & ~strange & ((flags & INTERCOMMUNICATOR) != 0)
+        with_stranger = (self.records["peer"] == STRANGER) | (self.records["source"] == STRANGER)
+        between = ~calls.takes_part & ~failed & ~with_stranger & ((flags & INTERCOMMUNICATOR) != 0)
+        strange = ~calls.takes_part & ~failed & ~between
         lowered = np.zeros(len(flags), np.bool_)
         lowered[self.items.record[self.items.form >= SENDRECV]] = True
         is_other = np.zeros(len(flags), np.bool_)
@@ -290,5 +291,5 @@ class _Rows:
         return {
             name: counted(chosen)
             for name, chosen in (("others", is_other), ("failed", failed), ("between_groups", between),
-                                 ("with_strangers", strange & ~failed), ("lowered", lowered))
+                                 ("with_strangers", strange), ("lowered", lowered))
         }  # fmt: skip

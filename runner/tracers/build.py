@@ -40,6 +40,7 @@ def tracer(library: str | None, cache: Path) -> Path:
     Raises UserError, naming the package, where a compiler or MPI's headers are missing, and for a cache from which
     nothing can be preloaded.
     """
+    cache = cache.resolve()  # the program may start in another folder
     if set(str(cache)) & set(" \t\n:"):
         raise UserError(f"{cache}: has a blank or a colon, at which the loader splits LD_PRELOAD; name another --cache")
     compiler = c_compiler() if library is None else mpi_compiler(library)

@@ -16,6 +16,7 @@ import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -139,17 +140,12 @@ def _launched(command: Sequence[str]) -> list[tuple[int, Path]]:
     first_script = len(command)
     for index, word in enumerate(command):
         which = shutil.which(word)
-        if which is None or index == 0:
-            is_script = index == 0 and _base(word) in _SHELLS
-        elif _is_elf(Path(which)) and _base(word) not in LAUNCHERS:
-            candidates.append((index, Path(which)))
-            is_script = False
-        elif _is_elf(Path(which)) and _is_mpi(Path(which)):  # a program that has a launcher's name
-            candidates.append((index, Path(which)))
-            is_script = False
-        else:
-            is_script = _base(word) in _SHELLS or not _is_elf(Path(which))
-        if is_script:
+        if which is None:
+            continue
+        path, is_launcher = Path(which), _base(word) in LAUNCHERS
+        if index and _is_elf(path) and (not is_launcher or _is_mpi(path)):
+            candidates.append((index, path))
+        elif _base(word) in _SHELLS or (index and not _is_elf(path)):
             first_script = min(first_script, index)
     parts: dict[int, tuple[int, Path]] = {}
     for index, path in candidates:
@@ -170,7 +166,7 @@ def _is_mpi(path: Path) -> bool:
 
 def _preloaded(command: Sequence[str]) -> str | None:
     """What a command's own words (env LD_PRELOAD=..., -x LD_PRELOAD=..., -genv LD_PRELOAD ...) preload."""
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in pairwise([*command, ""]):
         if word.startswith("LD_PRELOAD="):
             return word.removeprefix("LD_PRELOAD=")
         if word == "LD_PRELOAD":

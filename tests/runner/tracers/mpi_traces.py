@@ -20,11 +20,12 @@ _FORTRAN = {"mpich": "mpif90.mpich", "openmpi": "mpif90.openmpi"}
 
 @dataclass(frozen=True)
 class MpiTrace:
-    """The processes of a run and their workload; ``status``: the run's exit status."""
+    """The processes of a run and their workload; ``status``: the run's exit status; ``output``: what it printed."""
 
     processes: list[Process]
     workload: Workload
     status: int
+    output: str
 
     def rows(self, rank: int, *columns: str) -> list[tuple[object, ...]]:
         """A rank's operations: name of the kind, then these columns; without init, finalize and the one added last."""
@@ -73,4 +74,4 @@ class Tracing:
         assert (done.returncode == 0) is succeeds, done.stderr
         processes = read_processes(self.folder)
         tables, notes = native_operations.build(processes)
-        return MpiTrace(processes, Workload(program, ranks, tables, tuple(notes)), done.returncode)
+        return MpiTrace(processes, Workload(program, ranks, tables, tuple(notes)), done.returncode, done.stdout)

@@ -195,3 +195,87 @@ def test_a_program_is_found_on_the_path(compiled, monkeypatch):
     program = compiled(PLAIN, "cc")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     assert launch.find_program([program.name]).path == Path(program)
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Made-up programs on the PATH: "app" and "worker" of MPI, "node" and "python" not, "wrap" a script."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("mpirun", "bash", "env", "time", "app", "worker", "node", "python", "wrap"):
+        (folder / name).write_bytes(b"#!/bin/sh\n" if name == "wrap" else b"\x7fELF" + bytes(60))
+        (folder / name).chmod(0o755)
+    (folder / "n=4").mkdir()
+    (folder / "n=4" / "app").write_bytes(b"\x7fELF" + bytes(60))
+    (folder / "n=4" / "app").chmod(0o755)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "time").write_bytes(b"\x7fELF" + bytes(60))
+    (folder / "mine" / "time").chmod(0o755)
+    is_mpi = ("app", "worker", "mine/time")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(launch, "is_static", lambda path: False)
+    monkeypatch.setattr(
+        launch, "_needed", lambda path: ("libmpich.so.12",) if str(path).endswith(is_mpi) else ("libc.so.6",)
+    )
+    return folder
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("mpirun -n 2 app worker", (3,)),  # what the program starts itself is an argument of its
+        ("mpirun -n 2 app node", (3,)),
+        ("mpirun -n 1 app : -n 2 worker app", (3, 7)),
+        ("mpirun --map-by node app", (3,)),
+        ("mpirun --map-by node python job.py", ()),  # in doubt: found at run time
+        ("mpirun -n 2 python job.py", (3,)),
+        ("mpirun -n 2 wrap app", (4,)),
+        ("mpirun -n 2 wrap node", ()),  # the script may start something else
+        ("bash -c app", (2,)),
+        ("bash job.sh 5", ()),
+        ("mpirun -n 2 bash job.sh", ()),
+        ("mpirun -n 2 {bin}/mine/time 5", (3,)),  # a program with the name of a launcher
+        ("{bin}/mine/time 5", (0,)),
+        ("time app", (1,)),
+        ("python mpirun", (0,)),
+    ],
+)
+def test_which_words_of_a_command_are_programs(programs, command, words):
+    assert launch.find_program(command.format(bin=programs).split()).words == words
+
+
+@pytest.mark.theory
+def test_an_interpreter_under_a_launcher_of_mpi_may_load_it(programs, monkeypatch):
+    monkeypatch.setattr(launch.os.path, "realpath", lambda path: path.replace("mpirun", "mpirun.openmpi"))
+    assert launch.find_program(["mpirun", "-n", "2", "python", "job.py"]).library == "openmpi"
+    assert launch.find_program(["env", "A=1", "python", "job.py"]).library is None
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    "words", [["env", "LD_PRELOAD=b"], ["mpirun", "-x", "LD_PRELOAD=b"], ["mpirun", "-genv", "LD_PRELOAD", "b"]]
+)
+def test_what_the_command_preloads_stays_preloaded(programs, monkeypatch, words):
+    monkeypatch.setenv("LD_PRELOAD", "a")
+    found = launch.find_program([*words, "app"])
+    started = launch.traced_command([*words, "app"], found, {"LD_PRELOAD": "tracer:a"})
+    variables = ["LD_PRELOAD=tracer:a:b", "MANYSCALE_TRACE_ALWAYS=1", "MANYSCALE_TRACE_PRELOAD=a:b"]
+    assert started == [*words, "/usr/bin/env", *variables, "app"]
+
+
+@pytest.mark.theory
+def test_a_program_whose_path_looks_like_an_assignment(traced, compiled, tmp_path):
+    (tmp_path / "n=4 b").mkdir()
+    program = tmp_path / "n=4 b" / "plain"
+    program.write_bytes(compiled(PLAIN, "cc").read_bytes())
+    program.chmod(0o755)
+    outcome = traced([program, "1000"])
+    assert (outcome.status, outcome.out.splitlines()[0]) == (0, "sum 7.485")  # the harmonic number of 1000
+
+
+@pytest.mark.theory
+def test_a_cache_that_nothing_can_be_preloaded_from_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"a b: has a blank or a colon.*--cache"):
+        build.tracer(None, tmp_path / "a b")
