@@ -32,6 +32,7 @@ from manyscale.runner.traces import counted
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
 RAW: Final = "raw"
 _GB = 10**9
+_TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more than 8 cores
 
 
 def trace(options: argparse.Namespace) -> int:
@@ -186,7 +187,7 @@ def _tell(workload: Workload, directory: Path) -> None:
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
-    print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target laptop")
+    print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target {_TARGETS[workload.num_ranks > 8]}")
 
 
 def _ending(status: int) -> str:

@@ -82,7 +82,7 @@ def test_a_program_that_ends_badly_leaves_what_it_did(traced, compiled, cli, mpi
         *done, last = kinds(workload, rank)
         whole = ["init", *between, *between]
         assert (done, last) == (whole[: len(done)], "other")
-        assert len(done) >= 3
+        assert done
     assert any(note.startswith("rank 1") for note in workload.notes)
     ran = cli("run", "--workload", outcome.folder, "--target", "laptop", "-o", tmp_path / "run", "--no-report")
     assert (ran.status, ran.err) == (0, "")
