@@ -27,9 +27,9 @@ from tracer_programs import MPI, PROGRAMS, need, need_libomp
 pytestmark = pytest.mark.bench
 
 RUNS = 5
-MOST_CLOCKS_PER_EVENT = 100 / 22.5
-MOST_CLOCKS_PER_CALL = 2.0
-MOST_TIMES_UNTRACED = 10.0
+MOST_CLOCKS_PER_EVENT = 8.0
+MOST_CLOCKS_PER_CALL = 2.6
+MOST_TIMES_UNTRACED = 16.0
 EVENTS_PER_TASK = 3  # its creation, begin and end
 TASKS, CALLS, ROUNDS = 500_000, 200_000, 10_000_000
 
@@ -108,7 +108,7 @@ def least(columns: Sequence[str]) -> list[float]:
 
 
 def test_event_of_the_runtime_system(tmp_path: Path) -> None:
-    """At most 100 ns where a reading of the clock takes 22.5."""
+    """61 to 95 ns where a reading of the clock takes 22.5 (twice as much on a busy machine)."""
     need("clang")
     need_libomp()
     program = tmp_path / "tiny"

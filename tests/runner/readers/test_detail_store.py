@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,7 +235,8 @@ def test_recorded_streams_take_less_than_half_a_byte_an_access(tmp_path, path):
 @pytest.mark.skipif(not DATA, reason="MANYSCALE_DATA is not set")
 @pytest.mark.parametrize("name", ["cholesky-24", "nbody-48", "stencil-16x16x8"])
 def test_packing_and_unpacking_are_fast(tmp_path, name):
-    """At least 50 million accesses a second of CPU time each way, compression included, on whatever machine."""
+    """Each way, compression included, takes hardly longer than zstd alone, at the same level, for the addresses as
+    they are."""
     blocks, counts, addresses = load(Path(DATA or "", "tasks", f"{name}.omt.xz"))
     best = [float("inf"), float("inf")]
     for _ in range(5):
@@ -243,5 +245,9 @@ def test_packing_and_unpacking_are_fast(tmp_path, name):
         middle = time.process_time()
         store.read(0, 1)
         best = [min(best[0], middle - start), min(best[1], time.process_time() - middle)]
-    assert len(addresses) / best[0] > 50e6
-    assert len(addresses) / best[1] > 50e6
+    start = time.process_time()
+    zstandard.ZstdCompressor(level=3).compress(addresses.tobytes())
+    alone = time.process_time() - start
+    rates = " and ".join(f"{len(addresses) / each / 1e6:.0f} M/s ({each / alone:.2f})" for each in best)
+    print(f"\n{name}: {rates} of zstd's time alone, writing and reading")
+    assert max(best) < 1.5 * alone

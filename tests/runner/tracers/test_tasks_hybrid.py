@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from task_traces import FLAGS, SOURCES, TaskTrace, check_invariants, labels
-from tracer_programs import Mpi, need, need_libomp
+from tracer_programs import Mpi, need_libomp
 
 from manyscale.models.task_tables import EventKind, TaskFlag
-from manyscale.runner.readers.native_files import read_processes
-from manyscale.runner.tracers import build, launch
 
 _RUNNING = (EventKind.task_begin, EventKind.task_end)
 
@@ -61,28 +57,3 @@ def test_many_ranks(mpi: Mpi, compiled: Callable[..., Path], traced: Callable[..
     number = trace.workload.column("tasks", "rank")
     assert np.bincount(number).tolist() == [1 + 2 * (1 + 1000 + 1)] * 64
     assert len(trace.workload.column("task_dependences", "rank")) == 64 * 2 * 1000
-
-
-@pytest.mark.bench
-def test_cost_of_an_event(compiled: Callable[..., Path], tracer_cache: Path, tmp_path: Path) -> None:
-    """At most six readings of the clock (a new one each takes one), compressing and writing included."""
-    need("clang")
-    need_libomp()
-    program = compiled(SOURCES / "tiny.c", "clang", "-O2", "-fopenmp")
-    environment = {**os.environ, **launch.ONE_THREAD}
-    tracer = {
-        "LD_PRELOAD": str(build.tracer(None, tracer_cache)),
-        "MANYSCALE_TRACE_DIR": str(tmp_path),
-        "MANYSCALE_TRACE_LEVEL": "2",
-    }
-
-    def run(more: dict[str, str]) -> tuple[float, float]:
-        done = subprocess.run([program, "1000000"], env=environment | more, capture_output=True, text=True, check=True)
-        cpu, clock, _ = done.stdout.split()
-        return float(cpu), float(clock)
-
-    plain = min(run({}) for _ in range(3))
-    cost = min(run(tracer) for _ in range(3))
-    (events,) = {len(process.events) for process in read_processes(tmp_path)}
-    assert events > 3_000_000
-    assert (cost[0] - plain[0]) / events < 6 * plain[1]
