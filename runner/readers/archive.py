@@ -106,6 +106,17 @@ class guarded:  # noqa: N801 - used as a keyword-like context manager
             raise broken_archive(self._path, error) from None
 
 
+def read_head(path: Path, length: int) -> bytes | None:
+    """The first bytes of a (decompressed) file, to tell its format by; None where there is no file that can be read."""
+    if not path.is_file():
+        return None
+    try:
+        with guarded(path), open_stream(path) as stream:
+            return stream.read(length)
+    except (UserError, OSError):
+        return None
+
+
 def is_tar(path: Path) -> bool:
     """Whether the (decompressed) file is a tar archive; a damaged compressed file is an error."""
     with guarded(path), open_stream(path) as stream:

@@ -15,7 +15,7 @@ from typing import Final
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream
+from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stack_profile import SAMPLES, UNKNOWN, Profile
 from manyscale.runner.readers.stack_tables import workload
@@ -31,12 +31,8 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 def can_read(path: Path) -> bool:
     """Whether the first lines of the file are folded stacks, at least one of them of several frames."""
-    if not path.is_file():
-        return False
-    try:
-        with guarded(path), open_stream(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-    except UserError:
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
         return False
     if b"\0" in head and not head.startswith(_UTF_16):
         return False

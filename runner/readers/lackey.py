@@ -31,7 +31,7 @@ from manyscale.models.hash_table import new_table
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey_lines
-from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
+from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stack_tables import rank_tables
 from manyscale.runner.readers.traced_blocks import ScratchStream, TracedBlocks, block_table, insert
@@ -39,17 +39,13 @@ from manyscale.runner.readers.traced_blocks import ScratchStream, TracedBlocks, 
 NAME: Final = "lackey"
 _HEAD_BYTES: Final = 1 << 14
 _RECORD: Final = re.compile(rb"(I | [LSM]) ?[ ]?[0-9a-fA-F]{1,16},\d+\r?")
-_MESSAGE: Final = re.compile(rb"(==\d+==|--\d+--|\*\*\d+\*\*).*")
+_MESSAGE: Final = re.compile(rb"(==\d+==|--\d+--|\*\*\d+\*\*|### ).*")
 
 
 def can_read(path: Path) -> bool:
     """Whether the first lines of the file are lackey's records or Valgrind's messages. Reads some thousand bytes."""
-    try:
-        if not path.is_file():
-            return False
-        with guarded(path), open_stream(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-    except (UserError, OSError):
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
         return False
     lines = head.split(b"\n")
     lines = lines[:-1] if len(lines) > 1 else lines  # the last one may be cut

@@ -24,7 +24,7 @@ from typing import IO, Final
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream
+from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stack_profile import SAMPLES, UNKNOWN, Profile
 from manyscale.runner.readers.stack_tables import workload
@@ -55,12 +55,8 @@ _PERF_DATA: Final = (b"PERFILE2", b"PERFFILE")
 
 def can_read(path: Path) -> bool:
     """Whether the file starts as the text of ``perf script``, or is a recording itself (which ``read`` refuses)."""
-    if not path.is_file():
-        return False
-    try:
-        with guarded(path), open_stream(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-    except UserError:
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
         return False
     if head.startswith(_PERF_DATA):
         return True

@@ -34,7 +34,7 @@ from manyscale.models.profile_tables import INTERVAL_BLOCKS_SCHEMA, INTERVAL_COU
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import bb_lines
-from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
+from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stack_tables import rank_tables
 
@@ -58,12 +58,8 @@ class _Vectors:
 
 def can_read(path: Path) -> bool:
     """Whether the first lines of the file are basic-block vectors. Reads some thousand bytes."""
-    try:
-        if not path.is_file():
-            return False
-        with guarded(path), open_stream(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-    except (UserError, OSError):
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
         return False
     lines = head.split(b"\n")
     whole = lines[:-1] if len(head) == _HEAD_BYTES and len(lines) > 1 else lines

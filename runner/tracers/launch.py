@@ -31,7 +31,7 @@ LAUNCHERS: Final = (
 )  # fmt: skip
 # by the names that the libraries have in a program; libmpi.so.12 is the name of the common ABI of MPICH's kin
 _LIBRARIES: Final = {"libmpich.so": "mpich", "libmpi.so.12": "mpich", "libmpi.so": "openmpi"}
-_PT_LOAD, _PT_INTERP = 1, 3
+_PT_INTERP = 3
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def test_valgrind_s_messages_are_left_out_and_told(tmp_path):
         + "==12== \n"
     )
     workload = read(tmp_path, text)
+    assert lackey.can_read(tmp_path / "run.lk")
     assert stream(workload)[0] == [0]
     assert workload.notes == ("5 lines are messages of Valgrind: left out",)
 
