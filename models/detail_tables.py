@@ -133,6 +133,16 @@ class Detail(Protocol):
         """Segments [first_segment, end_segment), at a cost proportional to what they hold."""
         ...
 
+    def execution_bounds(self) -> np.ndarray:
+        """int64[], ascending, from 0 to the number of block executions: places where ``read_executions`` best begins
+        and ends, at most a million executions and a million accesses apart."""
+        ...
+
+    def read_executions(self, first: int, end: int) -> DetailBatch:
+        """Block executions [first, end) of the stream; segments that lie partly outside are cut. One segment may be
+        larger than memory: this reads any part of it."""
+        ...
+
     def batches(self, max_accesses: int) -> Iterator[DetailBatch]:
         """The whole stream in order. A batch holds at most ``max_accesses`` accesses, or one segment."""
         ...

@@ -8,14 +8,8 @@ from pydantic import Field, model_validator
 
 from manyscale.models.network.collective_rules import CollectiveChoice
 from manyscale.models.parameters import Bytes, Count, CountOrNone, FrequencyHz, PsPerByte, Strict, TimePs
+from manyscale.models.processor import Cache, Core, MainMemory, Tlb
 from manyscale.models.topology import Topology, most_nodes
-
-
-class Cache(Strict):
-    """One level of cache."""
-
-    size_bytes: Bytes = Field(alias="size")
-    shared_by_cores: Count = 1
 
 
 class Node(Strict):
@@ -25,7 +19,10 @@ class Node(Strict):
     cores_per_socket: Count
     frequency_hz: FrequencyHz | None = Field(default=None, alias="frequency")  # for those models that count cycles
     memory_bytes: Bytes | None = Field(default=None, alias="memory")
-    caches: dict[str, Cache] = {}
+    caches: dict[str, Cache] = {}  # L1D (and L1I), L2, L3, ...
+    tlbs: dict[str, Tlb] = {}  # for data, the nearest first
+    main_memory: MainMemory | None = None
+    core: Core | None = None
 
     @property
     def num_cores(self) -> int:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from manyscale.models.quantities import (
     parse_bytes,
+    parse_cycles,
     parse_frequency_hz,
     parse_ps_per_byte,
     parse_time_ps,
@@ -25,6 +26,7 @@ def _parsed(parse: Callable[[object], Any]) -> BeforeValidator:
 TimePs = Annotated[int, _parsed(parse_time_ps)]
 Bytes = Annotated[int, _parsed(parse_bytes)]
 PsPerByte = Annotated[float, _parsed(parse_ps_per_byte)]
+Cycles = Annotated[float, _parsed(parse_cycles)]
 FrequencyHz = Annotated[float, _parsed(parse_frequency_hz)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 CountOrNone = Annotated[int, Field(ge=0, strict=True)]  # 0: no limit

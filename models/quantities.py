@@ -36,6 +36,7 @@ _UNITS: Final[dict[str, dict[str, Fraction]]] = {
     },
     "frequency in Hz": {f"{p}Hz": Fraction(f) for p, f in _DECIMAL.items()},
     "rate in flop/s": {f"{p}flop/s": Fraction(f) for p, f in _DECIMAL.items()},
+    "count in cycles": {"cycles": Fraction(1), "cycle": Fraction(1)},
 }
 
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|inf)\s*([A-Za-z/]*)\s*")
@@ -74,6 +75,7 @@ def _example(dimension: str) -> str:
         "rate in B/s": "1.25 GB/s",
         "frequency in Hz": "2.6 GHz",
         "rate in flop/s": "1 Gflop/s",
+        "count in cycles": "4 cycles",
     }[dimension]
 
 
@@ -120,6 +122,14 @@ def parse_frequency_hz(text: object) -> float:
 def parse_flop_rate(text: object) -> float:
     """A rate of floating-point operations per second. Raises ValueError unless finite and greater than zero."""
     return _positive(parse_quantity(text, "rate in flop/s"), text, "rate")
+
+
+def parse_cycles(text: object) -> float:
+    """A count of cycles, such as ``"4 cycles"`` or ``"0.25 cycles"``. Raises ValueError unless finite."""
+    value = parse_quantity(text, "count in cycles")
+    if value is None or value >= 10**9:
+        raise ValueError(f"{text!r}: a count of cycles must be below 10^9")
+    return float(value)
 
 
 def _positive(value: Fraction | None, text: object, what: str) -> float:

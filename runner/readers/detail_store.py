@@ -103,6 +103,34 @@ class DetailStore:
         starts = block_offsets - block_offsets[0], access_offsets - access_offsets[0]
         return DetailBatch(first_segment, *starts, block_ids, addresses)
 
+    def execution_bounds(self) -> np.ndarray:
+        """int64[chunks + 1]: the first block execution of every chunk, then the number of all executions."""
+        return self._first_execution
+
+    def read_executions(self, first: int, end: int) -> DetailBatch:
+        """Block executions [first, end); segments that lie partly outside are cut. Whole chunks are decoded."""
+        if not 0 <= first <= end <= self._first_execution[-1]:
+            raise ValueError(f"block executions [{first}, {end}) of {self._first_execution[-1]}")
+        blocks, addresses, first_access = [np.empty(0, np.int32)], [np.empty(0, np.uint64)], 0
+        chunk = int(np.searchsorted(self._first_execution, first, "right")) - 1
+        with self._open() as file:
+            for index in range(chunk, int(np.searchsorted(self._first_execution, end, "left")) if first < end else 0):
+                local, counts, ids, content = self._unpacked(file, index)
+                start = int(self._first_execution[index])
+                low, high = max(0, first - start), min(len(local), end - start)
+                offsets = np.concatenate(([0], np.cumsum(counts[local[:high]], dtype=np.int64)))
+                blocks.append(ids[local[low:high]])
+                addresses.append(content[offsets[low] : offsets[high]])
+                if index == chunk:
+                    first_access = int(self._first_access[index] + offsets[low])
+        block_ids, accessed = np.concatenate(blocks), np.concatenate(addresses)
+        first_segment = max(0, int(np.searchsorted(self._block_offsets, first, "right")) - 1)
+        end_segment = int(np.searchsorted(self._block_offsets, end, "left"))
+        bounds = slice(first_segment, max(end_segment, first_segment) + 1)
+        block_offsets = np.clip(self._block_offsets[bounds] - first, 0, len(block_ids))
+        access_offsets = np.clip(self._access_offsets[bounds] - first_access, 0, len(accessed))
+        return DetailBatch(first_segment, block_offsets, access_offsets, block_ids, accessed)
+
     def batches(self, max_accesses: int) -> Iterator[DetailBatch]:
         """The whole stream in order. A batch holds at most ``max_accesses`` accesses, or one segment."""
         first = 0
@@ -147,14 +175,20 @@ class DetailStore:
         kept = self._kept
         if kept is not None and kept[0] == index:
             return kept[1], kept[2]
+        local, _, ids, addresses = self._unpacked(file, index)
+        self._kept = (index, ids[local], addresses)
+        return self._kept[1:]
+
+    def _unpacked(self, file: IO[bytes], index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(executions as places in the chunk's dictionary, accesses of each of its blocks, its block ids, addresses)."""
         chunk, what = self._chunks[index], f"chunk {index}"
         file.seek(int(chunk["offset"]))
         content = self._decompress(file.read(int(chunk["stored"])), int(chunk["packed"]), what)
-        unpacked = unpack(content)
-        if unpacked is None or len(unpacked[0]) != chunk["executions"] or len(unpacked[1]) != chunk["accesses"]:
+        taken = unpack_local(content)
+        if taken is None or len(taken[2]) != chunk["executions"] or len(taken[3]) != chunk["accesses"]:
             raise self._damaged(what, "its columns do not fit together")
-        self._kept = (index, *unpacked)
-        return unpacked
+        dictionary, counts, local, addresses = taken
+        return local, counts, dictionary.view(np.int32), addresses
 
     def _damaged(self, what: str, why: str) -> UserError:
         return UserError(f"{self.path}: {what} is damaged ({why}); copy the file or trace the program again")

@@ -93,6 +93,29 @@ def test_segments_come_back_from_whatever_chunks(tmp_path_factory, seed, cuts, c
     assert all(len(part.addresses) <= most or len(part.block_offsets) == 2 for part in parts)
 
 
+@pytest.mark.property
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 300), max_size=6), st.data())
+def test_any_executions_are_read_wherever_segments_and_chunks_end(tmp_path_factory, seed, cuts, data):
+    blocks, counts, addresses = stream(seed, 300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detail_store, "CHUNK_SIZE", data.draw(st.sampled_from([70, 100, 1000])))  # blocks make up to 70
+        store = write(tmp_path_factory.mktemp("store") / "s", blocks, counts, addresses, sorted(cuts))
+    first = data.draw(st.integers(0, len(blocks)))
+    end = data.draw(st.integers(first, len(blocks)))
+    batch = store.read_executions(first, end)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    assert np.array_equal(batch.block_ids, blocks[first:end])
+    assert np.array_equal(batch.addresses, addresses[offsets[first] : offsets[end]])
+    ends = np.array([0, *sorted(cuts), len(blocks)])
+    for index, (low, high) in enumerate(zip(batch.block_offsets[:-1], batch.block_offsets[1:], strict=True)):
+        segment = batch.first_segment + index
+        assert first + low == np.clip(ends[segment], first, end)
+        assert first + high == np.clip(ends[segment + 1], first, end)
+    assert np.array_equal(batch.access_offsets, offsets[first + batch.block_offsets] - offsets[first])
+    assert np.array_equal(np.diff(store.execution_bounds()).cumsum()[-1:], [len(blocks)][: len(blocks)])
+
+
 @pytest.mark.contract
 def test_segments_at_once_are_those_one_by_one(tmp_path):
     blocks, counts, addresses = stream(3, 500)

@@ -1,0 +1,148 @@
+"""What models of cores and memory read of a node: caches, address translation, main memory, and the core itself.
+
+Latencies of what runs at the core's clock are counted in its cycles; those of main memory are times. What a machine
+file leaves out stays None, and a model that needs it says so (``needed``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from manyscale.models.detail_tables import InstructionClass
+from manyscale.models.parameters import Bytes, Count, CountOrNone, Cycles, PsPerByte, Strict, TimePs
+
+T = TypeVar("T")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Prefetcher(Strict):
+    """A stream prefetcher: it follows up to ``streams`` sequences of lines at once, each inside a page of ``page``
+    bytes, and once a sequence has been confirmed ``confirm`` times fetches ``degree`` lines, at most ``distance``
+    lines ahead."""
+
+    streams: Count = 16
+    confirm: Count = 2
+    degree: Count = 2
+    distance: Count = 16
+    page_bytes: Bytes = Field(default=4096, alias="page")
+
+
+class Cache(Strict):
+    """One level of cache.
+
+    ``inclusion``: of what the levels nearer to the core hold, this level holds all (inclusive: what it evicts leaves
+    them, too), nothing (exclusive: it is filled by what they evict), or neither is promised. ``latency``: load to use,
+    in core cycles. ``bandwidth``: what one core reads from this level. ``sector``: part of a line that is valid and
+    transferred by itself.
+    """
+
+    size_bytes: Bytes = Field(alias="size")
+    shared_by_cores: Count = 1
+    line_bytes: Bytes | None = Field(default=None, alias="line")
+    ways: Count | None = None
+    replacement: Literal["lru", "tree-plru", "random"] = "lru"
+    inclusion: Literal["inclusive", "exclusive", "neither"] = "neither"
+    write: Literal["write-back", "write-through"] = "write-back"
+    write_allocate: bool = True
+    sector_bytes: Bytes | None = Field(default=None, alias="sector")
+    latency_cycles: Cycles | None = Field(default=None, alias="latency")
+    ps_per_byte: PsPerByte | None = Field(default=None, alias="bandwidth")
+    prefetcher: Prefetcher | None = None
+
+    @model_validator(mode="after")
+    def _geometry(self) -> Cache:
+        line, ways = self.line_bytes, self.ways
+        if line is not None and (line < 8 or line & (line - 1)):
+            raise ValueError(f"line: {line} B is not a power of two of at least 8 B")
+        if line is not None and self.size_bytes % line:
+            raise ValueError(f"size: {self.size_bytes} B is no whole number of lines of {line} B")
+        if line is not None and ways is not None and (self.size_bytes // line) % ways:
+            raise ValueError(f"ways: {self.size_bytes // line} lines cannot be divided into sets of {ways}")
+        sector = self.sector_bytes
+        if sector is not None and (line is None or sector < 8 or sector & (sector - 1) or line % sector):
+            raise ValueError(f"sector: {sector} B is no power of two of at least 8 B that divides a line")
+        if self.replacement == "tree-plru" and ways is not None and ways & (ways - 1):
+            raise ValueError(f"ways: tree-plru needs a power of two, not {ways}")
+        return self
+
+    @property
+    def num_lines(self) -> int:
+        """Lines that it holds (the paper's B). Raises ValueError where the file says no line size."""
+        return self.size_bytes // needed(self.line_bytes, "line")
+
+    @property
+    def num_sets(self) -> int:
+        """Raises ValueError where the file says no line size or ways."""
+        return self.num_lines // needed(self.ways, "ways")
+
+
+class Tlb(Strict):
+    """One level of address translation for data. ``latency``: what a translation that is found here, not nearer, costs
+    beyond the access, in core cycles."""
+
+    entries: Count
+    ways: Count
+    page_bytes: Bytes = Field(default=4096, alias="page")
+    latency_cycles: Cycles = Field(default=0.0, alias="latency")
+
+    @model_validator(mode="after")
+    def _geometry(self) -> Tlb:
+        if self.entries % self.ways:
+            raise ValueError(f"ways: {self.entries} entries cannot be divided into sets of {self.ways}")
+        if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
+            raise ValueError(f"page: {self.page_bytes} B is not a power of two of at least 512 B")
+        return self
+
+
+class MainMemory(Strict):
+    """``latency``: load to use of a line that no cache holds. ``bandwidth``: what one core reads; ``node_bandwidth``:
+    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds."""
+
+    latency_ps: TimePs = Field(alias="latency")
+    ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    node_ps_per_byte: PsPerByte | None = Field(default=None, alias="node_bandwidth")
+    page_walk_cycles: Cycles = Field(default=0.0, alias="page_walk")
+
+
+class InstructionCost(Strict):
+    """Of instructions of one class: ``latency`` until a dependent one can start, and ``reciprocal_throughput``, the
+    mean distance of independent ones, both in core cycles."""
+
+    latency_cycles: Cycles = Field(alias="latency")
+    reciprocal_throughput_cycles: Cycles = Field(alias="reciprocal_throughput")
+
+
+class Core(Strict):
+    """An out-of-order core. ``width``: instructions that enter and leave the reorder buffer per cycle;
+    ``line_fill_buffers``: lines that may be on their way to the first cache at once; ``store_to_load``: cycles from a
+    store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass);
+    memory accesses cost what the memory does, beside."""
+
+    width: Count
+    reorder_buffer: Count
+    loads_per_cycle: Positive
+    stores_per_cycle: Positive
+    load_buffer: CountOrNone = 0
+    store_buffer: CountOrNone = 0
+    line_fill_buffers: Count
+    store_to_load_cycles: Cycles = Field(alias="store_to_load")
+    instructions: dict[str, InstructionCost]
+
+    @model_validator(mode="after")
+    def _classes(self) -> Core:
+        known = {each.name for each in InstructionClass}
+        wrong = sorted(set(self.instructions) - known)
+        missing = sorted(known - set(self.instructions))
+        if wrong or missing:
+            what = f"unknown class {wrong[0]!r}" if wrong else f"no cost of {', '.join(missing)}"
+            raise ValueError(f"instructions: {what}; the classes are {', '.join(sorted(known))}")
+        return self
+
+
+def needed(value: T | None, key: str, place: str = "") -> T:
+    """``value``; raises ValueError naming the machine file's key where it is None."""
+    if value is None:
+        raise ValueError(f"{place}{key} is not given; add it to the machine")
+    return value

@@ -1,0 +1,65 @@
+"""The programs of ``programs/memory``, built by gcc and traced under QEMU, which sees libm, too. Tests that need them
+are skipped where gcc or QEMU are missing."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyscale.models.memory.access_stream import Sites, sites_of
+from manyscale.models.workload import Workload
+from manyscale.runner import cli
+from manyscale.runner.readers import workload_folder
+
+SOURCES = Path(__file__).parent / "programs" / "memory"
+
+
+@cache
+def _folder() -> Path:
+    """Where programs and traces stay: for the session, or in MANYSCALE_TRACES for those who run tests again and
+    again."""
+    kept = os.environ.get("MANYSCALE_TRACES")
+    if kept:
+        return Path(kept)
+    made = Path(tempfile.mkdtemp(prefix="memory-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@cache
+def program(name: str, level: int) -> Path:
+    """A program built with ``-O level`` (0, 1 or 3)."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    built = _folder() / "programs"
+    if not (built / f"{name}.O{level}").is_file():
+        subprocess.run([SOURCES / "build.sh", built], check=True)
+    return built / f"{name}.O{level}"
+
+
+@cache
+def traced(name: str, level: int, size: int) -> Workload:
+    """The detailed trace of kernel() of a program, run once on an input of ``size``."""
+    output = _folder() / "traces" / f"{name}.O{level}.{size}"
+    if not output.is_dir():
+        if shutil.which("qemu-x86_64") is None:
+            pytest.skip("qemu-x86_64 is not installed")
+        words = ["trace", "--level", "detailed", "--route", "qemu", "--function", "kernel", "-o", str(output)]
+        assert cli.main([*words, "--", str(program(name, level)), str(size)]) == 0
+    return workload_folder.read(output)
+
+
+def stream(workload: Workload) -> tuple[np.ndarray, np.ndarray, Sites]:
+    """(block ids, addresses, sites) of a whole trace."""
+    assert workload.detail is not None
+    bounds = workload.detail.execution_bounds()
+    batch = workload.detail.read_executions(0, int(bounds[-1]))
+    return batch.block_ids, batch.addresses, sites_of(workload)
