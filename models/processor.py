@@ -6,6 +6,7 @@ file leaves out stays None, and a model that needs it says so (``needed``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -118,7 +119,14 @@ class Core(Strict):
     """An out-of-order core. ``width``: instructions that enter and leave the reorder buffer per cycle;
     ``line_fill_buffers``: lines that may be on their way to the first cache at once; ``store_to_load``: cycles from a
     store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass);
-    memory accesses cost what the memory does, beside."""
+    memory accesses cost what the memory does, beside.
+
+    Where they differ: ``general_store_to_load`` for general registers, ``vector_loads_per_cycle`` and
+    ``vector_stores_per_cycle``; ``vector_load``: cycles that a load of a vector register takes beyond the cache's
+    latency. ``accesses_per_cycle``: loads and stores together; ``misprediction``: cycles from the end of a branch that
+    was predicted wrongly until what follows enters. ``fuses_branches``: a compare and the branch after it are one;
+    ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is then the cost of
+    those from one file to another)."""
 
     width: Count
     reorder_buffer: Count
@@ -129,6 +137,15 @@ class Core(Strict):
     line_fill_buffers: Count
     store_to_load_cycles: Cycles = Field(alias="store_to_load")
     instructions: dict[str, InstructionCost]
+    general_store_to_load_cycles: Cycles | None = Field(default=None, alias="general_store_to_load")
+    vector_loads_per_cycle: Positive | None = None
+    vector_stores_per_cycle: Positive | None = None
+    accesses_per_cycle: Positive | None = None
+    taken_branches_per_cycle: Positive | None = None
+    vector_load_cycles: Cycles = Field(default=0.0, alias="vector_load")
+    misprediction_cycles: Cycles = Field(default=0.0, alias="misprediction")
+    fuses_branches: bool = True
+    eliminates_moves: bool = True
 
     @model_validator(mode="after")
     def _classes(self) -> Core:
@@ -146,3 +163,9 @@ def needed(value: T | None, key: str, place: str = "") -> T:
     if value is None:
         raise ValueError(f"{place}{key} is not given; add it to the machine")
     return value
+
+
+def data_caches(caches: Mapping[str, Cache]) -> dict[str, Cache]:
+    """The levels that data pass, the nearest to the core first, as the machine lists them; instruction caches, whose
+    names end with I, left out."""
+    return {name: cache for name, cache in caches.items() if not name.endswith("I")}

@@ -65,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_trace(commands)
     _add_convert(commands)
+    _add_profile(commands)
+    _add_predict(commands)
     _add_questions(commands)
 
     status = _command(commands, "status", "say how far a run is")
@@ -208,6 +210,57 @@ def _add_convert(commands: argparse._SubParsersAction[_Parser]) -> None:
     convert.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     convert.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
     convert.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
+
+
+def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
+    profile = _command(commands, "profile", "measure the stack distances of a memory trace, and hit rates of caches")
+    profile.set_defaults(module="memory.profile_command")
+    profile.add_argument("trace", metavar="TRACE", help="a trace with memory accesses")
+    profile.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    profile.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
+    profile.add_argument(
+        "--granularity", default="line", metavar="SIZE", help="what is counted: byte, word, line or a size (default: line)"
+    )
+    profile.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
+    profile.add_argument(
+        "--sampling", default="exact", choices=("exact", "blocks", "statstack", "shards"),
+        help="how distances are found (default: exact)",
+    )  # fmt: skip
+    profile.add_argument("--rate", default="1 %", metavar="SHARE", help="what is sampled (default: 1 %%)")
+    profile.add_argument("--simulate", action="store_true", help="simulate the caches with their real sets, too")
+    profile.add_argument(
+        "--frames", default="virtual", choices=("virtual", "random"), help="where pages lie in memory (default: virtual)"
+    )
+    profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
+    profile.add_argument("--thread", type=int, metavar="N", help="one thread only")
+    profile.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    profile.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
+    profile.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+    profile.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    _add_cache(profile)
+    profile.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+    profile.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-profile-NNN)")
+
+
+def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
+    predict = _command(commands, "predict", "predict hit rates and time at input sizes that never ran")
+    predict.set_defaults(module="memory.predict_command")
+    predict.add_argument(
+        "traces", nargs="+", metavar="SIZE=TRACE", help="traces of one program at small inputs, with their sizes"
+    )
+    predict.add_argument("--sizes", required=True, metavar="LIST", help="inputs that are predicted, such as 100,200,400")
+    predict.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found out)")
+    predict.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
+    predict.add_argument("--measured", type=Path, metavar="FILE", help="CSV (size, seconds) to compare with")
+    predict.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
+    predict.add_argument(
+        "--recipe", default="operands", choices=("operands", "paper"),
+        help="how profiles are extrapolated: per operand in many bins, or as AMM was published (default: operands)",
+    )  # fmt: skip
+    predict.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    _add_cache(predict)
+    predict.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+    predict.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-predict-NNN)")
 
 
 def _add_questions(commands: argparse._SubParsersAction[_Parser]) -> None:

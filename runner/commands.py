@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry_run(content, place, beside, options)
     _announce_compilation()
-    with _progress() as progress:
+    with progress_bar() as progress:
         chosen = api.Options(
             output=options.output,
             executor=options.executor,
@@ -122,7 +122,7 @@ def _announce_compilation() -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """Progress with rate and time left on standard error, for work of over a second; every 30 s where it is a log."""
     bar = None
     interval = 0.2 if sys.stderr.isatty() else 30.0

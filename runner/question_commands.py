@@ -33,7 +33,7 @@ def what_if(options: argparse.Namespace) -> int:
     if list(study.sweep) != [asking.AXIS]:
         raise UserError(f"{place}: is a sweep; ask of one of its points, or run the study with --what-if")
     commands.check_executor(options)
-    with commands._progress() as progress:
+    with commands.progress_bar() as progress:
         chosen = api.Options(
             output=options.output,
             executor=options.executor,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from manyscale.runner.results import Result, Statistic
 
 
 def write(result: Result, directory: Path) -> None:
+    """Write both files of a run."""
+    write_figures(result.statistics, f"{result.name} on {result.machine.name}", directory)
+
+
+def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path) -> None:
     """Write both files; floats in their shortest exact form."""
-    content = {name: _entry(statistic) for name, statistic in result.statistics.items()}
+    content = {name: _entry(statistic) for name, statistic in figures.items()}
     (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
-    lines = [_line(name, statistic) for name, statistic in result.statistics.items()]
-    header = f"---------- {result.name} on {result.machine.name} ----------\n"
-    (directory / "stats.txt").write_text(header + "".join(lines))
+    lines = [_line(name, statistic) for name, statistic in figures.items()]
+    (directory / "stats.txt").write_text(f"---------- {title} ----------\n" + "".join(lines))
 
 
 def _entry(statistic: Statistic) -> dict[str, object]:

@@ -65,7 +65,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
             yield tell
 
-        monkeypatch.setattr(commands, "_progress", progress)
+        monkeypatch.setattr(commands, "progress_bar", progress)
 
     return arrange
 
@@ -271,7 +271,7 @@ def test_killed_driver_costs_only_what_was_in_flight(cli, tmp_path):
         "@contextmanager\n"
         "def progress():\n"
         "    yield lambda done, total: os._exit(9) if done == 5 else None\n"
-        "commands._progress = progress\n"
+        "commands.progress_bar = progress\n"
         "main(sys.argv[1:])\n"
     )
     command = [

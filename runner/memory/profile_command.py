@@ -1,0 +1,174 @@
+"""``manyscale profile``: stack distances of a memory trace, and what a machine's caches make of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Machine
+from manyscale.models.memory.access_stream import Sites
+from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.models.quantities import parse_bytes
+from manyscale.models.workload import Workload
+from manyscale.runner import commands, pipeline, rundir, traces
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.memory import profile_result, profile_units, sampled, simulated
+from manyscale.runner.memory.hit_rates import levels_of, line_bytes
+from manyscale.runner.memory.profile_result import ProfileResult
+from manyscale.runner.memory.streams import Stream, streams_of
+from manyscale.runner.registry import lookup
+from manyscale.runner.study import WorkloadChoice, parse_study
+from manyscale.runner.targets import resolve_target
+from manyscale.runner.writers import statistics
+from manyscale.runner.writers.parquet import write_table
+from manyscale.runner.writers.report_text import binary_size, percent
+
+GRANULARITIES: Final = {"byte": 1, "word": 8}
+RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
+MOST_ROWS: Final = 12
+
+
+def profile(options: argparse.Namespace) -> int:
+    """Measure, print and write the profile of a trace."""
+    commands.check_executor(options)
+    cache = options.cache or default_cache()
+    workload = traces.read_workload(WorkloadChoice(path=options.trace, format=options.format), cache)
+    machine = target_machine(options.target)
+    result = profile_of(workload, machine, options, cache)
+    directory = rundir.new_directory(options.output, f"{workload.name}-profile", resume=False)
+    write(result, directory, options)
+    print("\n".join(summary(result)))
+    print(f"results: {directory}")
+    return 0
+
+
+def target_machine(name: str, assignments: list[str] | None = None) -> Machine:
+    """A target by name or file, as studies know them. Raises UserError."""
+    return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, "--target"))[0]
+
+
+def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace, cache: Path) -> ProfileResult:
+    """The profile as the options ask for it. Raises UserError."""
+    streams, sites = streams_of(workload, options.trace)
+    streams = chosen_streams(streams, options)
+    granularity = granularity_bytes(options.granularity, machine)
+    levels = levels_of(machine) if granularity > max(GRANULARITIES.values()) else []
+    if levels and line_bytes(levels) != granularity:
+        raise UserError(
+            f"--granularity {granularity} B: {machine.name} has lines of {line_bytes(levels)} B; leave the option out"
+        )
+    if options.simulate and not levels:
+        raise UserError("--simulate needs the caches' lines; leave --granularity out")
+    if options.sampling == "exact":
+        found = exact_profiles(streams, sites, granularity, options, cache)
+    else:
+        found = sampled.profiles(
+            streams, sites, granularity, options.sampling, sampled.rate(options.rate), options.seed or 0
+        )
+    hits, block_hits = simulated.hit_ratios(streams, sites, machine, options) if options.simulate else (None, None)
+    executions = np.zeros(workload.tables["blocks"].num_rows, np.int64)
+    for stream in streams:
+        for block_ids, _ in stream.batches():
+            executions += np.bincount(block_ids, minlength=len(executions))
+    method = "exact" if options.sampling == "exact" else f"{options.sampling}, {options.rate}"
+    return ProfileResult(
+        workload, machine, streams, sites, found, granularity, method, options.steady, levels, executions, hits,
+        block_hits,
+    )  # fmt: skip
+
+
+def exact_profiles(
+    streams: list[Stream], sites: Sites, granularity: int, options: argparse.Namespace, cache: Path
+) -> list[ReuseProfile]:
+    """Profiles by work units, whose results stay in the cache."""
+    total = sum(stream.num_accesses for stream in streams)
+    name = options.executor
+    if name == "auto":
+        name = "ray" if options.address or total > RAY_PAYS_ABOVE_ACCESSES else "local"
+    with commands.progress_bar() as progress:
+        executor = lookup("executor", name)(address=options.address, num_workers=options.workers)
+        with closing(executor):
+            execution = pipeline.Execution(Store(cache / "units"), executor, lambda *_: None, progress)
+            return profile_units.profiles(streams, sites, granularity, execution, steady=options.steady)
+
+
+def chosen_streams(streams: list[Stream], options: argparse.Namespace) -> list[Stream]:
+    """Those of ``--rank`` and ``--thread``. Raises UserError where there is none."""
+    kept = [
+        stream for stream in streams if options.rank in (None, stream.rank) and options.thread in (None, stream.thread)
+    ]
+    if not kept:
+        known = ", ".join(stream.name for stream in streams[:8]) + (", ..." if len(streams) > 8 else "")
+        raise UserError(f"{options.trace}: --rank and --thread leave nothing; it holds {known}")
+    return kept
+
+
+def granularity_bytes(text: str, machine: Machine) -> int:
+    """Bytes of ``byte``, ``word``, ``line`` (the machine's) or a size. Raises UserError."""
+    if text in GRANULARITIES:
+        return GRANULARITIES[text]
+    if text == "line":
+        return line_bytes(levels_of(machine))
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise UserError(f"--granularity: {error}; or write byte, word or line") from None
+    if size < 1 or size & (size - 1) or size > 1 << 30:
+        raise UserError(f"--granularity {text}: is not a power of two up to 1 GiB")
+    return size
+
+
+def write(result: ProfileResult, directory: Path, options: argparse.Namespace) -> None:
+    """All files of a profile."""
+    inputs = {str(options.trace): result.workload.digest}
+    rundir.write_manifest(directory, "running", options.seed or 0, inputs)
+    write_table(profile_result.profile_table(result), directory / "profile.parquet")
+    write_table(profile_result.blocks_table(result), directory / "blocks.parquet")
+    write_table(profile_result.curve_table(result), directory / "miss_ratio_curve.parquet")
+    write_table(profile_result.hit_rates_table(result), directory / "hit_rates.parquet")
+    statistics.write_figures(
+        profile_result.statistics(result), f"{result.workload.name} on {result.machine.name}", directory
+    )
+    if not options.no_report:
+        from manyscale.runner.writers import report_memory
+
+        report_memory.write_profile(result, directory)
+    rundir.write_manifest(directory, "complete", options.seed or 0, inputs)
+
+
+def summary(result: ProfileResult) -> list[str]:
+    """Lines to read."""
+    figures = profile_result.statistics(result)
+    streams = "" if len(result.streams) == 1 else f", {len(result.streams)} threads"
+    lines = [
+        f"{result.workload.name}{streams}: {figures['memory.accesses'].value:,.0f} accesses, "
+        f"{figures['memory.first_uses'].value:,.0f} first uses; units of {result.granularity_bytes} B; {result.method}"
+        + ("; steady state" if result.steady else "")
+    ]
+    ratios = profile_result.hit_ratios(result)
+    if ratios:
+        names = list(ratios)
+        lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in names))
+        for row, level in enumerate(result.levels):
+            shown = "  ".join(f"{percent(float(ratios[name][row])):>15}" for name in names)
+            size = binary_size(level.cache.size_bytes)
+            lines.append(f"{level.name:<6} {size:>8} {level.ways:>5}  {shown}")
+    table = profile_result.blocks_table(result)
+    lines.append(f"{'block':>6} {'executions':>12} {'accesses':>14} {'share':>7}  " + "  ".join(
+        f"{level.name + ' hits':>9}" for level in result.levels) + "  where")  # fmt: skip
+    for row in table.slice(0, MOST_ROWS).to_pylist():
+        hits = "  ".join(f"{percent(row[f'{level.name}_hit_ratio']):>9}" for level in result.levels)
+        lines.append(
+            f"{row['block_id']:>6} {row['executions']:>12,} {row['accesses']:>14,.0f} {percent(row['share']):>7}  "
+            f"{hits}  {row['function']}:{row['line']}"
+        )
+    if table.num_rows > MOST_ROWS:
+        lines.append(f"{table.num_rows - MOST_ROWS} more blocks: blocks.parquet")
+    return lines
