@@ -50,7 +50,11 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model has one that
     # bears its name
-    "unit": {"burst": "manyscale.runner.execute.kinds:burst", "replay": "manyscale.runner.execute.kinds:replay_point"},
+    "unit": {
+        "burst": "manyscale.runner.execute.kinds:burst",
+        "replay": "manyscale.runner.execute.kinds:replay_point",
+        "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
+    },
     # a trace writer is a function of (workload, directory)
     "trace-writer": {
         "workload": "manyscale.runner.readers.workload_folder:write",

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
@@ -20,7 +16,7 @@ from manyscale.runner import commands, pipeline, rundir, traces
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
 from manyscale.runner.memory import profile_result, profile_units, sampled, simulated
-from manyscale.runner.memory.hit_rates import levels_of, line_bytes
+from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.profile_result import ProfileResult
 from manyscale.runner.memory.streams import Stream, streams_of
 from manyscale.runner.registry import lookup
@@ -49,7 +45,7 @@ def profile(options: argparse.Namespace) -> int:
     return 0
 
 
-def target_machine(name: str, assignments: list[str] | None = None) -> Machine:
+def target_machine(name: str) -> Machine:
     """A target by name or file, as studies know them. Raises UserError."""
     return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, "--target"))[0]
 
@@ -59,27 +55,24 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
     streams, sites = streams_of(workload, options.trace)
     streams = chosen_streams(streams, options)
     granularity = granularity_bytes(options.granularity, machine)
-    levels = levels_of(machine) if granularity > max(GRANULARITIES.values()) else []
-    if levels and line_bytes(levels) != granularity:
+    caches = caches_of(machine) if granularity > max(GRANULARITIES.values()) else {}
+    if caches and line_bytes(machine) != granularity:
         raise UserError(
-            f"--granularity {granularity} B: {machine.name} has lines of {line_bytes(levels)} B; leave the option out"
+            f"--granularity {granularity} B: {machine.name} has lines of {line_bytes(machine)} B; leave the option out"
         )
-    if options.simulate and not levels:
+    if options.simulate and not caches:
         raise UserError("--simulate needs the caches' lines; leave --granularity out")
     if options.sampling == "exact":
         found = exact_profiles(streams, sites, granularity, options, cache)
+        method = "exact"
     else:
-        found = sampled.profiles(
-            streams, sites, granularity, options.sampling, sampled.rate(options.rate), options.seed or 0
-        )
-    hits, block_hits = simulated.hit_ratios(streams, sites, machine, options) if options.simulate else (None, None)
-    executions = np.zeros(workload.tables["blocks"].num_rows, np.int64)
-    for stream in streams:
-        for block_ids, _ in stream.batches():
-            executions += np.bincount(block_ids, minlength=len(executions))
-    method = "exact" if options.sampling == "exact" else f"{options.sampling}, {options.rate}"
+        rate = sampled.parse_rate(options.rate)
+        found = sampled.profiles(streams, sites, granularity, options.sampling, rate, options.seed or 0)
+        method = f"{options.sampling}, {options.rate}"
+    hits, block_hits = simulated.hit_rates(streams, sites, machine, options) if options.simulate else (None, None)
+    executions = sampled.executions(streams, workload.tables["blocks"].num_rows)
     return ProfileResult(
-        workload, machine, streams, sites, found, granularity, method, options.steady, levels, executions, hits,
+        workload, machine, streams, sites, found, granularity, method, options.steady, executions, caches, hits,
         block_hits,
     )  # fmt: skip
 
@@ -115,7 +108,7 @@ def granularity_bytes(text: str, machine: Machine) -> int:
     if text in GRANULARITIES:
         return GRANULARITIES[text]
     if text == "line":
-        return line_bytes(levels_of(machine))
+        return line_bytes(machine)
     try:
         size = parse_bytes(text)
     except ValueError as error:
@@ -152,22 +145,20 @@ def summary(result: ProfileResult) -> list[str]:
         f"{figures['memory.first_uses'].value:,.0f} first uses; units of {result.granularity_bytes} B; {result.method}"
         + ("; steady state" if result.steady else "")
     ]
-    ratios = profile_result.hit_ratios(result)
-    if ratios:
-        names = list(ratios)
-        lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in names))
-        for row, level in enumerate(result.levels):
-            shown = "  ".join(f"{percent(float(ratios[name][row])):>15}" for name in names)
-            size = binary_size(level.cache.size_bytes)
-            lines.append(f"{level.name:<6} {size:>8} {level.ways:>5}  {shown}")
+    rates = profile_result.models(result)
+    if rates:
+        lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in rates))
+        for row, (name, cache) in enumerate(result.caches.items()):
+            shown = "  ".join(f"{percent(each.whole[row]):>15}" for each in rates.values())
+            lines.append(f"{name:<6} {binary_size(cache.size_bytes):>8} {cache.ways:>5}  {shown}")
     table = profile_result.blocks_table(result)
-    lines.append(f"{'block':>6} {'executions':>12} {'accesses':>14} {'share':>7}  " + "  ".join(
-        f"{level.name + ' hits':>9}" for level in result.levels) + "  where")  # fmt: skip
-    for row in table.slice(0, MOST_ROWS).to_pylist():
-        hits = "  ".join(f"{percent(row[f'{level.name}_hit_ratio']):>9}" for level in result.levels)
+    head = "  ".join(f"{name + ' hits':>9}" for name in result.caches)
+    lines.append(f"{'block':>6} {'executions':>12} {'accesses':>14} {'share':>7}  {head}  where")
+    for block in table.slice(0, MOST_ROWS).to_pylist():
+        hits = "  ".join(f"{percent(block[f'{name}_hit_ratio']):>9}" for name in result.caches)
         lines.append(
-            f"{row['block_id']:>6} {row['executions']:>12,} {row['accesses']:>14,.0f} {percent(row['share']):>7}  "
-            f"{hits}  {row['function']}:{row['line']}"
+            f"{block['block_id']:>6} {block['executions']:>12,} {block['accesses']:>14,.0f} "
+            f"{percent(block['share']):>7}  {hits}  {block['function']}:{block['line']}"
         )
     if table.num_rows > MOST_ROWS:
         lines.append(f"{table.num_rows - MOST_ROWS} more blocks: blocks.parquet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,10 @@ from manyscale.models.columns import to_arrow
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.models.memory.sdcm import HitRates, geometry_of, hit_rate_by_label, hit_rates
+from manyscale.models.processor import Cache
 from manyscale.models.workload import Workload
-from manyscale.runner.memory.hit_rates import Level, conditional, hits_by_label, miss_ratio_curve
+from manyscale.runner.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.memory.streams import Stream
 from manyscale.runner.results import Statistic
 
@@ -23,8 +26,8 @@ class ProfileResult:
     """Profiles of a workload's streams and what follows for a machine's caches.
 
     ``profiles``: of each stream, by site, in units of ``granularity_bytes``; ``method``: how they were obtained.
-    ``levels`` are empty where units are not the caches' lines. ``simulated``: float64[levels] global hit ratios of the
-    simulated caches, where asked for, and ``simulated_blocks`` float64[levels, blocks] hits.
+    ``executions`` int64[blocks]. ``caches`` are empty where units are not their lines. ``simulated``: hit rates with
+    the caches' real sets, where asked for, and ``simulated_blocks`` float64[levels, blocks] those of each block.
     """
 
     workload: Workload
@@ -35,19 +38,21 @@ class ProfileResult:
     granularity_bytes: int
     method: str
     steady: bool
-    levels: Sequence[Level] = ()
-    executions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    simulated: np.ndarray | None = None
+    executions: np.ndarray
+    caches: Mapping[str, Cache] = field(default_factory=dict)
+    simulated: HitRates | None = None
     simulated_blocks: np.ndarray | None = None
     notes: Sequence[str] = ()
 
-    @property
+    @cached_property
     def whole(self) -> ReuseProfile:
         """The profile of all streams, each for itself, by site."""
         columns = [np.concatenate([getattr(p, c) for p in self.profiles]) for c in ("site", "distance", "count")]
         return ReuseProfile.of(self.granularity_bytes, *columns)
 
+    @cached_property
     def by_block(self) -> ReuseProfile:
+        """The same by block."""
         return self.whole.relabelled(self.sites.block)
 
 
@@ -74,7 +79,7 @@ def blocks_table(result: ProfileResult) -> pa.Table:
     """``blocks.parquet``: a row per block that accesses memory, most accesses first: where it is, how often it was
     executed, its accesses, first uses, and hit ratio at each level (global: of all its accesses)."""
     blocks = result.workload.tables["blocks"]
-    by_block = result.by_block()
+    by_block = result.by_block
     number = blocks.num_rows
     count = np.bincount(by_block.site, by_block.count, number)
     cold = by_block.distance == COLD
@@ -88,33 +93,28 @@ def blocks_table(result: ProfileResult) -> pa.Table:
     columns["accesses"] = to_arrow(count[order])
     columns["share"] = to_arrow(count[order] / count.sum())
     columns["first_uses"] = to_arrow(first_uses[order])
-    if result.levels:
-        hits = hits_by_label(by_block, list(result.levels), number)
-        for row, level in enumerate(result.levels):
-            columns[f"{level.name}_hit_ratio"] = to_arrow(hits[row, order] / count[order])
-            if result.simulated_blocks is not None:
-                columns[f"{level.name}_simulated_hit_ratio"] = to_arrow(
-                    result.simulated_blocks[row, order] / count[order]
-                )
+    for row, (name, cache) in enumerate(result.caches.items()):
+        labels, ratio = hit_rate_by_label(by_block, geometry_of(cache, name))
+        columns[f"{name}_hit_ratio"] = to_arrow(ratio[np.searchsorted(labels, order)])
+        if result.simulated_blocks is not None:
+            columns[f"{name}_simulated_hit_ratio"] = to_arrow(result.simulated_blocks[row, order])
     return pa.table(columns)
 
 
 def hit_rates_table(result: ProfileResult) -> pa.Table:
     """``hit_rates.parquet``: a row per level and model (sdcm, and simulated where asked for): ``hit_ratio`` of all
     accesses (global), and of those that reach the level (conditional)."""
-    rows: list[dict[str, object]] = []
-    for model, ratios in hit_ratios(result).items():
-        given = conditional(ratios)
-        for index, level in enumerate(result.levels):
-            size = level.cache.size_bytes
+    rows = []
+    for model, rates in models(result).items():
+        for name, whole, given in zip(rates.names, rates.whole, rates.conditional, strict=True):
+            cache = result.caches[name]
             rows.append(
                 {
-                    "level": level.name, "model": model, "size_bytes": size, "ways": level.ways,
-                    "line_bytes": level.cache.line_bytes, "hit_ratio": float(ratios[index]),
-                    "conditional_hit_ratio": float(given[index]),
+                    "level": name, "model": model, "size_bytes": cache.size_bytes, "ways": cache.ways,
+                    "line_bytes": cache.line_bytes, "hit_ratio": whole, "conditional_hit_ratio": given,
                 }
             )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=_HIT_RATES) if rows else _HIT_RATES.empty_table()
+    return pa.Table.from_pylist(rows, schema=_HIT_RATES)
 
 
 _HIT_RATES = pa.schema(
@@ -125,15 +125,12 @@ _HIT_RATES = pa.schema(
 )  # fmt: skip
 
 
-def hit_ratios(result: ProfileResult) -> Mapping[str, np.ndarray]:
-    """By model: float64[levels], global hit ratios."""
-    if not result.levels:
+def models(result: ProfileResult) -> dict[str, HitRates]:
+    """Hit rates by the model that they come from; none where units are not lines."""
+    if not result.caches:
         return {}
-    whole = result.whole.whole()
-    found = {"sdcm": hits_by_label(whole, list(result.levels), 1)[:, 0] / whole.num_accesses}
-    if result.simulated is not None:
-        found["simulated"] = result.simulated
-    return found
+    found = {"sdcm": hit_rates(result.whole, result.caches)}
+    return found if result.simulated is None else {**found, "simulated": result.simulated}
 
 
 def curve_table(result: ProfileResult) -> pa.Table:
@@ -156,9 +153,9 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
             int(np.count_nonzero(result.executions)), "1", "count", "basic blocks that were executed"
         ),
     }
-    for model, ratios in hit_ratios(result).items():
-        for level, ratio, given in zip(result.levels, ratios.tolist(), conditional(ratios).tolist(), strict=True):
-            name = f"memory.{level.name}.{model}"
+    for model, rates in models(result).items():
+        for level, ratio, given in zip(rates.names, rates.whole, rates.conditional, strict=True):
+            name = f"memory.{level}.{model}"
             figures[f"{name}.hit_ratio"] = Statistic(ratio, "1", "ratio", f"{model}: hits of all accesses")
             figures[f"{name}.conditional_hit_ratio"] = Statistic(
                 given, "1", "ratio", f"{model}: hits of the accesses that reach the level"
@@ -171,4 +168,4 @@ def _whole(value: float) -> float | int:
 
 
 def _table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    return pa.table({name: to_arrow(values) for name, values in columns.items()})
+    return pa.table({name: pa.array(values) for name, values in columns.items()})

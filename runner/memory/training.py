@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.workload import Workload
@@ -31,12 +32,13 @@ class InputRun:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Runs by ascending size. A block is the same in two runs where its module, offset and sites are; ``blocks`` has a
-    row per block (module, offset, function, file, line, and ``run`` and ``block_id`` of one run that has it), ``sites``
-    are those of all blocks, in their order."""
+    """Runs by ascending size. A block is the same in two runs where its module, offset and sites are; ``blocks`` is the
+    workload's table of all of them, ``owners`` tells of each a run that has it and its block_id there, ``sites`` are
+    those of all blocks, in their order."""
 
     runs: Sequence[InputRun]
-    blocks: pd.DataFrame
+    blocks: pa.Table
+    owners: Sequence[tuple[int, int]]
     sites: Sites
 
 
@@ -75,37 +77,38 @@ def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Pa
 
 
 def _numbered(read: Sequence[tuple[int, Workload, Stream, Sites]]) -> TrainingSet:
-    parts = []
+    numbers: dict[tuple[object, ...], int] = {}
+    owners: list[tuple[int, int]] = []  # of each block: a run that has it, and its id there
+    block_numbers = []
     for index, (_, workload, _, sites) in enumerate(read):
-        part = workload.tables["blocks"].select(["module", "offset", "function", "file", "line"]).to_pandas()
-        part["sites"] = [
-            (sites.bytes[a:b].tobytes(), sites.is_store[a:b].tobytes())
-            for a, b in zip(sites.offsets[:-1].tolist(), sites.offsets[1:].tolist(), strict=True)
-        ]
-        part["run"], part["block_id"] = index, np.arange(len(part))
-        parts.append(part)
-    everything = pd.concat(parts, ignore_index=True)
-    number = everything.groupby(["module", "offset", "sites"], sort=False).ngroup().to_numpy()
-    first = np.unique(number, return_index=True)[1]
-    blocks = everything.iloc[first].reset_index(drop=True)
-    owners = [read[run][3] for run in blocks["run"]]
-    rows = [np.arange(s.offsets[b], s.offsets[b + 1]) for s, b in zip(owners, blocks["block_id"], strict=True)]
+        blocks = workload.tables["blocks"]
+        identities = zip(
+            blocks.column("module").to_pylist(),
+            blocks.column("offset").to_pylist(),
+            pairwise(sites.offsets.tolist()),
+            strict=True,
+        )
+        mine = np.empty(blocks.num_rows, np.int32)
+        for block, (module, offset, (first, end)) in enumerate(identities):
+            identity = (module, offset, sites.bytes[first:end].tobytes(), sites.is_store[first:end].tobytes())
+            mine[block] = numbers.setdefault(identity, len(numbers))
+            if mine[block] == len(owners):
+                owners.append((index, block))
+        block_numbers.append(mine)
+    own_sites = [sites for _, _, _, sites in read]
+    rows = [np.arange(own_sites[run].offsets[block], own_sites[run].offsets[block + 1]) for run, block in owners]
     counts = np.array([len(row) for row in rows], np.int64)
     offsets = np.concatenate(([0], np.cumsum(counts)))
+    picked = [(own_sites[run], row) for (run, _), row in zip(owners, rows, strict=True)]
     sites = Sites(
-        np.repeat(np.arange(len(blocks), dtype=np.int32), counts),
-        np.concatenate([s.is_store[row] for s, row in zip(owners, rows, strict=True)]).astype(bool),
-        np.concatenate([s.bytes[row] for s, row in zip(owners, rows, strict=True)]).astype(np.int32),
+        np.repeat(np.arange(len(owners), dtype=np.int32), counts),
+        np.concatenate([np.empty(0, bool), *(its.is_store[row] for its, row in picked)]),
+        np.concatenate([np.empty(0, np.int32), *(its.bytes[row] for its, row in picked)]),
         offsets,
     )
-    runs, start = [], 0
-    for size, workload, stream, own in read:
-        block_number = number[start : start + own.num_blocks].astype(np.int32)
-        start += own.num_blocks
+    runs = []
+    for (size, workload, stream, own), mine in zip(read, block_numbers, strict=True):
         within = np.arange(len(own)) - own.offsets[own.block]
-        runs.append(
-            InputRun(
-                size, workload, stream, own, block_number, (offsets[block_number[own.block]] + within).astype(np.int32)
-            )
-        )
-    return TrainingSet(runs, blocks.drop(columns="sites"), sites)
+        runs.append(InputRun(size, workload, stream, own, mine, (offsets[mine[own.block]] + within).astype(np.int32)))
+    tables = [read[run][1].tables["blocks"].slice(block, 1) for run, block in owners]
+    return TrainingSet(runs, pa.concat_tables(tables), owners, sites)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.sdcm import hit_probability
+from manyscale.models.memory.sdcm import geometry_of, hit_probability
+from manyscale.models.processor import Cache
 from manyscale.runner.memory import profile_result
-from manyscale.runner.memory.hit_rates import Level, conditional, miss_ratio_curve
+from manyscale.runner.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.memory.profile_result import ProfileResult
 from manyscale.runner.writers.report_machine import machine_table
 from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis, line_legend
@@ -37,10 +38,10 @@ def write_profile(result: ProfileResult, directory: Path) -> None:
     page.add(
         "Miss ratio by capacity", curve_chart(page, result), note="Of fully associative caches with LRU replacement."
     )
-    if result.levels:
+    if result.caches:
         page.add(
             "Hit probability at a stack distance",
-            level_chart(page, "levels", result.levels, result.whole),
+            level_chart(page, "levels", result.caches, result.whole),
             note="The stack distance based cache model (SDCM) maps lines to sets at random; where many addresses lie a "
             "power of two apart, sets are used unevenly and fewer accesses hit.",
         )
@@ -60,9 +61,9 @@ def _cards(result: ProfileResult) -> str:
             "steady state: as if it had run just before" if result.steady else "from cold caches",
         ),
     ]  # fmt: skip
-    for model, ratios in profile_result.hit_ratios(result).items():
-        for level, ratio in zip(result.levels, ratios.tolist(), strict=True):
-            cards.append((f"{level.name} hits", percent(ratio), f"of all accesses, {model}"))
+    for model, rates in profile_result.models(result).items():
+        for name, ratio in zip(rates.names, rates.whole, strict=True):
+            cards.append((f"{name} hits", percent(ratio), f"of all accesses, {model}"))
     return cards_html(cards)
 
 
@@ -77,7 +78,7 @@ def cards_html(cards: Sequence[tuple[str, str, str]]) -> str:
 
 def _blocks(result: ProfileResult) -> list[tuple[str, ReuseProfile]]:
     """The profiles of the blocks with most accesses, and of the others together, named."""
-    by_block = result.by_block()
+    by_block = result.by_block
     count = np.bincount(by_block.site, by_block.count)
     order = np.argsort(-count, kind="stable")
     shown = order[:MOST_BLOCKS]
@@ -147,7 +148,7 @@ def curve_chart(page: Page, result: ProfileResult) -> str:
     capacity, ratio = miss_ratio_curve(result.whole)
     size = capacity * result.granularity_bytes
     line = {
-        "type": "scatter", "mode": "lines", "x": size.tolist(), "y": ratio.tolist(), "line": {"shape": "hv", "width": 2},
+        "type": "scatter", "mode": "lines", "x": size.tolist(), "y": ratio.tolist(), "line": {"shape": "hv"},
         "text": [binary_size(value) for value in size.tolist()],
         "hovertemplate": "%{text}<br>%{y:.3%}<extra></extra>",
     }  # fmt: skip
@@ -156,7 +157,7 @@ def curve_chart(page: Page, result: ProfileResult) -> str:
         "xaxis": axis("capacity (bytes)", type="log"),
         "yaxis": axis("miss ratio", tickformat=".0%", rangemode="tozero"),
     }
-    layout |= _marks([(level.name, level.cache.size_bytes) for level in result.levels])
+    layout |= _marks([(name, cache.size_bytes) for name, cache in result.caches.items()])
     return page.chart("curve", "figure", 320, {"data": [line], "layout": layout}, "miss ratio by capacity")
 
 
@@ -174,14 +175,15 @@ def _marks(places: Sequence[tuple[str, float]]) -> dict[str, Any]:
     }
 
 
-def level_chart(page: Page, element: str, levels: Sequence[Level], profile: ReuseProfile) -> str:
+def level_chart(page: Page, element: str, caches: Mapping[str, Cache], profile: ReuseProfile) -> str:
     """P(hit | D) of each level, with the share of accesses of at most that distance (AMM, figure 5)."""
-    largest = max([4 * level.num_lines for level in levels] + [int(profile.distance.max(initial=0)) + 1])
+    levels = {name: geometry_of(cache, name) for name, cache in caches.items()}
+    largest = max([4 * level.num_lines for level in levels.values()] + [int(profile.distance.max(initial=0)) + 1])
     distance = np.unique(np.round(np.geomspace(1, largest, MOST_POINTS)).astype(np.int64))
     data: list[dict[str, Any]] = []
-    for index, level in enumerate(levels):
+    for index, (name, level) in enumerate(levels.items()):
         probability = hit_probability(distance, level.ways, level.num_lines)
-        data.append(_line(level.name, distance, probability, LINE_COLOURS[index]))
+        data.append(_line(name, distance, probability, LINE_COLOURS[index % len(LINE_COLOURS)]))
     distances, probabilities = profile.distribution()
     used = distances != COLD
     cumulated = np.concatenate(([0.0], np.cumsum(probabilities[used])))
@@ -192,9 +194,9 @@ def level_chart(page: Page, element: str, levels: Sequence[Level], profile: Reus
         "xaxis": axis("stack distance (lines)", type="log"),
         "yaxis": axis("probability of a hit", tickformat=".0%", range=[0, 1.02]),
     }
-    layout |= _marks([(f"B {level.name}", level.num_lines) for level in levels])
+    layout |= _marks([(f"B {name}", level.num_lines) for name, level in levels.items()])
     chart = page.chart(element, "figure", 320, {"data": data, "layout": layout}, "hit probability by distance")
-    return line_legend([level.name for level in levels]) + chart
+    return line_legend(list(levels)) + chart
 
 
 def _line(name: str, x: np.ndarray, y: np.ndarray, colour: str) -> dict[str, Any]:
@@ -206,15 +208,15 @@ def _line(name: str, x: np.ndarray, y: np.ndarray, colour: str) -> dict[str, Any
 
 
 def _hit_rates(result: ProfileResult) -> str:
-    ratios = profile_result.hit_ratios(result)
+    models = profile_result.models(result)
     header = ["level", "size", "ways"]
-    for model in ratios:
+    for model in models:
         header += [f"{model}: of all accesses", f"{model}: of those that reach it"]
     rows = []
-    for index, level in enumerate(result.levels):
-        cells = [escape(level.name), binary_size(level.cache.size_bytes), f"{level.ways}"]
-        for values in ratios.values():
-            cells += [percent(float(values[index])), percent(float(conditional(values)[index]))]
+    for index, (name, cache) in enumerate(result.caches.items()):
+        cells = [escape(name), binary_size(cache.size_bytes), f"{cache.ways}"]
+        for rates in models.values():
+            cells += [percent(rates.whole[index]), percent(rates.conditional[index])]
         rows.append(cells)
     return table(header, rows)
 
@@ -222,14 +224,14 @@ def _hit_rates(result: ProfileResult) -> str:
 def _blocks_table(result: ProfileResult) -> str:
     blocks = profile_result.blocks_table(result)
     header = ["block", "where", "executions", "accesses", "share", "first uses"]
-    header += [f"{level.name} hits" for level in result.levels]
+    header += [f"{name} hits" for name in result.caches]
     rows = []
     for row in blocks.slice(0, MOST_ROWS).to_pylist():
         cells = [
             f"{row['block_id']}", escape(f"{row['function']} {row['file']}:{row['line']}"), f"{row['executions']:,}",
             f"{row['accesses']:,.0f}", percent(row["share"]), f"{row['first_uses']:,.0f}",
         ]  # fmt: skip
-        rows.append(cells + [percent(row[f"{level.name}_hit_ratio"]) for level in result.levels])
+        rows.append(cells + [percent(row[f"{name}_hit_ratio"]) for name in result.caches])
     more = blocks.num_rows - MOST_ROWS
     note = f'<p class="note">{more:,} more are in blocks.parquet.</p>' if more > 0 else ""
     return table(header, rows, numeric_from=2) + note
@@ -243,6 +245,6 @@ def _limits(result: ProfileResult) -> list[str]:
         found.append(
             f"{len(result.streams)} threads have been profiled each for itself: none disturbs the caches of another."
         )
-    if result.levels and result.simulated is None:
+    if result.caches and result.simulated is None:
         found.append("Hit rates are SDCM's; --simulate adds those of the caches with their real sets, for comparison.")
     return [*found, *result.workload.notes] or ["Nothing known."]

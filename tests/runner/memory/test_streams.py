@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import streams_of
 from manyscale.runner.readers import detail_store
 from manyscale.runner.readers.detail_store import DetailWriter
-from manyscale.runner.traces import read_workload
 from manyscale.runner.study import WorkloadChoice
+from manyscale.runner.traces import read_workload
 
 TRACE = Path(__file__).parents[2] / "data" / "detail" / "bs16_O1.lk.xz"
 
@@ -28,7 +29,7 @@ def shared_out(folder: Path, threads: list[tuple[int, int]], num_segments: int) 
     offsets = np.concatenate(([0], np.cumsum(counts)))
     writer = DetailWriter(folder / "detail.stream")
     cuts = np.linspace(0, len(batch.block_ids), num_segments + 1).astype(int)
-    for index, (first, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+    for index, (first, end) in enumerate(pairwise(cuts)):
         writer.add(batch.block_ids[first:end], counts[first:end], batch.addresses[offsets[first] : offsets[end]])
         rank, thread = threads[index % len(threads)]
         writer.end_segment(rank, thread, 0, -1, -1)

@@ -48,7 +48,7 @@ def test_equal_blocks_have_one_number(tmp_path):
     first, second = training.runs
     assert np.array_equal(first.block_number, second.block_number)
     assert np.array_equal(first.site_number, second.site_number)
-    assert len(training.blocks) == first.workload.tables["blocks"].num_rows
+    assert training.blocks.num_rows == first.workload.tables["blocks"].num_rows
     own = sites_of(first.workload)
     assert np.array_equal(training.sites.bytes[first.site_number], own.bytes)
     assert np.array_equal(training.sites.block[first.site_number], first.block_number[own.block])
@@ -61,7 +61,7 @@ def test_blocks_of_different_programs_are_apart(tmp_path):
     numbers = [set(run.block_number.tolist()) for run in training.runs]
     # addresses of code are all that lackey tells, so a few blocks may look alike
     assert len(numbers[0] & numbers[1]) <= 1
-    assert numbers[0] | numbers[1] == set(range(len(training.blocks)))
+    assert numbers[0] | numbers[1] == set(range(training.blocks.num_rows))
 
 
 @pytest.mark.contract

@@ -1,0 +1,72 @@
+"""Profiles from a sample of each stream: AMM's algorithm 1, StatStack, or SHARDS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from manyscale.models.memory.access_stream import Sites, accesses
+from manyscale.models.memory.block_sampling import SampledBlocks, executions_per_block
+from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.models.memory.shards import Shards
+from manyscale.models.memory.statstack import StatStack
+from manyscale.runner.errors import UserError
+from manyscale.runner.memory.streams import Stream
+
+
+def parse_rate(text: str) -> float:
+    """A share such as ``1 %`` or ``0.01``. Raises UserError unless above 0 and at most 1."""
+    number, percent, _ = text.partition("%")
+    try:
+        rate = float(number) / (100 if percent else 1)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1:
+        raise UserError(f"--rate {text!r}: write a share such as '1 %', above 0 and at most 100 %")
+    return rate
+
+
+def profiles(
+    streams: Sequence[Stream], sites: Sites, granularity_bytes: int, method: str, rate: float, seed: int
+) -> list[ReuseProfile]:
+    """The estimated profile of every stream by itself. ``method``: blocks, statstack or shards. Raises UserError where
+    a stream touches too little for the method."""
+    found = {"blocks": _blocks, "statstack": _statstack, "shards": _shards}[method]
+    result = []
+    for stream in streams:
+        try:
+            result.append(found(stream, sites, granularity_bytes, rate, seed))
+        except ValueError as error:
+            raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --sampling exact") from None
+    return result
+
+
+def _blocks(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
+    executions = executions_per_block((block_ids for block_ids, _ in stream.batches()), sites.num_blocks)
+    sample = SampledBlocks(executions, sites, granularity_bytes, rate, seed=seed)
+    for first, end in reversed(stream.pieces(1)):
+        sample.feed(*stream.read(first, end))
+    return sample.profile()
+
+
+def _statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
+    sample = StatStack(max(1, round(1 / rate)), seed)
+    for block_ids, addresses in stream.batches():
+        sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
+    return sample.profile(granularity_bytes)
+
+
+def _shards(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
+    sample = Shards(rate, seed)
+    for block_ids, addresses in stream.batches():
+        sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
+    return sample.profile(granularity_bytes)
+
+
+def executions(streams: Sequence[Stream], num_blocks: int) -> np.ndarray:
+    """int64[blocks]: how often each block was executed in all streams."""
+    total = np.zeros(num_blocks, np.int64)
+    for stream in streams:
+        total += executions_per_block((block_ids for block_ids, _ in stream.batches()), num_blocks)
+    return total
