@@ -123,10 +123,13 @@ class Core(Strict):
 
     Where they differ: ``general_store_to_load`` for general registers, ``vector_loads_per_cycle`` and
     ``vector_stores_per_cycle``; ``vector_load``: cycles that a load of a vector register takes beyond the cache's
-    latency. ``accesses_per_cycle``: loads and stores together; ``misprediction``: cycles from the end of a branch that
-    was predicted wrongly until what follows enters. ``fuses_branches``: a compare and the branch after it are one;
-    ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is then the cost of
-    those from one file to another)."""
+    latency. Limits that count only where they are given: ``accesses_per_cycle``, loads and stores together;
+    ``forwarded_loads_per_cycle``, loads that stores still on their way answer; ``vector_registers``, for results of
+    instructions in the reorder buffer; ``fetch``, the aligned window of code that is fetched per cycle (a loop that lies
+    in two takes two cycles). ``string_bytes_per_cycle``: what repeated string instructions move. ``misprediction``:
+    cycles from the end of a mispredicted branch until what follows enters. ``fuses_branches``: a compare and the branch
+    after it are one; ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is
+    then the cost of those from one file to another)."""
 
     width: Count
     reorder_buffer: Count
@@ -141,7 +144,10 @@ class Core(Strict):
     vector_loads_per_cycle: Positive | None = None
     vector_stores_per_cycle: Positive | None = None
     accesses_per_cycle: Positive | None = None
-    taken_branches_per_cycle: Positive | None = None
+    fetch_bytes: Bytes | None = Field(default=None, alias="fetch")
+    string_bytes_per_cycle: Positive | None = None
+    vector_registers: CountOrNone = 0
+    forwarded_loads_per_cycle: Positive | None = None
     vector_load_cycles: Cycles = Field(default=0.0, alias="vector_load")
     misprediction_cycles: Cycles = Field(default=0.0, alias="misprediction")
     fuses_branches: bool = True
@@ -168,4 +174,4 @@ def needed(value: T | None, key: str, place: str = "") -> T:
 def data_caches(caches: Mapping[str, Cache]) -> dict[str, Cache]:
     """The levels that data pass, the nearest to the core first, as the machine lists them; instruction caches, whose
     names end with I, left out."""
-    return {name: cache for name, cache in caches.items() if not name.endswith("I")}
+    return {name: cache for name, cache in caches.items() if not name.upper().endswith("I")}

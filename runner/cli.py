@@ -79,13 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     accuracy.add_argument("cases", nargs="*", help="names of cases (default: all)")
     _add_cache(accuracy)
 
-    calibrate = _command(commands, "calibrate", "make a target machine from measured ping-pongs")
-    calibrate.set_defaults(module="calibrate")
-    calibrate.add_argument(
-        "measurements", nargs="+", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
-    )
-    calibrate.add_argument("--base", default="laptop", metavar="NAME", help="machine whose network is replaced")
-    calibrate.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+    _add_calibrate(commands)
 
     extrapolate = _command(commands, "extrapolate", "make a workload for more ranks than were traced")
     extrapolate.set_defaults(module="extrapolate")
@@ -99,6 +93,27 @@ def _parser() -> argparse.ArgumentParser:
 
     _command(commands, "examples", "list the shipped examples, targets and what can be plugged in")
     return parser
+
+
+def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    calibrate = _command(
+        commands, "calibrate", "make a target machine from measured ping-pongs (its network) or of this node (--node)"
+    )
+    calibrate.set_defaults(module="calibrate")
+    calibrate.add_argument(
+        "measurements", nargs="*", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
+    )
+    calibrate.add_argument("--node", action="store_true", help="measure caches, memory and instructions of this node")
+    calibrate.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
+    calibrate.add_argument("--core", type=int, metavar="N", help="CPU that is measured (default: the last)")
+    calibrate.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
+        help="size of a cache that the system does not say, or says wrongly, such as L3='32 MiB'",
+    )  # fmt: skip
+    calibrate.add_argument(
+        "--base", default="laptop", metavar="NAME", help="machine whose network (or, with --node, node) is replaced"
+    )
+    calibrate.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/calibration-NNN)")
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
@@ -219,7 +234,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
     profile.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
     profile.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
     profile.add_argument(
-        "--granularity", default="line", metavar="SIZE", help="what is counted: byte, word, line or a size (default: line)"
+        "--granularity", default="line", metavar="SIZE", help="counted units: byte, word, line or a size (default: line)"
     )
     profile.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     profile.add_argument(
@@ -227,9 +242,15 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="how distances are found (default: exact)",
     )  # fmt: skip
     profile.add_argument("--rate", default="1 %", metavar="SHARE", help="what is sampled (default: 1 %%)")
-    profile.add_argument("--simulate", action="store_true", help="simulate the caches with their real sets, too")
     profile.add_argument(
-        "--frames", default="virtual", choices=("virtual", "random"), help="where pages lie in memory (default: virtual)"
+        "--simulate", nargs="?", const="100 %", metavar="SHARE",
+        help="simulate the caches with their real sets, too, or a share of the sets, such as 2%%",
+    )  # fmt: skip
+    profile.add_argument(
+        "--together", action="store_true", help="threads run at the same time and share caches (default: each alone)"
+    )
+    profile.add_argument(
+        "--frames", default="virtual", choices=("virtual", "random"), help="where pages lie, simulated (default: virtual)"
     )
     profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
     profile.add_argument("--thread", type=int, metavar="N", help="one thread only")
@@ -248,9 +269,9 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
     predict.add_argument(
         "traces", nargs="+", metavar="SIZE=TRACE", help="traces of one program at small inputs, with their sizes"
     )
-    predict.add_argument("--sizes", required=True, metavar="LIST", help="inputs that are predicted, such as 100,200,400")
+    predict.add_argument("--sizes", required=True, metavar="LIST", help="inputs to predict, such as 100,200,400")
     predict.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found out)")
-    predict.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
+    predict.add_argument("--target", default="xeon-e5-2695", metavar="NAME", help="machine (default: xeon-e5-2695)")
     predict.add_argument("--measured", type=Path, metavar="FILE", help="CSV (size, seconds) to compare with")
     predict.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     predict.add_argument(

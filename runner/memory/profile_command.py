@@ -10,12 +10,13 @@ from typing import Final
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.models.processor import Cache
 from manyscale.models.quantities import parse_bytes
 from manyscale.models.workload import Workload
 from manyscale.runner import commands, pipeline, rundir, traces
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
-from manyscale.runner.memory import profile_result, profile_units, sampled, simulated
+from manyscale.runner.memory import profile_result, profile_units, sampled, simulated, together
 from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.profile_result import ProfileResult
 from manyscale.runner.memory.streams import Stream, streams_of
@@ -60,8 +61,8 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
         raise UserError(
             f"--granularity {granularity} B: {machine.name} has lines of {line_bytes(machine)} B; leave the option out"
         )
-    if options.simulate and not caches:
-        raise UserError("--simulate needs the caches' lines; leave --granularity out")
+    if (options.simulate or options.together) and not caches:
+        raise UserError("--simulate and --together need the caches' lines; leave --granularity out")
     if options.sampling == "exact":
         found = exact_profiles(streams, sites, granularity, options, cache)
         method = "exact"
@@ -69,12 +70,34 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
         rate = sampled.parse_rate(options.rate)
         found = sampled.profiles(streams, sites, granularity, options.sampling, rate, options.seed or 0)
         method = f"{options.sampling}, {options.rate}"
-    hits, block_hits = simulated.hit_rates(streams, sites, machine, options) if options.simulate else (None, None)
+    concurrent = {}
+    if options.together and caches:
+        for name, level in caches.items():
+            if level.shared_by_cores > 1:
+                concurrent[name] = together.concurrent_profile(
+                    streams, sites, granularity, level.shared_by_cores, steady=options.steady
+                )
     executions = sampled.executions(streams, workload.tables["blocks"].num_rows)
     return ProfileResult(
-        workload, machine, streams, sites, found, granularity, method, options.steady, executions, caches, hits,
-        block_hits,
+        workload, machine, streams, sites, found, granularity, method, options.steady, executions, caches, concurrent,
+        simulated_hits(streams, sites, caches, options) if options.simulate else None,
     )  # fmt: skip
+
+
+def simulated_hits(
+    streams: list[Stream], sites: Sites, caches: dict[str, Cache], options: argparse.Namespace
+) -> simulated.Simulated:
+    """As ``--simulate`` asks."""
+    return simulated.of_streams(
+        streams,
+        sites,
+        caches,
+        share=sampled.parse_rate(options.simulate, "--simulate"),
+        together=options.together,
+        steady=options.steady,
+        frames=options.frames,
+        seed=options.seed or 0,
+    )
 
 
 def exact_profiles(

@@ -17,6 +17,7 @@ from manyscale.models.memory.sdcm import HitRates, geometry_of, hit_rate_by_labe
 from manyscale.models.processor import Cache
 from manyscale.models.workload import Workload
 from manyscale.runner.memory.hit_rates import miss_ratio_curve
+from manyscale.runner.memory.simulated import Simulated
 from manyscale.runner.memory.streams import Stream
 from manyscale.runner.results import Statistic
 
@@ -26,8 +27,9 @@ class ProfileResult:
     """Profiles of a workload's streams and what follows for a machine's caches.
 
     ``profiles``: of each stream, by site, in units of ``granularity_bytes``; ``method``: how they were obtained.
-    ``executions`` int64[blocks]. ``caches`` are empty where units are not their lines. ``simulated``: hit rates with
-    the caches' real sets, where asked for, and ``simulated_blocks`` float64[levels, blocks] those of each block.
+    ``executions`` int64[blocks]. ``caches`` are empty where units are not their lines. ``concurrent``: for streams that
+    run together, the profile that a shared cache sees, by its name. ``simulated``: hit rates with the caches' real
+    sets, where asked for.
     """
 
     workload: Workload
@@ -40,8 +42,8 @@ class ProfileResult:
     steady: bool
     executions: np.ndarray
     caches: Mapping[str, Cache] = field(default_factory=dict)
-    simulated: HitRates | None = None
-    simulated_blocks: np.ndarray | None = None
+    concurrent: Mapping[str, ReuseProfile] = field(default_factory=dict)
+    simulated: Simulated | None = None
     notes: Sequence[str] = ()
 
     @cached_property
@@ -49,6 +51,10 @@ class ProfileResult:
         """The profile of all streams, each for itself, by site."""
         columns = [np.concatenate([getattr(p, c) for p in self.profiles]) for c in ("site", "distance", "count")]
         return ReuseProfile.of(self.granularity_bytes, *columns)
+
+    def profile_at(self, level: str) -> ReuseProfile:
+        """What a cache sees."""
+        return self.concurrent.get(level, self.whole)
 
     @cached_property
     def by_block(self) -> ReuseProfile:
@@ -94,10 +100,11 @@ def blocks_table(result: ProfileResult) -> pa.Table:
     columns["share"] = to_arrow(count[order] / count.sum())
     columns["first_uses"] = to_arrow(first_uses[order])
     for row, (name, cache) in enumerate(result.caches.items()):
-        labels, ratio = hit_rate_by_label(by_block, geometry_of(cache, name))
+        seen = result.profile_at(name).relabelled(result.sites.block)
+        labels, ratio = hit_rate_by_label(seen, geometry_of(cache, name))
         columns[f"{name}_hit_ratio"] = to_arrow(ratio[np.searchsorted(labels, order)])
-        if result.simulated_blocks is not None:
-            columns[f"{name}_simulated_hit_ratio"] = to_arrow(result.simulated_blocks[row, order])
+        if result.simulated is not None:
+            columns[f"{name}_simulated_hit_ratio"] = to_arrow(result.simulated.by_block[row, order])
     return pa.table(columns)
 
 
@@ -129,8 +136,9 @@ def models(result: ProfileResult) -> dict[str, HitRates]:
     """Hit rates by the model that they come from; none where units are not lines."""
     if not result.caches:
         return {}
-    found = {"sdcm": hit_rates(result.whole, result.caches)}
-    return found if result.simulated is None else {**found, "simulated": result.simulated}
+    rates = [hit_rates(result.profile_at(name), {name: cache}).whole[0] for name, cache in result.caches.items()]
+    found = {"sdcm": HitRates(tuple(result.caches), tuple(rates))}
+    return found if result.simulated is None else {**found, "simulated": result.simulated.rates}
 
 
 def curve_table(result: ProfileResult) -> pa.Table:
@@ -156,11 +164,20 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
     for model, rates in models(result).items():
         for level, ratio, given in zip(rates.names, rates.whole, rates.conditional, strict=True):
             name = f"memory.{level}.{model}"
-            figures[f"{name}.hit_ratio"] = Statistic(ratio, "1", "ratio", f"{model}: hits of all accesses")
+            low, high = _interval(result, model, level, ratio)
+            figures[f"{name}.hit_ratio"] = Statistic(ratio, "1", "ratio", f"{model}: hits of all accesses", low, high)
             figures[f"{name}.conditional_hit_ratio"] = Statistic(
                 given, "1", "ratio", f"{model}: hits of the accesses that reach the level"
             )
     return figures
+
+
+def _interval(result: ProfileResult, model: str, level: str, ratio: float) -> tuple[float | None, float | None]:
+    """95 % of a hit ratio from sampled sets."""
+    if model != "simulated" or result.simulated is None or result.simulated.errors is None:
+        return None, None
+    half = 1.96 * result.simulated.errors[list(result.caches).index(level)]
+    return max(0.0, ratio - half), min(1.0, ratio + half)
 
 
 def _whole(value: float) -> float | int:

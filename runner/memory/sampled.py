@@ -15,7 +15,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream
 
 
-def parse_rate(text: str) -> float:
+def parse_rate(text: str, option: str = "--rate") -> float:
     """A share such as ``1 %`` or ``0.01``. Raises UserError unless above 0 and at most 1."""
     number, percent, _ = text.partition("%")
     try:
@@ -23,7 +23,7 @@ def parse_rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate <= 1:
-        raise UserError(f"--rate {text!r}: write a share such as '1 %', above 0 and at most 100 %")
+        raise UserError(f"{option} {text!r}: write a share such as '1 %', above 0 and at most 100 %")
     return rate
 
 

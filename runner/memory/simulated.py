@@ -1,1 +1,161 @@
-"""Hit rates of the caches with their real sets: a machine's hierarchy simulated on a trace."""
+"""Hit rates of the caches with their real sets: a machine's hierarchy simulated on streams of accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from manyscale.models.memory.access_stream import Sites, accesses
+from manyscale.models.memory.hierarchy import CacheHierarchy
+from manyscale.models.memory.sdcm import HitRates
+from manyscale.models.memory.set_sampling import Level, SetSample
+from manyscale.models.processor import Cache
+from manyscale.runner.errors import UserError
+from manyscale.runner.memory.streams import Stream
+from manyscale.runner.memory.together import merged_lines
+
+Batches = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # (block ids, addresses), from the beginning each time
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """``rates``: of all accesses. ``by_block`` float64[levels, blocks]: hits within the level, of all of the block's
+    accesses; NaN where it makes none. ``errors``: standard error of each level, where sets were sampled."""
+
+    rates: HitRates
+    by_block: np.ndarray
+    errors: tuple[float, ...] | None = None
+
+
+def simulate(
+    batches: Batches,
+    sites: Sites,
+    caches: Mapping[str, Cache],
+    *,
+    steady: bool,
+    frames: Literal["virtual", "random"] = "virtual",
+    seed: int = 0,
+) -> np.ndarray:
+    """int64[levels + 1, sites]: the accesses of one stream that reach each level, main memory last. Raises UserError
+    for caches that cannot be."""
+    hierarchy = _hierarchy(caches, 1, sites, frames, seed)
+    for _ in range(2 if steady else 1):
+        hierarchy.reset_counts()
+        for block_ids, addresses in batches():
+            hierarchy.feed_blocks(block_ids, addresses, sites)
+    return _reached(hierarchy, caches)
+
+
+def of_streams(
+    streams: Sequence[Stream],
+    sites: Sites,
+    caches: Mapping[str, Cache],
+    *,
+    share: float,
+    together: bool,
+    steady: bool,
+    frames: Literal["virtual", "random"],
+    seed: int,
+) -> Simulated:
+    """All streams, each with caches of its own or ``together`` on as many cores of one node. ``share``: of the sets
+    that is simulated; 1 is all. Raises UserError."""
+    errors = None
+    if share < 1:
+        if together:
+            raise UserError("--simulate takes no share with --together; simulate all sets")
+        reached, errors = _sampled(streams, sites, caches, share, steady, frames, seed)
+    elif together:
+        reached = _together(streams, sites, caches, steady, frames, seed)
+    else:
+        reached = sum(
+            (
+                simulate(stream.batches, sites, caches, steady=steady, frames=frames, seed=seed)
+                for stream in streams
+            ),
+            np.zeros((len(caches) + 1, len(sites)), np.int64),
+        )  # fmt: skip
+    return Simulated(hit_rates(reached, caches), _by_block(reached, sites), errors)
+
+
+def hit_rates(reached: np.ndarray, caches: Mapping[str, Cache]) -> HitRates:
+    """From the accesses that reach each level."""
+    totals = reached.sum(axis=1)
+    return HitRates(tuple(caches), tuple(float(1 - missed / max(totals[0], 1)) for missed in totals[1:]))
+
+
+def _by_block(reached: np.ndarray, sites: Sites) -> np.ndarray:
+    counted = np.array([np.bincount(sites.block, row, sites.num_blocks) for row in reached])
+    with np.errstate(invalid="ignore"):
+        return 1 - counted[1:] / np.where(counted[0] > 0, counted[0], np.nan)
+
+
+def _hierarchy(caches: Mapping[str, Cache], num_cores: int, sites: Sites, frames: str, seed: int) -> CacheHierarchy:
+    try:
+        return CacheHierarchy(
+            caches,
+            num_cores=num_cores,
+            num_sites=len(sites),
+            frames="random" if frames == "random" else "virtual",
+            frame_seed=seed,
+            seed=seed,
+        )
+    except ValueError as error:
+        raise UserError(f"the caches cannot be simulated: {error}") from None
+
+
+def _reached(hierarchy: CacheHierarchy, caches: Mapping[str, Cache]) -> np.ndarray:
+    counts = hierarchy.counts()
+    first = next(iter(caches))
+    return np.stack([counts.hits(first) + counts.misses(first), *(counts.misses(name) for name in caches)])
+
+
+def _together(
+    streams: Sequence[Stream], sites: Sites, caches: Mapping[str, Cache], steady: bool, frames: str, seed: int
+) -> np.ndarray:
+    line = _line_bytes(caches)
+    hierarchy = _hierarchy(caches, len(streams), sites, frames, seed)
+    for _ in range(2 if steady else 1):
+        hierarchy.reset_counts()
+        for batch in merged_lines(streams, sites, line):
+            address = batch.unit.astype(np.uint64) * np.uint64(line)
+            one_line = np.ones(len(address), np.int32)  # units are split by lines already
+            hierarchy.feed(address, one_line, sites.is_store[batch.site], batch.site, batch.thread)
+    return _reached(hierarchy, caches)
+
+
+def _sampled(
+    streams: Sequence[Stream],
+    sites: Sites,
+    caches: Mapping[str, Cache],
+    share: float,
+    steady: bool,
+    frames: Literal["virtual", "random"],
+    seed: int,
+) -> tuple[np.ndarray, tuple[float, ...]]:
+    line = _line_bytes(caches)
+    plain = [cache for cache in caches.values() if cache.replacement != "lru" or cache.inclusion != "neither"]
+    if plain:
+        raise UserError("--simulate with a share takes caches with LRU that are neither inclusive nor exclusive")
+    levels = [Level(cache.num_sets, cache.ways or 1) for cache in caches.values()]
+    total = np.zeros((len(caches) + 1, len(sites)), np.int64)
+    variance = np.zeros(len(caches))
+    for stream in streams:
+        sample = SetSample(levels, line, share, seed, frames, seed)
+        for _ in range(2 if steady else 1):
+            sample.forget_counts()
+            for block_ids, addresses in stream.batches():
+                sample.feed(accesses(block_ids, addresses, sites, line))
+        hits = sample.hits()
+        reached = hits.reached.sum(axis=0)
+        total[:, : reached.shape[1]] += reached
+        variance += np.array([(hits.standard_error(i) * reached[0].sum()) ** 2 for i in range(len(caches))])
+    return total, tuple(np.sqrt(variance) / max(total[0].sum(), 1))
+
+
+def _line_bytes(caches: Mapping[str, Cache]) -> int:
+    line = next(iter(caches.values())).line_bytes
+    assert line is not None  # hit_rates.caches_of refuses others
+    return line

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import to_numpy
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.workload import Workload
+from manyscale.models.memory.nest_extrapolation import common_blocks
+from manyscale.models.workload import REQUIRED_LEVELS, Workload
 from manyscale.runner import traces
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream, streams_of
@@ -32,14 +33,12 @@ class InputRun:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Runs by ascending size. A block is the same in two runs where its module, offset and sites are; ``blocks`` is the
-    workload's table of all of them, ``owners`` tells of each a run that has it and its block_id there, ``sites`` are
-    those of all blocks, in their order."""
+    """Runs by ascending size. A block is the same in two runs where its module, offset and accesses are. ``program``
+    has the blocks, instructions and accesses of all, in that numbering; ``sites`` are its sites."""
 
     runs: Sequence[InputRun]
-    blocks: pa.Table
-    owners: Sequence[tuple[int, int]]
     sites: Sites
+    program: Workload
 
 
 def parse_inputs(texts: Sequence[str]) -> list[tuple[int, str]]:
@@ -77,38 +76,43 @@ def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Pa
 
 
 def _numbered(read: Sequence[tuple[int, Workload, Stream, Sites]]) -> TrainingSet:
-    numbers: dict[tuple[object, ...], int] = {}
-    owners: list[tuple[int, int]] = []  # of each block: a run that has it, and its id there
-    block_numbers = []
-    for index, (_, workload, _, sites) in enumerate(read):
-        blocks = workload.tables["blocks"]
-        identities = zip(
-            blocks.column("module").to_pylist(),
-            blocks.column("offset").to_pylist(),
-            pairwise(sites.offsets.tolist()),
-            strict=True,
-        )
-        mine = np.empty(blocks.num_rows, np.int32)
-        for block, (module, offset, (first, end)) in enumerate(identities):
-            identity = (module, offset, sites.bytes[first:end].tobytes(), sites.is_store[first:end].tobytes())
-            mine[block] = numbers.setdefault(identity, len(numbers))
-            if mine[block] == len(owners):
-                owners.append((index, block))
-        block_numbers.append(mine)
-    own_sites = [sites for _, _, _, sites in read]
-    rows = [np.arange(own_sites[run].offsets[block], own_sites[run].offsets[block + 1]) for run, block in owners]
-    counts = np.array([len(row) for row in rows], np.int64)
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    picked = [(own_sites[run], row) for (run, _), row in zip(owners, rows, strict=True)]
-    sites = Sites(
-        np.repeat(np.arange(len(owners), dtype=np.int32), counts),
-        np.concatenate([np.empty(0, bool), *(its.is_store[row] for its, row in picked)]),
-        np.concatenate([np.empty(0, np.int32), *(its.bytes[row] for its, row in picked)]),
-        offsets,
+    block_tables = [workload.tables["blocks"] for _, workload, _, _ in read]
+    numbers, sites = common_blocks(
+        [blocks.column("module").to_pylist() for blocks in block_tables],
+        [to_numpy(blocks.column("offset")) for blocks in block_tables],
+        [own for _, _, _, own in read],
     )
+    run_of, block_of = np.empty(sites.num_blocks, np.int64), np.empty(sites.num_blocks, np.int64)
+    for run in range(len(read) - 1, -1, -1):  # of a block that several runs have, the first one's row is kept
+        run_of[numbers[run]], block_of[numbers[run]] = run, np.arange(len(numbers[run]))
     runs = []
-    for (size, workload, stream, own), mine in zip(read, block_numbers, strict=True):
-        within = np.arange(len(own)) - own.offsets[own.block]
-        runs.append(InputRun(size, workload, stream, own, mine, (offsets[mine[own.block]] + within).astype(np.int32)))
-    tables = [read[run][1].tables["blocks"].slice(block, 1) for run, block in owners]
-    return TrainingSet(runs, pa.concat_tables(tables), owners, sites)
+    for (size, workload, stream, own), mine in zip(read, numbers, strict=True):
+        site_number = sites.offsets[mine[own.block]] + np.arange(len(own)) - own.offsets[own.block]
+        runs.append(InputRun(size, workload, stream, own, mine, site_number.astype(np.int32)))
+    return TrainingSet(runs, sites, _static_tables([workload for _, workload, _, _ in read], run_of, block_of))
+
+
+def _static_tables(workloads: Sequence[Workload], run_of: np.ndarray, block_of: np.ndarray) -> Workload:
+    """A workload of nothing but blocks, their instructions and accesses: number b is block ``block_of[b]`` of workload
+    ``run_of[b]``."""
+    tables = {level: table.slice(0, 0) for level, table in workloads[0].tables.items() if level in REQUIRED_LEVELS}
+    tables["communicators"] = workloads[0].tables["communicators"]
+    first_row = np.cumsum([0] + [workload.tables["blocks"].num_rows for workload in workloads])
+    tables["blocks"] = pa.concat_tables([workload.tables["blocks"] for workload in workloads]).take(
+        pa.array(first_row[run_of] + block_of)
+    )
+    for level in ("instructions", "block_accesses"):
+        first, end = np.zeros((2, len(run_of)), np.int64)
+        before = 0
+        for run, workload in enumerate(workloads):
+            mine = np.flatnonzero(run_of == run)
+            owner = workload.column(level, "block_id")
+            first[mine] = before + np.searchsorted(owner, block_of[mine], "left")
+            end[mine] = before + np.searchsorted(owner, block_of[mine], "right")
+            before += len(owner)
+        counts = end - first
+        rows = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
+        table = pa.concat_tables([workload.tables[level] for workload in workloads]).take(pa.array(rows))
+        numbers = pa.array(np.repeat(np.arange(len(run_of), dtype=np.int32), counts))
+        tables[level] = table.set_column(0, table.schema.field("block_id"), numbers)
+    return Workload(workloads[0].name, workloads[0].num_ranks, tables)

@@ -241,7 +241,7 @@ def _limits(result: ProfileResult) -> list[str]:
     found = list(result.notes)
     if result.method != "exact":
         found.append(f"Distances were sampled ({result.method}): rare ones may be missing.")
-    if len(result.streams) > 1:
+    if len(result.streams) > 1 and not result.concurrent:
         found.append(
             f"{len(result.streams)} threads have been profiled each for itself: none disturbs the caches of another."
         )

@@ -48,10 +48,37 @@ def test_equal_blocks_have_one_number(tmp_path):
     first, second = training.runs
     assert np.array_equal(first.block_number, second.block_number)
     assert np.array_equal(first.site_number, second.site_number)
-    assert training.blocks.num_rows == first.workload.tables["blocks"].num_rows
+    assert training.sites.num_blocks == first.workload.tables["blocks"].num_rows
     own = sites_of(first.workload)
     assert np.array_equal(training.sites.bytes[first.site_number], own.bytes)
     assert np.array_equal(training.sites.block[first.site_number], first.block_number[own.block])
+
+
+@pytest.mark.contract
+def test_the_program_has_every_block_with_its_instructions_and_accesses(tmp_path):
+    names = ["bs16_O1.lk.xz", "bs16_clangO1_sancov.npz", "matmul25_O1.lk.xz"]
+    training = read_training([(i + 1, str(DETAIL / name)) for i, name in enumerate(names)], "auto", tmp_path)
+    program = training.program
+    own = sites_of(program)
+    assert np.array_equal(own.block, training.sites.block)
+    assert np.array_equal(own.bytes, training.sites.bytes)
+    assert np.array_equal(own.is_store, training.sites.is_store)
+    seen = np.zeros(training.sites.num_blocks, bool)
+    for run in training.runs:
+        for column in ("offset", "module", "num_instructions"):
+            theirs = run.workload.tables["blocks"].column(column).to_pylist()
+            mine = program.tables["blocks"].column(column).to_pylist()
+            assert [mine[number] for number in run.block_number[~seen[run.block_number]]] == [
+                theirs[i] for i in np.flatnonzero(~seen[run.block_number])
+            ]
+        counts = [
+            np.bincount(w.column("instructions", "block_id"), minlength=w.tables["blocks"].num_rows)
+            for w in (program, run.workload)
+        ]
+        fresh = ~seen[run.block_number]
+        assert np.array_equal(counts[0][run.block_number[fresh]], counts[1][fresh])
+        seen[run.block_number] = True
+    assert seen.all()
 
 
 @pytest.mark.contract
@@ -61,7 +88,7 @@ def test_blocks_of_different_programs_are_apart(tmp_path):
     numbers = [set(run.block_number.tolist()) for run in training.runs]
     # addresses of code are all that lackey tells, so a few blocks may look alike
     assert len(numbers[0] & numbers[1]) <= 1
-    assert numbers[0] | numbers[1] == set(range(training.blocks.num_rows))
+    assert numbers[0] | numbers[1] == set(range(training.sites.num_blocks))
 
 
 @pytest.mark.contract
