@@ -14,7 +14,6 @@ from manyscale.models.memory.sdcm import (
     Geometry,
     HitRates,
     capacity_shares,
-    data_caches,
     geometry_of,
     hit_probability,
     hit_rate,
@@ -22,7 +21,7 @@ from manyscale.models.memory.sdcm import (
     hit_rates,
 )
 from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.processor import Cache, Tlb
+from manyscale.models.processor import Cache, Tlb, data_caches
 
 GEOMETRIES = [
     (1, 1024),
