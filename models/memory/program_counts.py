@@ -88,7 +88,11 @@ def count_program(workload: Workload) -> ProgramCounts:
 
     Raises WorkloadError for a workload without a detailed level.
     """
-    executions = count_executions(workload).astype(np.float64)
+    return program_counts(workload, count_executions(workload).astype(np.float64))
+
+
+def program_counts(workload: Workload, executions: np.ndarray) -> ProgramCounts:
+    """Counts where each of a workload's blocks is executed as often as float64[blocks] says. O(static tables)."""
     columns = (workload.column("instructions", name) for name in ("block_id", "instruction_class", "lanes"))
     rows, times = np.unique(np.stack([c.astype(np.int64) for c in columns]), axis=1, return_counts=True)
     recorded = np.bincount(rows[0], times, len(executions))
