@@ -23,7 +23,21 @@ MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 
 
 def calibrate(options: argparse.Namespace) -> int:
-    """Fit the files, write the machine, the fit and its plot, and print the classes."""
+    """Fit the files, write the machine, the fit and its plot, and print the classes; or, without files, measure this
+    node (calibrate_node.py)."""
+    node_only = [f"--{name}" for name in ("quick", "core") if getattr(options, name) not in (None, False)]
+    node_only += ["--set"] if options.assignments else []
+    if options.node and options.measurements:
+        raise UserError(f"--node measures this node, {options.measurements[0]} is of a network: calibrate one, then "
+                        "the other with --base DIR/machine.yaml")  # fmt: skip
+    if options.node:
+        from manyscale.runner.calibrate_node import calibrate_node
+
+        return calibrate_node(options)
+    if not options.measurements:
+        raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")
+    if node_only:
+        raise UserError(f"{node_only[0]} goes with --node")
     measured = [(path, read(path)) for path in options.measurements]
     ping_pong = _together([each for _, each in measured if not each.is_stream], options.measurements)
     streams = [each for _, each in measured if each.is_stream]

@@ -67,15 +67,15 @@ def qemu_plugin(cache: Path) -> Path:
     return _built("libmanyscale_qemu.so", sources, c_compiler(), cache, ("-ldl", "-lpthread"))
 
 
-def c_compiler() -> Compiler:
-    """The compiler of the environment variable CC, else cc, gcc or clang."""
+def c_compiler(built: str = "the tracer") -> Compiler:
+    """The compiler of the environment variable CC, else cc, gcc or clang; ``built`` is named where there is none."""
     chosen = os.environ.get("CC")
     command = tuple(shlex.split(chosen)) if chosen else next(
         ((name,) for name in ("cc", "gcc", "clang") if shutil.which(name)), ()
     )  # fmt: skip
     if not command or shutil.which(command[0]) is None:
         wanted = chosen or "cc"
-        raise UserError(f"no C compiler {wanted!r} to build the tracer; install one (Debian: gcc libc6-dev) or set CC")
+        raise UserError(f"no C compiler {wanted!r} to build {built}; install one (Debian: gcc libc6-dev) or set CC")
     return Compiler(command, _output([*command, "--version"]))
 
 
