@@ -278,6 +278,10 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--recipe", default="operands", choices=("operands", "paper"),
         help="how profiles are extrapolated: per operand in many bins, or as AMM was published (default: operands)",
     )  # fmt: skip
+    predict.add_argument(
+        "--amm", action="append", default=[], metavar="KEY=VALUE",
+        help="a parameter of AMM, such as bound=latency, block_bytes=8 or gap_bytes=56",
+    )  # fmt: skip
     predict.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     _add_cache(predict)
     predict.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")

@@ -6,7 +6,7 @@ import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.machine import Machine
+from manyscale.models.memory.amm import AmmParameters
 from manyscale.models.memory.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun
 from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.processor import Cache
@@ -27,6 +28,7 @@ from manyscale.runner.memory.profile_command import target_machine
 from manyscale.runner.memory.training import InputRun, TrainingSet, parse_inputs, parse_sizes, read_training
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Statistic
+from manyscale.runner.study import parse_assignment
 from manyscale.runner.writers import statistics
 from manyscale.runner.writers.parquet import write_table
 from manyscale.runner.writers.report_text import duration, percent
@@ -52,13 +54,16 @@ class PredictResult:
 def predict(options: argparse.Namespace) -> int:
     """Read, predict, print and write."""
     inputs, sizes = parse_inputs(options.traces), parse_sizes(options.sizes)
+    amm = amm_parameters(options.amm)
     measured = read_measured(options.measured) if options.measured is not None else {}
     machine = target_machine(options.target)
     caches = caches_of(machine)
     cache = options.cache or default_cache()
     training = read_training(inputs, options.format, cache)
     runs = training_runs(training, line_bytes(machine), cache, steady=options.steady)
-    predictor = Predictor(training, runs, machine, caches, RECIPES[options.recipe], steady=options.steady)
+    predictor = Predictor(
+        training, runs, machine, caches, RECIPES[options.recipe], steady=options.steady, amm=amm
+    )  # fmt: skip
     predictions = []
     with commands.progress_bar() as progress:
         for done, size in enumerate(sizes):
@@ -73,6 +78,19 @@ def predict(options: argparse.Namespace) -> int:
     print("\n".join(summary(result)))
     print(f"results: {directory}")
     return 0
+
+
+def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
+    """AMM's parameters from KEY=VALUE of the command line. Raises UserError."""
+    given = dict(parse_assignment(text, "--amm") for text in assignments)
+    known = [field.name for field in fields(AmmParameters) if field.name not in ("form", "shares")]
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise UserError(f"--amm {unknown[0]}: unknown; known are {', '.join(known)}")
+    try:
+        return AmmParameters(**given)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"--amm: {error}") from None
 
 
 def training_runs(training: TrainingSet, granularity: int, cache: Path, *, steady: bool) -> list[TrainingRun]:

@@ -12,7 +12,7 @@ Three answers of rising accuracy where a program allows them:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -98,8 +98,9 @@ class Predictor:
         recipe: Recipe,
         *,
         steady: bool,
+        amm: AmmParameters = AmmParameters(),
     ) -> None:
-        self._training, self._runs, self._recipe = training, runs, recipe
+        self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
         self._machine, self._caches, self._steady = machine, caches, steady
         self._nest, self._reason = _nest(training)
 
@@ -154,7 +155,7 @@ class Predictor:
         ends = [HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in _ENDS]
         found = {}
         for form in FORMS:
-            parameters = AmmParameters(form="printed" if form == "printed" else "corrected")
+            parameters = replace(self._amm, form="printed" if form == "printed" else "corrected")
             value, low, high = (
                 estimate(
                     counts.bytes_accessed, counts.num_accesses, instructions, rates, self._machine.node, parameters
