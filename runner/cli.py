@@ -234,7 +234,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
     profile.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
     profile.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
     profile.add_argument(
-        "--granularity", default="line", metavar="SIZE", help="counted units: byte, word, line or a size (default: line)"
+        "--granularity", default="line", metavar="SIZE", help="units: byte, word, line or a size (default: line)"
     )
     profile.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     profile.add_argument(
@@ -250,7 +250,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--together", action="store_true", help="threads run at the same time and share caches (default: each alone)"
     )
     profile.add_argument(
-        "--frames", default="virtual", choices=("virtual", "random"), help="where pages lie, simulated (default: virtual)"
+        "--frames", default="virtual", choices=("virtual", "random"), help="where simulated pages lie (default: virtual)"
     )
     profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
     profile.add_argument("--thread", type=int, metavar="N", help="one thread only")

@@ -88,8 +88,11 @@ def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
     if unknown:
         raise UserError(f"--amm {unknown[0]}: unknown; known are {', '.join(known)}")
     try:
+        for key, value in given.items():
+            if key not in ("bound", "operations") and not isinstance(value, int | float):
+                raise ValueError(f"{key}: {value!r} is no number")
         return AmmParameters(**given)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise UserError(f"--amm: {error}") from None
 
 

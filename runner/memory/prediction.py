@@ -98,7 +98,7 @@ class Predictor:
         recipe: Recipe,
         *,
         steady: bool,
-        amm: AmmParameters = AmmParameters(),
+        amm: AmmParameters,
     ) -> None:
         self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
         self._machine, self._caches, self._steady = machine, caches, steady

@@ -180,7 +180,7 @@ class DetailStore:
         return self._kept[1:]
 
     def _unpacked(self, file: IO[bytes], index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(executions as places in the chunk's dictionary, accesses of each of its blocks, its block ids, addresses)."""
+        """(executions as places among the chunk's blocks, accesses of each of those, their ids, addresses)."""
         chunk, what = self._chunks[index], f"chunk {index}"
         file.seek(int(chunk["offset"]))
         content = self._decompress(file.read(int(chunk["stored"])), int(chunk["packed"]), what)
