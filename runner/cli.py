@@ -250,7 +250,10 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--together", action="store_true", help="threads run at the same time and share caches (default: each alone)"
     )
     profile.add_argument(
-        "--frames", default="virtual", choices=("virtual", "random"), help="where simulated pages lie (default: virtual)"
+        "--frames",
+        default="virtual",
+        choices=("virtual", "random"),
+        help="where simulated pages lie (default: virtual)",
     )
     profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
     profile.add_argument("--thread", type=int, metavar="N", help="one thread only")

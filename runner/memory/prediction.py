@@ -40,6 +40,7 @@ from manyscale.runner.memory.training import TrainingSet
 
 MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are looked for in
 MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated whole
+MOST_PREFETCHED: Final = 100_000_000  # of one whose prefetcher and TLBs are
 MOST_EXECUTED: Final = 20_000_000  # instructions that the dataflow model executes; it looks at all
 NUM_WINDOWS: Final = 50
 FORMS: Final = ("printed", "corrected")
@@ -136,7 +137,7 @@ class Predictor:
         times: dict[str, Time] = {}
         if num_instructions is not None:
             try:
-                times |= self._amm_times(executions, sdcm, set_aware)
+                times |= self._amm_times(executions, sdcm, set_aware, self._beyond(instance))
                 times["overlap"] = self._overlap(instance, size, num_instructions)
             except ValueError as error:
                 notes.append(f"no run time: {self._machine.name}: {error}")
@@ -146,19 +147,46 @@ class Predictor:
         reached = simulated.simulate(instance.generate, self._training.sites, self._caches, steady=self._steady)
         return simulated.hit_rates(reached, self._caches)
 
+    def _beyond(self, instance: NestInstance | None) -> simulated.Beyond:
+        """Address translation and prefetching at the input, or of the largest traced one."""
+        if instance is not None and instance.num_accesses() <= MOST_PREFETCHED:
+            batches: simulated.Batches = instance.generate
+        else:
+            batches = self._largest
+        return simulated.beyond(batches, self._training.sites, self._machine.node, steady=self._steady)
+
+    def _largest(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        run = self._training.runs[-1]
+        return _numbered(run.stream.batches(), run.block_number)
+
     def _amm_times(
-        self, executions: np.ndarray, sdcm: Mapping[str, HitRate], set_aware: HitRates | None
+        self,
+        executions: np.ndarray,
+        sdcm: Mapping[str, HitRate],
+        set_aware: HitRates | None,
+        beyond: simulated.Beyond,
     ) -> dict[str, Time]:
-        """By both forms of AMM, from the best hit rates there are; their band from SDCM's, where these are used."""
+        """By both forms of AMM, from the best hit rates there are; their band from SDCM's, where these are used. The
+        printed form knows neither translation nor prefetching."""
         counts = program_counts(self._training.program, executions)
         instructions = counts.instructions_by_class()
         ends = [HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in _ENDS]
         found = {}
         for form in FORMS:
             parameters = replace(self._amm, form="printed" if form == "printed" else "corrected")
+            page_rates = None
+            if form == "corrected":
+                parameters = replace(parameters, stream_ratio=self._amm.stream_ratio or beyond.stream_ratio)
+                page_rates = beyond.page_rates
             value, low, high = (
                 estimate(
-                    counts.bytes_accessed, counts.num_accesses, instructions, rates, self._machine.node, parameters
+                    counts.bytes_accessed,
+                    counts.num_accesses,
+                    instructions,
+                    rates,
+                    self._machine.node,
+                    parameters,
+                    page_rates,
                 )
                 for rates in ([set_aware] * 3 if set_aware is not None else ends)
             )

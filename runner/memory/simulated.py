@@ -8,11 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import Sites, accesses
-from manyscale.models.memory.hierarchy import CacheHierarchy
+from manyscale.models.memory.hierarchy import NO_TLBS, CacheHierarchy
 from manyscale.models.memory.sdcm import HitRates
 from manyscale.models.memory.set_sampling import Level, SetSample
-from manyscale.models.processor import Cache
+from manyscale.models.processor import Cache, Tlb, data_caches
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream
 from manyscale.runner.memory.together import merged_lines
@@ -80,6 +81,43 @@ def of_streams(
     return Simulated(hit_rates(reached, caches), _by_block(reached, sites), errors)
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """What AMM takes beyond caches. ``page_rates``: of the TLBs, None where the machine lists none. ``stream_ratio``:
+    of the accesses that miss the first cache with a prefetcher, the share whose line that prefetcher brings; 0 without
+    one."""
+
+    page_rates: HitRates | None
+    stream_ratio: float
+
+
+def beyond(batches: Batches, sites: Sites, node: Node, *, steady: bool) -> Beyond:
+    """Address translation and prefetching, simulated on one stream. Raises UserError for caches that cannot be."""
+    caches = data_caches(node.caches)
+    with_prefetcher = [name for name, cache in caches.items() if cache.prefetcher is not None]
+    if not with_prefetcher and not node.tlbs:
+        return Beyond(None, 0.0)
+    level = (with_prefetcher or list(caches))[0]
+    up_to = dict(list(caches.items())[: list(caches).index(level) + 1])
+    misses = []
+    page_rates = None
+    for prefetches in (False, True) if with_prefetcher else (False,):
+        tlbs = {} if prefetches else node.tlbs
+        hierarchy = _hierarchy(up_to, 1, sites, "virtual", 0, tlbs=tlbs, prefetches=prefetches)
+        for _ in range(2 if steady else 1):
+            hierarchy.reset_counts()
+            for block_ids, addresses in batches():
+                hierarchy.feed_blocks(block_ids, addresses, sites)
+        counts = hierarchy.counts()
+        misses.append(int(counts.misses(level).sum()))
+        if tlbs:
+            looked_up = max(int(counts.tlb_values[0].sum()), 1)
+            missed = counts.tlb_values[:, 1].sum(axis=(1, 2))
+            page_rates = HitRates(counts.tlbs, tuple(float(1 - each / looked_up) for each in missed))
+    saved = max(0, misses[0] - misses[-1])
+    return Beyond(page_rates, saved / misses[0] if misses[0] else 0.0)
+
+
 def hit_rates(reached: np.ndarray, caches: Mapping[str, Cache]) -> HitRates:
     """From the accesses that reach each level."""
     totals = reached.sum(axis=1)
@@ -92,10 +130,23 @@ def _by_block(reached: np.ndarray, sites: Sites) -> np.ndarray:
         return 1 - counted[1:] / np.where(counted[0] > 0, counted[0], np.nan)
 
 
-def _hierarchy(caches: Mapping[str, Cache], num_cores: int, sites: Sites, frames: str, seed: int) -> CacheHierarchy:
+def _hierarchy(
+    caches: Mapping[str, Cache],
+    num_cores: int,
+    sites: Sites,
+    frames: str,
+    seed: int,
+    *,
+    tlbs: Mapping[str, Tlb] = NO_TLBS,
+    prefetches: bool = False,
+) -> CacheHierarchy:
+    """Without their prefetchers, if not told otherwise: hit rates are of what the program itself asked for."""
+    if not prefetches:
+        caches = {name: cache.model_copy(update={"prefetcher": None}) for name, cache in caches.items()}
     try:
         return CacheHierarchy(
             caches,
+            tlbs,
             num_cores=num_cores,
             num_sites=len(sites),
             frames="random" if frames == "random" else "virtual",

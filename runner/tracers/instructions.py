@@ -86,15 +86,18 @@ class Disassembler:
         mnemonic = each.mnemonic.rsplit(" ", 1)[-1]
         memory, slot, target, counter = [], None, None, None
         flow = self._flow(each, mnemonic)
-        for operand in each.operands:
+        for number, operand in enumerate(each.operands):
             if operand.type == self._x86.X86_OP_MEM:
                 absolute = operand.mem.base == self._x86.X86_REG_RIP and not operand.mem.index
                 place = each.address + each.size + operand.mem.disp if absolute else None
                 if flow in (Flow.call, Flow.jump, Flow.branch):
                     slot = place
                 if not mnemonic.startswith(("lea", "nop", "prefetch")):
-                    memory += [(False, operand.size)] if operand.access & self._read else []
-                    memory += [(True, operand.size)] if operand.access & self._write else []
+                    # (capstone says of movups, movupd, movlpd and movhpd to memory that they read it)
+                    is_target = number == 0 and len(each.operands) > 1 and mnemonic.startswith(("mov", "vmov"))
+                    access = self._write if is_target else operand.access
+                    memory += [(False, operand.size)] if access & self._read else []
+                    memory += [(True, operand.size)] if access & self._write else []
                 if mnemonic in ("add", "inc") and operand.size == 1 and place is not None:
                     counter = place
             elif operand.type == self._x86.X86_OP_IMM and flow in (Flow.call, Flow.jump, Flow.branch):
