@@ -125,11 +125,11 @@ class Core(Strict):
     ``vector_stores_per_cycle``; ``vector_load``: cycles that a load of a vector register takes beyond the cache's
     latency. Limits that count only where they are given: ``accesses_per_cycle``, loads and stores together;
     ``forwarded_loads_per_cycle``, loads that stores still on their way answer; ``vector_registers``, for results of
-    instructions in the reorder buffer; ``fetch``, the aligned window of code that is fetched per cycle (a loop that lies
-    in two takes two cycles). ``string_bytes_per_cycle``: what repeated string instructions move. ``misprediction``:
-    cycles from the end of a mispredicted branch until what follows enters. ``fuses_branches``: a compare and the branch
-    after it are one; ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is
-    then the cost of those from one file to another)."""
+    instructions in the reorder buffer; ``fetch``, the aligned window of code that is fetched per cycle (a loop that
+    lies in two takes two cycles). ``string_bytes_per_cycle``: what string instructions move. ``misprediction``: cycles
+    from the end of a mispredicted branch until what follows enters. ``fuses_branches``: a compare and the branch after
+    it are one; ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is then the
+    cost of those from one file to another)."""
 
     width: Count
     reorder_buffer: Count

@@ -1,0 +1,439 @@
+"""The kernel of the dataflow model: one pass over executed instructions.
+
+Every time is the latest of what it waits for plus a latency, and what waits for what does not depend on times. So each
+time is a maximum of sums: no latency that grows makes anything end earlier.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.detail_tables import InstructionClass
+from manyscale.models.kernels import allocation_free, njit
+
+NUM_REGISTERS: Final = 256
+# bits of an instruction's ``traits``
+FUSED: Final = 1  # enters and leaves with the instruction after it
+RENAMED: Final = 2  # done when its sources are: no unit, no latency
+ADDRESSES: Final = 4  # does nothing beside its memory accesses
+VECTOR: Final = 8  # its memory accesses are of vector registers
+ENDS_BLOCK: Final = 16  # a branch
+WRITES_VECTOR: Final = 32
+# units beside those of the instruction classes
+LOADS: Final = 0
+ACCESSES: Final = 1
+FETCH: Final = 2
+FORWARDS: Final = 3
+FIRST_CLASS_UNIT: Final = 4
+FIRST_TRANSFER: Final = FIRST_CLASS_UNIT + len(InstructionClass)  # of a line from each level
+# parts of the CPI stack; those of the memory's levels beyond the first follow
+BASE: Final = 0
+UNITS: Final = 1
+DEPENDENCY: Final = 2
+FORWARDING: Final = 3
+BRANCHES: Final = 4
+BANDWIDTH: Final = 5
+FETCHING: Final = 6
+TRANSLATION: Final = 7
+FIRST_LEVEL: Final = 8
+# entries of ``clock``
+DISPATCHED: Final = 0
+RETIRED: Final = 1
+COMMITTED: Final = 2
+REDIRECTED: Final = 3  # what follows a branch that was mispredicted
+FETCHED: Final = 4  # the last window of the block
+LATE_BY_FETCH: Final = 5  # what entering has lost to them, and leaving not yet felt
+LATE_BY_BRANCH: Final = 6
+# entries of ``counts`` beyond those of the rings
+INSTRUCTIONS: Final = 5
+PREVIOUS: Final = 6  # block executed last
+
+_inlined: Final = njit(inline="always")
+_TABLE: Final = 4096  # entries that remember stores and lines on their way, by address
+_GRANULE_SHIFT: Final = 3
+_FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
+# level codes: the level that holds the line, the one whose latency is seen, and the TLB that translates, 0 the nearest
+LEVEL_MASK: Final = 7
+SEEN_SHIFT: Final = 3
+TRANSLATION_SHIFT: Final = 6
+
+
+class Code(NamedTuple):
+    """Static tables. ``blocks`` int64[blocks + 1, 5] and ``instructions`` int64[instructions + 1, 6], by the columns
+    below, a row ends where the next begins; ``costs`` float64[instructions, 2]: latency and occupancy of the unit, in
+    cycles; ``registers`` int64[]: of each instruction those of its addresses, its other sources, its destinations;
+    ``accesses`` int64[accesses, 2]: whether it is a store, and bytes."""
+
+    blocks: np.ndarray
+    instructions: np.ndarray
+    costs: np.ndarray
+    registers: np.ndarray
+    accesses: np.ndarray
+
+
+# columns of ``blocks``
+FIRST_INSTRUCTION: Final = 0
+NEXT_BLOCK: Final = 1  # that follows in the code, -1 unknown
+FIRST_WINDOW: Final = 2
+LAST_WINDOW: Final = 3
+REPEATS: Final = 4  # one instruction that is no branch: if it follows itself, it is a string instruction
+# columns of ``instructions``; sources of addresses lie from FIRST_REGISTER on, others from FIRST_DATA on
+TRAITS: Final = 0
+UNIT: Final = 1
+FIRST_REGISTER: Final = 2
+FIRST_DATA: Final = 3
+FIRST_DESTINATION: Final = 4
+FIRST_ACCESS: Final = 5
+IS_STORE: Final = 0  # columns of ``accesses``
+BYTES: Final = 1
+
+
+class Limits(NamedTuple):
+    """Of a core, in cycles: ``slot`` 1 / width; ``files`` float64[2, 3]: of general and of vector registers, occupancy
+    of the units of loads and of stores, and time from store to load; ``levels`` float64[levels, 2]: latency, and time
+    to transfer a line, of each level, the nearest first, main memory last; ``translation`` float64[TLBs + 1]: by the
+    TLB that knows the page, a walk last; ``prefetch_lines``: how far prefetchers run ahead; ``stores_on_the_way``:
+    stores that may wait to be written; ``rings`` int64[5]: places of each ring, 0 without limit."""
+
+    slot: float
+    files: np.ndarray
+    access: float
+    forward: float
+    fetch: float
+    string: float
+    vector_load: float
+    misprediction: float
+    levels: np.ndarray
+    translation: np.ndarray
+    prefetch_lines: float
+    line_shift: int
+    stores_on_the_way: int
+    rings: np.ndarray
+
+
+LOAD: Final = 0  # columns of ``files``
+STORE: Final = 1
+FORWARD: Final = 2
+LATENCY: Final = 0  # columns of ``levels``
+TRANSFER: Final = 1
+# rings; counts have the same numbers
+REORDER: Final = 0
+LOADED: Final = 1
+STORED: Final = 2
+FILLS: Final = 3
+VECTORS: Final = 4
+
+
+class State(NamedTuple):
+    """What one piece of a stream leaves to the next; all times in cycles. ``rings`` float64[5, places]: when the one
+    that has each place leaves it. ``tags`` int64[entries, 4] and ``times`` float64[entries, 2]: the last store to, and
+    the last line on its way of, what falls on an entry."""
+
+    clock: np.ndarray
+    counts: np.ndarray
+    register: np.ndarray
+    unit_free: np.ndarray
+    rings: np.ndarray
+    tags: np.ndarray
+    times: np.ndarray
+    stack: np.ndarray
+
+
+STORE_TAG: Final = 0  # columns of ``tags``
+STORE_FILE: Final = 1
+STORE_NUMBER: Final = 2
+LINE_TAG: Final = 3
+STORE_TIME: Final = 0  # columns of ``times``
+LINE_TIME: Final = 1
+
+
+def new_state(rings: np.ndarray, num_levels: int) -> State:
+    """An empty core, of ``Limits.rings``."""
+    tags = np.zeros((_TABLE, 4), np.int64)
+    tags[:, [STORE_TAG, LINE_TAG]] = -1
+    counts = np.zeros(7, np.int64)
+    counts[PREVIOUS] = -1
+    return State(
+        np.zeros(7),
+        counts,
+        np.zeros(NUM_REGISTERS),
+        np.zeros(FIRST_TRANSFER + num_levels),
+        np.zeros((len(rings), int(rings.max()))),
+        tags,
+        np.zeros((_TABLE, 2)),
+        np.zeros(FIRST_LEVEL + num_levels - 1),
+    )
+
+
+@_inlined
+def _claim(free, unit, now, occupancy):  # type: ignore[no-untyped-def]
+    """When a unit is free for an instruction that enters ``now``; it is kept for ``occupancy``."""
+    begin = max(free[unit], now)
+    free[unit] = begin + occupancy
+    return begin
+
+
+@_inlined
+def _room(limits, state, ring):  # type: ignore[no-untyped-def]
+    """When the next one finds a place in a ring."""
+    places = limits.rings[ring]
+    return state.rings[ring, state.counts[ring] % places] if places > 0 else 0.0
+
+
+@_inlined
+def _keep(limits, state, ring, end):  # type: ignore[no-untyped-def]
+    """A place of a ring is taken until ``end``."""
+    if limits.rings[ring] > 0:
+        state.rings[ring, state.counts[ring] % limits.rings[ring]] = end
+    state.counts[ring] += 1
+
+
+@allocation_free
+def _line(limits, state, now, start, address, code, is_store):  # type: ignore[no-untyped-def]
+    """(time at which an access that entered ``now`` and starts at ``start`` has its line, part that it waits for).
+    O(1)."""
+    served, seen = code & LEVEL_MASK, code >> SEEN_SHIFT & LEVEL_MASK
+    translation = limits.translation[code >> TRANSLATION_SHIFT]
+    start += translation
+    line = np.int64(address >> np.uint64(limits.line_shift))
+    place = line & (_TABLE - 1)
+    ready, part = start + limits.levels[0, LATENCY], TRANSLATION if translation > 0 else DEPENDENCY
+    if served > 0:
+        transfer = limits.levels[served, TRANSFER]
+        ahead = limits.prefetch_lines * transfer if seen < served else 0.0
+        # what is written goes back later
+        begin = _claim(state.unit_free, FIRST_TRANSFER + served, now - ahead, 2 * transfer if is_store else transfer)
+        if seen > 0:
+            start = max(start, _room(limits, state, FILLS))
+            ready, part = start + limits.levels[seen, LATENCY], FIRST_LEVEL + seen - 1
+        late = begin + transfer if seen < served else begin + limits.levels[seen, LATENCY]
+        if late > ready:
+            ready, part = late, BANDWIDTH
+        if seen > 0:
+            _keep(limits, state, FILLS, ready)
+        state.tags[place, LINE_TAG] = line
+        state.times[place, LINE_TIME] = ready
+    elif state.tags[place, LINE_TAG] == line and state.times[place, LINE_TIME] > ready:
+        ready, part = state.times[place, LINE_TIME], BANDWIDTH
+    return ready, part
+
+
+@allocation_free
+def _forwarded(limits, state, address, num_bytes, vector, now):  # type: ignore[no-untyped-def]
+    """When the bytes of a store that may still be on its way reach a load of the same address; 0 if there is none.
+    O(bytes / 8)."""
+    ready = 0.0
+    last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
+    granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
+    while granule <= last:
+        place = granule & (_TABLE - 1)
+        if state.tags[place, STORE_TAG] == granule:
+            after = limits.files[max(vector, state.tags[place, STORE_FILE]), FORWARD]
+            ready = max(ready, state.times[place, STORE_TIME] + after)
+            if state.counts[STORED] - state.tags[place, STORE_NUMBER] <= limits.stores_on_the_way:
+                ready = max(ready, _claim(state.unit_free, FORWARDS, now, limits.forward) + after)
+        granule += 1
+    return ready
+
+
+@allocation_free
+def _remember_store(state, address, num_bytes, vector, time):  # type: ignore[no-untyped-def]
+    """Stores to the same bytes complete in order. O(bytes / 8)."""
+    last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
+    granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
+    while granule <= last:
+        place = granule & (_TABLE - 1)
+        same = state.tags[place, STORE_TAG] == granule
+        state.tags[place, STORE_TAG] = granule
+        state.times[place, STORE_TIME] = max(time, state.times[place, STORE_TIME]) if same else time
+        state.tags[place, STORE_FILE] = vector
+        state.tags[place, STORE_NUMBER] = state.counts[STORED]
+        granule += 1
+
+
+@allocation_free
+def _repeat(code, limits, state, i, addresses, levels, at):  # type: ignore[no-untyped-def]
+    """One turn of string instruction ``i``: so many bytes per cycle, lines foreseen, none read only to be written."""
+    clock = state.clock
+    now = max(clock[RETIRED], clock[DISPATCHED])
+    num_bytes, left, part = 0, now, BASE
+    for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
+        num_bytes = max(num_bytes, code.accesses[access, BYTES])
+        place = at + access - code.instructions[i, FIRST_ACCESS]
+        served = levels[place] & LEVEL_MASK
+        arrival, cause = _line(limits, state, now, now, addresses[place], served, False)
+        if served > 0 and arrival - limits.levels[0, LATENCY] > left:
+            left, part = arrival - limits.levels[0, LATENCY], cause
+    turn = num_bytes * limits.string
+    left = max(now + turn, left)
+    state.stack[BASE] += turn
+    state.stack[part] += left - turn - clock[RETIRED]
+    clock[RETIRED] = clock[DISPATCHED] = left
+    state.counts[INSTRUCTIONS] += 1
+
+
+@_inlined
+def _fetch(code, limits, state, block):  # type: ignore[no-untyped-def]
+    """The front end fetches the windows of a block, but that in which the block before it ended if it goes on there."""
+    previous = state.counts[PREVIOUS]
+    state.counts[PREVIOUS] = block
+    windows = code.blocks[block, LAST_WINDOW] - code.blocks[block, FIRST_WINDOW] + 1
+    if previous >= 0 and code.blocks[previous, NEXT_BLOCK] == block:
+        windows -= code.blocks[previous, LAST_WINDOW] == code.blocks[block, FIRST_WINDOW]
+    state.clock[FETCHED] = 0.0
+    if windows > 0:
+        begin = max(state.unit_free[FETCH], state.clock[DISPATCHED] - _FETCHED_AHEAD)
+        state.unit_free[FETCH] = begin + windows * limits.fetch
+        state.clock[FETCHED] = begin + (windows - 1) * limits.fetch
+
+
+@_inlined
+def _enter(code, limits, state, i, width, ends_block):  # type: ignore[no-untyped-def]
+    """(when instruction ``i`` enters, part that it waited for). O(accesses)."""
+    clock = state.clock
+    now, why = clock[DISPATCHED] + width, BASE
+    room = _room(limits, state, REORDER)
+    if code.instructions[i, TRAITS] & WRITES_VECTOR:
+        room = max(room, _room(limits, state, VECTORS))
+    for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
+        if not code.accesses[access, IS_STORE]:
+            room = max(room, _room(limits, state, LOADED))
+        elif _room(limits, state, STORED) > now:
+            now, why = _room(limits, state, STORED), BANDWIDTH
+    if room > now:  # the front end has time to spare
+        now, why = room, BASE
+        clock[LATE_BY_FETCH] = clock[LATE_BY_BRANCH] = 0.0
+    if ends_block and clock[FETCHED] > now:
+        clock[LATE_BY_FETCH] += clock[FETCHED] - now
+        now = clock[FETCHED]
+    if clock[REDIRECTED] > now:
+        clock[LATE_BY_BRANCH] += clock[REDIRECTED] - now
+        now = clock[REDIRECTED]
+    clock[DISPATCHED] = now
+    return now, why
+
+
+@_inlined
+def _load(code, limits, state, access, vector, address, level, now, start, reason):  # type: ignore[no-untyped-def]
+    """(when a load that entered ``now`` and knows its address at ``start`` has its data, part that it waits for)."""
+    begin = _claim(state.unit_free, LOADS, now, limits.files[vector, LOAD])
+    begin = max(begin, _claim(state.unit_free, ACCESSES, now, limits.access))
+    if begin > start:
+        start, reason = begin, UNITS
+    arrival, part = _line(limits, state, now, start, address, level, False)
+    arrival += limits.vector_load * vector
+    if part == DEPENDENCY and reason != BASE:
+        part = reason
+    forwarded = _forwarded(limits, state, address, code.accesses[access, BYTES], vector, now)
+    if forwarded > arrival:
+        return forwarded, FORWARDING
+    return arrival, part
+
+
+@_inlined
+def _leave(code, limits, state, i, width, done, reason, line_ready):  # type: ignore[no-untyped-def]
+    """Instruction ``i``, done at ``done``, leaves in order, and its stores are written, the lines of which are there at
+    ``line_ready``. O(accesses)."""
+    clock, traits = state.clock, code.instructions[i, TRAITS]
+    earliest = clock[RETIRED] + width
+    left = max(earliest, done)
+    wait = left - earliest
+    by_branch = min(wait, clock[LATE_BY_BRANCH])
+    by_fetch = min(wait - by_branch, clock[LATE_BY_FETCH])
+    clock[LATE_BY_BRANCH] -= by_branch
+    clock[LATE_BY_FETCH] -= by_fetch
+    state.stack[BASE] += width
+    state.stack[BRANCHES] += by_branch
+    state.stack[FETCHING] += by_fetch
+    state.stack[reason] += wait - by_branch - by_fetch
+    clock[RETIRED] = left
+    state.counts[INSTRUCTIONS] += 1
+    if not traits & FUSED:
+        _keep(limits, state, REORDER, left)
+    if traits & WRITES_VECTOR:
+        _keep(limits, state, VECTORS, left)
+    for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
+        if code.accesses[access, IS_STORE]:
+            occupancy = limits.files[1 if traits & VECTOR else 0, STORE]
+            clock[COMMITTED] = max(clock[COMMITTED] + occupancy, left, line_ready)
+            _keep(limits, state, STORED, clock[COMMITTED])
+        else:
+            _keep(limits, state, LOADED, left)
+
+
+@_inlined
+def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type: ignore[no-untyped-def]
+    """Instruction ``i``, whose accesses stand from ``at`` on; returns when it is done. O(registers + accesses)."""
+    register, traits = state.register, code.instructions[i, TRAITS]
+    vector = 1 if traits & VECTOR else 0
+    width = 0.0 if traits & FUSED else limits.slot
+    first_access, end_access = code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]
+    now, why = _enter(code, limits, state, i, width, ends_block)
+    ready, reason = now, why
+    middle = code.instructions[i, FIRST_DATA]
+    for k in range(code.instructions[i, FIRST_REGISTER], middle):
+        if register[code.registers[k]] > ready:
+            ready, reason = register[code.registers[k]], DEPENDENCY
+    address_ready, address_reason = ready, reason
+    for access in range(first_access, end_access):
+        if not code.accesses[access, IS_STORE]:
+            place = at + access - first_access
+            arrival, part = _load(
+                code, limits, state, access, vector, addresses[place], levels[place], now, address_ready, address_reason
+            )
+            if arrival > ready:
+                ready, reason = arrival, part
+    for k in range(middle, code.instructions[i, FIRST_DESTINATION]):
+        if register[code.registers[k]] > ready:
+            ready, reason = register[code.registers[k]], DEPENDENCY
+    done = ready
+    if not traits & (RENAMED | ADDRESSES):
+        begin = _claim(state.unit_free, code.instructions[i, UNIT], now, code.costs[i, 1])
+        if begin > done:
+            done, reason = begin, UNITS
+        done += code.costs[i, 0]
+        if reason == BASE and code.costs[i, 0] > 1:
+            reason = DEPENDENCY
+    line_ready = 0.0
+    for access in range(first_access, end_access):
+        if code.accesses[access, IS_STORE]:
+            begin = _claim(state.unit_free, ACCESSES, now, limits.access)
+            if begin > done:
+                done, reason = begin, UNITS
+            address = addresses[at + access - first_access]
+            arrival, _ = _line(limits, state, now, done, address, levels[at + access - first_access], True)
+            _remember_store(state, address, code.accesses[access, BYTES], vector, done)
+            line_ready = max(line_ready, arrival)
+    for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):
+        register[code.registers[k]] = done
+    _leave(code, limits, state, i, width, done, reason, line_ready)
+    return done
+
+
+@allocation_free
+def run(block_ids, next_id, addresses, levels, mispredicted, code, limits, state):  # type: ignore[no-untyped-def]
+    """Executes blocks ``block_ids`` (int32[]), which ``next_id`` follows (-1 unknown), from where ``state`` stands.
+
+    ``addresses`` uint64[] and ``levels`` uint8[] (codes, see LEVEL_MASK) of their accesses; ``mispredicted`` bool[]
+    by execution. O(instructions + accesses).
+    """
+    at = 0
+    for execution in range(block_ids.shape[0]):
+        block = block_ids[execution]
+        follower = block_ids[execution + 1] if execution + 1 < block_ids.shape[0] else next_id
+        first, end = code.blocks[block, FIRST_INSTRUCTION], code.blocks[block + 1, FIRST_INSTRUCTION]
+        if code.blocks[block, REPEATS] and limits.string > 0 and (follower == block or state.counts[PREVIOUS] == block):
+            _repeat(code, limits, state, first, addresses, levels, at)
+            state.counts[PREVIOUS] = block
+            at += code.instructions[end, FIRST_ACCESS] - code.instructions[first, FIRST_ACCESS]
+            continue
+        _fetch(code, limits, state, block)
+        done = 0.0
+        for i in range(first, end):
+            done = _execute(code, limits, state, i, addresses, levels, at, i + 1 == end)
+            at += code.instructions[i + 1, FIRST_ACCESS] - code.instructions[i, FIRST_ACCESS]
+        if mispredicted[execution]:
+            state.clock[REDIRECTED] = done + limits.misprediction
+            state.unit_free[FETCH] = max(state.unit_free[FETCH], state.clock[REDIRECTED])
