@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from numba import njit
 
-__all__ = ["allocation_free", "njit"]
+__all__ = ["allocation_free", "inlined", "njit"]
 
 
 def _load_without_blas() -> None:
@@ -33,3 +33,7 @@ _load_without_blas()
 # arrays takes longer than what they do (measured: 80 ns of 105 a call). A function that allocates nothing needs no
 # counts. The option is Numba's own, undocumented; without it the results are the same, and slower.
 allocation_free: Final = njit(cache=True, nogil=True, _nrt=False)
+
+# The same, put into its callers whatever its size: a call hands on seven words and more of each array. For what runs
+# for each access, and is called in few places.
+inlined: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
