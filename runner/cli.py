@@ -238,7 +238,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     profile.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     profile.add_argument(
-        "--sampling", default="exact", choices=("exact", "blocks", "statstack", "shards"),
+        "--sampling", default="exact", choices=("exact", "blocks", "blocks-statstack", "statstack", "shards"),
         help="how distances are found (default: exact)",
     )  # fmt: skip
     profile.add_argument("--rate", default="1 %", metavar="SHARE", help="what is sampled (default: 1 %%)")

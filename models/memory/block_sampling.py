@@ -5,7 +5,8 @@ the distances of their accesses are its conditional profile. Algorithm 2 finds e
 the trace (``walked_back``): exact, at a cost that grows with the distances, so that a sample of 1 % may take longer
 than measuring all. ``SampledBlocks`` reads the trace from its end to its begin instead and measures how many accesses
 lie between each chosen access and its last use, which StatStack turns into distances: all the accesses that are not
-chosen cost nearly nothing.
+chosen cost nearly nothing. ``ExactSampledBlocks`` has the exact engine tell the distances of what algorithm 1 chooses:
+as algorithm 2, and faster, but at the engine's cost for every access.
 
 A block's executions are divided into as many strata as are to be chosen, each as long as the others to within one, and
 of each stratum one execution is chosen (``draws``). It stands for all of its stratum, so that every block's counts add
@@ -23,8 +24,9 @@ import numpy as np
 from manyscale.models.kernels import njit
 from manyscale.models.memory.access_stream import SPLITS_FROM_BYTES, Accesses, Sites, access_sites, accesses
 from manyscale.models.memory.draws import mixed, offset_in_stratum
-from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.models.memory.reuse_profile import COLD, ReuseProfile, merged
 from manyscale.models.memory.reuse_watch import ReuseWatch
+from manyscale.models.memory.stack_distance import StackDistances
 from manyscale.models.memory.statstack import ReuseCounts, expected_stack_distance
 
 FORWARDS: Final = 1
@@ -116,10 +118,7 @@ class SampledBlocks:
         O(executions + accesses) expected."""
         batch = accesses(block_ids, addresses, self._sites, self._granularity_bytes)
         chosen = self._sampler.choose(block_ids)
-        first, end = chosen.first_access, chosen.end_access
-        if len(batch.unit) != len(addresses):
-            offsets = unit_offsets(block_ids, addresses, self._sites, self._granularity_bytes)
-            first, end = offsets[first], offsets[end]
+        first, end = _chosen_units(chosen, batch, block_ids, addresses, self._sites, self._granularity_bytes)
         self._feed_units(batch, first, end, chosen.weight)
 
     def feed_units(self, block_ids: np.ndarray, batch: Accesses) -> None:
@@ -151,6 +150,53 @@ class SampledBlocks:
         return ReuseProfile.of(
             self._granularity_bytes, label >> _WEIGHT_BITS, np.rint(convert(distance)).astype(np.int64), weight
         )
+
+
+class ExactSampledBlocks:
+    """Algorithm 1 with exact distances. The stream is fed forwards."""
+
+    def __init__(
+        self,
+        num_executions: np.ndarray,
+        sites: Sites,
+        granularity_bytes: int,
+        share: float = 0.01,
+        at_least: int = 100,
+        seed: int = 0,
+    ) -> None:
+        self._sampler = ExecutionSampler(num_executions, sites, share, at_least, seed)
+        self._sites = sites
+        self._granularity_bytes = granularity_bytes
+        self._stack = StackDistances()
+        self._parts = [ReuseProfile.of(granularity_bytes, *np.zeros((3, 0)))]
+
+    def feed(self, block_ids: np.ndarray, addresses: np.ndarray) -> None:
+        """As ``SampledBlocks.feed``. O(accesses log(distinct))."""
+        batch = accesses(block_ids, addresses, self._sites, self._granularity_bytes)
+        chosen = self._sampler.choose(block_ids)
+        first, end = _chosen_units(chosen, batch, block_ids, addresses, self._sites, self._granularity_bytes)
+        position, weight = ranges(first, end), np.repeat(chosen.weight, end - first)
+        distance = self._stack.feed(batch.unit)[position]
+        self._parts.append(ReuseProfile.of(self._granularity_bytes, batch.site[position], distance, weight))
+
+    def profile(self) -> ReuseProfile:
+        """Estimated counts; the sum of a block's is its number of accesses (as ``SampledBlocks.profile``)."""
+        return merged(self._parts)
+
+
+def _chosen_units(
+    chosen: SampledExecutions,
+    batch: Accesses,
+    block_ids: np.ndarray,
+    addresses: np.ndarray,
+    sites: Sites,
+    granularity_bytes: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(first, end) int64[n]: the chosen executions' accesses among the batch's units."""
+    if len(batch.unit) == len(addresses):
+        return chosen.first_access, chosen.end_access
+    offsets = unit_offsets(block_ids, addresses, sites, granularity_bytes)
+    return offsets[chosen.first_access], offsets[chosen.end_access]
 
 
 def walked_back_profile(

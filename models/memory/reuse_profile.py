@@ -20,7 +20,7 @@ COLD: Final = -1  # distance of a first use: no cache holds the unit
 class ReuseProfile:
     """A histogram. Rows are sorted by (``site``, ``distance``) and each pair stands once; ``count`` > 0.
 
-    ``site`` int32[n] (-1: of no known site), ``distance`` int64[n] (COLD, or distinct units between), ``count`` float64[n]
+    ``site`` int32[n] (-1: unknown), ``distance`` int64[n] (COLD, or distinct units between), ``count`` float64[n]
     (whole numbers where all was measured, estimates where a sample was). ``granularity_bytes``: size of a unit.
     """
 

@@ -1,18 +1,22 @@
-"""Profiles from a sample of each stream: AMM's algorithm 1, StatStack, or SHARDS."""
+"""Profiles from a sample of each stream: AMM's algorithm 1 (distances by the exact engine, or by StatStack), StatStack,
+or SHARDS."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from manyscale.models.memory.access_stream import Sites, accesses
-from manyscale.models.memory.block_sampling import SampledBlocks, executions_per_block
+from manyscale.models.memory.block_sampling import ExactSampledBlocks, SampledBlocks, executions_per_block
 from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.memory.shards import Shards
 from manyscale.models.memory.statstack import StatStack
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream
+
+METHODS: Final = ("blocks", "blocks-statstack", "statstack", "shards")
 
 
 def parse_rate(text: str, option: str = "--rate") -> float:
@@ -30,9 +34,11 @@ def parse_rate(text: str, option: str = "--rate") -> float:
 def profiles(
     streams: Sequence[Stream], sites: Sites, granularity_bytes: int, method: str, rate: float, seed: int
 ) -> list[ReuseProfile]:
-    """The estimated profile of every stream by itself. ``method``: blocks, statstack or shards. Raises UserError where
+    """The estimated profile of every stream by itself. ``method``: a name of ``METHODS``. Raises UserError where
     a stream touches too little for the method."""
-    found = {"blocks": _blocks, "statstack": _statstack, "shards": _shards}[method]
+    found = {"blocks": _blocks, "blocks-statstack": _blocks_statstack, "statstack": _statstack, "shards": _shards}[
+        method
+    ]
     result = []
     for stream in streams:
         try:
@@ -43,8 +49,14 @@ def profiles(
 
 
 def _blocks(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
-    executions = executions_per_block((block_ids for block_ids, _ in stream.batches()), sites.num_blocks)
-    sample = SampledBlocks(executions, sites, granularity_bytes, rate, seed=seed)
+    sample = ExactSampledBlocks(executions([stream], sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
+    for block_ids, addresses in stream.batches():
+        sample.feed(block_ids, addresses)
+    return sample.profile()
+
+
+def _blocks_statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
+    sample = SampledBlocks(executions([stream], sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
     for first, end in reversed(stream.pieces(1)):
         sample.feed(*stream.read(first, end))
     return sample.profile()

@@ -14,6 +14,7 @@ from manyscale.models.memory.access_stream import Accesses, Sites, accesses
 from manyscale.models.memory.block_sampling import (
     BACKWARDS,
     FORWARDS,
+    ExactSampledBlocks,
     ExecutionSampler,
     SampledBlocks,
     executions_per_block,
@@ -129,6 +130,26 @@ def test_walking_back_is_exact(seed: int, size: int, num_units: int) -> None:
 def test_walking_back_past_many_units() -> None:
     unit = np.append(np.arange(20_000), 0)
     assert walked_back(unit, np.array([20_000, 5])).tolist() == [19_999, COLD]
+
+
+@pytest.mark.property
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 1 << 20), cut=st.integers(0, 400), share=st.sampled_from([0.02, 0.3, 1.0]))
+def test_exact_distances_are_those_of_walking_back(seed: int, cut: int, share: float) -> None:
+    random = np.random.default_rng(seed)
+    sites = sites_with(np.array([3, 0, 1, 2]))
+    block_ids = random.integers(0, 4, 400).astype(np.int32)
+    addresses = (random.integers(0, 200, int(np.diff(sites.offsets)[block_ids].sum())) * LINE_BYTES).astype(np.uint64)
+    executions = executions_per_block([block_ids], sites.num_blocks)
+    model = ExactSampledBlocks(executions, sites, LINE_BYTES, share, at_least=5, seed=seed)
+    place = int(np.diff(sites.offsets)[block_ids[:cut]].sum())
+    model.feed(block_ids[:cut], addresses[:place])
+    model.feed(block_ids[cut:], addresses[place:])
+    sampler = ExecutionSampler(executions, sites, share, 5, seed)
+    expected = walked_back_profile(block_ids, accesses(block_ids, addresses, sites, LINE_BYTES), sampler, LINE_BYTES)
+    found = model.profile()
+    for name in ("site", "distance", "count"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
 
 
 @pytest.mark.parametrize("share", [0.02, 1.0])
