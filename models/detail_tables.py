@@ -88,7 +88,7 @@ SEGMENTS_SCHEMA: Final = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),
         pa.field("thread", pa.int32(), nullable=False),
-        pa.field("operation_id", pa.int32(), nullable=False),  # that follows
+        pa.field("operation_id", pa.int32(), nullable=False),  # that follows; -1 where only a function was recorded
         pa.field("event_id", pa.int32(), nullable=False),  # of the rank, that follows; -1 if no event follows
         pa.field("task_instance_id", pa.int32(), nullable=False),  # -1 where the trace knows no tasks
         pa.field("num_blocks", pa.int64(), nullable=False),

@@ -110,7 +110,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     store = Store(cache / "units")
     workload = read_workload(study.workload, cache)
     prepared = list(prepare_points(points, place, beside, workload))
-    chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address, options.host)
+    chosen = pipeline.choose_executor(options.executor, workload, prepared, options.address, options.host)
     name = study.name or workload.name
     is_new = options.output is None or not os.path.exists(options.output)
     directory = rundir.new_directory(options.output, name, options.resume)

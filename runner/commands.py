@@ -179,13 +179,15 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     store = Store(cache / "units")
     workload = api.read_workload(study.workload, cache)
     keys: dict[str, str] = {}
-    for point in api.prepare_points(points, place, beside, workload):
-        digests = pipeline.phase_digests(workload, pipeline.phase_inputs(workload, point.study))
+    prepared = list(api.prepare_points(points, place, beside, workload))
+    for point in prepared:
+        time_units = pipeline.phase_time_units(workload, point)
+        digests = pipeline.phase_digests(workload, point.study, time_units)
         bursts = pipeline.compute_units(workload, point, digests, "")
         replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
-        keys |= {unit.key: unit.kind for unit in (*bursts, replay)}
+        keys |= {unit.key: unit.kind for unit in (*time_units, *bursts, replay)}
     reused = sum(store.has(key) for key in keys)
-    chosen = pipeline.choose_executor(options.executor, workload, len(points), options.address, options.host)
+    chosen = pipeline.choose_executor(options.executor, workload, prepared, options.address, options.host)
     print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
     print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
     return 0

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from manyscale.sampling.burst_clusters import BurstClusters
 
 
-def ipc_factors(workload: Workload, study: Study) -> np.ndarray:
-    """float64 per phase: product of all corrections that apply to it. Raises UserError for what the trace has not."""
+def ipc_factors(workload: Workload, study: Study, duration_ps: np.ndarray | None = None) -> np.ndarray:
+    """float64 per phase: product of all corrections that apply to it. ``duration_ps``: times to be corrected, of all
+    phases (None: the traced ones). Raises UserError for what the trace has not."""
     correction = study.ipc_correction
     offsets = workload.phase_offsets
     factor = np.full(int(offsets[-1]), correction.default)
@@ -44,7 +45,8 @@ def ipc_factors(workload: Workload, study: Study) -> np.ndarray:
             )
         factor[found.cluster == cluster] *= value
     if correction.balance:
-        factor *= _balancing_factors(workload, factor)
+        duration = workload.column("phases", "duration_ps") if duration_ps is None else duration_ps
+        factor *= _balancing_factors(workload, factor, duration)
     return factor
 
 
@@ -77,11 +79,11 @@ def _phase_clusters(workload: Workload) -> BurstClusters:
 _clusters: dict[str, BurstClusters] = {}
 
 
-def _balancing_factors(workload: Workload, factor: np.ndarray) -> np.ndarray:
+def _balancing_factors(workload: Workload, factor: np.ndarray, duration_ps: np.ndarray) -> np.ndarray:
     """Per phase: what makes all ranks that compute do so for as long, the mean over all ranks."""
     rank = workload.column("phases", "rank")
     computing = workload.column("phases", "kind") == PhaseKind.compute
-    time = np.where(computing, workload.column("phases", "duration_ps") / factor, 0.0)
+    time = np.where(computing, duration_ps / factor, 0.0)
     total = np.bincount(rank, time, minlength=workload.num_ranks)
     mean = total.mean()
     return np.where(total > 0, total / mean, 1.0)[rank] if mean > 0 else np.ones(len(rank))

@@ -26,7 +26,7 @@ from manyscale.runner.execute.store import Store
 from manyscale.runner.execute.units import Arrays, Outcome, WorkUnit, array_digest, unit_key
 from manyscale.runner.ipc import ipc_factors
 from manyscale.runner.placement import place_ranks
-from manyscale.runner.registry import lookup
+from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import Study
 from manyscale.runner.targets import resolve_target
 from manyscale.sampling.plan import Plan
@@ -122,7 +122,9 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
         raise UserError(
             f"sampling.ranks: {study.sampling.ranks!r} leaves ranks out, which the replay cannot stand in for"
         )
-    return Point(axes, study, machine, content, node, sharing, plan)
+    point = Point(axes, study, machine, content, node, sharing, plan)
+    phase_time_units(workload, point)  # refuses what cannot be predicted
+    return point
 
 
 def _check_network(machine: Machine, study: Study) -> None:
@@ -136,19 +138,37 @@ def _check_network(machine: Machine, study: Study) -> None:
         raise UserError(f"{machine.name}: {error}") from None
 
 
-def phase_inputs(workload: Workload, study: Study) -> dict[str, np.ndarray]:
-    """Arrays of all phases that the burst model reads, with the IPC factor of each phase."""
+def phase_time_units(workload: Workload, point: Point) -> list[WorkUnit]:
+    """Units that the times of phases follow from; none where the CPU model takes the traced ones. Raises UserError."""
+    source = _phase_times(workload, point.study)
+    return [] if source is None else source.units(point.study, point.machine, point.machine_content)
+
+
+def _phase_times(workload: Workload, study: Study) -> Any:
+    """What predicts the times of phases, or None."""
+    name = study.model.cpu
+    return lookup("phase-times", name)(workload, study.workload.path) if name in names("phase-times") else None
+
+
+def phase_inputs(workload: Workload, study: Study, duration_ps: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Arrays of all phases that the burst model reads, with the IPC factor of each phase. ``duration_ps``: predicted
+    before any correction (None: as traced)."""
     return {
-        "duration_ps": workload.column("phases", "duration_ps"),
+        "duration_ps": workload.column("phases", "duration_ps") if duration_ps is None else duration_ps,
         "kind": workload.column("phases", "kind"),
-        "ipc_factor": ipc_factors(workload, study),
+        "ipc_factor": ipc_factors(workload, study, duration_ps),
     }
 
 
-def phase_digests(workload: Workload, phases: Mapping[str, np.ndarray]) -> list[str]:
-    """Digest of the phases of each rank."""
+def phase_digests(workload: Workload, study: Study, time_units: Sequence[WorkUnit]) -> list[str]:
+    """Digest of what the phases of each rank follow from, known before ``time_units`` have run."""
+    columns = phase_inputs(workload, study).values()
     bounds = pairwise(workload.phase_offsets.tolist())
-    return [array_digest(*(column[first:last] for column in phases.values())) for first, last in bounds]
+    digests = [array_digest(*(column[first:last] for column in columns)) for first, last in bounds]
+    if time_units:  # a predicted time depends on which phase it is of, and on those that are like it
+        source = array_digest(np.array([workload.digest, *(unit.key for unit in time_units)]))
+        digests = [f"{digest} {rank} {source}" for rank, digest in enumerate(digests)]
+    return digests
 
 
 def compute_units(workload: Workload, point: Point, digests: Sequence[str], shared_name: str) -> list[WorkUnit]:
@@ -195,16 +215,21 @@ def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A point whose units are all stored: keys of its burst units, in rank order, and of its replay."""
+    """A point whose units are all stored: keys of its burst units, in rank order, of its replay, and of the units that
+    the times of its phases follow from."""
 
     point: Point
     burst_keys: list[str]
     replay_key: str
+    time_keys: list[str]
 
 
 def simulate(workload: Workload, points: Sequence[Point], execution: Execution) -> Iterator[Simulated]:
     """Execute the units of all points; points that differ only in the network share every compute result."""
-    bursts = _execute_bursts(workload, points, execution)
+    time_units = [phase_time_units(workload, point) for point in points]
+    times = [[unit.key for unit in units] for units in time_units]
+    _execute_phase_times(workload, points, time_units, execution)
+    bursts = _execute_bursts(workload, points, time_units, execution)
     programs: dict[str, Any] = {}
 
     def shared_for(chunk: list[int], needed: set[str]) -> Mapping[str, Any]:
@@ -225,25 +250,48 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
             units.append(replay_unit(workload, points[index], bursts[index], inputs))
         execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
-            yield Simulated(points[index], bursts[index], unit.key)
+            yield Simulated(points[index], bursts[index], unit.key, times[index])
 
 
-def _execute_bursts(workload: Workload, points: Sequence[Point], execution: Execution) -> list[list[str]]:
-    shared: dict[str, Any] = {}
+def _execute_phase_times(
+    workload: Workload, points: Sequence[Point], time_units: Sequence[list[WorkUnit]], execution: Execution
+) -> None:
+    def shared(needed: set[str]) -> Mapping[str, Any]:
+        sources = [_phase_times(workload, point.study) for point in points]
+        return {name: value for source in sources if source for name, value in source.shared(needed).items()}
+
+    if any(time_units):
+        execution.execute([unit for units in time_units for unit in units], shared)
+
+
+def _execute_bursts(
+    workload: Workload, points: Sequence[Point], time_units: Sequence[list[WorkUnit]], execution: Execution
+) -> list[list[str]]:
+    makers: dict[str, Callable[[], Mapping[str, np.ndarray]]] = {}
     digests: dict[str, list[str]] = {}
     units: list[WorkUnit] = []
     keys = []
-    for point in points:
-        # Points with equal corrections share one input.
-        name = "phases " + point.study.ipc_correction.model_dump_json()
-        if name not in shared:
-            shared[name] = phase_inputs(workload, point.study)
-            digests[name] = phase_digests(workload, shared[name])
+    for point, sources in zip(points, time_units, strict=True):
+        # Points with equal times and corrections share one input.
+        time_keys = [unit.key for unit in sources]
+        name = " ".join(["phases", point.study.ipc_correction.model_dump_json(), *time_keys])
+        if name not in makers:
+            makers[name] = partial(_corrected_phases, workload, point.study, time_keys, execution)
+            digests[name] = phase_digests(workload, point.study, sources)
         mine = compute_units(workload, point, digests[name], name)
         units.extend(mine)
         keys.append([unit.key for unit in mine])
-    execution.execute(units, lambda needed: shared)
+    execution.execute(units, lambda needed: {name: makers[name]() for name in needed})
     return keys
+
+
+def _corrected_phases(
+    workload: Workload, study: Study, time_keys: list[str], execution: Execution
+) -> dict[str, np.ndarray]:
+    source = _phase_times(workload, study)
+    if source is None:
+        return phase_inputs(workload, study)
+    return phase_inputs(workload, study, source.phase_times(study, map(execution.result, time_keys)).duration_ps)
 
 
 def _build_program(workload: Workload, point: Point) -> program_module.Program:
@@ -304,6 +352,9 @@ def assemble(
     if path is not None:
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(arrays["end_ps"].max(initial=0))
+    source = _phase_times(workload, point.study)
+    if source is not None:
+        figures |= source.statistics(point.study, map(execution.result, simulated.time_keys))
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
     return results.Result(
@@ -321,7 +372,9 @@ def assemble(
     )
 
 
-def choose_executor(name: str, workload: Workload, num_points: int, address: str | None, host: Path | None) -> str:
+def choose_executor(
+    name: str, workload: Workload, points: Sequence[Point], address: str | None, host: Path | None
+) -> str:
     """``auto`` resolved: what the host file says, else Ray if a cluster is named or the estimated work repays its
     start. Raises UserError for a host that is launched, not joined."""
     if host is not None:
@@ -333,7 +386,8 @@ def choose_executor(name: str, workload: Workload, num_points: int, address: str
         return name
     if address is not None:
         return "ray"
-    seconds = 3 * workload.num_operations * num_points / OPERATIONS_PER_SECOND
+    times = {unit.key: unit.weight for point in points for unit in phase_time_units(workload, point)}
+    seconds = (3 * workload.num_operations * len(points) + sum(times.values())) / OPERATIONS_PER_SECOND
     return "ray" if seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1 else "local"
 
 

@@ -35,7 +35,9 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "perf-script": "manyscale.runner.readers.perf_script",
         "folded": "manyscale.runner.readers.folded",
     },
-    "cpu": {"burst": "manyscale.models.cpu.burst"},
+    "cpu": {"burst": "manyscale.models.cpu.burst", "amm": "manyscale.models.cpu.amm_phases"},
+    # of CPU models that do not take the phases' traced times: what predicts them, a function of (workload, place)
+    "phase-times": {"amm": "manyscale.runner.memory.phase_times:of_workload"},
     "network": {
         "latency-bandwidth": "manyscale.models.network.latency_bandwidth",
         "dimemas": "manyscale.models.network.dimemas",
@@ -52,6 +54,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # bears its name
     "unit": {
         "burst": "manyscale.runner.execute.kinds:burst",
+        "amm": "manyscale.runner.execute.kinds:burst",
+        "amm-pieces": "manyscale.runner.memory.phase_times:predict_pieces",
         "replay": "manyscale.runner.execute.kinds:replay_point",
         "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
     },

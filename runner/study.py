@@ -93,6 +93,13 @@ class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
     oversubscribe: bool = False
 
 
+class AmmChoice(Strict):
+    """How ``model: {cpu: amm}`` predicts detailed phases: ``overlap``, the dataflow model of a core, or AMM's equations
+    (models/memory/amm.py), ``corrected`` or as ``printed``."""
+
+    form: Literal["overlap", "corrected", "printed"] = "overlap"
+
+
 class IpcCorrection(Strict):
     """Factors by which the target's IPC is higher than ``cpu_ratio`` says; those that apply to a phase multiply.
 
@@ -124,6 +131,7 @@ class Study(Strict):
     mapping: Mapping_ = Mapping_()
     cpu_ratio: PositiveFloat = 1.0
     ipc_correction: IpcCorrection = IpcCorrection()
+    amm: AmmChoice = AmmChoice()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
 
@@ -139,6 +147,12 @@ class Study(Strict):
         rest = {key: value for key, value in content.items() if key != what_if.AXIS}
         others = [text for text in asked if text != what_if.BASE]
         return {**rest, "sweep": {**sweep, what_if.AXIS: [what_if.BASE, *others]}} if others else rest
+
+    @model_validator(mode="after")
+    def _one_ratio(self) -> Study:
+        if self.model.cpu in names("phase-times") and self.cpu_ratio != 1:
+            raise ValueError(f"cpu_ratio: model cpu: {self.model.cpu} computes it; leave it out")
+        return self
 
     @field_validator("sweep")
     @classmethod

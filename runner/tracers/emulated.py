@@ -14,6 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from manyscale.models.columns import to_arrow
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
@@ -61,4 +64,9 @@ def add_detail(
         entry = None if function is None else lackey_route.entry_address(command, function)
         seen = lackey.read(output, entry=entry)
     tables = {**workload.tables, **{level: seen.tables[level] for level in _LEVELS}}
+    if function is not None:  # it is not what precedes an operation, but a part of it
+        segments = tables["segments"]
+        place = segments.schema.get_field_index("operation_id")
+        unknown = to_arrow(np.full(segments.num_rows, -1, np.int32))
+        tables["segments"] = segments.set_column(place, segments.schema.field(place), unknown)
     return replace(workload, tables=tables, notes=(*workload.notes, *seen.notes), detail=seen.detail), status

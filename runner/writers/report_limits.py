@@ -46,6 +46,14 @@ _CPU: Final = {
         "CPU burst: the time between MPI calls is that of the traced run, scaled by cpu_ratio = {cpu_ratio} and the "
         "IPC correction. The target's caches, memory bandwidth and clock are not modelled, nor is noise of the system.",
     ),
+    "amm": (
+        "CPU amm ({amm_form}): compute that was traced in detail ({compute_detailed} of the traced compute time) is "
+        "predicted from its blocks and accesses, on one core whose caches nobody else uses. The rest takes its traced "
+        "time, scaled like detailed time at the same place of other iterations or ranks ({compute_same_place}), of the "
+        "same region ({compute_same_region}), or at all ({compute_other}).",
+        "What the detailed level does not see takes no time: libraries that were not instrumented, the MPI library and "
+        "the OpenMP runtime among them, and the system.",
+    ),
 }
 
 
@@ -75,6 +83,11 @@ def limits(result: Result) -> Iterator[str]:
         "routing": _routing(result),
         "cpu_ratio": f"{float(result.resolved.get('cpu_ratio', 1.0)):g}",
     }
+    amm = result.resolved.get("amm", {})
+    values["amm_form"] = str(amm.get("form", "")) if isinstance(amm, Mapping) else ""
+    for basis in ("detailed", "same_place", "same_region", "other"):
+        share = result.statistics.get(f"application.compute_{basis}")
+        values[f"compute_{basis}"] = "-" if share is None else percent(share.value)
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
     texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
     texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas

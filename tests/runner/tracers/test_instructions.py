@@ -1,0 +1,37 @@
+"""What instructions access, by Intel's manual (volume 2): the direction of moves between registers and memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from manyscale.runner.tracers.instructions import Disassembler
+
+LOADS = {
+    "movups xmm0, [rdi]": "0f1007", "movupd xmm0, [rdi]": "660f1007", "movaps xmm0, [rdi]": "0f2807",
+    "movlpd xmm0, [rdi]": "660f1207", "movhpd xmm0, [rdi]": "660f1607", "mov rax, [rdi]": "488b07",
+    "movsd xmm0, [rdi]": "f20f1007", "push [rdi]": "ff37",
+}  # fmt: skip
+STORES = {
+    "movups [rdi], xmm0": "0f1107", "movupd [rdi], xmm0": "660f1107", "movaps [rdi], xmm0": "0f2907",
+    "movlpd [rdi], xmm0": "660f1307", "movhpd [rdi], xmm0": "660f1707", "mov [rdi], rax": "488907",
+    "movsd [rdi], xmm0": "f20f1107", "vmovups [rdi], ymm0": "c5fc1107", "movnti [rdi], eax": "0fc307",
+}  # fmt: skip
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize(
+    ("code", "is_store"), [*((code, False) for code in LOADS.values()), *((code, True) for code in STORES.values())]
+)
+def test_direction_of_moves(code, is_store):
+    pytest.importorskip("capstone")
+    (instruction,) = Disassembler().disassemble(bytes.fromhex(code), 0)
+    directions = [each for each, _ in instruction.memory]
+    assert directions == [is_store]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("code", ["a4", "480107"])  # movsb [rdi], [rsi]; add [rdi], rax
+def test_what_reads_and_writes_memory(code):
+    pytest.importorskip("capstone")
+    (instruction,) = Disassembler().disassemble(bytes.fromhex(code), 0)
+    assert sorted(each for each, _ in instruction.memory) == [False, True]
