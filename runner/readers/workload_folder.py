@@ -1,13 +1,16 @@
 """manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
 
 What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped,
-not read. A tar archive of such a folder is read, too, but not if it has the detailed level, whose stream is read from
-its file piece by piece.
+not read. A tar archive of such a folder is read, too; the stream of a detailed level in it, which is read piece by
+piece, is unpacked to a scratch file that goes with the workload.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+import weakref
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -24,7 +27,7 @@ NAME = "workload"
 VERSION = 3
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 _HEADER = "workload.json"
-_FILES = {_HEADER, *(f"{level}.arrow" for level in SCHEMAS)}
+_FILES = {_HEADER, DETAIL, *(f"{level}.arrow" for level in SCHEMAS)}
 
 
 def can_read(path: Path) -> bool:
@@ -58,9 +61,9 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             name = f"{level}.arrow"
             source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
             tables[level] = pa.ipc.open_file(source).read_all()
-        if content["has_detail"] and members:
-            raise UserError(f"{path}: the archive holds a detailed level, which is read in pieces; unpack it first")
-        detail = DetailStore(path / DETAIL) if content["has_detail"] else None
+        detail = None
+        if content["has_detail"]:
+            detail = _unpacked(members[DETAIL]) if members else DetailStore(path / DETAIL)
         workload = Workload(
             content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"], detail
         )
@@ -72,6 +75,18 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
     elif workload.digest != digest:
         raise UserError(f"{header}: the tables were changed since they were written; convert the original trace again")
     return workload
+
+
+def _unpacked(stream: bytes) -> DetailStore:
+    folder = Path(tempfile.mkdtemp(prefix="manyscale-detail-"))
+    try:
+        (folder / DETAIL).write_bytes(stream)
+        store = DetailStore(folder / DETAIL)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(store, shutil.rmtree, folder, True)
+    return store
 
 
 def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -> None:
