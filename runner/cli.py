@@ -270,7 +270,7 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
     predict = _command(commands, "predict", "predict hit rates and time at input sizes that never ran")
     predict.set_defaults(module="memory.predict_command")
     predict.add_argument(
-        "traces", nargs="+", metavar="SIZE=TRACE", help="traces of one program at small inputs, with their sizes"
+        "traces", nargs="+", metavar="SIZE=TRACE", help="traces of a program at small inputs (or a shipped one's name)"
     )
     predict.add_argument("--sizes", required=True, metavar="LIST", help="inputs to predict, such as 100,200,400")
     predict.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found out)")

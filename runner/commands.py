@@ -294,6 +294,9 @@ def examples(options: argparse.Namespace) -> int:
     print("examples (manyscale run NAME):")
     for name, text in shipped.described().items():
         print(f"  {name:<16} {text}")
+    print("memory traces (manyscale predict NAME --sizes LIST):")
+    for name, traces in shipped.memory_traces().items():
+        print(f"  {name:<16} inputs {', '.join(map(str, traces))}")
     print("targets (--target NAME):")
     for name, path in shipped_targets().items():
         print(f"  {name:<16} {load_study_content(path).get('description', '')}")

@@ -1,4 +1,5 @@
-"""Examples that come with the package: studies on real traces, and the references they are validated against."""
+"""Examples that come with the package: studies on real traces, the references they are validated against, and memory
+traces of programs at several inputs."""
 
 from __future__ import annotations
 
@@ -24,6 +25,16 @@ def studies() -> dict[str, Path]:
 def described() -> dict[str, str]:
     """Name to the first comment line of every example."""
     return {name: path.read_text().splitlines()[0].lstrip("# ") for name, path in studies().items()}
+
+
+def memory_traces() -> dict[str, dict[int, Path]]:
+    """Name to {input size: trace} of every program whose memory traces at several inputs are shipped."""
+    found: dict[str, dict[int, Path]] = {}
+    for file in folder().glob("*.tar.zst"):
+        name, _, size = file.name.removesuffix(".tar.zst").rpartition("-")
+        if size.isdecimal() and not (folder() / f"{name}-{size}.yaml").exists():
+            found.setdefault(name, {})[int(size)] = file
+    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
 
 
 def find(study: str) -> Path:

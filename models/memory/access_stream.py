@@ -101,11 +101,11 @@ def _fill_sites(block_ids, offsets, result):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _count_units(addresses, site, num_bytes, shift):  # type: ignore[no-untyped-def]
     """O(accesses)."""
-    total = 0
+    total = np.int64(addresses.shape[0])
     for i in range(addresses.shape[0]):
         first = addresses[i] >> np.uint64(shift)
         last = (addresses[i] + np.uint64(max(num_bytes[site[i]], 1) - 1)) >> np.uint64(shift)
-        total += 1 + np.int64(last - first)
+        total += np.int64(last - first)
     return total
 
 
