@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -16,7 +17,6 @@ import pyarrow as pa
 from manyscale.models.machine import Machine
 from manyscale.models.memory.amm import AmmParameters
 from manyscale.models.memory.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun
-from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.processor import Cache
 from manyscale.runner import commands, pipeline, rundir
 from manyscale.runner.errors import UserError
@@ -25,7 +25,14 @@ from manyscale.runner.memory import profile_units, sampled
 from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.prediction import Prediction, Predictor
 from manyscale.runner.memory.profile_command import target_machine
-from manyscale.runner.memory.training import InputRun, TrainingSet, parse_inputs, parse_sizes, read_training
+from manyscale.runner.memory.training import (
+    InputRun,
+    TrainingSet,
+    check_one_program,
+    parse_inputs,
+    parse_sizes,
+    read_training,
+)
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import parse_assignment
@@ -34,6 +41,11 @@ from manyscale.runner.writers.parquet import write_table
 from manyscale.runner.writers.report_text import duration, percent
 
 RECIPES: Final = {"operands": SITE_RECIPE, "paper": AMM_RECIPE}
+MODELS: Final = {
+    "printed": "AMM as published: memory and computation one after the other",
+    "corrected": "AMM with conditional hit rates and every class of instructions apart",
+    "overlap": "the dataflow model: memory and computation overlap",
+}
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,8 @@ def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
         raise UserError(f"--amm {unknown[0]}: unknown; known are {', '.join(known)}")
     try:
         for key, value in given.items():
-            if key not in ("bound", "operations") and not isinstance(value, int | float):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if key not in ("bound", "operations") and not is_number:
                 raise ValueError(f"{key}: {value!r} is no number")
         return AmmParameters(**given)
     except ValueError as error:
@@ -97,13 +110,16 @@ def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
 
 
 def training_runs(training: TrainingSet, granularity: int, cache: Path, *, steady: bool) -> list[TrainingRun]:
-    """Executions and exact profile of every small input, in the set's numbering. Profiles stay in the cache."""
+    """Executions and exact profile of every small input, in the set's numbering. Profiles stay in the cache. Raises
+    UserError where the inputs are not of one program."""
     found = []
+    executions = [_executions(run, training) for run in training.runs]
+    check_one_program(training, executions)
     with closing(lookup("executor", "local")()) as executor, commands.progress_bar() as progress:
         execution = pipeline.Execution(Store(cache / "units"), executor, lambda *_: None, progress)
-        for run in training.runs:
+        for run, counts in zip(training.runs, executions, strict=True):
             (profile,) = profile_units.profiles([run.stream], run.sites, granularity, execution, steady=steady)
-            found.append(TrainingRun(run.size, _executions(run, training), _renumbered(profile, run)))
+            found.append(TrainingRun(run.size, counts, profile.relabelled(run.site_number)))
     return found
 
 
@@ -114,29 +130,32 @@ def _executions(run: InputRun, training: TrainingSet) -> np.ndarray:
     return executions
 
 
-def _renumbered(profile: ReuseProfile, run: InputRun) -> ReuseProfile:
-    return profile.relabelled(run.site_number)
-
-
 def read_measured(path: Path) -> dict[int, float]:
     """Seconds by size, from a CSV file with the columns ``size`` and ``seconds``. Raises UserError."""
+    found: dict[int, float] = {}
     try:
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+            rows = csv.DictReader(file)
+            for row in rows:
+                size, seconds = _measured_row(row, f"{path}, line {rows.line_num}")
+                if size in found:
+                    raise UserError(f"{path}, line {rows.line_num}: a second row of size {size}; give each size once")
+                found[size] = seconds
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    found: dict[int, float] = {}
-    for number, row in enumerate(rows, start=2):
-        try:
-            size, seconds = int(row["size"]), float(row["seconds"])
-        except (KeyError, TypeError, ValueError):
-            raise UserError(f"{path}, line {number}: needs the columns size and seconds, with numbers") from None
-        if not 0 < seconds < float("inf") or size in found:
-            raise UserError(f"{path}, line {number}: give each size once, with seconds above zero")
-        found[size] = seconds
     if not found:
         raise UserError(f"{path}: holds no row; write the columns size and seconds")
     return found
+
+
+def _measured_row(row: Mapping[str, str | None], place: str) -> tuple[int, float]:
+    try:
+        size, seconds = int(row["size"] or ""), float(row["seconds"] or "")
+    except (KeyError, ValueError):
+        raise UserError(f"{place}: needs the columns size and seconds, with numbers") from None
+    if not (size > 0 and 0 < seconds < float("inf")):
+        raise UserError(f"{place}: give sizes and seconds above zero")
+    return size, seconds
 
 
 def write(result: PredictResult, directory: Path, options: argparse.Namespace) -> None:
@@ -144,6 +163,7 @@ def write(result: PredictResult, directory: Path, options: argparse.Namespace) -
     inputs = {str(run.size): run.workload.digest for run in result.training.runs}
     rundir.write_manifest(directory, "running", options.seed or 0, inputs)
     write_table(predictions_table(result), directory / "predictions.parquet")
+    write_table(times_table(result), directory / "times.parquet")
     write_table(blocks_table(result), directory / "blocks.parquet")
     write_table(profiles_table(result), directory / "profile.parquet")
     statistics.write_figures(figures(result), f"{result.name} on {result.machine.name}", directory)
@@ -173,7 +193,7 @@ def figures(result: PredictResult) -> dict[str, Statistic]:
                 )
         for model, time in each.times.items():
             found[f"{at}.time.{model}"] = Statistic(
-                time.seconds, "s", "total", _MODELS[model], time.low, time.high
+                time.seconds, "s", "total", MODELS[model], time.low, time.high
             )  # fmt: skip
         measured = result.measured.get(each.size)
         if measured is not None:
@@ -183,13 +203,6 @@ def figures(result: PredictResult) -> dict[str, Statistic]:
                     time.seconds / measured - 1, "1", "ratio", f"{model}: predicted over measured, minus 1"
                 )
     return found
-
-
-_MODELS: Final = {
-    "printed": "AMM as published: memory and computation one after the other",
-    "corrected": "AMM with conditional hit rates and every class of instructions apart",
-    "overlap": "the dataflow model: memory and computation overlap",
-}
 
 
 def predictions_table(result: PredictResult) -> pa.Table:
@@ -212,12 +225,24 @@ def predictions_table(result: PredictResult) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def times_table(result: PredictResult) -> pa.Table:
+    """``times.parquet``: what each model's time consists of: size, model, cause, seconds, which add up."""
+    rows = [
+        {"size": each.size, "model": model, "cause": cause, "seconds": seconds}
+        for each in result.predictions
+        for model, time in each.times.items()
+        for cause, seconds in time.parts.items()
+    ]
+    columns = [("size", pa.int64()), ("model", pa.string()), ("cause", pa.string()), ("seconds", pa.float64())]
+    return pa.Table.from_pylist(rows, schema=pa.schema(columns))
+
+
 def blocks_table(result: PredictResult) -> pa.Table:
     """``blocks.parquet``: executions of every block at every size, traced and predicted."""
     blocks = result.training.program.tables["blocks"]
     parts = []
     traced = [(run.input_size, "traced", run.executions) for run in result.runs]
-    predicted = [(each.size, "predicted", each.extrapolation.executions) for each in result.predictions]
+    predicted = [(each.size, "predicted", each.executions) for each in result.predictions]
     for size, kind, executions in [*traced, *predicted]:
         count = blocks.num_rows
         columns = {

@@ -42,6 +42,7 @@ MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are
 MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated whole
 MOST_PREFETCHED: Final = 100_000_000  # of one whose prefetcher and TLBs are
 MOST_EXECUTED: Final = 20_000_000  # instructions that the dataflow model executes; it looks at all
+LEARNT_BY_HEART: Final = 1_000_000  # executions of blocks
 NUM_WINDOWS: Final = 50
 FORMS: Final = ("printed", "corrected")
 
@@ -61,13 +62,15 @@ class Time:
 class Prediction:
     """What is predicted at one input ``size``.
 
-    ``sdcm``: hit rate of all accesses by level, with its band. ``set_aware``: with real sets, where the stream could be
-    made again. ``times``: by model (printed, corrected, overlap), those that the machine has the parameters for.
+    ``executions`` int64[blocks]: exact where the stream could be made again, else extrapolated. ``sdcm``: hit rate of
+    all accesses by level, with its band. ``set_aware``: with real sets, where the stream could be made again.
+    ``times``: by model, printed, corrected and overlap, those that the machine has the parameters for.
     ``num_accesses``, ``num_instructions`` (None where the trace shows none). ``how``: where the stream came from.
     """
 
     size: int
     extrapolation: Extrapolation
+    executions: np.ndarray
     sdcm: Mapping[str, HitRate]
     set_aware: HitRates | None
     times: Mapping[str, Time]
@@ -85,6 +88,11 @@ class Prediction:
     def time(self) -> Time | None:
         """By the best model that there is."""
         return self.times.get("overlap") or self.times.get("corrected")
+
+    @property
+    def best_model(self) -> str:
+        """Its name; empty where there is none."""
+        return next((name for name in ("overlap", "corrected") if name in self.times), "")
 
 
 class Predictor:
@@ -122,7 +130,8 @@ class Predictor:
                 notes += self._nest.notes
             except NotAffineError as error:
                 how = f"the loop nest is not known at this input: {error}"
-        executions = grown.executions.astype(np.float64) if instance is None else instance.counts().astype(np.float64)
+        counted = grown.executions if instance is None else instance.counts().astype(np.int64)
+        executions = counted.astype(np.float64)
         counts = program_counts(self._training.program, executions)
         set_aware = None
         if instance is not None and instance.num_accesses() <= MOST_SIMULATED:
@@ -141,7 +150,9 @@ class Predictor:
                 times["overlap"] = self._overlap(instance, size, num_instructions)
             except ValueError as error:
                 notes.append(f"no run time: {self._machine.name}: {error}")
-        return Prediction(size, grown, sdcm, set_aware, times, counts.num_accesses, num_instructions, how, tuple(notes))
+        return Prediction(
+            size, grown, counted, sdcm, set_aware, times, counts.num_accesses, num_instructions, how, tuple(notes)
+        )  # fmt: skip
 
     def _set_aware(self, instance: NestInstance) -> HitRates:
         reached = simulated.simulate(instance.generate, self._training.sites, self._caches, steady=self._steady)
@@ -166,18 +177,17 @@ class Predictor:
         set_aware: HitRates | None,
         beyond: simulated.Beyond,
     ) -> dict[str, Time]:
-        """By both forms of AMM, from the best hit rates there are; their band from SDCM's, where these are used. The
-        printed form knows neither translation nor prefetching."""
+        """By both forms of AMM: as printed from SDCM's hit rates, without translation and prefetching, and corrected
+        from the best there are, with both. Bands are SDCM's, where its rates are used."""
         counts = program_counts(self._training.program, executions)
         instructions = counts.instructions_by_class()
-        ends = [HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in _ENDS]
         found = {}
         for form in FORMS:
             parameters = replace(self._amm, form="printed" if form == "printed" else "corrected")
-            page_rates = None
+            exact, page_rates = None, None
             if form == "corrected":
                 parameters = replace(parameters, stream_ratio=self._amm.stream_ratio or beyond.stream_ratio)
-                page_rates = beyond.page_rates
+                exact, page_rates = set_aware, beyond.page_rates
             value, low, high = (
                 estimate(
                     counts.bytes_accessed,
@@ -188,14 +198,13 @@ class Predictor:
                     parameters,
                     page_rates,
                 )
-                for rates in ([set_aware] * 3 if set_aware is not None else ends)
+                for rates in (_ends(sdcm) if exact is None else [exact] * 3)
             )
-            is_open = set_aware is None
             found[form] = Time(
                 value.seconds,
                 _parts(value),
-                min(low.seconds, high.seconds) if is_open else None,
-                max(low.seconds, high.seconds) if is_open else None,
+                min(low.seconds, value.seconds, high.seconds) if exact is None else None,
+                max(low.seconds, value.seconds, high.seconds) if exact is None else None,
             )
         return found
 
@@ -210,7 +219,7 @@ class Predictor:
     ) -> tuple[float, dict[str, float]]:
         """Seconds, by cause, of a stream whose instructions are executed in windows if they are many."""
         core = Dataflow(self._training.program, self._machine.node)
-        if self._steady:
+        for _ in range(_passes_before(num_executions) if self._steady else 0):
             for block_ids, addresses in batches():
                 core.warm(block_ids, addresses)
         windows = _windows(num_executions, num_instructions)
@@ -250,7 +259,11 @@ class Predictor:
         return Time(seconds, parts, min(seconds, low * num_instructions), max(seconds, high * num_instructions))
 
 
-_ENDS: Final = ("value", "low", "high")
+def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
+    """The hit rates, and those at the lower and the upper end of their bands."""
+    return [
+        HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in ("value", "low", "high")
+    ]
 
 
 def _parts(found: AmmEstimate) -> dict[str, float]:
@@ -262,6 +275,12 @@ def _numbered(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for block_ids, addresses in batches:
         yield number[block_ids], addresses
+
+
+def _passes_before(num_executions: int) -> int:
+    """Passes until caches and branch predictor are as they stay. A predictor learns a short program by heart, which
+    takes a few; in a long one, it has forgotten the beginning at the end."""
+    return 4 if num_executions <= LEARNT_BY_HEART else 1
 
 
 def _windows(num_executions: int, num_instructions: int) -> np.ndarray:

@@ -172,7 +172,7 @@ def summary(result: ProfileResult) -> list[str]:
     if rates:
         lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in rates))
         for row, (name, cache) in enumerate(result.caches.items()):
-            shown = "  ".join(f"{percent(each.whole[row]):>15}" for each in rates.values())
+            shown = "  ".join(f"{profile_result.shown(result, model, row):>15}" for model in rates)
             lines.append(f"{name:<6} {binary_size(cache.size_bytes):>8} {cache.ways:>5}  {shown}")
     table = profile_result.blocks_table(result)
     head = "  ".join(f"{name + ' hits':>9}" for name in result.caches)
@@ -181,7 +181,7 @@ def summary(result: ProfileResult) -> list[str]:
         hits = "  ".join(f"{percent(block[f'{name}_hit_ratio']):>9}" for name in result.caches)
         lines.append(
             f"{block['block_id']:>6} {block['executions']:>12,} {block['accesses']:>14,.0f} "
-            f"{percent(block['share']):>7}  {hits}  {block['function']}:{block['line']}"
+            f"{percent(block['share']):>7}  {hits}  {profile_result.place(block)}"
         )
     if table.num_rows > MOST_ROWS:
         lines.append(f"{table.num_rows - MOST_ROWS} more blocks: blocks.parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from manyscale.runner.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.memory.simulated import Simulated
 from manyscale.runner.memory.streams import Stream
 from manyscale.runner.results import Statistic
+from manyscale.runner.writers.report_text import percent
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,12 @@ def blocks_table(result: ProfileResult) -> pa.Table:
     return pa.table(columns)
 
 
+def place(row: Mapping[str, Any]) -> str:
+    """Where the block of a row of ``blocks_table`` is: function and line, else its address, as the format knows it."""
+    where = f"{row['function']}:{row['line']}" if row["function"] and row["line"] else row["function"]
+    return where or (f"at {row['offset']:#x}" if row["offset"] else "-")
+
+
 def hit_rates_table(result: ProfileResult) -> pa.Table:
     """``hit_rates.parquet``: a row per level and model (sdcm, and simulated where asked for): ``hit_ratio`` of all
     accesses (global), and of those that reach the level (conditional)."""
@@ -170,6 +178,13 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
                 given, "1", "ratio", f"{model}: hits of the accesses that reach the level"
             )
     return figures
+
+
+def shown(result: ProfileResult, model: str, index: int) -> str:
+    """The hit ratio of the index-th level as text, with its 95 % interval where sets were sampled."""
+    ratio = models(result)[model].whole[index]
+    errors = result.simulated.errors if result.simulated is not None and model == "simulated" else None
+    return percent(ratio) if errors is None else f"{percent(ratio)} ± {min(196 * errors[index], 100):.1f}"
 
 
 def _interval(result: ProfileResult, model: str, level: str, ratio: float) -> tuple[float | None, float | None]:

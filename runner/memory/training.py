@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,12 @@ from manyscale.models.columns import to_numpy
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.nest_extrapolation import common_blocks
 from manyscale.models.workload import REQUIRED_LEVELS, Workload
-from manyscale.runner import traces
+from manyscale.runner import shipped, traces
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream, streams_of
 from manyscale.runner.study import WorkloadChoice
+
+MOST_ALONE: Final = 0.5  # of a run's accesses by blocks that no other run executes
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,18 @@ class TrainingSet:
 
 
 def parse_inputs(texts: Sequence[str]) -> list[tuple[int, str]]:
-    """(size, path) of every SIZE=TRACE, by ascending size. Raises UserError."""
+    """(size, path) of every SIZE=TRACE, or of a shipped program's traces, by ascending size. Raises UserError."""
+    known = shipped.memory_traces()
+    if len(texts) == 1 and texts[0] in known:
+        return [(size, str(path)) for size, path in known[texts[0]].items()]
     found = []
     for text in texts:
         size, separator, path = text.partition("=")
         if not separator or not size.isdecimal() or int(size) < 1 or not path:
-            raise UserError(f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10")
+            raise UserError(
+                f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10, or the name of shipped traces "
+                f"({', '.join(known)})"
+            )
         found.append((int(size), path))
     sizes = [size for size, _ in found]
     if len(set(sizes)) < len(sizes):
@@ -73,6 +82,20 @@ def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Pa
             raise UserError(f"{path}: holds {len(streams)} threads; extrapolation takes traces of one thread")
         read.append((size, workload, streams[0], sites))
     return _numbered(read)
+
+
+def check_one_program(training: TrainingSet, executions: Sequence[np.ndarray]) -> None:
+    """Raises UserError where the code that a run spends its accesses in is hardly that of any other run. ``executions``
+    int64[blocks] of each run, in the set's numbering."""
+    accesses = np.array(executions) * np.diff(training.sites.offsets)
+    num_runs = (accesses > 0).sum(axis=0)
+    for run, mine in zip(training.runs, accesses, strict=True):
+        alone = mine[num_runs == 1].sum() / max(mine.sum(), 1)
+        if len(training.runs) > 1 and alone > MOST_ALONE:
+            raise UserError(
+                f"size {run.size}: {alone:.0%} of the accesses are by code that no other trace runs; trace one binary "
+                "at all sizes, at the same place in memory"
+            )
 
 
 def _numbered(read: Sequence[tuple[int, Workload, Stream, Sites]]) -> TrainingSet:

@@ -56,7 +56,7 @@
       if (!chart.choices) return;
       choose(id, chart.choices.map((choice) => choice.label), (index) => {
         const choice = chart.choices[index];
-        Plotly.restyle(id, { y: choice.y });
+        Plotly.restyle(id, choice.shown ? { visible: choice.shown } : { y: choice.y });
       });
     },
 

@@ -48,7 +48,9 @@ def profile_chart(page: Page, element: str, profiles: Mapping[str, Parts]) -> st
     owner, first_uses = [], []
     for index, (label, parts) in enumerate(profiles.items()):
         total = sum(part.num_accesses for _, part in parts)
-        bars = [_bars(name, part, edges, total, colour) for (name, part), colour in zip(parts, _colours(), strict=False)]
+        bars = [
+            _bars(name, part, edges, total, colour) for (name, part), colour in zip(parts, LINE_COLOURS, strict=False)
+        ]
         data += [bar | {"visible": index == 0} for bar in bars]
         owner += [index] * len(bars)
         cold = sum(float(part.count[part.distance == COLD].sum()) for _, part in parts) / total
@@ -67,10 +69,6 @@ def profile_chart(page: Page, element: str, profiles: Mapping[str, Parts]) -> st
     chart = page.chart(element, "figure", 340, content, "probability of stack distances")
     note = f'<p class="note">First uses, which have no distance: {escape("; ".join(first_uses))}.</p>'
     return line_legend(names) + chart + note
-
-
-def _colours() -> Sequence[str]:
-    return LINE_COLOURS
 
 
 def _bars(name: str, part: ReuseProfile, edges: np.ndarray, total: float, colour: str) -> dict[str, Any]:
