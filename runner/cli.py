@@ -285,6 +285,9 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--amm", action="append", default=[], metavar="KEY=VALUE",
         help="a parameter of AMM, such as bound=latency, block_bytes=8 or gap_bytes=56",
     )  # fmt: skip
+    predict.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    predict.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
+    predict.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
     predict.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     _add_cache(predict)
     predict.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")

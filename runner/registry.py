@@ -58,6 +58,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "amm-pieces": "manyscale.runner.memory.phase_times:predict_pieces",
         "replay": "manyscale.runner.execute.kinds:replay_point",
         "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
+        "memory-stream": "manyscale.runner.memory.stream_units:predict_stream",
     },
     # a trace writer is a function of (workload, directory)
     "trace-writer": {

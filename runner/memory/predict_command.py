@@ -6,7 +6,6 @@ import argparse
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -18,13 +17,14 @@ from manyscale.models.machine import Machine
 from manyscale.models.memory.amm import AmmParameters
 from manyscale.models.memory.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun
 from manyscale.models.processor import Cache
-from manyscale.runner import commands, pipeline, rundir
+from manyscale.runner import commands, rundir
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.execute.store import default_cache
 from manyscale.runner.memory import profile_units, sampled
+from manyscale.runner.memory.execution import execution_of
 from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.prediction import Prediction, Predictor
-from manyscale.runner.memory.profile_command import target_machine
+from manyscale.runner.memory.profile_command import target_and_content
 from manyscale.runner.memory.training import (
     InputRun,
     TrainingSet,
@@ -33,7 +33,7 @@ from manyscale.runner.memory.training import (
     parse_sizes,
     read_training,
 )
-from manyscale.runner.registry import lookup
+from manyscale.runner.pipeline import Execution
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import parse_assignment
 from manyscale.runner.writers import statistics
@@ -68,22 +68,18 @@ def predict(options: argparse.Namespace) -> int:
     inputs, sizes = parse_inputs(options.traces), parse_sizes(options.sizes)
     amm = amm_parameters(options.amm)
     measured = read_measured(options.measured) if options.measured is not None else {}
-    machine = target_machine(options.target)
-    caches = caches_of(machine)
+    commands.check_executor(options)
+    machine, content = target_and_content(options.target)
     cache = options.cache or default_cache()
     training = read_training(inputs, options.format, cache)
-    runs = training_runs(training, line_bytes(machine), cache, steady=options.steady)
-    predictor = Predictor(
-        training, runs, machine, caches, RECIPES[options.recipe], steady=options.steady, amm=amm
-    )  # fmt: skip
-    predictions = []
-    with commands.progress_bar() as progress:
-        for done, size in enumerate(sizes):
-            predictions.append(predictor.at(size))
-            progress(done + 1, len(sizes))
+    with execution_of(options, cache, 0) as execution:
+        runs = training_runs(training, line_bytes(machine), execution, steady=options.steady)
+        recipe = RECIPES[options.recipe]
+        predictor = Predictor(training, runs, machine, content["node"], recipe, steady=options.steady, amm=amm)
+        predictions = predictor.at(sizes, execution)
     name = training.runs[-1].workload.name
     result = PredictResult(
-        name, machine, caches, training, runs, predictions, measured, options.recipe, options.steady
+        name, machine, caches_of(machine), training, runs, predictions, measured, options.recipe, options.steady
     )  # fmt: skip
     directory = rundir.new_directory(options.output, f"{name}-predict", resume=False)
     write(result, directory, options)
@@ -109,17 +105,15 @@ def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
         raise UserError(f"--amm: {error}") from None
 
 
-def training_runs(training: TrainingSet, granularity: int, cache: Path, *, steady: bool) -> list[TrainingRun]:
+def training_runs(training: TrainingSet, granularity: int, execution: Execution, *, steady: bool) -> list[TrainingRun]:
     """Executions and exact profile of every small input, in the set's numbering. Profiles stay in the cache. Raises
     UserError where the inputs are not of one program."""
     found = []
     executions = [_executions(run, training) for run in training.runs]
     check_one_program(training, executions)
-    with closing(lookup("executor", "local")()) as executor, commands.progress_bar() as progress:
-        execution = pipeline.Execution(Store(cache / "units"), executor, lambda *_: None, progress)
-        for run, counts in zip(training.runs, executions, strict=True):
-            (profile,) = profile_units.profiles([run.stream], run.sites, granularity, execution, steady=steady)
-            found.append(TrainingRun(run.size, counts, profile.relabelled(run.site_number)))
+    for run, counts in zip(training.runs, executions, strict=True):
+        (profile,) = profile_units.profiles([run.stream], run.sites, granularity, execution, steady=steady)
+        found.append(TrainingRun(run.size, counts, profile.relabelled(run.site_number)))
     return found
 
 

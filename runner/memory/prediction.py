@@ -11,19 +11,18 @@ Three answers of rising accuracy where a program allows them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.cpu.dataflow import Dataflow
 from manyscale.models.machine import Machine
-from manyscale.models.memory.amm import AmmEstimate, AmmParameters, estimate
+from manyscale.models.memory.amm import AmmParameters, estimate
 from manyscale.models.memory.loop_nests import NotAffineError
 from manyscale.models.memory.nest_extrapolation import NestProgram, recognise
 from manyscale.models.memory.nest_instance import NestInstance
-from manyscale.models.memory.polynomials import FEWEST_POINTS, fit_polynomials
+from manyscale.models.memory.polynomials import fit_polynomials
 from manyscale.models.memory.profile_extrapolation import (
     Extrapolation,
     HitRate,
@@ -31,19 +30,17 @@ from manyscale.models.memory.profile_extrapolation import (
     TrainingRun,
     extrapolate,
 )
-from manyscale.models.memory.program_counts import program_counts
+from manyscale.models.memory.program_counts import ProgramCounts, program_counts
 from manyscale.models.memory.sdcm import HitRates, geometry_of
-from manyscale.models.processor import Cache
 from manyscale.runner.errors import UserError
+from manyscale.runner.execute.units import WorkUnit
 from manyscale.runner.memory import simulated
+from manyscale.runner.memory.hit_rates import caches_of
+from manyscale.runner.memory.stream_units import ProgramStreams, StreamAnswer, answer, numbered, unit_of
 from manyscale.runner.memory.training import TrainingSet
+from manyscale.runner.pipeline import Execution
 
 MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are looked for in
-MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated whole
-MOST_PREFETCHED: Final = 100_000_000  # of one whose prefetcher and TLBs are
-MOST_EXECUTED: Final = 20_000_000  # instructions that the dataflow model executes; it looks at all
-LEARNT_BY_HEART: Final = 1_000_000  # executions of blocks
-NUM_WINDOWS: Final = 50
 FORMS: Final = ("printed", "corrected")
 
 
@@ -96,90 +93,111 @@ class Prediction:
 
 
 class Predictor:
-    """A trained program on a machine; ``at`` predicts one input."""
+    """A trained program on a machine, whose file has ``node``; ``at`` predicts inputs. Raises UserError where the
+    traces do not suffice."""
 
     def __init__(
         self,
         training: TrainingSet,
         runs: Sequence[TrainingRun],
         machine: Machine,
-        caches: Mapping[str, Cache],
+        node: Any,
         recipe: Recipe,
         *,
         steady: bool,
         amm: AmmParameters,
     ) -> None:
         self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
-        self._machine, self._caches, self._steady = machine, caches, steady
-        self._nest, self._reason = _nest(training)
+        self._machine, self._node, self._steady = machine, node, steady
+        self._caches = caches_of(machine)
+        nest, self._reason = _nest(training)
+        traced = [(run.stream, run.block_number) for run in training.runs]
+        self._streams = ProgramStreams(training.program, training.sites, nest, traced)
 
-    def at(self, size: int) -> Prediction:
-        """Raises UserError where nothing can be said of ``size``."""
+    def at(self, sizes: Sequence[int], execution: Execution) -> list[Prediction]:
+        """What is predicted at each input; what takes long is left to work units. Raises UserError where nothing can be
+        said of one."""
+        grown = [self._extrapolated(size) for size in sizes]
+        instances = [self._instance(size) for size in sizes]
+        units = {
+            size: self._unit({"size": size})
+            for size, instance in zip(sizes, instances, strict=True)
+            if isinstance(instance, NestInstance)
+        }
+        traced = [] if len(units) == len(sizes) else [self._unit({"run": i}) for i in range(len(self._runs))]
+        execution.execute([*units.values(), *traced], lambda needed: {"streams": self._streams})
+        of_traced = [self._answer(unit, execution) for unit in traced]
+        return [
+            self._prediction(
+                size, each, instance, self._answer(units[size], execution) if size in units else None, of_traced
+            )
+            for size, each, instance in zip(sizes, grown, instances, strict=True)
+        ]
+
+    def _extrapolated(self, size: int) -> Extrapolation:
         try:
-            grown = extrapolate(self._runs, self._training.sites.block, size, self._recipe)
+            return extrapolate(self._runs, self._training.sites.block, size, self._recipe)
         except ValueError as error:
             raise UserError(f"size {size}: {error}") from None
-        sdcm = {name: grown.hit_rate(geometry_of(cache, name)) for name, cache in self._caches.items()}
-        notes = list(grown.notes)
-        instance = None
-        how = f"no loop nest: {self._reason}"
-        if self._nest is not None:
-            try:
-                instance = self._nest.at(size)
-                how = "the program is an affine loop nest; its stream at this input was made again"
-                notes += self._nest.notes
-            except NotAffineError as error:
-                how = f"the loop nest is not known at this input: {error}"
-        counted = grown.executions if instance is None else instance.counts().astype(np.int64)
-        executions = counted.astype(np.float64)
-        counts = program_counts(self._training.program, executions)
-        set_aware = None
-        if instance is not None and instance.num_accesses() <= MOST_SIMULATED:
-            set_aware = self._set_aware(instance)
-        elif instance is not None:
-            notes.append(f"{instance.num_accesses():,} accesses are too many to simulate; hit rates are SDCM's")
+
+    def _instance(self, size: int) -> NestInstance | str:
+        """The program's loop nest at an input, or why there is none."""
+        if self._streams.nest is None:
+            return f"no loop nest: {self._reason}"
         try:
-            num_instructions: float | None = sum(counts.instructions_by_class().values())
-        except ValueError as error:
-            num_instructions = None
-            notes.append(str(error))
+            return self._streams.nest.at(size)
+        except NotAffineError as error:
+            return f"the loop nest is not known at this input: {error}"
+
+    def _unit(self, place: Mapping[str, int]) -> WorkUnit:
+        return unit_of(place, self._training.content, self._machine, self._node, steady=self._steady)
+
+    def _answer(self, unit: WorkUnit, execution: Execution) -> StreamAnswer:
+        return answer(execution.result(unit.key), self._machine.node)
+
+    def _prediction(
+        self,
+        size: int,
+        grown: Extrapolation,
+        instance: NestInstance | str,
+        own: StreamAnswer | None,
+        traced: Sequence[StreamAnswer],
+    ) -> Prediction:
+        """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs."""
+        sdcm = {name: grown.hit_rate(geometry_of(cache, name)) for name, cache in self._caches.items()}
+        notes, how, executions = list(grown.notes), instance, grown.executions
+        if isinstance(instance, NestInstance):
+            assert self._streams.nest is not None
+            how = "the program is an affine loop nest; its stream at this input was made again"
+            notes += self._streams.nest.notes
+            executions = instance.counts().astype(np.int64)
+        counts = program_counts(self._training.program, executions.astype(np.float64))
+        set_aware = None if own is None else own.rates
+        if own is not None and set_aware is None:
+            notes.append(f"{counts.num_accesses:,.0f} accesses are too many to simulate; hit rates are SDCM's")
+        num_instructions: float | None = None
         times: dict[str, Time] = {}
-        if num_instructions is not None:
-            try:
-                times |= self._amm_times(executions, sdcm, set_aware, self._beyond(instance))
-                times["overlap"] = self._overlap(instance, size, num_instructions)
-            except ValueError as error:
-                notes.append(f"no run time: {self._machine.name}: {error}")
+        try:
+            num_instructions = sum(counts.instructions_by_class().values())
+            beyond = (own or traced[-1]).beyond
+            times |= self._amm_times(counts, sdcm, set_aware, beyond)
+            times["overlap"] = _own_time(own) if own is not None else self._scaled(size, num_instructions, traced)
+        except ValueError as error:
+            notes.append(f"no run time: {self._machine.name}: {error}")
         return Prediction(
-            size, grown, counted, sdcm, set_aware, times, counts.num_accesses, num_instructions, how, tuple(notes)
+            size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions, str(how),
+            tuple(notes),
         )  # fmt: skip
-
-    def _set_aware(self, instance: NestInstance) -> HitRates:
-        reached = simulated.simulate(instance.generate, self._training.sites, self._caches, steady=self._steady)
-        return simulated.hit_rates(reached, self._caches)
-
-    def _beyond(self, instance: NestInstance | None) -> simulated.Beyond:
-        """Address translation and prefetching at the input, or of the largest traced one."""
-        if instance is not None and instance.num_accesses() <= MOST_PREFETCHED:
-            batches: simulated.Batches = instance.generate
-        else:
-            batches = self._largest
-        return simulated.beyond(batches, self._training.sites, self._machine.node, steady=self._steady)
-
-    def _largest(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        run = self._training.runs[-1]
-        return _numbered(run.stream.batches(), run.block_number)
 
     def _amm_times(
         self,
-        executions: np.ndarray,
+        counts: ProgramCounts,
         sdcm: Mapping[str, HitRate],
         set_aware: HitRates | None,
         beyond: simulated.Beyond,
     ) -> dict[str, Time]:
         """By both forms of AMM: as printed from SDCM's hit rates, without translation and prefetching, and corrected
         from the best there are, with both. Bands are SDCM's, where its rates are used."""
-        counts = program_counts(self._training.program, executions)
         instructions = counts.instructions_by_class()
         found = {}
         for form in FORMS:
@@ -202,61 +220,31 @@ class Predictor:
             )
             found[form] = Time(
                 value.seconds,
-                _parts(value),
+                {name: time * 1e-12 for name, time in value.parts},
                 min(low.seconds, value.seconds, high.seconds) if exact is None else None,
                 max(low.seconds, value.seconds, high.seconds) if exact is None else None,
             )
         return found
 
-    def _overlap(self, instance: NestInstance | None, size: int, num_instructions: float) -> Time:
-        if instance is not None:
-            seconds, parts = self._executed(instance.generate, int(instance.counts().sum()), round(num_instructions))
-            return Time(seconds, parts)
-        return self._scaled(size, num_instructions)
-
-    def _executed(
-        self, batches: simulated.Batches, num_executions: int, num_instructions: int
-    ) -> tuple[float, dict[str, float]]:
-        """Seconds, by cause, of a stream whose instructions are executed in windows if they are many."""
-        core = Dataflow(self._training.program, self._machine.node)
-        for _ in range(_passes_before(num_executions) if self._steady else 0):
-            for block_ids, addresses in batches():
-                core.warm(block_ids, addresses)
-        windows = _windows(num_executions, num_instructions)
-        first = 0
-        for block_ids, addresses in batches():
-            inside = np.clip(windows, first, first + len(block_ids)) - first
-            core.execute(block_ids, addresses, windows=inside[inside[:, 1] > inside[:, 0]])
-            first += len(block_ids)
-        runtime = core.runtime(num_instructions)
-        return runtime.time_ps * 1e-12, {name: time * 1e-12 for name, time in runtime.parts_ps.items()}
-
-    def _scaled(self, size: int, num_instructions: float) -> Time:
-        """From the small inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit."""
-        per_instruction: list[dict[str, float]] = []
-        for run in self._training.runs:
-            executions = int(run.stream.num_blocks)
-            per_block = np.diff(np.searchsorted(
-                self._training.program.column("instructions", "block_id"),
-                np.arange(self._training.sites.num_blocks + 1),
-            ))  # fmt: skip
-            total = sum(int(per_block[ids].sum()) for ids, _ in _numbered(run.stream.batches(), run.block_number))
-            _, parts = self._executed(
-                lambda run=run: _numbered(run.stream.batches(), run.block_number), executions, total  # type: ignore[misc]
-            )  # fmt: skip
-            per_instruction.append({name: seconds / total for name, seconds in parts.items()})
-        inputs = np.array([run.size for run in self._training.runs], np.float64)
-        values = np.array([list(parts.values()) for parts in per_instruction])
-        if len(inputs) < FEWEST_POINTS:
-            at = values[-1]
-            low = high = float(at.sum())
-        else:
-            at = np.maximum(fit_polynomials(1 / inputs, values, 1).at(1 / size).value, 0)
-            band = fit_polynomials(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
-            low, high = float(max(band.low[0], 0)), float(band.high[0])
-        parts = dict(zip(per_instruction[0], (at * num_instructions).tolist(), strict=True))
+    def _scaled(self, size: int, num_instructions: float, traced: Sequence[StreamAnswer]) -> Time:
+        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit."""
+        times = [_own_time(each) for each in traced]
+        inputs = np.array([run.input_size for run in self._runs])
+        numbers = np.array([each.num_instructions for each in traced], np.float64)
+        values = np.array([list(time.parts.values()) for time in times]) / numbers[:, np.newaxis]
+        at = np.maximum(fit_polynomials(1 / inputs, values, 1).at(1 / size).value, 0)
+        band = fit_polynomials(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
+        parts = dict(zip(times[0].parts, (at * num_instructions).tolist(), strict=True))
         seconds = sum(parts.values())
-        return Time(seconds, parts, min(seconds, low * num_instructions), max(seconds, high * num_instructions))
+        low, high = (float(end[0]) * num_instructions for end in (band.low, band.high))
+        return Time(seconds, parts, min(seconds, max(low, 0)), max(seconds, high))
+
+
+def _own_time(own: StreamAnswer) -> Time:
+    """Raises ValueError where there is none."""
+    if own.parts is None:
+        raise ValueError(own.problem)
+    return Time(sum(own.parts.values()), own.parts)
 
 
 def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
@@ -266,40 +254,13 @@ def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
     ]
 
 
-def _parts(found: AmmEstimate) -> dict[str, float]:
-    return {name: time * 1e-12 for name, time in found.parts}
-
-
-def _numbered(
-    batches: Iterator[tuple[np.ndarray, np.ndarray]], number: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for block_ids, addresses in batches:
-        yield number[block_ids], addresses
-
-
-def _passes_before(num_executions: int) -> int:
-    """Passes until caches and branch predictor are as they stay. A predictor learns a short program by heart, which
-    takes a few; in a long one, it has forgotten the beginning at the end."""
-    return 4 if num_executions <= LEARNT_BY_HEART else 1
-
-
-def _windows(num_executions: int, num_instructions: int) -> np.ndarray:
-    """int64[windows, 2]: ranges of executions, each in the middle of an equal share of the stream."""
-    if num_instructions <= MOST_EXECUTED:
-        return np.array([[0, num_executions]])
-    share = num_executions / NUM_WINDOWS
-    half = share * MOST_EXECUTED / num_instructions / 2
-    middle = (np.arange(NUM_WINDOWS) + 0.5) * share
-    return np.stack([middle - half, middle + half], axis=1).astype(np.int64)
-
-
 def _nest(training: TrainingSet) -> tuple[NestProgram | None, str]:
     """The program as loop nests, or why it is none."""
     recorded = []
     for run in training.runs:
         if run.stream.num_accesses > MOST_RECORDED:
             continue
-        parts = list(_numbered(run.stream.batches(), run.block_number))
+        parts = list(numbered(run.stream, run.block_number))
         block_ids, addresses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         recorded.append((run.size, block_ids, addresses))
     try:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.processor import Cache
 from manyscale.models.quantities import parse_bytes
 from manyscale.models.workload import Workload
-from manyscale.runner import commands, pipeline, rundir, traces
+from manyscale.runner import commands, rundir, traces
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.execute.store import default_cache
 from manyscale.runner.memory import profile_result, profile_units, sampled, simulated, together
+from manyscale.runner.memory.execution import execution_of
 from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.profile_result import ProfileResult
 from manyscale.runner.memory.streams import Stream, streams_of
-from manyscale.runner.registry import lookup
 from manyscale.runner.study import WorkloadChoice, parse_study
 from manyscale.runner.targets import resolve_target
 from manyscale.runner.writers import statistics
@@ -28,7 +26,6 @@ from manyscale.runner.writers.parquet import write_table
 from manyscale.runner.writers.report_text import binary_size, percent
 
 GRANULARITIES: Final = {"byte": 1, "word": 8}
-RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
 MOST_ROWS: Final = 12
 
 
@@ -48,7 +45,12 @@ def profile(options: argparse.Namespace) -> int:
 
 def target_machine(name: str) -> Machine:
     """A target by name or file, as studies know them. Raises UserError."""
-    return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, "--target"))[0]
+    return target_and_content(name)[0]
+
+
+def target_and_content(name: str) -> tuple[Machine, dict[str, Any]]:
+    """The same, with the content of its file."""
+    return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, "--target"))
 
 
 def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace, cache: Path) -> ProfileResult:
@@ -64,7 +66,8 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
     if (options.simulate or options.together) and not caches:
         raise UserError("--simulate and --together need the caches' lines; leave --granularity out")
     if options.sampling == "exact":
-        found = exact_profiles(streams, sites, granularity, options, cache)
+        with execution_of(options, cache, sum(stream.num_accesses for stream in streams)) as execution:
+            found = profile_units.profiles(streams, sites, granularity, execution, steady=options.steady)
         method = "exact"
     else:
         rate = sampled.parse_rate(options.rate)
@@ -98,21 +101,6 @@ def simulated_hits(
         frames=options.frames,
         seed=options.seed or 0,
     )
-
-
-def exact_profiles(
-    streams: list[Stream], sites: Sites, granularity: int, options: argparse.Namespace, cache: Path
-) -> list[ReuseProfile]:
-    """Profiles by work units, whose results stay in the cache."""
-    total = sum(stream.num_accesses for stream in streams)
-    name = options.executor
-    if name == "auto":
-        name = "ray" if options.address or total > RAY_PAYS_ABOVE_ACCESSES else "local"
-    with commands.progress_bar() as progress:
-        executor = lookup("executor", name)(address=options.address, num_workers=options.workers)
-        with closing(executor):
-            execution = pipeline.Execution(Store(cache / "units"), executor, lambda *_: None, progress)
-            return profile_units.profiles(streams, sites, granularity, execution, steady=options.steady)
 
 
 def chosen_streams(streams: list[Stream], options: argparse.Namespace) -> list[Stream]:

@@ -43,6 +43,11 @@ class TrainingSet:
     sites: Sites
     program: Workload
 
+    @property
+    def content(self) -> list[str]:
+        """What identifies the set: sizes and digests."""
+        return [f"{run.size} {run.workload.digest}" for run in self.runs]
+
 
 def parse_inputs(texts: Sequence[str]) -> list[tuple[int, str]]:
     """(size, path) of every SIZE=TRACE, or of a shipped program's traces, by ascending size. Raises UserError."""

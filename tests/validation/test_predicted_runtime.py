@@ -13,11 +13,14 @@ from memory_programs import need_measured_compiler, trace
 
 from manyscale.models.memory.amm import AmmParameters
 from manyscale.models.memory.profile_extrapolation import SITE_RECIPE
-from manyscale.runner.memory.hit_rates import caches_of, line_bytes
+from manyscale.runner.execute.local import LocalExecutor
+from manyscale.runner.execute.store import Store
+from manyscale.runner.memory.hit_rates import line_bytes
 from manyscale.runner.memory.predict_command import training_runs
 from manyscale.runner.memory.prediction import Predictor
-from manyscale.runner.memory.profile_command import target_machine
+from manyscale.runner.memory.profile_command import target_and_content
 from manyscale.runner.memory.training import read_training
+from manyscale.runner.pipeline import Execution
 
 MEASURED = Path(__file__).parents[1] / "data" / "memory" / "epyc_zen4_times.csv"
 # inputs traced; -O3 takes two or more elements at once, so inputs are of like remainders
@@ -35,22 +38,20 @@ INPUTS = {
 def errors(program: str, cache_folder: Path) -> dict[str, dict[tuple[int, int], float]]:
     """By model: relative error by (level, size)."""
     need_measured_compiler()
-    machine = target_machine("epyc-zen4")
+    machine, content = target_and_content("epyc-zen4")
     found: dict[str, dict[tuple[int, int], float]] = {}
     with MEASURED.open() as file:
         rows = [row for row in csv.DictReader(file) if row["program"] == program]
     for level in (0, 1, 3):
         inputs = [(size, str(trace(program, level, size))) for size in INPUTS[program]]
         training = read_training(inputs, "auto", cache_folder)
-        runs = training_runs(training, line_bytes(machine), cache_folder, steady=True)
-        predictor = Predictor(
-            training, runs, machine, caches_of(machine), SITE_RECIPE, steady=True, amm=AmmParameters()
-        )  # fmt: skip
-        for row in rows:
-            if int(row["level"]) == level:
-                size, seconds = int(row["n"]), float(row["best_ns"]) * 1e-9
-                for model, time in predictor.at(size).times.items():
-                    found.setdefault(model, {})[level, size] = time.seconds / seconds - 1
+        execution = Execution(Store(cache_folder), LocalExecutor(), lambda *_: None)
+        runs = training_runs(training, line_bytes(machine), execution, steady=True)
+        predictor = Predictor(training, runs, machine, content["node"], SITE_RECIPE, steady=True, amm=AmmParameters())
+        measured = {int(row["n"]): float(row["best_ns"]) * 1e-9 for row in rows if int(row["level"]) == level}
+        for prediction in predictor.at(sorted(measured), execution):
+            for model, time in prediction.times.items():
+                found.setdefault(model, {})[level, prediction.size] = time.seconds / measured[prediction.size] - 1
     for model, each in found.items():
         print(program, model, {key: f"{error:+.1%}" for key, error in each.items()})
     return found

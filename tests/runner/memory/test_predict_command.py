@@ -286,6 +286,18 @@ def test_files_are_the_same_each_time_and_however_traces_are_cut(cli, tmp_path, 
     assert contents(tmp_path / "a") == contents(tmp_path / "b") == contents(tmp_path / "c")
 
 
+@pytest.mark.slow
+@pytest.mark.contract
+def test_ray_gives_the_same_bytes_and_results_are_kept(cli, tmp_path, traces, target):
+    words = ("predict", *traces, "--sizes", "20,30", "--target", target)
+    for name, executor, cache in (("a", "local", "one"), ("b", "ray", "two"), ("c", "local", "two")):
+        outcome = cli(*words, "--executor", executor, "--cache", cache, "-o", name)
+        assert outcome.status == 0, outcome.err
+    assert contents(tmp_path / "a") == contents(tmp_path / "b") == contents(tmp_path / "c")
+    kept = sorted((tmp_path / "two" / "units").rglob("*.arrow"))
+    assert len(kept) == len(traces) + 2  # a profile of each trace, a stream of each size
+
+
 @pytest.mark.contract
 def test_tables_have_their_columns(cli, tmp_path, traces, target):
     assert cli("predict", *traces, "--target", target, "--sizes", "48", "-o", "out", "--no-report").status == 0
