@@ -247,6 +247,11 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="simulate the caches with their real sets, too, or a share of the sets, such as 2%%",
     )  # fmt: skip
     profile.add_argument(
+        "--prefetch",
+        action="store_true",
+        help="simulated caches prefetch as the machine says (default: off)",
+    )
+    profile.add_argument(
         "--together", action="store_true", help="threads run at the same time and share caches (default: each alone)"
     )
     profile.add_argument(

@@ -65,13 +65,14 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
         )
     if (options.simulate or options.together) and not caches:
         raise UserError("--simulate and --together need the caches' lines; leave --granularity out")
+    notes: list[str] = []
     if options.sampling == "exact":
         with execution_of(options, cache, sum(stream.num_accesses for stream in streams)) as execution:
             found = profile_units.profiles(streams, sites, granularity, execution, steady=options.steady)
         method = "exact"
     else:
         rate = sampled.parse_rate(options.rate)
-        found = sampled.profiles(streams, sites, granularity, options.sampling, rate, options.seed or 0)
+        found, notes = sampled.profiles(streams, sites, granularity, options.sampling, rate, options.seed or 0)
         method = f"{options.sampling}, {options.rate}"
     concurrent = {}
     if options.together and caches:
@@ -83,7 +84,7 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
     executions = sampled.executions(streams, workload.tables["blocks"].num_rows)
     return ProfileResult(
         workload, machine, streams, sites, found, granularity, method, options.steady, executions, caches, concurrent,
-        simulated_hits(streams, sites, caches, options) if options.simulate else None,
+        simulated_hits(streams, sites, caches, options) if options.simulate else None, notes,
     )  # fmt: skip
 
 
@@ -99,6 +100,7 @@ def simulated_hits(
         together=options.together,
         steady=options.steady,
         frames=options.frames,
+        prefetches=options.prefetch,
         seed=options.seed or 0,
     )
 
@@ -137,6 +139,9 @@ def write(result: ProfileResult, directory: Path, options: argparse.Namespace) -
     write_table(profile_result.blocks_table(result), directory / "blocks.parquet")
     write_table(profile_result.curve_table(result), directory / "miss_ratio_curve.parquet")
     write_table(profile_result.hit_rates_table(result), directory / "hit_rates.parquet")
+    write_table(profile_result.transitions_table(result), directory / "transitions.parquet")
+    if result.simulated is not None and result.simulated.counters is not None:
+        write_table(profile_result.counters_table(result.simulated.counters, result), directory / "counters.parquet")
     statistics.write_figures(
         profile_result.statistics(result), f"{result.workload.name} on {result.machine.name}", directory
     )
@@ -171,6 +176,7 @@ def summary(result: ProfileResult) -> list[str]:
             f"{block['block_id']:>6} {block['executions']:>12,} {block['accesses']:>14,.0f} "
             f"{percent(block['share']):>7}  {hits}  {profile_result.place(block)}"
         )
+    lines += [f"note: {note}" for note in result.notes]
     if table.num_rows > MOST_ROWS:
         lines.append(f"{table.num_rows - MOST_ROWS} more blocks: blocks.parquet")
     return lines

@@ -13,6 +13,8 @@ import pyarrow as pa
 from manyscale.models.columns import to_arrow
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
+from manyscale.models.memory.block_probabilities import count_transitions
+from manyscale.models.memory.hierarchy_counts import Counter
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.models.memory.sdcm import HitRates, geometry_of, hit_rate_by_label, hit_rates
 from manyscale.models.processor import Cache
@@ -147,6 +149,30 @@ def models(result: ProfileResult) -> dict[str, HitRates]:
     rates = [hit_rates(result.profile_at(name), {name: cache}).whole[0] for name, cache in result.caches.items()]
     found = {"sdcm": HitRates(tuple(result.caches), tuple(rates))}
     return found if result.simulated is None else {**found, "simulated": result.simulated.rates}
+
+
+def transitions_table(result: ProfileResult) -> pa.Table:
+    """``transitions.parquet``: which block followed which, how often, and with what probability (AMM, eq. 2)."""
+    found = count_transitions(result.workload)
+    pi, _ = found.probabilities()
+    columns = {"source_block_id": found.source, "target_block_id": found.target, "count": found.count}
+    probability = np.asarray(pi[found.source, found.target]).ravel()
+    return _table({**columns, "probability": probability})
+
+
+def counters_table(counters: np.ndarray, result: ProfileResult) -> pa.Table:
+    """``counters.parquet``: what the simulated caches counted: level (main memory last), block_id, counter
+    (models/memory/hierarchy_counts.py), count; no row where it is 0."""
+    level, counter, block = np.nonzero(counters)
+    names = np.array([*result.caches, "memory"])
+    return pa.table(
+        {
+            "level": pa.array(names[level].tolist(), pa.string()),
+            "block_id": pa.array(block.astype(np.int32)),
+            "counter": pa.array([Counter(value).name for value in counter.tolist()], pa.string()),
+            "count": pa.array(counters[level, counter, block]),
+        }
+    )
 
 
 def curve_table(result: ProfileResult) -> pa.Table:

@@ -33,19 +33,27 @@ def parse_rate(text: str, option: str = "--rate") -> float:
 
 def profiles(
     streams: Sequence[Stream], sites: Sites, granularity_bytes: int, method: str, rate: float, seed: int
-) -> list[ReuseProfile]:
-    """The estimated profile of every stream by itself. ``method``: a name of ``METHODS``. Raises UserError where
-    a stream touches too little for the method."""
-    found = {"blocks": _blocks, "blocks-statstack": _blocks_statstack, "statstack": _statstack, "shards": _shards}[
-        method
-    ]
-    result = []
+) -> tuple[list[ReuseProfile], list[str]]:
+    """(the estimated profile of every stream by itself, notes on its error). ``method``: a name of ``METHODS``. Raises
+    UserError where a stream touches too little for the method."""
+    found = {"blocks": _blocks, "blocks-statstack": _blocks_statstack, "statstack": _statstack}
+    result, notes = [], []
     for stream in streams:
+        if method != "shards":
+            result.append(found[method](stream, sites, granularity_bytes, rate, seed))
+            continue
+        sample = Shards(rate, seed)
+        for block_ids, addresses in stream.batches():
+            sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
         try:
-            result.append(found(stream, sites, granularity_bytes, rate, seed))
+            result.append(sample.profile(granularity_bytes))
         except ValueError as error:
             raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --sampling exact") from None
-    return result
+        notes.append(
+            f"{stream.name}: SHARDS sampled {sample.num_sampled_units:,} distinct units; distances are expected to be "
+            f"{100 * sample.expected_relative_error:.1f} % off"
+        )
+    return result, notes
 
 
 def _blocks(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
@@ -64,13 +72,6 @@ def _blocks_statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate
 
 def _statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
     sample = StatStack(max(1, round(1 / rate)), seed)
-    for block_ids, addresses in stream.batches():
-        sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
-    return sample.profile(granularity_bytes)
-
-
-def _shards(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
-    sample = Shards(rate, seed)
     for block_ids, addresses in stream.batches():
         sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
     return sample.profile(granularity_bytes)

@@ -11,6 +11,7 @@ import numpy as np
 from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.hierarchy import NO_TLBS, CacheHierarchy
+from manyscale.models.memory.hierarchy_counts import Counter
 from manyscale.models.memory.sdcm import HitRates
 from manyscale.models.memory.set_sampling import Level, SetSample
 from manyscale.models.processor import Cache, Tlb, data_caches
@@ -24,10 +25,12 @@ Batches = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # (block ids, a
 @dataclass(frozen=True)
 class Simulated:
     """``rates``: of all accesses. ``by_block`` float64[levels, blocks]: hits within the level, of all of the block's
-    accesses; NaN where it makes none. ``errors``: standard error of each level, where sets were sampled."""
+    accesses; NaN where it makes none. Where all sets were simulated, ``counters`` int64[levels + 1, Counter, blocks],
+    main memory last; where some were, ``errors``: the standard error of each level's rate."""
 
     rates: HitRates
     by_block: np.ndarray
+    counters: np.ndarray | None = None
     errors: tuple[float, ...] | None = None
 
 
@@ -38,16 +41,27 @@ def simulate(
     *,
     steady: bool,
     frames: Literal["virtual", "random"] = "virtual",
+    prefetches: bool = False,
     seed: int = 0,
 ) -> np.ndarray:
-    """int64[levels + 1, sites]: the accesses of one stream that reach each level, main memory last. Raises UserError
-    for caches that cannot be."""
-    hierarchy = _hierarchy(caches, 1, sites, frames, seed)
+    """int64[levels + 1, Counter, sites]: what is counted of one stream, main memory last. Raises UserError for caches
+    that cannot be."""
+    hierarchy = _hierarchy(caches, 1, sites, frames, seed, prefetches=prefetches)
     for _ in range(2 if steady else 1):
         hierarchy.reset_counts()
         for block_ids, addresses in batches():
             hierarchy.feed_blocks(block_ids, addresses, sites)
-    return _reached(hierarchy, caches)
+    return hierarchy.counts().values.sum(axis=2)
+
+
+def reached(counters: np.ndarray) -> np.ndarray:
+    """int64[levels + 1, n]: loads and stores that reach each level, main memory last, from counters
+    int64[levels + 1, Counter, n]: all, then those that missed the level before."""
+    hits, misses = (
+        counters[:-1, [Counter.load_hits, Counter.store_hits]].sum(axis=1),
+        counters[:-1, [Counter.load_misses, Counter.store_misses]].sum(axis=1),
+    )
+    return np.concatenate((hits[:1] + misses[:1], misses))
 
 
 def of_streams(
@@ -59,26 +73,28 @@ def of_streams(
     together: bool,
     steady: bool,
     frames: Literal["virtual", "random"],
+    prefetches: bool,
     seed: int,
 ) -> Simulated:
     """All streams, each with caches of its own or ``together`` on as many cores of one node. ``share``: of the sets
     that is simulated; 1 is all. Raises UserError."""
-    errors = None
     if share < 1:
-        if together:
-            raise UserError("--simulate takes no share with --together; simulate all sets")
-        reached, errors = _sampled(streams, sites, caches, share, steady, frames, seed)
-    elif together:
-        reached = _together(streams, sites, caches, steady, frames, seed)
+        if together or prefetches:
+            raise UserError("--simulate takes no share with --together or --prefetch; simulate all sets")
+        sampled, errors = _sampled(streams, sites, caches, share, steady, frames, seed)
+        return Simulated(hit_rates(sampled, caches), _by_block(sampled, sites), errors=errors)
+    if together:
+        counted = [_together(streams, sites, caches, steady, frames, prefetches, seed)]
     else:
-        reached = sum(
-            (
-                simulate(stream.batches, sites, caches, steady=steady, frames=frames, seed=seed)
-                for stream in streams
-            ),
-            np.zeros((len(caches) + 1, len(sites)), np.int64),
-        )  # fmt: skip
-    return Simulated(hit_rates(reached, caches), _by_block(reached, sites), errors)
+        counted = [
+            simulate(stream.batches, sites, caches, steady=steady, frames=frames, prefetches=prefetches, seed=seed)
+            for stream in streams
+        ]
+    counters = sum(counted[1:], counted[0])
+    served = reached(counters)
+    rows = [np.bincount(sites.block, row, sites.num_blocks) for row in counters.reshape(-1, len(sites))]
+    block_counters = np.array(rows).astype(np.int64).reshape(*counters.shape[:2], sites.num_blocks)
+    return Simulated(hit_rates(served, caches), _by_block(served, sites), block_counters)
 
 
 @dataclass(frozen=True)
@@ -118,14 +134,14 @@ def beyond(batches: Batches, sites: Sites, node: Node, *, steady: bool) -> Beyon
     return Beyond(page_rates, saved / misses[0] if misses[0] else 0.0)
 
 
-def hit_rates(reached: np.ndarray, caches: Mapping[str, Cache]) -> HitRates:
+def hit_rates(served: np.ndarray, caches: Mapping[str, Cache]) -> HitRates:
     """From the accesses that reach each level."""
-    totals = reached.sum(axis=1)
+    totals = served.sum(axis=1)
     return HitRates(tuple(caches), tuple(float(1 - missed / max(totals[0], 1)) for missed in totals[1:]))
 
 
-def _by_block(reached: np.ndarray, sites: Sites) -> np.ndarray:
-    counted = np.array([np.bincount(sites.block, row, sites.num_blocks) for row in reached])
+def _by_block(served: np.ndarray, sites: Sites) -> np.ndarray:
+    counted = np.array([np.bincount(sites.block, row, sites.num_blocks) for row in served])
     with np.errstate(invalid="ignore"):
         return 1 - counted[1:] / np.where(counted[0] > 0, counted[0], np.nan)
 
@@ -157,24 +173,25 @@ def _hierarchy(
         raise UserError(f"the caches cannot be simulated: {error}") from None
 
 
-def _reached(hierarchy: CacheHierarchy, caches: Mapping[str, Cache]) -> np.ndarray:
-    counts = hierarchy.counts()
-    first = next(iter(caches))
-    return np.stack([counts.hits(first) + counts.misses(first), *(counts.misses(name) for name in caches)])
-
-
 def _together(
-    streams: Sequence[Stream], sites: Sites, caches: Mapping[str, Cache], steady: bool, frames: str, seed: int
+    streams: Sequence[Stream],
+    sites: Sites,
+    caches: Mapping[str, Cache],
+    steady: bool,
+    frames: str,
+    prefetches: bool,
+    seed: int,
 ) -> np.ndarray:
+    """As ``simulate``, each stream on a core of one node."""
     line = _line_bytes(caches)
-    hierarchy = _hierarchy(caches, len(streams), sites, frames, seed)
+    hierarchy = _hierarchy(caches, len(streams), sites, frames, seed, prefetches=prefetches)
     for _ in range(2 if steady else 1):
         hierarchy.reset_counts()
         for batch in merged_lines(streams, sites, line):
             address = batch.unit.astype(np.uint64) * np.uint64(line)
             one_line = np.ones(len(address), np.int32)  # units are split by lines already
             hierarchy.feed(address, one_line, sites.is_store[batch.site], batch.site, batch.thread)
-    return _reached(hierarchy, caches)
+    return hierarchy.counts().values.sum(axis=2)
 
 
 def _sampled(
@@ -200,9 +217,9 @@ def _sampled(
             for block_ids, addresses in stream.batches():
                 sample.feed(accesses(block_ids, addresses, sites, line))
         hits = sample.hits()
-        reached = hits.reached.sum(axis=0)
-        total[:, : reached.shape[1]] += reached
-        variance += np.array([(hits.standard_error(i) * reached[0].sum()) ** 2 for i in range(len(caches))])
+        served = hits.reached.sum(axis=0)
+        total[:, : served.shape[1]] += served
+        variance += np.array([(hits.standard_error(i) * served[0].sum()) ** 2 for i in range(len(caches))])
     return total, tuple(np.sqrt(variance) / max(total[0].sum(), 1))
 
 

@@ -80,7 +80,8 @@ def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     num_accesses, executions = _counted(batches, streams.sites)
     reached = np.empty(0, np.int64)
     if num_accesses <= MOST_SIMULATED:
-        reached = simulated.simulate(batches, streams.sites, data_caches(node.caches), steady=steady).sum(axis=1)
+        counters = simulated.simulate(batches, streams.sites, data_caches(node.caches), steady=steady)
+        reached = simulated.reached(counters).sum(axis=1)
     beyond = simulated.beyond(lambda: _first(batches, MOST_PREFETCHED), streams.sites, node, steady=steady)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
     num_instructions = int(executions @ per_block)

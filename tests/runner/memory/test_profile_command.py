@@ -34,8 +34,10 @@ from manyscale.runner.readers import detail_store, workload_folder
 MATMUL = DETAIL / "matmul25_O1.lk.xz"
 OPTIONS = DETAIL / "bs16_O1.lk.xz"
 SHARED = os.environ.get("MANYSCALE_DATA")
-TABLES = [f"{name}.parquet" for name in ("blocks", "hit_rates", "miss_ratio_curve", "profile")]
-FILES = [*TABLES, "report.html", "stats.json", "stats.txt"]
+TABLES = [f"{name}.parquet" for name in ("blocks", "counters", "hit_rates", "miss_ratio_curve", "profile")]
+FILES = [*TABLES, "report.html", "stats.json", "stats.txt", "transitions.parquet"]
+
+HITS_AND_MISSES = ("load_hits", "load_misses", "store_hits", "store_misses")
 
 
 def figures(directory: Path) -> dict[str, float]:
@@ -248,11 +250,21 @@ def test_tables_have_their_columns(cli, tmp_path):
         "hit_rates": "level: string, model: string, size_bytes: int64, ways: int64, line_bytes: int64, "
         "hit_ratio: double, conditional_hit_ratio: double",
         "miss_ratio_curve": "size_bytes: int64, units: int64, miss_ratio: double",
+        "transitions": "source_block_id: int32, target_block_id: int32, count: int64, probability: double",
+        "counters": "level: string, block_id: int32, counter: string, count: int64",
     }
     for name, columns in expected.items():
         schema: pa.Schema = pq.read_schema(tmp_path / "out" / f"{name}.parquet")
         assert ", ".join(f"{field.name}: {field.type}" for field in schema) == columns
     blocks = pq.read_table(tmp_path / "out" / "blocks.parquet").to_pydict()
+    counters = pq.read_table(tmp_path / "out" / "counters.parquet").to_pandas()
+    first = counters[(counters.level == "L1D") & counters.counter.isin(HITS_AND_MISSES)]
+    by_block = first.groupby("block_id")["count"].sum().to_dict()
+    assert by_block == dict(zip(blocks["block_id"], blocks["accesses"], strict=True))
+    transitions = pq.read_table(tmp_path / "out" / "transitions.parquet").to_pandas()
+    leaving = transitions.groupby("source_block_id")["probability"].sum()
+    assert (leaving <= 1 + 1e-12).all()
+    assert (leaving < 1 - 1e-12).sum() <= 1  # but for the last block
     profile = pq.read_table(tmp_path / "out" / "profile.parquet").to_pandas().groupby("block_id")["count"].sum()
     assert dict(zip(blocks["block_id"], blocks["accesses"], strict=True)) == profile.to_dict()
     assert sum(blocks["share"]) == pytest.approx(1)
