@@ -15,6 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.runner import outputs, pipeline, rundir
 from manyscale.runner.errors import UserError
+from manyscale.runner.execute.execution import Counts, Execution
 from manyscale.runner.execute.store import Store, default_cache
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result
@@ -47,7 +48,7 @@ class Run:
     directory: Path
     points: Sequence[outputs.Summary]
     result: Result | None
-    counts: pipeline.Counts
+    counts: Counts
     host: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -129,7 +130,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
             address=options.address, num_workers=options.num_workers, host=options.host
         )
         with closing(executor):
-            execution = pipeline.Execution(store, executor, journal.record, options.progress)
+            execution = Execution(store, executor, journal.record, options.progress)
             summaries = []
             result = None
             for index, simulated in enumerate(pipeline.simulate(workload, prepared, execution)):

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow
 from manyscale.runner import pipeline, rundir, what_if
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result, Statistic
@@ -48,7 +49,7 @@ def write_point(result: Result, simulated: pipeline.Simulated, directory: Path, 
         lookup("writer", name)(result, directory)
 
 
-def write_units(directory: Path, execution: pipeline.Execution) -> None:
+def write_units(directory: Path, execution: Execution) -> None:
     """``units.parquet``, by key: what the journal says, once per unit."""
     rows: list[tuple[str, Outcome, str]] = [execution.outcomes[key] for key in sorted(execution.outcomes)]
     columns = {

@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +20,10 @@ from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner import critical_path, links, results
-from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.hosts import load_host
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import Arrays, Outcome, WorkUnit, array_digest, unit_key
+from manyscale.runner.execute.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.ipc import ipc_factors
 from manyscale.runner.placement import place_ranks
 from manyscale.runner.registry import lookup, names
@@ -48,67 +48,6 @@ class Point:
     node_of_rank: np.ndarray
     ranks_per_core: np.ndarray
     plan: Plan
-
-
-@dataclass
-class Counts:
-    """Units of a run by what became of them."""
-
-    total: int = 0
-    simulated: int = 0
-    reused: int = 0
-    failed: int = 0
-
-
-@dataclass
-class Execution:
-    """Where and how units run, and what is told of it: ``record(kind, outcome, status)`` for every unit that is
-    finished, ``progress(done, total)`` as units finish."""
-
-    store: Store
-    executor: Any
-    record: Callable[[str, Outcome, str], None]
-    progress: Callable[[int, int], None] = lambda done, total: None
-    counts: Counts = field(default_factory=Counts)
-    outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
-
-    def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
-        """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
-        Raises RunError for the first unit that fails."""
-        unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
-        waiting = []
-        for unit in unique.values():
-            self.counts.total += 1
-            if self.store.read(unit.key) is not None:  # whole, not merely there
-                self.counts.reused += 1
-                self._finish(unit.kind, Outcome(unit.key, attempts=0), "reused")
-            else:
-                waiting.append(unit)
-        if not waiting:
-            return
-        done = len(unique) - len(waiting)
-        needed = {name for unit in waiting for name in unit.inputs.values()}
-        for outcome in self.executor.map(waiting, shared(needed), self.store):
-            done += 1
-            kind = unique[outcome.key].kind
-            if outcome.error:
-                self.counts.failed += 1
-                self._finish(kind, outcome, "failed")
-                raise RunError(outcome.error)
-            self.counts.simulated += 1
-            self._finish(kind, outcome, "simulated")
-            self.progress(done, len(unique))
-
-    def _finish(self, kind: str, outcome: Outcome, status: str) -> None:
-        self.outcomes[outcome.key] = (kind, outcome, status)
-        self.record(kind, outcome, status)
-
-    def result(self, key: str) -> Arrays:
-        """The stored arrays of a finished unit."""
-        arrays = self.store.read(key)
-        if arrays is None:
-            raise RunError(f"{self.store.path(key)}: the result vanished or is damaged; run again with --resume")
-        return arrays
 
 
 def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: Path | None) -> Point:

@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from manyscale.runner import commands, pipeline
+from manyscale.runner import commands
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.store import Store
 from manyscale.runner.registry import lookup
 
@@ -16,7 +17,7 @@ RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
 
 
 @contextmanager
-def execution_of(options: argparse.Namespace, cache: Path, num_accesses: float) -> Iterator[pipeline.Execution]:
+def execution_of(options: argparse.Namespace, cache: Path, num_accesses: float) -> Iterator[Execution]:
     """As ``--executor``, ``--address`` and ``--workers`` say; ``auto`` takes Ray where ``num_accesses`` repay it."""
     name = options.executor
     if name == "auto":
@@ -24,4 +25,4 @@ def execution_of(options: argparse.Namespace, cache: Path, num_accesses: float) 
     with commands.progress_bar() as progress:
         executor = lookup("executor", name)(address=options.address, num_workers=options.workers)
         with closing(executor):
-            yield pipeline.Execution(Store(cache / "units"), executor, lambda *_: None, progress)
+            yield Execution(Store(cache / "units"), executor, lambda *_: None, progress)

@@ -19,6 +19,7 @@ from manyscale.models.memory.profile_extrapolation import AMM_RECIPE, SITE_RECIP
 from manyscale.models.processor import Cache
 from manyscale.runner import commands, rundir
 from manyscale.runner.errors import UserError
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.store import default_cache
 from manyscale.runner.memory import profile_units, sampled
 from manyscale.runner.memory.execution import execution_of
@@ -33,7 +34,6 @@ from manyscale.runner.memory.training import (
     parse_sizes,
     read_training,
 )
-from manyscale.runner.pipeline import Execution
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import parse_assignment
 from manyscale.runner.writers import statistics

@@ -33,12 +33,12 @@ from manyscale.models.memory.profile_extrapolation import (
 from manyscale.models.memory.program_counts import ProgramCounts, program_counts
 from manyscale.models.memory.sdcm import HitRates, geometry_of
 from manyscale.runner.errors import UserError
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.units import WorkUnit
 from manyscale.runner.memory import simulated
 from manyscale.runner.memory.hit_rates import caches_of
 from manyscale.runner.memory.stream_units import ProgramStreams, StreamAnswer, answer, numbered, unit_of
 from manyscale.runner.memory.training import TrainingSet
-from manyscale.runner.pipeline import Execution
 
 MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are looked for in
 FORMS: Final = ("printed", "corrected")

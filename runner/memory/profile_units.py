@@ -8,9 +8,9 @@ from typing import Any, Final
 from manyscale.models.memory import segment_distances
 from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.memory.streams import Stream
-from manyscale.runner.pipeline import Execution
 
 KIND: Final = "stack-distances"
 
