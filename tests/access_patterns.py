@@ -61,6 +61,11 @@ def joined(pieces: Iterator[tuple[np.ndarray, Accesses]]) -> tuple[np.ndarray, A
     )
 
 
+def unlabelled(unit: np.ndarray) -> Accesses:
+    """All by one site."""
+    return Accesses(unit, np.zeros(len(unit), np.int32))
+
+
 def exact_profile(accesses: Accesses) -> ReuseProfile:
     distance = StackDistances().feed(accesses.unit)
     return ReuseProfile.of(LINE_BYTES, accesses.site, distance, np.ones(len(distance)))

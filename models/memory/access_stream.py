@@ -11,6 +11,7 @@ that straddles a line is one access to each of its lines, as hardware splits it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,14 +51,23 @@ class Accesses:
 
 def sites_of(workload: Workload) -> Sites:
     """The sites of a workload's detailed level. O(sites + blocks)."""
+    # all columns are copies: kernels are compiled once more for arrays that may not be written to
     block = workload.column("block_accesses", "block_id").astype(np.int32)
     counts = np.bincount(block, minlength=workload.tables["blocks"].num_rows)
     return Sites(
         block,
-        workload.column("block_accesses", "is_store"),
+        workload.column("block_accesses", "is_store").astype(bool),
         workload.column("block_accesses", "bytes").astype(np.int32),
         np.concatenate(([0], np.cumsum(counts, dtype=np.int64))),
     )
+
+
+def executions_per_block(batches: Iterable[np.ndarray], num_blocks: int) -> np.ndarray:
+    """int64[blocks]: executions in all the batches of ``block_ids``. O(executions)."""
+    counts = np.zeros(num_blocks, np.int64)
+    for block_ids in batches:
+        counts += np.bincount(block_ids, minlength=num_blocks)
+    return counts
 
 
 def access_sites(block_ids: np.ndarray, sites: Sites) -> np.ndarray:
@@ -72,7 +82,7 @@ def accesses(block_ids: np.ndarray, addresses: np.ndarray, sites: Sites, granula
     """The accesses of consecutive block executions, at a granularity that is a power of two.
 
     ``block_ids`` int32[executions], ``addresses`` uint64[] of all their accesses. Raises ValueError where the two do
-    not fit together, and for another granularity. O(executions + accesses).
+    not fit together, for an access beyond the last address, and for another granularity. O(executions + accesses).
     """
     if granularity_bytes < 1 or granularity_bytes & (granularity_bytes - 1):
         raise ValueError(f"a granularity of {granularity_bytes} B is not a power of two")
@@ -83,6 +93,8 @@ def accesses(block_ids: np.ndarray, addresses: np.ndarray, sites: Sites, granula
     if granularity_bytes < SPLITS_FROM_BYTES:
         return Accesses((addresses >> np.uint64(shift)).astype(np.int64), site)
     num_units = _count_units(addresses, site, sites.bytes, shift)
+    if num_units < 0:
+        raise ValueError("an access goes beyond the last address, 2^64 - 1")
     unit, unit_site = np.empty(num_units, np.int64), np.empty(num_units, np.int32)
     _fill_units(addresses, site, sites.bytes, shift, unit, unit_site)
     return Accesses(unit, unit_site)
@@ -100,11 +112,13 @@ def _fill_sites(block_ids, offsets, result):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _count_units(addresses, site, num_bytes, shift):  # type: ignore[no-untyped-def]
-    """O(accesses)."""
+    """-1 for an access beyond the last address. O(accesses)."""
     total = np.int64(addresses.shape[0])
     for i in range(addresses.shape[0]):
         first = addresses[i] >> np.uint64(shift)
         last = (addresses[i] + np.uint64(max(num_bytes[site[i]], 1) - 1)) >> np.uint64(shift)
+        if last < first:
+            return np.int64(-1)
         total += np.int64(last - first)
     return total
 

@@ -52,7 +52,9 @@ DIVISIONS: Final = tuple(
 )
 # The paper's "CPU operations (ADD, SUB, and DIV, etc.)"
 ARITHMETIC: Final = tuple(
-    each.name for each in InstructionClass if InstructionClass.int_alu <= each <= InstructionClass.simd_int
+    each.name
+    for each in InstructionClass
+    if InstructionClass.int_alu <= each <= InstructionClass.simd_int or each == InstructionClass.atomic
 )
 
 

@@ -25,10 +25,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from manyscale.models.detail_tables import DetailBatch
+from manyscale.models.memory.access_stream import executions_per_block
 from manyscale.models.workload import Workload, WorkloadError
 
 _ROUNDING: Final = 1e-9  # by which the probabilities of a block may add up to something else than 1
-
 _LEAST: Final = 1e-100  # probability with which loops must end, all those inside each other together
 
 
@@ -64,11 +64,9 @@ class Transitions:
 def count_executions(workload: Workload) -> np.ndarray:
     """int64[blocks]: how often the detailed level executes each block. O(executions), a part of the stream at a
     time. Raises WorkloadError for a workload without a detailed level."""
-    num_blocks = workload.tables["blocks"].num_rows
-    total = np.zeros(num_blocks, np.int64)
-    for batch in parts_of_stream(workload):
-        total += np.bincount(batch.block_ids, minlength=num_blocks)
-    return total
+    return executions_per_block(
+        (batch.block_ids for batch in parts_of_stream(workload)), workload.tables["blocks"].num_rows
+    )
 
 
 def count_transitions(workload: Workload) -> Transitions:

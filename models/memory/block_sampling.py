@@ -15,7 +15,6 @@ up to its executions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from manyscale.models.kernels import njit
 from manyscale.models.memory.access_stream import SPLITS_FROM_BYTES, Accesses, Sites, access_sites, accesses
-from manyscale.models.memory.draws import mixed, offset_in_stratum
+from manyscale.models.memory.draws import GOLDEN, mixed, offset_in_stratum
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile, merged
 from manyscale.models.memory.reuse_watch import ReuseWatch
 from manyscale.models.memory.stack_distance import StackDistances
@@ -236,14 +235,6 @@ def unit_offsets(block_ids: np.ndarray, addresses: np.ndarray, sites: Sites, gra
     return np.concatenate(([0], np.cumsum(num_units.astype(np.int64))))
 
 
-def executions_per_block(batches: Iterable[np.ndarray], num_blocks: int) -> np.ndarray:
-    """int64[blocks]: executions in all the batches of ``block_ids``. O(executions)."""
-    counts = np.zeros(num_blocks, np.int64)
-    for block_ids in batches:
-        counts += np.bincount(block_ids, minlength=num_blocks)
-    return counts
-
-
 @njit(cache=True, nogil=True)
 def _chosen(stratum, start, num_executions, num_strata):  # type: ignore[no-untyped-def]
     """The execution chosen of a block's stratum, or -1 beyond the last. O(1)."""
@@ -323,7 +314,7 @@ def _walk_back(unit, position, distance):  # type: ignore[no-untyped-def]
 def _add(seen, stamp, unit, walk):  # type: ignore[no-untyped-def]
     """Whether the unit is new to the walk. O(1) expected."""
     mask = seen.shape[0] - 1
-    mixed_bits = np.uint64(unit) * np.uint64(0x9E3779B97F4A7C15)
+    mixed_bits = np.uint64(unit) * np.uint64(GOLDEN)
     place = np.int64(mixed_bits >> np.uint64(32)) & mask
     while stamp[place] == walk:
         if seen[place] == unit:

@@ -4,6 +4,8 @@ An access is a load or store request at the first level. Dealing with a request 
 more, put on a stack so that the order is that of hardware that does one thing after the other: a line is fetched
 (through all levels further out), then it is filled in, then what it replaced goes down, then prefetches are done.
 The order is that of Dinero IV (Edler, Hill, 1997), so its counts can be compared.
+
+Kinds and counters are NumPy's integers: Numba compiles a function once more for each plain one it is called with.
 """
 
 from __future__ import annotations
@@ -37,10 +39,12 @@ from manyscale.models.memory.cache_state import (
     SLOTS,
     TAG,
     TAKEN,
+    USED,
     VALID,
     WAYS,
     WRITE_THROUGH,
     count,
+    empty,
     find,
     push,
     sectors,
@@ -48,33 +52,30 @@ from manyscale.models.memory.cache_state import (
     touch,
     victim,
 )
-from manyscale.models.memory.coherence import ask_others, count_write_back, push_runs, take_from_others
+from manyscale.models.memory.coherence import WRITE_BACK, ask_others, count_write_back, push_runs, take_from_others
+from manyscale.models.memory.hierarchy_counts import Counter, Reference
+from manyscale.models.memory.lru_kernel import AHEAD
 from manyscale.models.memory.page_frames import framed_unit
 from manyscale.models.memory.stream_prefetcher import observe
 
 # kinds of requests: [kind, level, first grain, grains, a, b]
-LOAD: Final = 0  # a: for whom (bits below)
-STORE: Final = 1  # a: as of loads
-WRITE_BACK: Final = 2  # of dirty sectors
-VICTIM: Final = 3  # a line evicted into an exclusive level; a: valid sectors, and flags above them; b: dirty sectors
-FILL: Final = 4  # a: flags; b: dirty sectors
-PREFETCH: Final = 5
+LOAD: Final = np.int64(0)  # a: for whom (bits below)
+STORE: Final = np.int64(1)  # a: as of loads
+VICTIM: Final = np.int64(3)  # a line evicted into an exclusive level; a: valid sectors, flags above; b: dirty sectors
+FILL: Final = np.int64(4)  # a: flags; b: dirty sectors
+PREFETCH: Final = np.int64(5)
 FOR_STORE, FOR_PREFETCH, ASKED = 1, 2, 4  # bits of a of loads and stores; ASKED: other cores have been asked
 
-# Counter, by number
-LOAD_HITS, STORE_HITS, VICTIM_HITS, PREFETCH_HITS = 0, 2, 4, 6  # misses: one more
-SECTOR_MISSES, EVICTIONS, PREFETCHES, USEFUL, BACK_INVALIDATIONS = 8, 9, 11, 12, 13
-COHERENCE_MISSES, FETCHED_BYTES, WRITTEN_BYTES = 15, 17, 18
-STRADDLING, EXTRA_LINES, EXTRA_MISSES = 0, 1, 2
+LOAD_HITS, STORE_HITS = np.int64(Counter.load_hits), np.int64(Counter.store_hits)
+VICTIM_HITS, PREFETCH_HITS = np.int64(Counter.victim_hits), np.int64(Counter.prefetch_hits)
+MISSES: Final = np.int64(1)  # to be added to these
+SECTOR_MISSES, COHERENCE_MISSES = np.int64(Counter.sector_misses), np.int64(Counter.coherence_misses)
+EVICTIONS, BACK_INVALIDATIONS = np.int64(Counter.evictions), np.int64(Counter.back_invalidations)
+PREFETCHES, USEFUL = np.int64(Counter.prefetches), np.int64(Counter.useful_prefetches)
+FETCHED_BYTES, WRITTEN_BYTES = np.int64(Counter.fetched_bytes), np.int64(Counter.written_bytes)
+STRADDLING, EXTRA_LINES = int(Reference.straddling), int(Reference.extra_lines)
+EXTRA_MISSES: Final = int(Reference.extra_misses)
 FLAGS_SHIFT: Final = 40  # of a victim's flags above its sectors
-
-
-@inlined
-def _empty(state, place):  # type: ignore[no-untyped-def]
-    """O(1)."""
-    state.slot[VALID, place] = 0
-    state.slot[DIRTY, place] = 0
-    state.slot[FLAGS, place] = 0
 
 
 @allocation_free
@@ -114,7 +115,7 @@ def _back_invalidate(state, level, line):  # type: ignore[no-untyped-def]
                         dirty |= sectors(state, level, grain, step)
                     mask >>= 1
                     grain += step
-                _empty(state, place)
+                empty(state, place, 0)
     return dirty
 
 
@@ -131,15 +132,8 @@ def _evict(state, level, place, grain_bytes):  # type: ignore[no-untyped-def]
         count_write_back(state, level, dirty, grain_bytes)
     if level + 1 < geometry.shape[0] and geometry[level + 1, EXCLUSIVE]:
         grain, size = line << geometry[level, LINE_SHIFT], 1 << geometry[level, LINE_SHIFT]
-        push(
-            state,
-            VICTIM,
-            level + 1,
-            grain,
-            size,
-            state.slot[VALID, place] | (state.slot[FLAGS, place] & SHARED) << FLAGS_SHIFT,
-            dirty,
-        )
+        held = state.slot[VALID, place] | (state.slot[FLAGS, place] & SHARED) << FLAGS_SHIFT
+        push(state, VICTIM, level + 1, grain, size, held, dirty)
     elif dirty:
         push_runs(state, level, line, dirty, level + 1)
 
@@ -153,7 +147,8 @@ def _install(state, level, line, place, valid, dirty, flags, grain_bytes):  # ty
         if state.slot[VALID, place]:
             _evict(state, level, place, grain_bytes)
         state.slot[TAG, place] = line
-        _empty(state, place)
+        empty(state, place, 0)
+        state.slot[USED, place] = 0
     state.slot[VALID, place] |= valid
     state.slot[DIRTY, place] |= dirty
     state.slot[FLAGS, place] |= flags
@@ -204,7 +199,7 @@ def _enter(state, kind, level, grain, size, why, counter, grain_bytes):  # type:
                     state.now[REPLY_SHARED] = SHARED
         touch(state, level, place)
         return place
-    count(state, level, counter + 1, 1)
+    count(state, level, counter + MISSES, 1)
     if place >= 0:
         count(state, level, SECTOR_MISSES, 1)
     elif state.now[NUM_CORES] > 1 and _was_taken(state, level, line):
@@ -223,7 +218,7 @@ def _load(state, level, grain, size, why, grain_bytes):  # type: ignore[no-untyp
     elif place >= 0 and state.geometry[level, EXCLUSIVE]:
         state.now[REPLY_VALID] = state.slot[VALID, place]  # hands the line over
         state.now[REPLY_DIRTY] = state.slot[DIRTY, place]
-        _empty(state, place)
+        empty(state, place, 0)
 
 
 @inlined
@@ -253,7 +248,7 @@ def _written_back(state, level, grain, size, grain_bytes):  # type: ignore[no-un
     line, mask = grain >> state.geometry[level, LINE_SHIFT], sectors(state, level, grain, size)
     place = find(state, level, state.now[CORE], line)
     hits = place >= 0 and state.slot[VALID, place] & mask == mask
-    count(state, level, VICTIM_HITS if hits else VICTIM_HITS + 1, 1)
+    count(state, level, VICTIM_HITS if hits else VICTIM_HITS + MISSES, 1)
     allocates = not hits and state.geometry[level, ALLOCATE] and not state.geometry[level, EXCLUSIVE]
     dirty = mask
     if state.geometry[level, WRITE_THROUGH] or not (hits or allocates):
@@ -282,7 +277,7 @@ def _other(state, kind, level, grain, size, a, b, grain_bytes):  # type: ignore[
             _fetch(state, level, grain, size, FOR_PREFETCH, PREFETCHED, 0, grain_bytes)
         return
     if kind == VICTIM:
-        count(state, level, VICTIM_HITS if place >= 0 else VICTIM_HITS + 1, 1)
+        count(state, level, VICTIM_HITS if place >= 0 else VICTIM_HITS + MISSES, 1)
         valid, flags = a & ((1 << FLAGS_SHIFT) - 1), a >> FLAGS_SHIFT
     else:
         valid, flags = sectors(state, level, grain, size) | state.now[REPLY_VALID], a | state.now[REPLY_SHARED]
@@ -308,14 +303,6 @@ def _deal_with(state, top, grain_bytes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _empty_stack(state, grain_bytes):  # type: ignore[no-untyped-def]
-    """O(levels * ways), in sum."""
-    while state.now[DEPTH]:
-        state.now[DEPTH] -= 1
-        _deal_with(state, state.now[DEPTH], grain_bytes)
-
-
-@inlined
 def _simply_hits(state, kind, grain, size):  # type: ignore[no-untyped-def]
     """Whether an access hits the first level and changes nothing else; it is then done. O(ways)."""
     place = find(state, 0, state.now[CORE], grain >> state.geometry[0, LINE_SHIFT])
@@ -338,13 +325,33 @@ def _access(state, kind, grain, size, grain_bytes):  # type: ignore[no-untyped-d
     hits = LOAD_HITS if kind == LOAD else STORE_HITS
     before = state.counts[0, hits, state.now[LABEL]]
     push(state, kind, 0, grain, size, 0, 0)
-    _empty_stack(state, grain_bytes)
-    for i in range(state.now[QUEUED]):
-        level = state.stack[-1 - i, 0]
-        push(state, PREFETCH, level, state.stack[-1 - i, 1], 1 << state.geometry[level, LINE_SHIFT], 0, 0)
-        _empty_stack(state, grain_bytes)
+    num_prefetched = 0
+    while True:
+        if state.now[DEPTH] == 0:
+            if num_prefetched == state.now[QUEUED]:
+                break
+            num_prefetched += 1
+            level = state.stack[-num_prefetched, 0]
+            push(state, PREFETCH, level, state.stack[-num_prefetched, 1], 1 << state.geometry[level, LINE_SHIFT], 0, 0)
+        state.now[DEPTH] -= 1
+        _deal_with(state, state.now[DEPTH], grain_bytes)
     state.now[QUEUED] = 0
     return state.counts[0, hits, state.now[LABEL]] == before
+
+
+@allocation_free
+def _look_ahead(state, address, core, first, pages, grain_shift):  # type: ignore[no-untyped-def]
+    """Read the sets of the last level that the next accesses may need, see ``lru_kernel``. O(AHEAD)."""
+    level, total = state.geometry.shape[0] - 1, 0
+    ways = state.geometry[level, WAYS]
+    for i in range(first, min(first + AHEAD, address.shape[0])):
+        of_core = np.int64(core[i]) if core.shape[0] else 0
+        grain = framed_unit(np.int64(address[i] >> np.uint64(grain_shift)), pages)
+        line = grain >> state.geometry[level, LINE_SHIFT]
+        base = state.geometry[level, SLOTS] + set_of(state, level, of_core, line) * ways
+        for row in range(TAG + 1):  # all but TREE
+            total += state.slot[row, base] + state.slot[row, base + ways - 1]
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -357,7 +364,13 @@ def run_all_kinds(  # type: ignore[no-untyped-def]
     line_grains = 1 << state.geometry[0, LINE_SHIFT]
     grain_bytes = 1 << grain_shift
     observes, passes_on = state.geometry[0, NUM_STREAMS] > 0, state.geometry[0, WRITE_THROUGH] == 1
+    num_missed = 0  # of the last AHEAD accesses
+    looked_at = np.empty(1, np.int64)  # not used: what counts is that the sets were read
     for i in range(address.shape[0]):
+        if i % AHEAD == 0:
+            if num_missed > AHEAD // 4:
+                looked_at[0] = _look_ahead(state, address, core, i, pages, grain_shift)
+            num_missed = 0
         at = site[i] if by_site else i
         state.now[CORE] = np.int64(core[i]) if core.shape[0] else 0
         label = state.now[CORE] * num_sites + site[i]
@@ -378,6 +391,7 @@ def run_all_kinds(  # type: ignore[no-untyped-def]
                 misses += _access(state, kind, own, size, grain_bytes)
             lines += 1
             grain += size
+        num_missed += misses
         if lines > 1:
             references[STRADDLING, label] += 1
             references[EXTRA_LINES, label] += lines - 1

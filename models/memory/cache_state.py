@@ -50,11 +50,12 @@ LRU, TREE_PLRU = int(Replacement.lru), int(Replacement.tree_plru)
 # rows of ``slot``
 VALID: Final = 0  # sectors
 DIRTY: Final = 1  # sectors
-USED: Final = 2  # when last used
+USED: Final = 2  # when last used (by LRU), NEVER if nothing is valid, so that ``victim`` need not look at VALID
 FLAGS: Final = 3
 TAG: Final = 4  # line, -1 if none
 TREE: Final = 5  # of a set's first slot: its bits of tree-PLRU
 SLOT: Final = 6
+NEVER: Final = -1
 PREFETCHED: Final = 1  # and not yet used
 SHARED: Final = 2  # other cores may hold it, too
 TAKEN: Final = 4  # not valid since another core stored
@@ -126,18 +127,25 @@ def touch(state, level, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def empty(state, place, flags):  # type: ignore[no-untyped-def]
+    """Nothing in a slot is valid any more. O(1)."""
+    state.slot[VALID, place] = 0
+    state.slot[DIRTY, place] = 0
+    state.slot[USED, place] = NEVER
+    state.slot[FLAGS, place] = flags
+
+
+@inlined
 def victim(state, level, core, line):  # type: ignore[no-untyped-def]
     """The slot that a line shall take: an empty one if there is one, else by the replacement policy. O(ways)."""
     ways = state.geometry[level, WAYS]
     first = state.geometry[level, SLOTS] + set_of(state, level, core, line) * ways
     oldest = np.uint64(first)
     for place in range(np.uint64(first), np.uint64(first + ways)):
-        if state.slot[VALID, place] == 0:
-            return np.int64(place)
         if state.slot[USED, place] < state.slot[USED, oldest]:
             oldest = np.uint64(place)
     policy = state.geometry[level, REPLACEMENT]
-    if policy == LRU:
+    if policy == LRU or state.slot[USED, oldest] == NEVER:
         return np.int64(oldest)
     if policy == TREE_PLRU:
         tree = state.slot[TREE, first]

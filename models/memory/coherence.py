@@ -11,6 +11,10 @@ only that level's nearer caches can hold what it does not know of.
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
+
 from manyscale.models.kernels import allocation_free
 from manyscale.models.memory.cache_state import (
     CORE,
@@ -23,14 +27,16 @@ from manyscale.models.memory.cache_state import (
     SECTOR_SHIFT,
     SHARED,
     TAKEN,
-    VALID,
     count,
+    empty,
     find,
     push,
 )
+from manyscale.models.memory.hierarchy_counts import Counter
 
-WRITE_BACK = 2  # kind of request, see cache_kernel
-WRITE_BACKS, INVALIDATIONS, DIRTY_READS, WRITTEN_BYTES = 10, 14, 16, 18
+WRITE_BACK: Final = np.int64(2)  # a kind of request, of dirty sectors; the others stand in ``cache_kernel``
+WRITE_BACKS, WRITTEN_BYTES = np.int64(Counter.write_backs), np.int64(Counter.written_bytes)
+INVALIDATIONS, DIRTY_READS = np.int64(Counter.invalidations), np.int64(Counter.dirty_reads)
 
 
 @allocation_free
@@ -82,8 +88,7 @@ def _look_at(state, level, core, grain, num_grains, takes, target, grain_bytes):
             push_runs(state, level, line, state.slot[DIRTY, place], target)
             state.slot[DIRTY, place] = 0
         if takes:
-            state.slot[VALID, place] = 0
-            state.slot[FLAGS, place] = TAKEN
+            empty(state, place, TAKEN)
             count(state, level, INVALIDATIONS, 1)
         else:
             state.slot[FLAGS, place] |= SHARED

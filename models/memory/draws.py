@@ -13,9 +13,13 @@ Math. Ann. 77 (1916); golden ratio: Knuth, The Art of Computer Programming 3, se
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from manyscale.models.kernels import njit
+
+GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
 
 
 @njit(cache=True, nogil=True)
@@ -23,7 +27,7 @@ def mixed(seed, first, second):  # type: ignore[no-untyped-def]
     """uint64, as if drawn at random for (seed, first, second). O(1)."""
     state = np.uint64(seed)
     for part in (np.uint64(first), np.uint64(second)):
-        state = (state ^ part) + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ part) + np.uint64(GOLDEN)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state ^= state >> np.uint64(31)
@@ -33,7 +37,7 @@ def mixed(seed, first, second):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def offset_in_stratum(start, stratum, length):  # type: ignore[no-untyped-def]
     """Which of ``length`` (below 2^32) elements stands for a stratum; ``start`` uint64: the population's draw. O(1)."""
-    place = np.uint64(start) + np.uint64(stratum) * np.uint64(0x9E3779B97F4A7C15)
+    place = np.uint64(start) + np.uint64(stratum) * np.uint64(GOLDEN)
     return np.int64(((place >> np.uint64(32)) * np.uint64(length)) >> np.uint64(32))
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -33,10 +33,11 @@ from manyscale.models.memory.access_stream import Sites, access_sites
 from manyscale.models.memory.cache_kernel import run_all_kinds
 from manyscale.models.memory.cache_state import CacheState, Replacement
 from manyscale.models.memory.hierarchy_counts import NUM_COUNTERS, Counter, HierarchyCounts, Reference
-from manyscale.models.memory.page_frames import VIRTUAL, random_frames
-from manyscale.models.processor import Cache, Tlb, needed
+from manyscale.models.memory.page_frames import PAGE_BYTES, VIRTUAL, Frames, random_frames
+from manyscale.models.processor import Cache, Prefetcher, Tlb, data_caches, needed
 
-STACK_DEPTH: Final = 4096  # far above what requests of one access can ask for, within the limits of _checked
+STACK_DEPTH: Final = 4096  # far above what requests of one access can ask for, within these limits
+MOST_PREFETCHES: Final = 128
 MOST_SECTORS: Final = 32
 MOST_LINE_RATIO: Final = 8
 NO_TLBS: Final[Mapping[str, Tlb]] = MappingProxyType({})
@@ -45,10 +46,10 @@ NO_TLBS: Final[Mapping[str, Tlb]] = MappingProxyType({})
 class CacheHierarchy:
     """Feed accesses; read counts. State stays from feed to feed, so a stream may come in pieces of any size.
 
-    ``caches``: nearest first; one named L1I is left out. ``num_sites``: accesses are counted by site, [0, num_sites).
-    ``frames``: whether caches are indexed by virtual addresses, or each page of ``page_bytes`` lies in a frame drawn by
-    ``frame_seed``; TLBs see virtual addresses. ``seed``: of random replacement. ``plain``: whether the kernel for plain
-    LRU caches may be used.
+    ``caches``: nearest first; those of instructions are left out (``data_caches``). ``num_sites``: accesses are counted
+    by site, [0, num_sites). ``frames``: whether caches are indexed by virtual addresses, or each page of ``page_bytes``
+    lies in a frame drawn by ``frame_seed``; TLBs see virtual addresses. ``seed``: of random replacement. ``plain``:
+    whether the kernel for plain LRU caches may be used.
 
     Raises ValueError for caches that cannot be.
     """
@@ -60,13 +61,13 @@ class CacheHierarchy:
         *,
         num_cores: int = 1,
         num_sites: int = 1,
-        frames: Literal["virtual", "random"] = "virtual",
+        frames: Frames = "virtual",
         frame_seed: int = 0,
-        page_bytes: int = 4096,
+        page_bytes: int = PAGE_BYTES,
         seed: int = 0,
         plain: bool = True,
     ) -> None:
-        data = {name: cache for name, cache in caches.items() if name != "L1I"}
+        data = data_caches(caches)
         _check(data, num_cores, page_bytes)
         self._levels, self._tlbs = tuple(data), tuple(tlbs)
         self._num_cores, self._num_sites = num_cores, num_sites
@@ -79,7 +80,9 @@ class CacheHierarchy:
         unit_bytes = int(min(_sector_bytes(level) for level in levels))
         if self.is_plain:
             unit_bytes = int(self._line_bytes[0])
-            self._geometry, self._tag = _rows([(c.num_sets, needed(c.ways, "ways"), unit_bytes) for c in levels], 1)
+            self._geometry, self._tag = lru_kernel.empty_sets(
+                [(level.num_sets, needed(level.ways, "ways"), unit_bytes) for level in levels]
+            )
         else:
             self._state = _state(levels, num_cores, unit_bytes, seed, self._counts)
         self._unit_shift = unit_bytes.bit_length() - 1
@@ -88,7 +91,7 @@ class CacheHierarchy:
             rows = [(tlb.entries // tlb.ways, tlb.ways, tlb.page_bytes) for tlb in tlbs.values()]
             if any(row[2] < rows[0][2] for row in rows):
                 raise ValueError("tlbs: pages get smaller from the first level to the others; give them as large")
-            self._tlb_geometry, self._tlb_tag = _rows(rows, num_cores)
+            self._tlb_geometry, self._tlb_tag = lru_kernel.empty_sets(rows, num_cores)
         self._tlb_counts = np.zeros((len(tlbs), 2, labels), np.int64)
 
     def feed(
@@ -129,7 +132,7 @@ class CacheHierarchy:
         return HierarchyCounts(
             (*self._levels, "memory"),
             values.reshape(*values.shape[:2], *shape),
-            self._references.reshape(-1, *shape).copy(),
+            self._references.reshape(len(Reference), *shape).copy(),
             self._tlbs,
             self._tlb_counts.reshape(len(self._tlbs), 2, *shape).copy(),
         )
@@ -202,8 +205,8 @@ def _check(caches: Mapping[str, Cache], num_cores: int, page_bytes: int) -> None
             raise ValueError(f"{name}: {line // sector} sectors in a line are more than {MOST_SECTORS}")
         if cache.replacement == "tree-plru" and ways > 32:
             raise ValueError(f"{name}: tree-plru of {ways} ways is not simulated; 32 at most")
-        if cache.prefetcher is not None and cache.prefetcher.page_bytes < line:
-            raise ValueError(f"{name}: the prefetcher's page is smaller than a line")
+        if cache.prefetcher is not None:
+            _check_prefetcher(name, cache.prefetcher, line)
         if nearer is None:
             if cache.inclusion == "exclusive":
                 raise ValueError(f"{name}: the first level cannot be exclusive: no nearer level hands it lines")
@@ -212,6 +215,16 @@ def _check(caches: Mapping[str, Cache], num_cores: int, page_bytes: int) -> None
         nearer = cache
     if num_cores < 1:
         raise ValueError(f"{num_cores} cores: a hierarchy needs at least one")
+
+
+def _check_prefetcher(name: str, prefetcher: Prefetcher, line: int) -> None:
+    page, degree = prefetcher.page_bytes, prefetcher.degree
+    if page < line:
+        raise ValueError(f"{name}: the prefetcher's page is smaller than a line")
+    if page & (page - 1):
+        raise ValueError(f"{name}: the prefetcher's page of {page} B is not a power of two")
+    if degree > MOST_PREFETCHES:
+        raise ValueError(f"{name}: a prefetcher of degree {degree} is not simulated; {MOST_PREFETCHES} at most")
 
 
 def _check_neighbours(name: str, nearer: Cache, cache: Cache) -> None:
@@ -231,16 +244,6 @@ def _check_neighbours(name: str, nearer: Cache, cache: Cache) -> None:
             raise ValueError(f"{name}: an exclusive level has lines and sectors as large as those of the level before")
         if cache.prefetcher is not None:
             raise ValueError(f"{name}: an exclusive level cannot prefetch: only nearer levels hand it lines")
-
-
-def _rows(sets_ways_unit: list[tuple[int, int, int]], num_cores: int) -> tuple[np.ndarray, np.ndarray]:
-    """Geometry of ``lru_kernel``, and tags of empty sets."""
-    offset, rows = 0, []
-    for sets, ways, unit_bytes in sets_ways_unit:
-        mask = sets - 1 if sets & (sets - 1) == 0 else -1
-        rows.append((offset, sets, ways, mask, unit_bytes.bit_length() - 1))
-        offset += sets * ways
-    return np.array(rows, np.int64), np.full(offset * num_cores, lru_kernel.EMPTY, np.int64)
 
 
 def _state(levels: list[Cache], num_cores: int, grain_bytes: int, seed: int, counts: np.ndarray) -> CacheState:
@@ -271,14 +274,7 @@ def _state(levels: list[Cache], num_cores: int, grain_bytes: int, seed: int, cou
     now = np.zeros(cache_state.NOW, np.int64)
     now[cache_state.NUM_CORES], now[cache_state.SEED] = num_cores, seed
     slot = np.zeros((cache_state.SLOT, slots), np.int64)
-    slot[cache_state.TAG] = -1
+    slot[cache_state.TAG], slot[cache_state.USED] = -1, cache_state.NEVER
     stream = np.zeros((streams, 5), np.int64)
     stream[:, 0] = -1
-    return CacheState(
-        geometry,
-        slot,
-        stream,
-        np.zeros((STACK_DEPTH, 6), np.int64),
-        now,
-        counts,
-    )
+    return CacheState(geometry, slot, stream, np.zeros((STACK_DEPTH, 6), np.int64), now, counts)

@@ -43,7 +43,8 @@ def interleaved(
     ``rates``: accesses per unit of time of each thread (of equal instruction rates: accesses per instruction), equal if
     not given. ``quantum``: accesses that a thread makes at once. ``address_spaces``: of each thread (a process has its
     own), below 128; units of different spaces are different; all the same if not given. Raises ValueError for rates
-    that are not positive and for lists of different lengths. O(accesses + turns x threads).
+    that are not positive, for lists of different lengths, and for units from 2^56 on where there are spaces.
+    O(accesses + turns x threads).
     """
     num_threads = len(streams)
     rate = np.ones(num_threads) if rates is None else np.array(rates, np.float64)
@@ -53,7 +54,9 @@ def interleaved(
     if not (np.isfinite(rate).all() and (rate > 0).all()):
         raise ValueError(f"rates of {rate.min():g} to {rate.max():g} accesses per unit of time are not all positive")
     if quantum < 1 or ((space < 0) | (space >= 128)).any():
-        raise ValueError(f"a quantum of {quantum} accesses, address spaces {space.min()} to {space.max()}")
+        raise ValueError(
+            f"a quantum of {quantum} accesses, address spaces {space.tolist()}: not 1 or more, and 0 to 127"
+        )
     return _merged([iter(stream) for stream in streams], rate, quantum, space)
 
 
@@ -81,6 +84,10 @@ def _merged(
         num_merged = _merge(at, end, has_ended, made, rate, quantum, place, thread_of)
         place, thread_of = place[:num_merged], thread_of[:num_merged]
         unit, site = (np.concatenate([getattr(part, name) for part in held]) for name in ("unit", "site"))
+        if space.any() and not 0 <= int(unit.min()) <= int(unit.max()) < 1 << _SPACE_BITS:
+            raise ValueError(
+                f"units of {unit.min()} to {unit.max()} in several address spaces; 2^{_SPACE_BITS} are told apart"
+            )
         yield SharedAccesses(unit[place] | (space << _SPACE_BITS)[thread_of], site[place], thread_of)
         taken = at - (end - length)
         held = [Accesses(part.unit[n:], part.site[n:]) for part, n in zip(held, taken.tolist(), strict=True)]

@@ -1,5 +1,5 @@
 """Caches as they mostly are: LRU, write-back and write-allocate, one core, lines of one size, nothing promised about
-what levels share. And TLBs, which are such caches of pages.
+what levels share. And TLBs, which are such caches of pages. (``set_sampling`` has the same sets, of loads alone.)
 
 A set is a row of tags in order of use, the latest first. A hit moves its tag to the front, so most are found at once; a
 miss shifts all, and the last falls out. A tag is twice the line plus whether it is dirty. (For up to 16 ways this is
@@ -8,11 +8,13 @@ faster than to search for many tags at once in fixed places, and to keep their o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, inlined, njit
+from manyscale.models.memory.hierarchy_counts import Counter, Reference
 from manyscale.models.memory.page_frames import framed_unit
 
 EMPTY: Final = -1
@@ -21,9 +23,23 @@ AHEAD: Final = 16
 
 # columns of the geometry: where tags begin, sets, ways, sets - 1 if a power of two else -1, log2 of a line's bytes
 OFFSET, SETS, WAYS, MASK, SHIFT = 0, 1, 2, 3, 4
-# Counter and Reference, which the kernels count by number
-LOAD_HITS, LOAD_MISSES, VICTIM_HITS, VICTIM_MISSES, EVICTIONS, WRITE_BACKS = 0, 1, 4, 5, 9, 10
-STRADDLING, EXTRA_LINES, EXTRA_MISSES = 0, 1, 2
+# Counter and Reference, as plain integers; stores' hits and misses come two after loads'
+LOAD_HITS, LOAD_MISSES = int(Counter.load_hits), int(Counter.load_misses)
+VICTIM_HITS, VICTIM_MISSES = int(Counter.victim_hits), int(Counter.victim_misses)
+EVICTIONS, WRITE_BACKS = int(Counter.evictions), int(Counter.write_backs)
+STRADDLING, EXTRA_LINES = int(Reference.straddling), int(Reference.extra_lines)
+EXTRA_MISSES: Final = int(Reference.extra_misses)
+
+
+def empty_sets(sets_ways_unit: Sequence[tuple[int, int, int]], num_copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Geometry of levels of so many sets of so many ways, of units of so many bytes (a power of two), and the tags of
+    their empty sets, ``num_copies`` (cores) times."""
+    offset, rows = 0, []
+    for sets, ways, unit_bytes in sets_ways_unit:
+        mask = sets - 1 if sets & (sets - 1) == 0 else -1
+        rows.append((offset, sets, ways, mask, unit_bytes.bit_length() - 1))
+        offset += sets * ways
+    return np.array(rows, np.int64), np.full(offset * num_copies, EMPTY, np.int64)
 
 
 @inlined
@@ -53,8 +69,8 @@ def _move_to_front(tag, base, ways, line, is_dirty):  # type: ignore[no-untyped-
 
 
 @inlined
-def _use(geometry, tag, level, line, is_dirty):  # type: ignore[no-untyped-def]
-    """``_move_to_front`` in the line's set. O(ways)."""
+def use(geometry, tag, level, line, is_dirty):  # type: ignore[no-untyped-def]
+    """``_move_to_front`` in the line's set of a level: HIT, or what fell out. O(ways), of a hit O(its place)."""
     ways = geometry[level, WAYS]
     base = geometry[level, OFFSET] + _set_of(geometry, level, line) * ways
     return _move_to_front(tag, base, ways, line, is_dirty)
@@ -70,7 +86,7 @@ def _write_back(geometry, tag, counts, site, level, line):  # type: ignore[no-un
         if level == num_levels:
             counts[level, VICTIM_HITS, site] += 1
             return
-        left = _use(geometry, tag, level, line, 1)
+        left = use(geometry, tag, level, line, 1)
         if left == HIT:
             counts[level, VICTIM_HITS, site] += 1
             return
@@ -90,7 +106,7 @@ def _fetch(geometry, tag, counts, victims, site, line):  # type: ignore[no-untyp
     num_levels = geometry.shape[0]
     level = 1
     while level < num_levels:
-        left = _use(geometry, tag, level, line, 0)
+        left = use(geometry, tag, level, line, 0)
         if left == HIT:
             break
         counts[level, LOAD_MISSES, site] += 1

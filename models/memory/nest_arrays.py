@@ -20,8 +20,8 @@ import numpy as np
 
 from manyscale.models.memory.exact_polynomials import Polynomial, polynomial_through
 from manyscale.models.memory.loop_nests import NotAffineError
+from manyscale.models.memory.page_frames import PAGE_BYTES
 
-PAGE_BYTES: Final = 4096
 NEIGHBOUR_BYTES: Final = 64  # ranges at most so far apart touch
 FIRST_PLACE: Final = 1 << 44  # where arrays are laid out: above programs' own addresses, below 2^47
 MOST_RANDOM_PAGES: Final = 512

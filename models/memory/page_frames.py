@@ -3,13 +3,15 @@ and a seed (52 bits, so two pages hardly ever share one), the same as ``set_samp
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
 from manyscale.models.memory.draws import mixed
 
+Frames = Literal["virtual", "random"]
+PAGE_BYTES: Final = 4096  # the smallest page of x86-64 and of most others
 VIRTUAL: Final = np.array([0, 0, 0], np.uint64)  # ``pages`` where addresses are used as they are
 
 

@@ -32,27 +32,18 @@ class ReuseProfile:
     @staticmethod
     def of(granularity_bytes: int, site: np.ndarray, distance: np.ndarray, count: np.ndarray) -> ReuseProfile:
         """A profile of rows in any order, equal pairs added up. O(n log n)."""
-        order = np.lexsort((distance, site))
-        site, distance, count = site[order], distance[order], np.asarray(count, np.float64)[order]
-        is_new = np.ones(len(site), bool)
-        is_new[1:] = (np.diff(site) != 0) | (np.diff(distance) != 0)
-        first = np.flatnonzero(is_new)
-        total = np.add.reduceat(count, first) if len(first) else count
+        site, distance, total = added_up(site, distance, np.asarray(count, np.float64))
         kept = total > 0
-        return ReuseProfile(
-            granularity_bytes,
-            site[first][kept].astype(np.int32),
-            distance[first][kept].astype(np.int64),
-            total[kept],
-        )
+        return ReuseProfile(granularity_bytes, site[kept].astype(np.int32), distance[kept], total[kept])
 
     @cached_property
     def num_accesses(self) -> float:
         return float(self.count.sum())
 
     def relabelled(self, label: np.ndarray) -> ReuseProfile:
-        """The profile by ``label[site]`` instead of by site; ``sites.block`` gives the profile by block."""
-        return ReuseProfile.of(self.granularity_bytes, label[self.site], self.distance, self.count)
+        """The profile by ``label[site]`` instead of by site; ``sites.block`` gives the profile by block. What is of no
+        known site stays so."""
+        return ReuseProfile.of(self.granularity_bytes, np.append(label, -1)[self.site], self.distance, self.count)
 
     def whole(self) -> ReuseProfile:
         """The profile of the program: all sites as one, 0."""
@@ -69,6 +60,23 @@ class ReuseProfile:
         is_cold = whole.distance == COLD
         order = np.concatenate((np.flatnonzero(~is_cold), np.flatnonzero(is_cold)))
         return whole.distance[order], whole.count[order] / max(whole.num_accesses, 1e-300)
+
+
+def added_up(label: np.ndarray, distance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different pairs of ``label`` and ``distance`` (whole numbers from -1 on), sorted, int64[] each, and the sum
+    of their counts, in the order in which they are given. O(n log n)."""
+    label, distance = label.astype(np.int64), distance.astype(np.int64)
+    num_bits = (int(distance.max(initial=0)) + 1).bit_length()
+    if (int(label.max(initial=0)) + 1).bit_length() + num_bits < 64:  # one key sorts twice as fast as two
+        order = np.argsort(((label + 1) << num_bits) | (distance + 1), kind="stable")
+    else:
+        order = np.lexsort((distance, label))
+    label, distance = label[order], distance[order]
+    is_new = np.ones(len(label), bool)
+    is_new[1:] = (np.diff(label) != 0) | (np.diff(distance) != 0)
+    first = np.flatnonzero(is_new)
+    total = np.add.reduceat(count[order], first) if len(first) else count
+    return label[first], distance[first], total
 
 
 def merged(profiles: list[ReuseProfile]) -> ReuseProfile:

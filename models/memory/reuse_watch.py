@@ -4,6 +4,7 @@ A sampled access puts a watch on its unit; the next access to the unit ends the 
 all accesses between the two. Watched units stand in a hash table with linear probing; whether a place is taken also
 stands in an array of bytes, small enough for a core's first level of cache. A unit whose own place is free is not
 watched: that one load is all that nearly every access costs. (StatStack uses hardware watchpoints here.)
+``unit_table`` has neither that array nor a way to remove keys.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import njit
+from manyscale.models.memory.draws import GOLDEN
 
 PIECE: Final = 1 << 16  # accesses between two looks at the table's size
 _SMALLEST: Final = 1 << 14  # places: their bytes fill half of a 32 KiB cache
@@ -87,7 +89,7 @@ def _refill(unit, begun, label, taken, table_unit, table_begun, table_label, shi
 @njit(cache=True, nogil=True)
 def _home(unit, shift):  # type: ignore[no-untyped-def]
     """A unit's own place: the high bits of a multiplicative hash."""
-    return (np.uint64(unit) * np.uint64(0x9E3779B97F4A7C15)) >> shift
+    return (np.uint64(unit) * np.uint64(GOLDEN)) >> shift
 
 
 @njit(cache=True, nogil=True)

@@ -27,33 +27,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from manyscale.models.kernels import njit
 from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.draws import mixed, offset_in_stratum
-from manyscale.models.memory.page_frames import framed_unit, random_frames
+from manyscale.models.memory.lru_kernel import HIT, empty_sets, use
+from manyscale.models.memory.page_frames import PAGE_BYTES, VIRTUAL, Frames, framed_unit, random_frames
+from manyscale.models.processor import Cache, needed
 
-Frames = Literal["virtual", "random"]
-PAGE_BYTES: Final = 4096
 _MOST_CLASSES: Final = 64  # of lines, by their number: with random frames those of a page
-
-
-@dataclass(frozen=True)
-class Level:
-    """A cache of ``num_sets`` sets of ``ways`` lines."""
-
-    num_sets: int
-    ways: int
-
-    @staticmethod
-    def of(size_bytes: int, ways: int, line_bytes: int) -> Level:
-        """From a size. Raises ValueError unless sets are whole."""
-        if size_bytes % (ways * line_bytes) or size_bytes <= 0:
-            raise ValueError(f"{size_bytes} B are no whole sets of {ways} lines of {line_bytes} B")
-        return Level(size_bytes // (ways * line_bytes), ways)
 
 
 @dataclass(frozen=True)
@@ -99,22 +84,26 @@ class SampledHits:
 class SetSample:
     """LRU caches of which a share of the sets is simulated; a stream of lines is fed in pieces, however it is cut.
 
-    ``levels``: nearest to the core first, all of lines of ``line_bytes``. ``share``: of the sets; rounded to whole
-    classes of lines, at least one. One class gives no standard error.
+    ``caches``: the nearest to the core first. ``share``: of the sets; rounded to whole classes of lines, at least one.
+    One class gives no standard error. Raises ValueError for another share, for caches that are not of LRU and lines of
+    one size, or that promise what they share.
     """
 
     def __init__(
         self,
-        levels: Sequence[Level],
-        line_bytes: int,
+        caches: Sequence[Cache],
         share: float = 1 / 16,
         seed: int = 0,
         frames: Frames = "virtual",
         frame_seed: int = 0,
     ) -> None:
-        if not levels or not 0 < share <= 1:
-            raise ValueError(f"{share:g} of the sets of {len(levels)} levels cannot be sampled")
-        num_classes = math.gcd(_MOST_CLASSES, *(level.num_sets for level in levels))
+        if not caches or not 0 < share <= 1:
+            raise ValueError(f"{share:g} of the sets of {len(caches)} levels cannot be sampled")
+        line_bytes = needed(caches[0].line_bytes, "line")
+        if any((c.replacement, c.inclusion, c.line_bytes) != ("lru", "neither", line_bytes) for c in caches):
+            raise ValueError("sets are sampled of LRU caches with lines of one size, neither inclusive nor exclusive")
+        self._pages = VIRTUAL if frames == "virtual" else random_frames(frame_seed, PAGE_BYTES, line_bytes)
+        num_classes = math.gcd(_MOST_CLASSES, *(cache.num_sets for cache in caches))
         if frames == "random":
             num_classes = math.gcd(num_classes, PAGE_BYTES // line_bytes)
         self._num_chosen = max(round(share * num_classes), 1)
@@ -122,13 +111,8 @@ class SetSample:
         draws = np.array([mixed(seed, number, 3) for number in range(num_classes)], np.uint64)
         self._group = np.full(num_classes, -1, np.int64)  # of each class of lines, -1: not sampled
         self._group[np.sort(np.argsort(draws)[: self._num_chosen])] = np.arange(self._num_chosen)
-        self._num_sets = np.array([level.num_sets for level in levels])
-        self._ways = np.array([level.ways for level in levels])
-        self._pages = random_frames(frame_seed, PAGE_BYTES, line_bytes) if frames == "random" else None
-        # every set's lines, the latest used first
-        self._base = np.concatenate(([0], np.cumsum(self._num_sets * self._ways)))
-        self._lines = np.full(int(self._base[-1]), -1, np.int64)
-        self._reached = np.zeros((self._num_chosen, len(levels) + 1, 0), np.int64)
+        self._geometry, self._tag = empty_sets([(c.num_sets, needed(c.ways, "ways"), line_bytes) for c in caches])
+        self._reached = np.zeros((self._num_chosen, len(caches) + 1, 0), np.int64)
 
     @property
     def share(self) -> float:
@@ -142,13 +126,12 @@ class SetSample:
         place = place[:num_found]
         line, site = accesses.unit[place], accesses.site[place]
         group = self._group[line & (self._num_classes - 1)]
-        if self._pages is not None:
-            _move_to_frames(line, self._pages)
+        _move_to_frames(line, self._pages)
         num_sites = int(site.max()) + 1 if len(site) else 0
         if num_sites > self._reached.shape[2]:
             more = np.zeros((*self._reached.shape[:2], num_sites - self._reached.shape[2]), np.int64)
             self._reached = np.concatenate((self._reached, more), axis=2)
-        _simulate(line, site, group, self._num_sets, self._ways, self._base, self._lines, self._reached)
+        _simulate(line, site, group, self._geometry, self._tag, self._reached)
 
     def hits(self) -> SampledHits:
         """Counts so far."""
@@ -166,12 +149,12 @@ def framed(line: np.ndarray, line_bytes: int, frame_seed: int = 0) -> np.ndarray
     return result
 
 
-def same_set_distance(line: np.ndarray, position: np.ndarray, level: Level) -> np.ndarray:
+def same_set_distance(line: np.ndarray, position: np.ndarray, cache: Cache) -> np.ndarray:
     """int64[k]: distinct lines of the same set since the last use of each line at ``position`` int64[k] of ``line``
-    int64[n], but ``level.ways`` for as many or more, and for a first use: what is below hits. O(accesses walked back,
-    until the last use or until ``ways`` lines of the set have been met)."""
+    int64[n], but the cache's ways for as many or more, and for a first use: what is below hits. O(accesses walked back,
+    until the last use or until that many lines of the set have been met)."""
     distance = np.empty(len(position), np.int64)
-    _walk_back_in_set(line, position, level.num_sets, level.ways, distance)
+    _walk_back_in_set(line, position, cache.num_sets, needed(cache.ways, "ways"), distance)
     return distance
 
 
@@ -205,8 +188,7 @@ def warmed_windows(
     read: Callable[[int, int], Accesses],
     windows: Sequence[Window],
     num_accesses: int,
-    levels: Sequence[Level],
-    line_bytes: int,
+    caches: Sequence[Cache],
     frames: Frames = "virtual",
     frame_seed: int = 0,
 ) -> SampledHits:
@@ -214,11 +196,11 @@ def warmed_windows(
     O(accesses of windows and warm-ups x (ways + levels))."""
     reached = []
     for window in windows:
-        caches = SetSample(levels, line_bytes, 1.0, 0, frames, frame_seed)
-        caches.feed(read(window.warm_first, window.first))
-        caches.forget_counts()
-        caches.feed(read(window.first, window.end))
-        reached.append(caches.hits().reached.sum(axis=0))
+        sample = SetSample(caches, 1.0, 0, frames, frame_seed)
+        sample.feed(read(window.warm_first, window.first))
+        sample.forget_counts()
+        sample.feed(read(window.first, window.end))
+        reached.append(sample.hits().reached.sum(axis=0))
     num_sites = max(counts.shape[1] for counts in reached)
     padded = [np.pad(counts, ((0, 0), (0, num_sites - counts.shape[1]))) for counts in reached]
     length = sum(window.end - window.first for window in windows) / len(windows)
@@ -244,23 +226,12 @@ def _move_to_frames(line, pages):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _simulate(line, site, group, num_sets, ways, base, lines, reached):  # type: ignore[no-untyped-def]
-    """LRU by moving to the front of a set's lines. O(accesses x (ways + levels))."""
+def _simulate(line, site, group, geometry, tag, reached):  # type: ignore[no-untyped-def]
+    """O(accesses x (ways + levels))."""
     for i in range(line.shape[0]):
-        wanted = line[i]
         reached[group[i], 0, site[i]] += 1
-        for level in range(num_sets.shape[0]):
-            sets = num_sets[level]
-            index = wanted & (sets - 1) if sets & (sets - 1) == 0 else wanted % sets
-            first = base[level] + index * ways[level]
-            depth = 0
-            while depth < ways[level] - 1 and lines[first + depth] != wanted:
-                depth += 1
-            is_hit = lines[first + depth] == wanted
-            for way in range(first + depth, first, -1):
-                lines[way] = lines[way - 1]
-            lines[first] = wanted
-            if is_hit:
+        for level in range(geometry.shape[0]):
+            if use(geometry, tag, level, line[i], 0) == HIT:
                 break
             reached[group[i], level + 1, site[i]] += 1
 

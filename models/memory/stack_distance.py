@@ -36,7 +36,7 @@ class StackDistances:
 
         ``unit`` int64[n], of any values. O(n log(distinct)).
         """
-        unit = np.ascontiguousarray(unit, np.int64)
+        unit = np.require(unit, np.int64, ["C", "W"])  # the kernel is compiled once more for what is read-only
         distance = np.empty(len(unit), np.int64)
         done = 0
         while True:

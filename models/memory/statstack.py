@@ -26,7 +26,7 @@ import numpy as np
 from manyscale.models.kernels import njit
 from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.draws import chosen_between, mixed
-from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.models.memory.reuse_profile import COLD, ReuseProfile, added_up
 from manyscale.models.memory.reuse_watch import ReuseWatch
 
 _KEPT: Final = 1 << 20  # measured reuses after which equal ones are added up
@@ -85,15 +85,7 @@ class ReuseCounts:
 
     def rows(self) -> np.ndarray:
         """int64[3, n]: label, reuse distance, count; each pair once. O(n log n)."""
-        label, distance, count = np.concatenate(self._pieces, axis=1)
-        order = np.lexsort((distance, label))
-        label, distance, count = label[order], distance[order], count[order]
-        is_new = np.ones(len(label), bool)
-        is_new[1:] = (np.diff(label) != 0) | (np.diff(distance) != 0)
-        first = np.flatnonzero(is_new)
-        self._pieces = [
-            np.stack((label[first], distance[first], np.add.reduceat(count, first) if len(first) else count))
-        ]
+        self._pieces = [np.stack(added_up(*np.concatenate(self._pieces, axis=1)))]
         self._num_new = 0
         return self._pieces[0]
 
@@ -137,9 +129,14 @@ class StatStack:
         """Estimated counts of stack distances, rounded to whole distances; each site's add up to its accesses.
 
         A sample that is never reused stands for a unit, and so for a first use, but not for the site of it: first uses
-        are shared out in proportion to the accesses of each site that sampled reuses do not explain.
+        are shared out in proportion to the accesses of each site that sampled reuses do not explain. Raises ValueError
+        where no access was sampled.
         """
+        if not self._now:
+            return ReuseProfile.of(granularity_bytes, *np.zeros((3, 0)))
         site, distance, count = self.reuse_distances()
+        if not count.any():
+            raise ValueError(f"of {self._now} accesses, one of every {self._period}, none was sampled")
         convert = expected_stack_distance(distance, count.astype(np.float64))
         site, distance, count = site[:-1], distance[:-1], count[:-1].astype(np.float64)
         num_sites = len(self._site_counts)

@@ -15,9 +15,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from manyscale.models.kernels import njit
+from manyscale.models.memory.draws import GOLDEN
 
 MAX_LOAD: Final = 0.625  # of a table; beyond it searches become long
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
 
 
 def empty_table(capacity: int) -> np.ndarray:
@@ -58,7 +58,7 @@ def group_shift(table):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True, inline="always")
 def home(key, shift):  # type: ignore[no-untyped-def]
     """The place where the search for a key begins. O(1)."""
-    mixed = np.uint64(key >> 2) * np.uint64(_GOLDEN)
+    mixed = np.uint64(key >> 2) * np.uint64(GOLDEN)
     return np.int64((mixed >> np.uint64(shift)) << np.uint64(2)) + (key & 3)
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.memory.access_stream import Sites, accesses
-from manyscale.models.memory.block_sampling import ExactSampledBlocks, SampledBlocks, executions_per_block
+from manyscale.models.memory.access_stream import Sites, accesses, executions_per_block
+from manyscale.models.memory.block_sampling import ExactSampledBlocks, SampledBlocks
 from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.memory.shards import Shards
 from manyscale.models.memory.statstack import StatStack

@@ -13,7 +13,7 @@ from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.hierarchy import NO_TLBS, CacheHierarchy
 from manyscale.models.memory.hierarchy_counts import Counter
 from manyscale.models.memory.sdcm import HitRates
-from manyscale.models.memory.set_sampling import Level, SetSample
+from manyscale.models.memory.set_sampling import SetSample
 from manyscale.models.processor import Cache, Tlb, data_caches
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import Stream
@@ -207,11 +207,10 @@ def _sampled(
     plain = [cache for cache in caches.values() if cache.replacement != "lru" or cache.inclusion != "neither"]
     if plain:
         raise UserError("--simulate with a share takes caches with LRU that are neither inclusive nor exclusive")
-    levels = [Level(cache.num_sets, cache.ways or 1) for cache in caches.values()]
     total = np.zeros((len(caches) + 1, len(sites)), np.int64)
     variance = np.zeros(len(caches))
     for stream in streams:
-        sample = SetSample(levels, line, share, seed, frames, seed)
+        sample = SetSample(list(caches.values()), share, seed, frames, seed)
         for _ in range(2 if steady else 1):
             sample.forget_counts()
             for block_ids, addresses in stream.batches():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache as remembered
 
 import numpy as np
 import pytest
@@ -19,30 +19,30 @@ from access_patterns import (
     matmul,
     stream,
 )
+from cache_traces import cache
 
-from manyscale.models.memory.access_stream import Accesses, Sites
+from manyscale.models.memory.access_stream import Accesses, Sites, executions_per_block
 from manyscale.models.memory.block_sampling import (
     ExecutionSampler,
     SampledBlocks,
-    executions_per_block,
     walked_back_profile,
 )
 from manyscale.models.memory.draws import chosen_between, mixed
 from manyscale.models.memory.interleave import interleaved
 from manyscale.models.memory.reuse_profile import ReuseProfile
-from manyscale.models.memory.set_sampling import Level, SetSample, same_set_distance
+from manyscale.models.memory.set_sampling import SetSample, same_set_distance
 from manyscale.models.memory.shards import Shards
 from manyscale.models.memory.stack_distance import StackDistances
 from manyscale.models.memory.statstack import StatStack
 
 pytestmark = pytest.mark.bench
 
-LEVELS = [Level.of(size, ways, LINE_BYTES) for size, ways in ((32 << 10, 8), (1 << 20, 8), (32 << 20, 16))]
+LEVELS = [cache(size, ways) for size, ways in ((32 << 10, 8), (1 << 20, 8), (32 << 20, 16))]
 SLACK = 0.02
 STREAMS = ["matmul 128", "stream 400000"]
 
 
-@cache
+@remembered
 def accessed(name: str) -> tuple[np.ndarray, Accesses, Sites]:
     """About four million accesses."""
     kernel, size = name.split()
@@ -61,7 +61,7 @@ def seconds(work: Callable[[], object], runs: int = 5) -> float:
     return min(taken)
 
 
-@cache
+@remembered
 def exact(name: str) -> tuple[float, ReuseProfile]:
     """CPU seconds of the exact engine's distances, and the profile."""
     _, accesses, _ = accessed(name)
@@ -139,12 +139,12 @@ def test_sets(name: str, share: float, ratio: float) -> None:
     _, accesses, _ = accessed(name)
 
     def run() -> SetSample:
-        caches = SetSample(LEVELS, LINE_BYTES, share)
+        caches = SetSample(LEVELS, share)
         caches.feed(accesses)
         return caches
 
     check(f"1/{1 / share:.0f} of the sets of three levels", name, seconds(run), ratio)
-    hits, all_sets = run().hits(), SetSample(LEVELS, LINE_BYTES, 1.0)
+    hits, all_sets = run().hits(), SetSample(LEVELS, 1.0)
     all_sets.feed(accesses)
     off = [100 * (hits.hit_ratio(level) - all_sets.hits().hit_ratio(level)) for level in range(3)]
     print(f", off by {', '.join(f'{points:.2f}' for points in off)} points", end="")

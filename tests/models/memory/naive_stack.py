@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 
 from manyscale.models.memory.access_stream import Accesses, accesses, sites_of
@@ -26,21 +25,6 @@ def naive_distances(units: list[int]) -> list[int]:
             distances.append(COLD)
         stack.append(unit)
     return distances
-
-
-def num_lru_misses(units: list[int], num_lines: int) -> int:
-    """Of a fully associative cache, simulated."""
-    held: OrderedDict[int, None] = OrderedDict()
-    misses = 0
-    for unit in units:
-        if unit in held:
-            held.move_to_end(unit)
-            continue
-        misses += 1
-        if len(held) == num_lines:
-            held.popitem(last=False)
-        held[unit] = None
-    return misses
 
 
 def whole_stream(workload: Workload, granularity_bytes: int) -> Accesses:

@@ -66,6 +66,12 @@ def test_addresses_that_do_not_fit_are_refused():
         accesses(np.array([0], np.int32), np.array([1], np.uint64), TWO, 64)
 
 
+@pytest.mark.contract
+def test_an_access_beyond_the_last_address_is_refused():
+    with pytest.raises(ValueError, match="beyond the last address"):
+        accesses(np.array([0], np.int32), np.array([0, 2**64 - 4], np.uint64), TWO, 64)
+
+
 @pytest.mark.property
 @settings(max_examples=100, deadline=None)
 @given(

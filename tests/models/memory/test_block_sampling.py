@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import stream, traced
 
-from manyscale.models.memory.access_stream import Accesses, Sites, accesses
+from manyscale.models.memory.access_stream import Accesses, Sites, accesses, executions_per_block
 from manyscale.models.memory.block_sampling import (
     BACKWARDS,
     FORWARDS,
     ExactSampledBlocks,
     ExecutionSampler,
     SampledBlocks,
-    executions_per_block,
     unit_offsets,
     walked_back,
     walked_back_profile,

@@ -274,12 +274,29 @@ def test_blocks_of_a_detailed_trace() -> None:
         ({"L1D": cache(4096, 64, replacement="tree-plru")}, "L1D: tree-plru of 64 ways is not simulated"),
         ({"L1D": cache(1024, 2, 512, sector="8 B")}, "L1D: 64 sectors in a line are more than 32"),
         ({"L1D": cache(1024, 2, prefetcher={"page": "32 B"})}, "L1D: the prefetcher's page is smaller than a line"),
+        ({"L1D": cache(1024, 2, prefetcher={"page": "3000 B"})}, "L1D: the prefetcher's page of 3000 B is not a power"),
+        ({"L1D": cache(1024, 2, prefetcher={"degree": 5000, "distance": 5000})}, "L1D: a prefetcher of degree 5000"),
         ({"L1D": Cache.model_validate({"size": "1 KiB", "line": "64 B"})}, "L1D: ways is not given"),
     ],
 )
 def test_what_cannot_be_is_refused(levels: dict[str, Cache], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CacheHierarchy(levels)
+
+
+@pytest.mark.contract
+@both_kernels
+def test_a_program_that_accesses_nothing(plain: bool) -> None:
+    hierarchy = one(full(2), loads_of([]), num_sites=0, plain=plain)
+    assert hierarchy.counts().num_references == 0
+    assert hierarchy.counts().hits("L1D").shape == (0,)
+
+
+@pytest.mark.contract
+def test_caches_of_instructions_are_no_levels() -> None:
+    hierarchy = one(full(2), loads_of([A]))
+    with_code = CacheHierarchy({"L1D": full(2), "L1I": full(4), "L2I": full(8)})
+    assert fed(with_code, loads_of([A])).counts().levels == hierarchy.counts().levels == ("L1D", "memory")
 
 
 def test_what_cannot_be_fed_is_refused() -> None:

@@ -84,9 +84,18 @@ def test_concurrent_distances() -> None:
         ({"rates": [1.0]}, "2 streams have 1 rates"),
         ({"rates": [1.0, 0.0]}, "not all positive"),
         ({"quantum": 0}, "quantum of 0"),
-        ({"address_spaces": [0, 128]}, "address spaces 0 to 128"),
+        ({"address_spaces": [0, 128]}, r"address spaces \[0, 128\]: not 1 or more"),
     ],
 )
 def test_bad_parameters_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         interleaved([[numbered(0, 1)], [numbered(0, 1)]], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("unit", [1 << 56, -1])
+def test_units_that_spaces_cannot_tell_apart_are_refused(unit: int) -> None:
+    streams = [[Accesses(np.array([unit]), np.zeros(1, np.int32))], [numbered(0, 1)]]
+    assert len(whole(streams, address_spaces=[0, 0]).unit) == 2
+    with pytest.raises(ValueError, match="in several address spaces"):
+        whole(streams, address_spaces=[0, 1])

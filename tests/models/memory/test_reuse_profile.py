@@ -59,6 +59,28 @@ def test_profiles_add_up_and_whole_forgets_the_sites():
     assert rows(both.whole()) == [(0, 4, 6)]
 
 
+@pytest.mark.theory
+def test_what_is_of_no_known_site_is_of_no_known_block():
+    profile = ReuseProfile.of(64, np.array([-1, 0, 1]), np.array([2, 2, 2]), np.ones(3))
+    assert rows(profile.relabelled(np.array([0, 5], np.int32))) == [(-1, 2, 1), (0, 2, 1), (5, 2, 1)]
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("longest", [10, 2**62])
+def test_rows_are_those_of_a_dictionary(longest):
+    """However large the numbers: sites and distances that fit into one key and those that do not."""
+    rng = np.random.default_rng(1)
+    site = rng.integers(-1, 4, 500)
+    distance = np.where(rng.random(500) < 0.5, rng.integers(-1, 5, 500), longest)
+    count = rng.random(500)
+    expected: dict[tuple[int, int], float] = {}
+    for key, each in zip(zip(site.tolist(), distance.tolist(), strict=True), count.tolist(), strict=True):
+        expected[key] = expected.get(key, 0.0) + each
+    found = rows(ReuseProfile.of(64, site, distance, count))
+    assert [row[:2] for row in found] == sorted(expected)
+    assert [row[2] for row in found] == pytest.approx([expected[key] for key in sorted(expected)], rel=1e-12)
+
+
 @pytest.mark.contract
 def test_granularities_do_not_mix():
     one = ReuseProfile.of(64, np.array([0]), np.array([4]), np.array([1.0]))

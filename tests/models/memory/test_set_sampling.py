@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from access_patterns import LINE_BYTES, joined, matmul, simulated_hits, stream
+from access_patterns import LINE_BYTES, joined, matmul, simulated_hits, stream, unlabelled
+from cache_traces import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import stream as traced_stream
@@ -16,7 +17,6 @@ from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.access_stream import accesses as accesses_of
 from manyscale.models.memory.draws import chosen_between, mixed
 from manyscale.models.memory.set_sampling import (
-    Level,
     SampledHits,
     SetSample,
     framed,
@@ -24,17 +24,14 @@ from manyscale.models.memory.set_sampling import (
     warmed_windows,
     windows_of,
 )
+from manyscale.models.processor import Cache
 
-L1 = Level.of(32 << 10, 8, LINE_BYTES)
-LEVELS = [L1, Level.of(1 << 20, 8, LINE_BYTES), Level.of(32 << 20, 16, LINE_BYTES)]
-
-
-def unlabelled(unit: np.ndarray) -> Accesses:
-    return Accesses(unit, np.zeros(len(unit), np.int32))
+L1 = cache(32 << 10, 8)
+LEVELS = [L1, cache(1 << 20, 8), cache(32 << 20, 16)]
 
 
-def sampled(accesses: Accesses, levels: list[Level], share: float, **options: object) -> SampledHits:
-    caches = SetSample(levels, LINE_BYTES, share, **options)  # type: ignore[arg-type]
+def sampled(accesses: Accesses, levels: list[Cache], share: float, **options: object) -> SampledHits:
+    caches = SetSample(levels, share, **options)  # type: ignore[arg-type]
     for unit, site in zip(np.array_split(accesses.unit, 3), np.array_split(accesses.site, 3), strict=True):
         caches.feed(Accesses(unit, site))
     return caches.hits()
@@ -53,7 +50,8 @@ def test_all_sets_are_the_plain_simulation(seed: int, sets: tuple[int, int], way
     hits = simulated_hits(line, sets[0], ways[0])
     missed = np.flatnonzero(~hits)
     hits_second = simulated_hits(line[missed], sets[1], ways[1])
-    reached = sampled(Accesses(line, site), [Level(sets[0], ways[0]), Level(sets[1], ways[1])], 1.0).reached.sum(axis=0)
+    levels = [cache(LINE_BYTES * sets[level] * ways[level], ways[level]) for level in range(2)]
+    reached = sampled(Accesses(line, site), levels, 1.0).reached.sum(axis=0)
     assert reached[0].tolist() == np.bincount(site, minlength=3).tolist()
     assert reached[1].tolist() == np.bincount(site[missed], minlength=3).tolist()
     assert reached[2].tolist() == np.bincount(site[missed][~hits_second], minlength=3).tolist()
@@ -64,7 +62,7 @@ def test_all_sets_are_the_plain_simulation(seed: int, sets: tuple[int, int], way
 @given(seed=st.integers(0, 1 << 20))
 def test_sampled_sets_see_what_they_would_see_among_all(seed: int) -> None:
     line = np.random.default_rng(seed).integers(0, 300, 3000)
-    levels = [Level(16, 2), Level(32, 4)]
+    levels = [cache(LINE_BYTES * 16 * 2, 2), cache(LINE_BYTES * 32 * 4, 4)]
     every, some = (sampled(unlabelled(line), levels, share, seed=seed).reached for share in (1.0, 0.25))
     assert some.shape[0] == 4
     assert all(any((group == one).all() for one in every) for group in some)
@@ -75,7 +73,7 @@ def test_sampled_sets_see_what_they_would_see_among_all(seed: int) -> None:
 @given(seed=st.integers(0, 1 << 20), num_sets=st.integers(1, 6), ways=st.integers(1, 5))
 def test_walking_back_in_a_set_is_exact(seed: int, num_sets: int, ways: int) -> None:
     line = np.random.default_rng(seed).integers(0, 40, 500)
-    distance = same_set_distance(line, np.arange(500), Level(num_sets, ways))
+    distance = same_set_distance(line, np.arange(500), cache(LINE_BYTES * num_sets * ways, ways))
     assert ((distance < ways) == simulated_hits(line, num_sets, ways)).all()
 
 
@@ -147,11 +145,11 @@ def test_windows() -> None:
     num_accesses = len(accesses.unit)
     truth = sampled(accesses, LEVELS[:2], 1.0)
     windows = windows_of(num_accesses, 40_000, num_windows=10, share=0.003)
-    hits = warmed_windows(read, windows, num_accesses, LEVELS[:2], LINE_BYTES)
+    hits = warmed_windows(read, windows, num_accesses, LEVELS[:2])
     assert hits.hit_ratio(0) == pytest.approx(truth.hit_ratio(0), abs=0.01)
     assert 0 < hits.standard_error(0) < 0.01
     assert hits.reached[:, 0].sum() == sum(window.end - window.first for window in windows)
-    cold = warmed_windows(read, windows_of(num_accesses, 0, 10, 0.003), num_accesses, LEVELS[:2], LINE_BYTES)
+    cold = warmed_windows(read, windows_of(num_accesses, 0, 10, 0.003), num_accesses, LEVELS[:2])
     assert cold.hit_ratio(0) < hits.hit_ratio(0) - 0.05
 
 
@@ -170,7 +168,7 @@ def test_windows_lie_in_their_strata() -> None:
 def test_frames_change_large_caches() -> None:
     """STREAM on 40,000 doubles, 960 KB, in 1 MiB: by virtual addresses all fit, in random frames some sets overflow."""
     _, accesses = joined(stream(40_000))
-    level = Level.of(1 << 20, 8, LINE_BYTES)
+    level = cache(1 << 20, 8)
     virtual = sampled(accesses, [L1, level], 1 / 16)
     assert virtual.hit_ratio(1) == pytest.approx(simulated_hits(accesses.unit, level.num_sets, 8).mean(), abs=0.002)
     random = sampled(accesses, [L1, level], 1 / 16, frames="random")
@@ -193,17 +191,23 @@ def test_frames_keep_pages_whole_and_apart() -> None:
     assert ((colours - 156.25) ** 2 / 156.25).sum() < 70
 
 
-@pytest.mark.parametrize("share", [0.0, 1.5])
-def test_bad_shares_are_refused(share: float) -> None:
+@pytest.mark.parametrize(("levels", "share"), [([L1], 0.0), ([L1], 1.5), ([], 0.5)])
+def test_bad_shares_are_refused(levels: list[Cache], share: float) -> None:
     with pytest.raises(ValueError, match="cannot be sampled"):
-        SetSample([L1], LINE_BYTES, share)
+        SetSample(levels, share)
 
 
-def test_levels_without_whole_sets_are_refused() -> None:
-    with pytest.raises(ValueError, match="no whole sets"):
-        Level.of(1000, 8, LINE_BYTES)
-    with pytest.raises(ValueError, match="cannot be sampled"):
-        SetSample([], LINE_BYTES)
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [cache(4096, 2), cache(8192, 2, 128)],
+        [cache(4096, 2, replacement="random")],
+        [cache(4096, 2), cache(8192, 2, inclusion="inclusive")],
+    ],
+)
+def test_caches_that_no_sample_stands_for_are_refused(levels: list[Cache]) -> None:
+    with pytest.raises(ValueError, match="sets are sampled of LRU caches with lines of one size, neither"):
+        SetSample(levels)
 
 
 @pytest.mark.peer
@@ -227,5 +231,5 @@ def test_a_real_trace_of_matmul(n: int, expected: float) -> None:
         return Accesses(accesses.unit[first:end], accesses.site[first:end])
 
     windows = windows_of(len(accesses.unit), 200_000)
-    hits = warmed_windows(read, windows, len(accesses.unit), LEVELS, LINE_BYTES)
+    hits = warmed_windows(read, windows, len(accesses.unit), LEVELS)
     assert hits.hit_ratio(0) == pytest.approx(truth.hit_ratio(0), abs=0.01)

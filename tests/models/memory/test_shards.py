@@ -130,7 +130,22 @@ def test_the_standard_error_is_honest() -> None:
     assert model.standard_error(np.ones(3000)) == model.standard_error(num_units=3000)
 
 
-@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.1}, {"max_units": 1}, {"num_parts": 1}])
-def test_bad_parameters_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError):
+@pytest.mark.contract
+def test_a_stream_without_accesses() -> None:
+    model = sampled(Accesses(np.empty(0, np.int64), np.empty(0, np.int32)), rate=1.0)
+    assert model.profile(LINE_BYTES, largest_error=1).num_accesses == 0
+    assert np.isnan(model.standard_error(num_units=3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 0.0}, "a rate of 0 of the units cannot be sampled"),
+        ({"rate": 1.1}, "a rate of 1.1 of the units cannot be sampled"),
+        ({"max_units": 1}, "1 units are too few to sample"),
+        ({"num_parts": 1}, "1 parts have no standard error"),
+    ],
+)
+def test_bad_parameters_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Shards(**options)  # type: ignore[arg-type]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from access_patterns import simulated_hits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_stack import naive_distances, num_lru_misses, traced_stream, whole_stream
+from naive_stack import naive_distances, traced_stream, whole_stream
 
 from manyscale.models.memory.reuse_profile import COLD
 from manyscale.models.memory.stack_distance import StackDistances
@@ -108,7 +109,7 @@ def test_equals_an_lru_stack_and_caches_on_traces(name: str, granularity_bytes: 
     found = np.array(distances(units))
     assert found.tolist() == naive_distances(units.tolist())
     for num_lines in (1, 2, 8, 64, 300):
-        assert np.count_nonzero((found < 0) | (found >= num_lines)) == num_lru_misses(units.tolist(), num_lines)
+        assert np.array_equal((found >= 0) & (found < num_lines), simulated_hits(units, 1, num_lines))
 
 
 @pytest.mark.property
@@ -118,7 +119,7 @@ def test_misses_of_a_whole_program_in_fully_associative_caches(num_lines: int):
     units = whole_stream(sancov_npz.read(shared_data / "mm100_full_lackey.npz"), 64).unit
     found = StackDistances().feed(units)
     assert len(units) >= 2_058_016  # the trace's accesses, some of which straddle lines
-    assert np.count_nonzero((found < 0) | (found >= num_lines)) == num_lru_misses(units.tolist(), num_lines)
+    assert np.array_equal((found >= 0) & (found < num_lines), simulated_hits(units, 1, num_lines))
 
 
 @pytest.mark.peer

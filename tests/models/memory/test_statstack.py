@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from access_patterns import LINE_BYTES, errors, exact_profile, joined, matmul, stream
+from access_patterns import LINE_BYTES, errors, exact_profile, joined, matmul, stream, unlabelled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,10 +23,6 @@ def sampled(accesses: Accesses, period: int, seed: int = 0, pieces: int = 1) -> 
     for unit, site in zip(np.array_split(accesses.unit, pieces), np.array_split(accesses.site, pieces), strict=True):
         model.feed(Accesses(unit, site))
     return model.profile(LINE_BYTES)
-
-
-def unlabelled(unit: np.ndarray) -> Accesses:
-    return Accesses(unit, np.zeros(len(unit), np.int32))
 
 
 @pytest.mark.theory
@@ -202,3 +198,10 @@ def test_exact_distances_lie_around_the_expected() -> None:
     reused = profile.distance >= 0
     mean = (profile.distance[reused] * profile.count[reused]).sum() / profile.count[reused].sum()
     assert mean == pytest.approx(exact[exact >= 0].mean(), rel=0.02)
+
+
+@pytest.mark.contract
+def test_streams_of_which_nothing_is_sampled() -> None:
+    assert sampled(unlabelled(np.empty(0, np.int64)), 10).num_accesses == 0
+    with pytest.raises(ValueError, match="of 1 accesses, one of every 1000000, none was sampled"):
+        sampled(unlabelled(np.zeros(1, np.int64)), 1_000_000)
