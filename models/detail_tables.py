@@ -53,6 +53,7 @@ class InstructionClass(IntEnum):
     call = 13
     call_return = 14
     nop = 15
+    atomic = 16  # reads and writes memory as one, whatever it makes of it
 
 
 BLOCKS_SCHEMA: Final = pa.schema(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.parameters import Bytes, Count, CountOrNone, Cycles, PsPerByte, Strict, TimePs
@@ -118,18 +118,20 @@ class InstructionCost(Strict):
 class Core(Strict):
     """An out-of-order core. ``width``: instructions that enter and leave the reorder buffer per cycle;
     ``line_fill_buffers``: lines that may be on their way to the first cache at once; ``store_to_load``: cycles from a
-    store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass);
-    memory accesses cost what the memory does, beside.
+    store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass;
+    ``atomic`` is taken as int_alu where it is left out); memory accesses cost what the memory does, beside.
 
     Where they differ: ``general_store_to_load`` for general registers, ``vector_loads_per_cycle`` and
     ``vector_stores_per_cycle``; ``vector_load``: cycles that a load of a vector register takes beyond the cache's
     latency. Limits that count only where they are given: ``accesses_per_cycle``, loads and stores together;
     ``forwarded_loads_per_cycle``, loads that stores still on their way answer; ``vector_registers``, for results of
     instructions in the reorder buffer; ``fetch``, the aligned window of code that is fetched per cycle (a loop that
-    lies in two takes two cycles). ``string_bytes_per_cycle``: what string instructions move. ``misprediction``: cycles
-    from the end of a mispredicted branch until what follows enters. ``fuses_branches``: a compare and the branch after
-    it are one; ``eliminates_moves``: moves between registers of one file take no unit and no time (``move`` is then the
-    cost of those from one file to another)."""
+    lies in two takes two cycles). ``repeated_accesses``: how many accesses more than one a load is that is answered by
+    an instruction which reads and writes memory (it comes before the data and is tried again).
+    ``string_bytes_per_cycle``: what string instructions move. ``misprediction``: cycles from the end of a mispredicted
+    branch until what follows enters. ``writes_back_aside``: lines written back take no bandwidth from lines read.
+    ``fuses_branches``: a compare and the branch after it are one; ``eliminates_moves``: moves between registers of one
+    file take no unit and no time (``move`` is then the cost of those from one file to another)."""
 
     width: Count
     reorder_buffer: Count
@@ -148,10 +150,19 @@ class Core(Strict):
     string_bytes_per_cycle: Positive | None = None
     vector_registers: CountOrNone = 0
     forwarded_loads_per_cycle: Positive | None = None
+    repeated_accesses: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     vector_load_cycles: Cycles = Field(default=0.0, alias="vector_load")
     misprediction_cycles: Cycles = Field(default=0.0, alias="misprediction")
+    writes_back_aside: bool = False
     fuses_branches: bool = True
     eliminates_moves: bool = True
+
+    @field_validator("instructions")
+    @classmethod
+    def _atomic(cls, instructions: dict[str, InstructionCost]) -> dict[str, InstructionCost]:
+        # machine files of before there was the class do not name it
+        plain = instructions.get("int_alu")
+        return instructions if plain is None else {**instructions, "atomic": instructions.get("atomic", plain)}
 
     @model_validator(mode="after")
     def _classes(self) -> Core:

@@ -300,7 +300,8 @@ def _core_of(old: Mapping[str, Any], measured: Measured) -> tuple[dict[str, Any]
             "vector_load": _cycles(measured.core["vector_load"]),
             "misprediction": _cycles(measured.core["misprediction"]),
             "eliminates_moves": bool(measured.core["eliminates_moves"]),
-            "instructions": {
+            "instructions": (old.get("instructions") or {})  # of classes that are not measured (atomic)
+            | {
                 name: {"latency": _cycles(latency), "reciprocal_throughput": _cycles(throughput)}
                 for name, (latency, throughput) in sorted(measured.instructions.items())
             },

@@ -47,7 +47,7 @@ def program(name: str, level: int) -> Path:
 
 
 def need_measured_compiler() -> None:
-    """Skip the test unless gcc is the version of the programs whose times were measured: another lays out other code."""
+    """Skip the test unless gcc is the version with which times were measured: another one lays out other code."""
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("gcc is not installed")

@@ -9,7 +9,8 @@ One pass over the instructions of the stream (models/cpu/dataflow_kernel.py), ea
   the unit has served those before it, so a rate is never exceeded, and what waits for its sources blocks nobody;
 * loads: take the latency of the level that serves them (models/cpu/served_levels.py), wait for one of
   ``line_fill_buffers`` and for the level's bandwidth, or for an earlier store of the same bytes; lines that a
-  prefetcher foresaw take bandwidth alone. Lines that stores miss take the bandwidth twice: they are written back;
+  prefetcher foresaw take bandwidth alone. Lines that stores miss take the bandwidth twice, for they are written back,
+  unless the core has a path of its own for that. A load that lies in two lines is two for the units of loads;
 * leaves in order, ``width`` per cycle.
 
 A compare that the branch behind it reads is one with it, moves inside a register file cost nothing, and after a branch
@@ -27,8 +28,10 @@ width), ``units``, ``dependency`` (arithmetic and loads of the first level), ``f
 level beyond the first for its latency.
 
 Assumptions: instructions of one class cost the same; an instruction is one operation of the core; addresses of stores
-are known in time (no load waits for an older store of other bytes); the code is in the first cache; page tables are
-walked at a fixed cost.
+are known in time (no load waits for an older store of other bytes, not even of one with the same low bits of the
+address); atomic operations take turns, but nothing beside waits for them; the code is in the first cache; page tables
+are walked at a fixed cost, as many at once as asked for; the last cache is the core's alone, and main memory's latency
+does not grow with what is asked of it.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from manyscale.models.quantities import MOST_PS
 from manyscale.models.workload import Workload
 
 NAME = "dataflow"
-VERSION = 1
+VERSION = 2
 _WARM_EXECUTIONS: Final = 100_000  # that the predictor sees before, if that is not too many
 _MOST_WARM_RUNS: Final = 16
 Batch = tuple[np.ndarray, np.ndarray]  # block ids int32[], addresses uint64[] of all their accesses
@@ -243,6 +246,7 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[kernel.Limits,
         ),
         access=_occupancy(core.accesses_per_cycle),
         forward=_occupancy(core.forwarded_loads_per_cycle),
+        repeat=core.repeated_accesses * _occupancy(core.accesses_per_cycle),
         fetch=1.0 if core.fetch_bytes else 0.0,
         string=_occupancy(core.string_bytes_per_cycle),
         vector_load=core.vector_load_cycles,
@@ -250,6 +254,7 @@ def _limits(node: Node, core: Core, frequency_hz: float) -> tuple[kernel.Limits,
         levels=np.stack([latency, transfer], axis=1),
         translation=np.array([each.latency_cycles for each in node.tlbs.values()] + [walk]),
         prefetch_lines=float(fetching[0].distance) if fetching else 0.0,
+        write_back=0.0 if core.writes_back_aside else 1.0,
         line_shift=line_bytes.bit_length() - 1,
         stores_on_the_way=core.store_buffer or core.reorder_buffer,
         rings=rings,

@@ -81,6 +81,7 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[kernel.Code, 
     address = _address_sources(reads, writes, only_moves, num_loads > 0)
     traits = _traits(block, kind, reads, writes, num_accesses, core)
     traits[only_moves & (num_accesses > 0)] |= kernel.ADDRESSES
+    traits[(num_loads > 0) & (num_accesses > num_loads)] |= kernel.UPDATES
 
     ends = (np.diff(block_offsets) > 0) & np.isin(kind[np.maximum(block_offsets[1:] - 1, 0)], _BRANCHES)
     unit = np.array([kernel.FIRST_CLASS_UNIT + _SHARED_UNITS.get(each, each) for each in Kind])

@@ -21,6 +21,7 @@ ADDRESSES: Final = 4  # does nothing beside its memory accesses
 VECTOR: Final = 8  # its memory accesses are of vector registers
 ENDS_BLOCK: Final = 16  # a branch
 WRITES_VECTOR: Final = 32
+UPDATES: Final = 64  # loads, and stores what it makes of it
 # units beside those of the instruction classes
 LOADS: Final = 0
 ACCESSES: Final = 1
@@ -92,15 +93,19 @@ BYTES: Final = 1
 
 class Limits(NamedTuple):
     """Of a core, in cycles: ``slot`` 1 / width; ``files`` float64[2, 3]: of general and of vector registers, occupancy
-    of the units of loads and of stores, and time from store to load; ``levels`` float64[levels, 2]: latency, and time
-    to transfer a line, of each level, the nearest first, main memory last; ``translation`` float64[TLBs + 1]: by the
-    TLB that knows the page, a walk last; ``prefetch_lines``: how far prefetchers run ahead; ``stores_on_the_way``:
-    stores that may wait to be written; ``rings`` int64[5]: places of each ring, 0 without limit."""
+    of the units of loads and of stores, and time from store to load; ``forward``: occupancy of forwarding by a load;
+    ``repeat``: for how long a load that an update answers occupies the units of accesses beyond the usual; ``levels``
+    float64[levels, 2]: latency, and time to transfer a line, of each level, the nearest first, main memory last;
+    ``translation`` float64[TLBs + 1]: by the TLB that knows the page, a walk last; ``prefetch_lines``: how far
+    prefetchers run ahead; ``write_back``: share of a transfer that a line which a store missed takes again;
+    ``stores_on_the_way``: stores that may wait to be written; ``rings`` int64[5]: places of each ring, 0 without
+    limit."""
 
     slot: float
     files: np.ndarray
     access: float
     forward: float
+    repeat: float
     fetch: float
     string: float
     vector_load: float
@@ -108,6 +113,7 @@ class Limits(NamedTuple):
     levels: np.ndarray
     translation: np.ndarray
     prefetch_lines: float
+    write_back: float
     line_shift: int
     stores_on_the_way: int
     rings: np.ndarray
@@ -128,7 +134,7 @@ VECTORS: Final = 4
 
 class State(NamedTuple):
     """What one piece of a stream leaves to the next; all times in cycles. ``rings`` float64[5, places]: when the one
-    that has each place leaves it. ``tags`` int64[entries, 4] and ``times`` float64[entries, 2]: the last store to, and
+    that has each place leaves it. ``tags`` int64[entries, 5] and ``times`` float64[entries, 2]: the last store to, and
     the last line on its way of, what falls on an entry."""
 
     clock: np.ndarray
@@ -144,14 +150,15 @@ class State(NamedTuple):
 STORE_TAG: Final = 0  # columns of ``tags``
 STORE_FILE: Final = 1
 STORE_NUMBER: Final = 2
-LINE_TAG: Final = 3
+STORE_UPDATES: Final = 3
+LINE_TAG: Final = 4
 STORE_TIME: Final = 0  # columns of ``times``
 LINE_TIME: Final = 1
 
 
 def new_state(rings: np.ndarray, num_levels: int) -> State:
     """An empty core, of ``Limits.rings``."""
-    tags = np.zeros((_TABLE, 4), np.int64)
+    tags = np.zeros((_TABLE, 5), np.int64)
     tags[:, [STORE_TAG, LINE_TAG]] = -1
     counts = np.zeros(7, np.int64)
     counts[PREVIOUS] = -1
@@ -204,7 +211,8 @@ def _line(limits, state, now, start, address, code, is_store):  # type: ignore[n
         transfer = limits.levels[served, TRANSFER]
         ahead = limits.prefetch_lines * transfer if seen < served else 0.0
         # what is written goes back later
-        begin = _claim(state.unit_free, FIRST_TRANSFER + served, now - ahead, 2 * transfer if is_store else transfer)
+        occupancy = transfer * (1 + limits.write_back) if is_store else transfer
+        begin = _claim(state.unit_free, FIRST_TRANSFER + served, now - ahead, occupancy)
         if seen > 0:
             start = max(start, _room(limits, state, FILLS))
             ready, part = start + limits.levels[seen, LATENCY], FIRST_LEVEL + seen - 1
@@ -223,8 +231,10 @@ def _line(limits, state, now, start, address, code, is_store):  # type: ignore[n
 @allocation_free
 def _forwarded(limits, state, address, num_bytes, vector, now):  # type: ignore[no-untyped-def]
     """When the bytes of a store that may still be on its way reach a load of the same address; 0 if there is none.
+    However many stores answer, a load is forwarded to once. If one is an update, the load has come before the data,
+    and is tried again.
     O(bytes / 8)."""
-    ready = 0.0
+    ready, on_the_way, updates = 0.0, -1.0, 0
     last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
     granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
     while granule <= last:
@@ -233,13 +243,18 @@ def _forwarded(limits, state, address, num_bytes, vector, now):  # type: ignore[
             after = limits.files[max(vector, state.tags[place, STORE_FILE]), FORWARD]
             ready = max(ready, state.times[place, STORE_TIME] + after)
             if state.counts[STORED] - state.tags[place, STORE_NUMBER] <= limits.stores_on_the_way:
-                ready = max(ready, _claim(state.unit_free, FORWARDS, now, limits.forward) + after)
+                on_the_way = max(on_the_way, after)
+                updates = max(updates, state.tags[place, STORE_UPDATES])
         granule += 1
+    if on_the_way >= 0:
+        ready = max(ready, _claim(state.unit_free, FORWARDS, now, limits.forward) + on_the_way)
+        if updates:
+            _claim(state.unit_free, ACCESSES, now, limits.repeat)
     return ready
 
 
 @allocation_free
-def _remember_store(state, address, num_bytes, vector, time):  # type: ignore[no-untyped-def]
+def _remember_store(state, address, num_bytes, vector, updates, time):  # type: ignore[no-untyped-def]
     """Stores to the same bytes complete in order. O(bytes / 8)."""
     last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
     granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
@@ -249,6 +264,7 @@ def _remember_store(state, address, num_bytes, vector, time):  # type: ignore[no
         state.tags[place, STORE_TAG] = granule
         state.times[place, STORE_TIME] = max(time, state.times[place, STORE_TIME]) if same else time
         state.tags[place, STORE_FILE] = vector
+        state.tags[place, STORE_UPDATES] = updates
         state.tags[place, STORE_NUMBER] = state.counts[STORED]
         granule += 1
 
@@ -305,12 +321,12 @@ def _enter(code, limits, state, i, width, ends_block):  # type: ignore[no-untype
     if room > now:  # the front end has time to spare
         now, why = room, BASE
         clock[LATE_BY_FETCH] = clock[LATE_BY_BRANCH] = 0.0
-    if ends_block and clock[FETCHED] > now:
-        clock[LATE_BY_FETCH] += clock[FETCHED] - now
-        now = clock[FETCHED]
     if clock[REDIRECTED] > now:
         clock[LATE_BY_BRANCH] += clock[REDIRECTED] - now
         now = clock[REDIRECTED]
+    if ends_block and clock[FETCHED] > now:
+        clock[LATE_BY_FETCH] += clock[FETCHED] - now
+        now = clock[FETCHED]
     clock[DISPATCHED] = now
     return now, why
 
@@ -318,8 +334,11 @@ def _enter(code, limits, state, i, width, ends_block):  # type: ignore[no-untype
 @_inlined
 def _load(code, limits, state, access, vector, address, level, now, start, reason):  # type: ignore[no-untyped-def]
     """(when a load that entered ``now`` and knows its address at ``start`` has its data, part that it waits for)."""
-    begin = _claim(state.unit_free, LOADS, now, limits.files[vector, LOAD])
-    begin = max(begin, _claim(state.unit_free, ACCESSES, now, limits.access))
+    # what lies in two lines is loaded in two steps
+    last = address + np.uint64(max(code.accesses[access, BYTES], 1) - 1)
+    steps = 1 if address >> np.uint64(limits.line_shift) == last >> np.uint64(limits.line_shift) else 2
+    begin = _claim(state.unit_free, LOADS, now, steps * limits.files[vector, LOAD])
+    begin = max(begin, _claim(state.unit_free, ACCESSES, now, steps * limits.access))
     if begin > start:
         start, reason = begin, UNITS
     arrival, part = _line(limits, state, now, start, address, level, False)
@@ -367,7 +386,7 @@ def _leave(code, limits, state, i, width, done, reason, line_ready):  # type: ig
 def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type: ignore[no-untyped-def]
     """Instruction ``i``, whose accesses stand from ``at`` on; returns when it is done. O(registers + accesses)."""
     register, traits = state.register, code.instructions[i, TRAITS]
-    vector = 1 if traits & VECTOR else 0
+    vector, updates = 1 if traits & VECTOR else 0, 1 if traits & UPDATES else 0
     width = 0.0 if traits & FUSED else limits.slot
     first_access, end_access = code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]
     now, why = _enter(code, limits, state, i, width, ends_block)
@@ -404,7 +423,7 @@ def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type
                 done, reason = begin, UNITS
             address = addresses[at + access - first_access]
             arrival, _ = _line(limits, state, now, done, address, levels[at + access - first_access], True)
-            _remember_store(state, address, code.accesses[access, BYTES], vector, done)
+            _remember_store(state, address, code.accesses[access, BYTES], vector, updates, done)
             line_ready = max(line_ready, arrival)
     for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):
         register[code.registers[k]] = done

@@ -106,7 +106,9 @@ class Disassembler:
         sources, destinations = self._numbers(each, read), self._numbers(each, written)
         if mnemonic.lstrip("v") in _CLEARS and _same_operands(each):
             sources = ()
-        kind = classify(mnemonic, bool(memory))
+        # (an exchange with memory is atomic without saying so)
+        atomic = memory and ("lock" in each.mnemonic.split() or mnemonic == "xchg")
+        kind = Kind.atomic if atomic else classify(mnemonic, bool(memory))
         lanes = _lanes(mnemonic, each) if kind in _VECTOR else 1
         return Instruction(
             each.address, each.size, kind, lanes, sources, destinations, tuple(memory), flow, target, slot, counter

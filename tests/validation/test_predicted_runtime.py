@@ -1,5 +1,6 @@
 """Run times at inputs that never ran, against measured ones on AMD EPYC (Zen 4): block counts, addresses, caches and
-instructions are all extrapolated from small traces. stencil5 and lu were not looked at while models were made.
+instructions are all extrapolated from small traces. (What was looked at while the run-time model was made:
+test_dataflow_runtime.py.)
 """
 
 from __future__ import annotations

@@ -180,10 +180,12 @@ def test_a_stream_takes_the_bandwidth():
 
 
 @pytest.mark.theory
-def test_lines_that_stores_miss_are_moved_twice():
+def test_lines_that_stores_miss_are_moved_twice_unless_written_back_aside():
     stream = workload([store(1)])
     machine = node(line_fill_buffers=64, store_buffer=8)
     assert cycles(stream, machine, [0] * 1000, np.arange(1000) * LINE) == pytest.approx(32, rel=0.05)
+    aside = node(line_fill_buffers=64, store_buffer=8, writes_back_aside=True)
+    assert cycles(stream, aside, [0] * 1000, np.arange(1000) * LINE) == pytest.approx(16, rel=0.05)
 
 
 @pytest.mark.theory
@@ -206,6 +208,59 @@ def test_a_load_takes_what_the_store_before_it_wrote():
     counter = workload([load(1), Op(Kind.int_alu, (1,), (1,)), store(1)])
     renaming = node(general_store_to_load="0 cycles")
     assert cycles(counter, renaming, [0] * 1500, addresses, warm=True) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.theory
+def test_a_wide_load_is_answered_once():
+    # loads of 16 B, each answered by the store before the last: one per cycle, however many words they have
+    copy = workload([load(32, size=16), store(33, size=16)])
+    addresses = np.arange(4000) // 2 * 16 % 256
+    addresses[::2] = (addresses[::2] - 32) % 256
+    machine = node(forwarded_loads_per_cycle=1.0, store_buffer=64)
+    assert cycles(copy, machine, [0] * 2000, addresses, warm=True) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("offset", "each"), [(0, 0.5), (48, 0.5), (56, 1.0)])
+def test_a_load_from_two_lines_takes_two_steps(offset: int, each: float):
+    """Of two loads per cycle, width 4."""
+    free = workload([load(32, size=16)])
+    addresses = np.arange(2000) % 8 * LINE + offset
+    assert cycles(free, node(), [0] * 2000, addresses, warm=True) == pytest.approx(each, rel=0.02)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("updates", [False, True])
+def test_loads_that_an_update_answers_are_tried_again(updates: bool):
+    """Of three accesses per cycle: a load, a store and two loads of the same bytes, of which three are answered."""
+    change = [Op(Kind.int_alu, (7,), (FLAGS,), ((False, 8), (True, 8)))] if updates else [load(1), store(1)]
+    program = workload([*change, load(2), load(3)])
+    machine = node(
+        width=8, loads_per_cycle=3.0, accesses_per_cycle=3.0, repeated_accesses=1.0, general_store_to_load="0 cycles"
+    )
+    taken = cycles(program, machine, [0] * 2000, [4096] * 8000, warm=True)
+    assert taken == pytest.approx((4 + 3 * updates) / 3, rel=0.02)
+
+
+@pytest.mark.theory
+def test_atomic_operations_take_their_own_unit():
+    costs = COSTS | {"atomic": {"latency": "9 cycles", "reciprocal_throughput": "7 cycles"}}
+    count = Op(Kind.atomic, (1,), (FLAGS,), ((False, 8), (True, 8)))
+    beside = [Op(Kind.int_alu, (), (2,))] * 8
+    addresses = np.arange(4000) // 2 * 8 % 1024
+    assert cycles(workload([count, *beside]), node(instructions=costs), [0] * 2000, addresses, warm=True) == (
+        pytest.approx(7, rel=0.02)
+    )
+
+
+@pytest.mark.contract
+def test_machines_that_do_not_name_atomic_operations_take_them_as_integer_ones():
+    named = {name: cost for name, cost in COSTS.items() if name != "atomic"}
+    core = node(instructions=named).core
+    assert core is not None
+    assert core.instructions["atomic"] == core.instructions["int_alu"]
+    with pytest.raises(ValueError, match="no cost of branch"):
+        node(instructions={name: cost for name, cost in COSTS.items() if name != "branch"})
 
 
 @pytest.mark.theory

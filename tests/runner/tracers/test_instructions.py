@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.runner.tracers.instructions import Disassembler
 
 LOADS = {
@@ -35,3 +36,20 @@ def test_what_reads_and_writes_memory(code):
     pytest.importorskip("capstone")
     (instruction,) = Disassembler().disassemble(bytes.fromhex(code), 0)
     assert sorted(each for each, _ in instruction.memory) == [False, True]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("f0480107", Kind.atomic),  # lock add [rdi], rax
+        ("f0480fb10f", Kind.atomic),  # lock cmpxchg [rdi], rcx
+        ("488707", Kind.atomic),  # xchg [rdi], rax: with memory always as if locked (volume 2, XCHG)
+        ("4887c8", Kind.int_alu),  # xchg rax, rcx
+        ("480107", Kind.int_alu),  # add [rdi], rax
+    ],
+)
+def test_what_is_atomic(code, kind):
+    pytest.importorskip("capstone")
+    (instruction,) = Disassembler().disassemble(bytes.fromhex(code), 0)
+    assert instruction.kind == kind
