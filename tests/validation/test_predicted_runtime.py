@@ -76,7 +76,7 @@ def test_overlap_aware_times_from_extrapolated_inputs(tmp_path_factory, program)
 @pytest.mark.known_gap
 @pytest.mark.parametrize("program", ["stream", "matmul", "black_scholes"])
 def test_amm_without_overlap_is_several_times_too_long(tmp_path_factory, program):
-    """As published: no pipeline. A prototype saw 600 to 900 % of mean error."""
+    """As published: no pipeline, so nothing overlaps."""
     found = errors(program, tmp_path_factory.getbasetemp() / "extrapolated")["printed"]
     assert all(error > 2 for error in found.values()), found
     assert 3 < mean(found) < 15

@@ -29,7 +29,7 @@ def test_rows_that_count_nothing_are_left_out():
 
 @pytest.mark.golden
 def test_blocks_recombine_when_weighed_by_accesses():
-    """Blocks of 3 and 1 accesses, executed once each (methods.md): weights 0.75 and 0.25, not one half each."""
+    """Blocks of 3 and 1 accesses, executed once each: weights 0.75 and 0.25, not one half each."""
     block_of_site = np.array([0, 0, 0, 1], np.int32)
     profile = ReuseProfile.of(64, np.array([0, 1, 2, 3]), np.array([1, 1, 7, 7]), np.ones(4))
     by_block = profile.relabelled(block_of_site)

@@ -128,7 +128,7 @@ def test_many_accesses_pairs_and_units():
 
 @pytest.mark.golden
 def test_blocks_recombine_exactly_when_weighed_by_accesses():
-    """Blocks of 3 and 1 accesses, executed once each (methods.md): P(D) is 0.75 of one and 0.25 of the other."""
+    """Blocks of 3 and 1 accesses, executed once each: P(D) is 0.75 of one and 0.25 of the other."""
     accesses = Accesses(np.array([A, B, A, B]), np.arange(4, dtype=np.int32))
     by_block = reuse_profile([accesses], BYTES).relabelled(np.array([0, 0, 0, 1], np.int32))
     first, second = by_block.of_site(0), by_block.of_site(1)

@@ -214,7 +214,7 @@ def test_caches_that_no_sample_stands_for_are_refused(levels: list[Cache]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "expected"), [(128, 0.495), (400, 0.470)])
 def test_a_real_trace_of_matmul(n: int, expected: float) -> None:
-    """All of the trace as gcc -O1 makes it; ``expected``: simulated by a prototype of another kind."""
+    """All of the trace as gcc -O1 makes it; ``expected``: simulated set by set in another program."""
     block_ids, addresses, sites = traced_stream(traced("matmul", 1, n))
     accesses = accesses_of(block_ids, addresses, sites, LINE_BYTES)
     truth = sampled(accesses, LEVELS, 1.0)
