@@ -39,19 +39,24 @@ def simulate(
     sites: Sites,
     caches: Mapping[str, Cache],
     *,
-    steady: bool,
+    before: Batches | None,
     frames: Literal["virtual", "random"] = "virtual",
     prefetches: bool = False,
     seed: int = 0,
 ) -> np.ndarray:
-    """int64[levels + 1, Counter, sites]: what is counted of one stream, main memory last. Raises UserError for caches
-    that cannot be."""
+    """int64[levels + 1, Counter, sites]: what is counted of one stream, main memory last. ``before``: what ran before
+    (None: caches are empty). Raises UserError for caches that cannot be."""
     hierarchy = _hierarchy(caches, 1, sites, frames, seed, prefetches=prefetches)
-    for _ in range(2 if steady else 1):
-        hierarchy.reset_counts()
-        for block_ids, addresses in batches():
-            hierarchy.feed_blocks(block_ids, addresses, sites)
+    _feed(hierarchy, batches, sites, before)
     return hierarchy.counts().values.sum(axis=2)
+
+
+def _feed(hierarchy: CacheHierarchy, batches: Batches, sites: Sites, before: Batches | None) -> None:
+    """Counts are those of ``batches`` alone."""
+    for part in (before, batches):
+        hierarchy.reset_counts()
+        for block_ids, addresses in part() if part is not None else ():
+            hierarchy.feed_blocks(block_ids, addresses, sites)
 
 
 def reached(counters: np.ndarray) -> np.ndarray:
@@ -87,7 +92,15 @@ def of_streams(
         counted = [_together(streams, sites, caches, steady, frames, prefetches, seed)]
     else:
         counted = [
-            simulate(stream.batches, sites, caches, steady=steady, frames=frames, prefetches=prefetches, seed=seed)
+            simulate(
+                stream.batches,
+                sites,
+                caches,
+                before=stream.batches if steady else None,
+                frames=frames,
+                prefetches=prefetches,
+                seed=seed,
+            )
             for stream in streams
         ]
     counters = sum(counted[1:], counted[0])
@@ -107,8 +120,9 @@ class Beyond:
     stream_ratio: float
 
 
-def beyond(batches: Batches, sites: Sites, node: Node, *, steady: bool) -> Beyond:
-    """Address translation and prefetching, simulated on one stream. Raises UserError for caches that cannot be."""
+def beyond(batches: Batches, sites: Sites, node: Node, *, before: Batches | None) -> Beyond:
+    """Address translation and prefetching, simulated on one stream (``before`` as for ``simulate``). Raises UserError
+    for caches that cannot be."""
     caches = data_caches(node.caches)
     with_prefetcher = [name for name, cache in caches.items() if cache.prefetcher is not None]
     if not with_prefetcher and not node.tlbs:
@@ -120,10 +134,7 @@ def beyond(batches: Batches, sites: Sites, node: Node, *, steady: bool) -> Beyon
     for prefetches in (False, True) if with_prefetcher else (False,):
         tlbs = {} if prefetches else node.tlbs
         hierarchy = _hierarchy(up_to, 1, sites, "virtual", 0, tlbs=tlbs, prefetches=prefetches)
-        for _ in range(2 if steady else 1):
-            hierarchy.reset_counts()
-            for block_ids, addresses in batches():
-                hierarchy.feed_blocks(block_ids, addresses, sites)
+        _feed(hierarchy, batches, sites, before)
         counts = hierarchy.counts()
         misses.append(int(counts.misses(level).sum()))
         if tlbs:

@@ -23,9 +23,10 @@ from manyscale.runner.memory import simulated
 from manyscale.runner.memory.streams import Stream
 
 KIND: Final = "memory-stream"
-VERSION: Final = 1  # raised when results change, by a change of hierarchy or nest_extrapolation, too
+VERSION: Final = 2  # raised when results change, by a change of hierarchy or nest_extrapolation, too
 MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated
-MOST_PREFETCHED: Final = 100_000_000  # accesses of which translation and prefetching are
+MOST_PREFETCHED: Final = 20_000_000  # accesses, the first, of which translation and prefetching are
+MOST_BEFORE: Final = 30_000_000  # accesses, the last ones, that leave caches and predictor as a whole pass does
 MOST_EXECUTED: Final = 20_000_000  # instructions that the dataflow model executes; it looks at all
 NUM_WINDOWS: Final = 50
 LEARNT_BY_HEART: Final = 1_000_000  # executions of blocks
@@ -48,6 +49,22 @@ class ProgramStreams:
             return lambda: numbered(stream, number)
         assert self.nest is not None
         return self.nest.at(place["size"]).generate
+
+    def end_of(self, place: Mapping[str, int], least_accesses: int) -> simulated.Batches:
+        """The end of that stream, of as many accesses (or all)."""
+        if "run" in place:
+            stream, number = self.traced[place["run"]]
+            bounds = np.array([0, *(end for _, end in stream.pieces(1))])
+            share = stream.num_accesses / max(int(bounds[-1]), 1)  # accesses an execution, of whatever stream
+            first = int(np.searchsorted(bounds, bounds[-1] - least_accesses / max(share, 1e-9), "right")) - 1
+            return lambda: numbered(stream, number, max(first, 0))
+        assert self.nest is not None
+        instance = self.nest.at(place["size"])
+        low, high = 0, instance.num_outer
+        while high - low > 1:  # the last outer iteration from which on there are enough
+            middle = (low + high) // 2
+            low, high = (middle, high) if instance.num_accesses(middle) >= least_accesses else (low, middle)
+        return lambda: instance.generate(low)
 
 
 @dataclass(frozen=True)
@@ -77,17 +94,18 @@ def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     streams: ProgramStreams = inputs["streams"]
     node, steady = Node.model_validate(parameters["node"]), parameters["steady"]
     batches = streams.batches(parameters["place"])
+    before = streams.end_of(parameters["place"], MOST_BEFORE) if steady else None
     num_accesses, executions = _counted(batches, streams.sites)
     reached = np.empty(0, np.int64)
     if num_accesses <= MOST_SIMULATED:
-        counters = simulated.simulate(batches, streams.sites, data_caches(node.caches), steady=steady)
+        counters = simulated.simulate(batches, streams.sites, data_caches(node.caches), before=before)
         reached = simulated.reached(counters).sum(axis=1)
-    beyond = simulated.beyond(lambda: _first(batches, MOST_PREFETCHED), streams.sites, node, steady=steady)
+    beyond = simulated.beyond(lambda: _first(batches, MOST_PREFETCHED), streams.sites, node, before=before)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
     num_instructions = int(executions @ per_block)
     names, part_ps, problem = "", np.empty(0, np.int64), ""
     try:
-        parts_ps = _executed(streams.program, node, batches, int(executions.sum()), num_instructions, steady=steady)
+        parts_ps = _executed(streams.program, node, batches, before, int(executions.sum()), num_instructions)
         names, part_ps = ",".join(parts_ps), np.array(list(parts_ps.values()), np.int64)
     except ValueError as error:
         problem = str(error)
@@ -120,9 +138,10 @@ def answer(arrays: Arrays, node: Node) -> StreamAnswer:
     )
 
 
-def numbered(stream: Stream, number: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """A traced stream with its blocks renumbered."""
-    for block_ids, addresses in stream.batches():
+def numbered(stream: Stream, number: np.ndarray, first_piece: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """A traced stream, from a piece on, with its blocks renumbered."""
+    for first, end in stream.pieces(1)[first_piece:]:
+        block_ids, addresses = stream.read(first, end)
         yield number[block_ids], addresses
 
 
@@ -147,15 +166,14 @@ def _executed(
     program: Workload,
     node: Node,
     batches: simulated.Batches,
+    before: simulated.Batches | None,
     num_executions: int,
     num_instructions: int,
-    *,
-    steady: bool,
 ) -> dict[str, int]:
     """Picoseconds by cause. Of many instructions, evenly spread windows are executed; caches and predictor see all."""
     core = Dataflow(program, node)
-    for _ in range(_passes_before(num_executions) if steady else 0):
-        for block_ids, addresses in batches():
+    for _ in range(_passes_before(num_executions)):
+        for block_ids, addresses in before() if before is not None else ():
             core.warm(block_ids, addresses)
     windows = _windows(num_executions, num_instructions)
     first = 0
