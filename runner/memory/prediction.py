@@ -110,7 +110,7 @@ class Predictor:
         self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
         self._machine, self._node, self._steady = machine, node, steady
         self._caches = caches_of(machine)
-        nest, self._reason = _nest(training)
+        nest, self._reason = nest_of(training)
         traced = [(run.stream, run.block_number) for run in training.runs]
         self._streams = ProgramStreams(training.program, training.sites, nest, traced)
 
@@ -254,7 +254,7 @@ def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
     ]
 
 
-def _nest(training: TrainingSet) -> tuple[NestProgram | None, str]:
+def nest_of(training: TrainingSet) -> tuple[NestProgram | None, str]:
     """The program as loop nests, or why it is none."""
     recorded = []
     for run in training.runs:
