@@ -24,14 +24,14 @@ MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 
 def calibrate(options: argparse.Namespace) -> int:
     """Fit the files, write the machine, the fit and its plot, and print the classes; or, without files, measure this
-    node (calibrate_node.py)."""
+    node (calibration/node.py)."""
     node_only = [f"--{name}" for name in ("quick", "core") if getattr(options, name) not in (None, False)]
     node_only += ["--set"] if options.assignments else []
     if options.node and options.measurements:
         raise UserError(f"--node measures this node, {options.measurements[0]} is of a network: calibrate one, then "
                         "the other with --base DIR/machine.yaml")  # fmt: skip
     if options.node:
-        from manyscale.runner.calibrate_node import calibrate_node
+        from manyscale.runner.calibration.node import calibrate_node
 
         return calibrate_node(options)
     if not options.measurements:

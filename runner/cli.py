@@ -129,6 +129,12 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_executor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    parser.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
+    parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+
+
 def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
@@ -157,9 +163,7 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
     run = _command(commands, "run", "predict a study's time and write its run directory")
     _add_study(run)
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
-    run.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
-    run.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
-    run.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+    _add_executor(run)
     run.add_argument(
         "--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host"
     )
@@ -262,9 +266,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
     profile.add_argument("--thread", type=int, metavar="N", help="one thread only")
-    profile.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
-    profile.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
-    profile.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+    _add_executor(profile)
     profile.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     _add_cache(profile)
     profile.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
@@ -273,7 +275,7 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
     predict = _command(commands, "predict", "predict hit rates and time at input sizes that never ran")
-    predict.set_defaults(module="memory.predict_command")
+    predict.set_defaults(module="memory.predict_command", seed=None)
     predict.add_argument(
         "traces", nargs="+", metavar="SIZE=TRACE", help="traces of a program at small inputs (or a shipped one's name)"
     )
@@ -290,10 +292,7 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--amm", action="append", default=[], metavar="KEY=VALUE",
         help="a parameter of AMM, such as bound=latency, block_bytes=8 or gap_bytes=56",
     )  # fmt: skip
-    predict.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
-    predict.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
-    predict.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
-    predict.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    _add_executor(predict)
     _add_cache(predict)
     predict.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
     predict.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-predict-NNN)")

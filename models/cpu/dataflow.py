@@ -192,11 +192,11 @@ def predict(workload: Workload, node: Node, parameters: DataflowParameters = Dat
     pieces = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
     total = int(workload.column("segments", "num_instructions").sum())
     num_executions = int(bounds[-1])
-    for _ in range(min(max(_WARM_EXECUTIONS // max(num_executions, 1), 1), _MOST_WARM_RUNS)):
+    for _ in range(repetitions(num_executions)):
         for first, end in pieces:
             batch = detail.read_executions(first, end)
             core.warm(batch.block_ids, batch.addresses)
-    ranges = _windows(num_executions, total, parameters)
+    ranges = windows(num_executions, total, parameters)
     for first, end in pieces:
         batch = detail.read_executions(first, end)
         inside = np.clip(ranges, first, end) - first
@@ -204,7 +204,13 @@ def predict(workload: Workload, node: Node, parameters: DataflowParameters = Dat
     return core.runtime(total)
 
 
-def _windows(num_executions: int, num_instructions: int, parameters: DataflowParameters) -> np.ndarray:
+def repetitions(num_executions: int) -> int:
+    """How often a stream of so many executions is shown to caches and predictor before they are as they stay where it
+    is repeated: a predictor learns a short program by heart, in several runs."""
+    return int(np.clip(_WARM_EXECUTIONS // max(num_executions, 1), 1, _MOST_WARM_RUNS))
+
+
+def windows(num_executions: int, num_instructions: int, parameters: DataflowParameters) -> np.ndarray:
     """int64[windows, 2]: ranges of executions, each in the middle of an equal share of the stream."""
     most = parameters.most_instructions
     if not most or most >= num_instructions:

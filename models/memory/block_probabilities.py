@@ -69,9 +69,10 @@ def count_executions(workload: Workload) -> np.ndarray:
     )
 
 
-def count_transitions(workload: Workload) -> Transitions:
-    """Transitions of the detailed level. O(executions log executions of a part), a part of the stream at a time.
-    Raises WorkloadError for a workload without a detailed level."""
+def count_transitions(workload: Workload, is_counted: np.ndarray | None = None) -> Transitions:
+    """Transitions of the detailed level, or of its segments where ``is_counted`` (bool[segments]). O(executions log
+    executions of a part), a part of the stream at a time. Raises WorkloadError for a workload without a detailed
+    level."""
     num_blocks = workload.tables["blocks"].num_rows
     entries, exits = np.zeros(num_blocks, np.int64), np.zeros(num_blocks, np.int64)
     pairs, counts = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -85,13 +86,20 @@ def count_transitions(workload: Workload) -> Transitions:
         starts = np.zeros(len(blocks), bool)
         low, high = np.searchsorted(first_of_segment, [done, done + len(blocks)])
         starts[first_of_segment[low:high] - done] = True
+        done += len(blocks)
+        if is_counted is not None:
+            segments = is_counted[batch.first_segment : batch.first_segment + len(batch.block_offsets) - 1]
+            kept = np.repeat(segments, np.diff(batch.block_offsets))
+            blocks, starts = blocks[kept], starts[kept]
+            if not len(blocks):
+                continue
         source = np.concatenate(([before], blocks[:-1]))
         exits += np.bincount(source[starts & (source >= 0)], minlength=num_blocks)
         entries += np.bincount(blocks[starts], minlength=num_blocks)
         found, times = np.unique(source[~starts] * num_blocks + blocks[~starts], return_counts=True)
         pairs, place = np.unique(np.concatenate((pairs, found)), return_inverse=True)
         counts = np.bincount(place, np.concatenate((counts, times)), len(pairs)).astype(np.int64)
-        before, done = int(blocks[-1]), done + len(blocks)
+        before = int(blocks[-1])
     if before >= 0:
         exits[before] += 1
     source, target = np.divmod(pairs, max(num_blocks, 1))

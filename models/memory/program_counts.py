@@ -95,8 +95,6 @@ def program_counts(workload: Workload, executions: np.ndarray) -> ProgramCounts:
     """Counts where each of a workload's blocks is executed as often as float64[blocks] says. O(static tables)."""
     columns = (workload.column("instructions", name) for name in ("block_id", "instruction_class", "lanes"))
     rows, times = np.unique(np.stack([c.astype(np.int64) for c in columns]), axis=1, return_counts=True)
-    recorded = np.bincount(rows[0], times, len(executions))
-    stated = workload.column("blocks", "num_instructions")
     return ProgramCounts(
         executions,
         sites_of(workload),
@@ -104,8 +102,15 @@ def program_counts(workload: Workload, executions: np.ndarray) -> ProgramCounts:
         rows[1].astype(np.int8),
         rows[2].astype(np.int8),
         times.astype(np.int64),
-        (recorded == stated) | ((stated < 0) & (recorded > 0)),
+        shows_instructions(workload),
     )
+
+
+def shows_instructions(workload: Workload) -> np.ndarray:
+    """bool[blocks]: whether the trace's format recorded the block's instructions. O(static tables)."""
+    stated = workload.column("blocks", "num_instructions")
+    recorded = np.bincount(workload.column("instructions", "block_id"), minlength=len(stated))
+    return np.asarray((recorded == stated) | ((stated < 0) & (recorded > 0)))
 
 
 def footprint_bytes(workload: Workload, granularity_bytes: int) -> int:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner.calibration.system_caches import System
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.system_caches import System
 from manyscale.runner.tracers.build import c_compiler
 
 SOURCE: Final = Path(__file__).parent / "microbench.c"

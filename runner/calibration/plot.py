@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from manyscale.runner.calibration.measure import Figures
-from manyscale.runner.system_caches import System
+from manyscale.runner.calibration.system_caches import System
 
 
 def curves_page(figures: Figures, system: System, latency_cycles: Mapping[str, float]) -> str:

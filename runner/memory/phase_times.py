@@ -24,7 +24,7 @@ from manyscale.models.machine import Machine, Node
 from manyscale.models.memory import amm, segment_distances
 from manyscale.models.memory.access_stream import accesses, sites_of
 from manyscale.models.memory.distance_histogram import DistanceHistogram
-from manyscale.models.memory.program_counts import program_counts
+from manyscale.models.memory.program_counts import program_counts, shows_instructions
 from manyscale.models.memory.stack_distance import StackDistances
 from manyscale.models.processor import data_caches, needed
 from manyscale.models.workload import Workload
@@ -37,8 +37,6 @@ from manyscale.runner.study import Study
 KIND: Final = "amm-pieces"
 VERSION: Final = 1  # raised when results change, by a change of amm or sdcm, too
 CHUNKS_PER_UNIT: Final = 16  # some ten million accesses, which leave little of what was before in any cache
-WARM_EXECUTIONS: Final = 100_000  # that the branch predictor sees before, if the stream is repeated for it
-MOST_REPETITIONS: Final = 16
 _BASES: Final = {
     "detailed": "predicted from its own blocks and accesses",
     "same_place": "scaled like detailed time at the same place of other iterations or ranks",
@@ -144,7 +142,7 @@ def _overlapped(stream: PhaseStream, detail: Detail, node: Node, first: int, end
     """(ps int64[pieces], bool[pieces] whether the piece lies in the chunks). The time of a piece is by how much the
     running total grows, so the parts of a stream add up to its time. O(instructions + accesses)."""
     core = Dataflow(stream.program, node)
-    shows = _shows_instructions(stream.program)
+    shows = shows_instructions(stream.program)
     for chunk in _preceding(stream, first):
         for _, block_ids, addresses, _ in stream.stretches(detail, [chunk]):
             core.warm(block_ids, addresses)
@@ -201,7 +199,7 @@ def _preceding(stream: PhaseStream, first: int) -> Sequence[int]:
     number = min(num_chunks, CHUNKS_PER_UNIT)
     found = [(first - number + index) % num_chunks for index in range(number)]
     executions = int(np.diff(stream.chunks[found]).sum())
-    return found * int(np.clip(WARM_EXECUTIONS // max(executions, 1), 1, MOST_REPETITIONS))
+    return found * dataflow.repetitions(executions)
 
 
 def _check_workload(workload: Workload, place: str) -> None:
@@ -210,7 +208,7 @@ def _check_workload(workload: Workload, place: str) -> None:
             f"{place}: has no detailed level, from which model cpu: amm predicts; trace the program with `manyscale "
             "trace --level detailed`, or choose model cpu: burst"
         )
-    if not _shows_instructions(workload).any():
+    if not shows_instructions(workload).any():
         raise UserError(
             f"{place}: its blocks show no instructions, which model cpu: amm needs; trace the program with `manyscale "
             "trace --level detailed`"
@@ -235,13 +233,6 @@ def _check_machine(machine: Machine) -> None:
             f"{machine.name}: model cpu: amm needs {', '.join(f'node.{key}' for key in missing)}; add to the machine "
             "what is missing, or choose a target that has it, such as xeon-e5-2695"
         )
-
-
-def _shows_instructions(workload: Workload) -> np.ndarray:
-    """bool[blocks]: whether the trace's format recorded the block's instructions."""
-    stated = workload.column("blocks", "num_instructions")
-    recorded = np.bincount(workload.column("instructions", "block_id"), minlength=len(stated))
-    return np.asarray((recorded == stated) | ((stated < 0) & (recorded > 0)))
 
 
 def _no_instructions(block: int) -> str:

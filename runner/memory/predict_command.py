@@ -21,7 +21,7 @@ from manyscale.runner import commands, rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.store import default_cache
-from manyscale.runner.memory import profile_units, sampled
+from manyscale.runner.memory import profile_units
 from manyscale.runner.memory.execution import execution_of
 from manyscale.runner.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.memory.prediction import Prediction, Predictor
@@ -118,9 +118,9 @@ def training_runs(training: TrainingSet, granularity: int, execution: Execution,
 
 
 def _executions(run: InputRun, training: TrainingSet) -> np.ndarray:
-    own = sampled.executions([run.stream], run.workload.tables["blocks"].num_rows)
+    """int64[blocks], in the set's numbering."""
     executions = np.zeros(training.sites.num_blocks, np.int64)
-    np.add.at(executions, run.block_number, own)
+    np.add.at(executions, run.block_number, run.stream.executions(len(run.block_number)))
     return executions
 
 
@@ -155,7 +155,7 @@ def _measured_row(row: Mapping[str, str | None], place: str) -> tuple[int, float
 def write(result: PredictResult, directory: Path, options: argparse.Namespace) -> None:
     """All files of a prediction."""
     inputs = {str(run.size): run.workload.digest for run in result.training.runs}
-    rundir.write_manifest(directory, "running", options.seed or 0, inputs)
+    rundir.write_manifest(directory, "running", 0, inputs)
     write_table(predictions_table(result), directory / "predictions.parquet")
     write_table(times_table(result), directory / "times.parquet")
     write_table(blocks_table(result), directory / "blocks.parquet")
@@ -165,7 +165,7 @@ def write(result: PredictResult, directory: Path, options: argparse.Namespace) -
         from manyscale.runner.writers import report_predict
 
         report_predict.write(result, directory)
-    rundir.write_manifest(directory, "complete", options.seed or 0, inputs)
+    rundir.write_manifest(directory, "complete", 0, inputs)
 
 
 def figures(result: PredictResult) -> dict[str, Statistic]:

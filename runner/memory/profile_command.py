@@ -6,8 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
+from manyscale.models.memory.block_probabilities import count_transitions
 from manyscale.models.processor import Cache
 from manyscale.models.quantities import parse_bytes
 from manyscale.models.workload import Workload
@@ -81,9 +84,9 @@ def profile_of(workload: Workload, machine: Machine, options: argparse.Namespace
                 concurrent[name] = together.concurrent_profile(
                     streams, sites, granularity, level.shared_by_cores, steady=options.steady
                 )
-    executions = sampled.executions(streams, workload.tables["blocks"].num_rows)
+    transitions = count_transitions(workload, np.any([stream.is_mine for stream in streams], axis=0))
     return ProfileResult(
-        workload, machine, streams, sites, found, granularity, method, options.steady, executions, caches, concurrent,
+        workload, machine, streams, sites, found, granularity, method, options.steady, transitions, caches, concurrent,
         simulated_hits(streams, sites, caches, options) if options.simulate else None, notes,
     )  # fmt: skip
 

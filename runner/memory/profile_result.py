@@ -13,7 +13,7 @@ import pyarrow as pa
 from manyscale.models.columns import to_arrow
 from manyscale.models.machine import Machine
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.memory.block_probabilities import count_transitions
+from manyscale.models.memory.block_probabilities import Transitions
 from manyscale.models.memory.hierarchy_counts import Counter
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.models.memory.sdcm import HitRates, geometry_of, hit_rate_by_label, hit_rates
@@ -31,8 +31,8 @@ class ProfileResult:
     """Profiles of a workload's streams and what follows for a machine's caches.
 
     ``profiles``: of each stream, by site, in units of ``granularity_bytes``; ``method``: how they were obtained.
-    ``executions`` int64[blocks]. ``caches`` are empty where units are not their lines. ``concurrent``: for streams that
-    run together, the profile that a shared cache sees, by its name. ``simulated``: hit rates with the caches' real
+    ``transitions``: of their blocks. ``caches`` are empty where units are not their lines. ``concurrent``: for streams
+    that run together, the profile that a shared cache sees, by its name. ``simulated``: hit rates with the caches' real
     sets, where asked for.
     """
 
@@ -44,7 +44,7 @@ class ProfileResult:
     granularity_bytes: int
     method: str
     steady: bool
-    executions: np.ndarray
+    transitions: Transitions
     caches: Mapping[str, Cache] = field(default_factory=dict)
     concurrent: Mapping[str, ReuseProfile] = field(default_factory=dict)
     simulated: Simulated | None = None
@@ -99,7 +99,7 @@ def blocks_table(result: ProfileResult) -> pa.Table:
     columns: dict[str, pa.Array] = {"block_id": to_arrow(order.astype(np.int32))}
     for name in ("function", "file", "line", "offset"):
         columns[name] = blocks.column(name).combine_chunks().take(pa.array(order))
-    columns["executions"] = to_arrow(result.executions[order])
+    columns["executions"] = to_arrow(result.transitions.executions[order])
     columns["accesses"] = to_arrow(count[order])
     columns["share"] = to_arrow(count[order] / count.sum())
     columns["first_uses"] = to_arrow(first_uses[order])
@@ -153,7 +153,7 @@ def models(result: ProfileResult) -> dict[str, HitRates]:
 
 def transitions_table(result: ProfileResult) -> pa.Table:
     """``transitions.parquet``: which block followed which, how often, and with what probability (AMM, eq. 2)."""
-    found = count_transitions(result.workload)
+    found = result.transitions
     pi, _ = found.probabilities()
     columns = {"source_block_id": found.source, "target_block_id": found.target, "count": found.count}
     probability = np.asarray(pi[found.source, found.target]).ravel()
@@ -192,7 +192,7 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
         "memory.stores": Statistic(_whole(stores), "1", "count", "accesses that store"),
         "memory.first_uses": Statistic(_whole(cold), "1", "count", f"accesses to {unit} not used before"),
         "memory.blocks": Statistic(
-            int(np.count_nonzero(result.executions)), "1", "count", "basic blocks that were executed"
+            int(np.count_nonzero(result.transitions.executions)), "1", "count", "basic blocks that were executed"
         ),
     }
     for model, rates in models(result).items():

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
-from manyscale.models.memory.access_stream import Sites, accesses, executions_per_block
+from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.block_sampling import ExactSampledBlocks, SampledBlocks
 from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.models.memory.shards import Shards
@@ -57,14 +55,14 @@ def profiles(
 
 
 def _blocks(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
-    sample = ExactSampledBlocks(executions([stream], sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
+    sample = ExactSampledBlocks(stream.executions(sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
     for block_ids, addresses in stream.batches():
         sample.feed(block_ids, addresses)
     return sample.profile()
 
 
 def _blocks_statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate: float, seed: int) -> ReuseProfile:
-    sample = SampledBlocks(executions([stream], sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
+    sample = SampledBlocks(stream.executions(sites.num_blocks), sites, granularity_bytes, rate, seed=seed)
     for first, end in reversed(stream.pieces(1)):
         sample.feed(*stream.read(first, end))
     return sample.profile()
@@ -75,11 +73,3 @@ def _statstack(stream: Stream, sites: Sites, granularity_bytes: int, rate: float
     for block_ids, addresses in stream.batches():
         sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
     return sample.profile(granularity_bytes)
-
-
-def executions(streams: Sequence[Stream], num_blocks: int) -> np.ndarray:
-    """int64[blocks]: how often each block was executed in all streams."""
-    total = np.zeros(num_blocks, np.int64)
-    for stream in streams:
-        total += executions_per_block((block_ids for block_ids, _ in stream.batches()), num_blocks)
-    return total

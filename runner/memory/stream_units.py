@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.cpu import dataflow
-from manyscale.models.cpu.dataflow import Dataflow
+from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters
 from manyscale.models.machine import Machine, Node
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.nest_extrapolation import NestProgram
@@ -23,13 +23,11 @@ from manyscale.runner.memory import simulated
 from manyscale.runner.memory.streams import Stream
 
 KIND: Final = "memory-stream"
-VERSION: Final = 2  # raised when results change, by a change of hierarchy or nest_extrapolation, too
+VERSION: Final = 3  # raised when results change, by a change of hierarchy or nest_extrapolation, too
 MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated
 MOST_PREFETCHED: Final = 20_000_000  # accesses, the first, of which translation and prefetching are
 MOST_BEFORE: Final = 30_000_000  # accesses, the last ones, that leave caches and predictor as a whole pass does
-MOST_EXECUTED: Final = 20_000_000  # instructions that the dataflow model executes; it looks at all
-NUM_WINDOWS: Final = 50
-LEARNT_BY_HEART: Final = 1_000_000  # executions of blocks
+EXECUTED: Final = DataflowParameters(most_instructions=20_000_000)  # what is executed of a stream; all is looked at
 
 
 @dataclass(frozen=True)
@@ -172,32 +170,16 @@ def _executed(
 ) -> dict[str, int]:
     """Picoseconds by cause. Of many instructions, evenly spread windows are executed; caches and predictor see all."""
     core = Dataflow(program, node)
-    for _ in range(_passes_before(num_executions)):
+    for _ in range(dataflow.repetitions(num_executions)):
         for block_ids, addresses in before() if before is not None else ():
             core.warm(block_ids, addresses)
-    windows = _windows(num_executions, num_instructions)
+    windows = dataflow.windows(num_executions, num_instructions, EXECUTED)
     first = 0
     for block_ids, addresses in batches():
         inside = np.clip(windows, first, first + len(block_ids)) - first
         core.execute(block_ids, addresses, windows=inside[inside[:, 1] > inside[:, 0]])
         first += len(block_ids)
     return core.runtime(num_instructions).parts_ps
-
-
-def _passes_before(num_executions: int) -> int:
-    """Passes until caches and branch predictor are as they stay. A predictor learns a short program by heart, which
-    takes a few; in a long one, it has forgotten the beginning at the end."""
-    return 4 if num_executions <= LEARNT_BY_HEART else 1
-
-
-def _windows(num_executions: int, num_instructions: int) -> np.ndarray:
-    """int64[windows, 2]: ranges of executions, each in the middle of an equal share of the stream."""
-    if num_instructions <= MOST_EXECUTED:
-        return np.array([[0, num_executions]])
-    share = num_executions / NUM_WINDOWS
-    half = share * MOST_EXECUTED / num_instructions / 2
-    middle = (np.arange(NUM_WINDOWS) + 0.5) * share
-    return np.stack([middle - half, middle + half], axis=1).astype(np.int64)
 
 
 def _text(value: str) -> np.ndarray:

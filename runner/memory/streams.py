@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from manyscale.models.detail_tables import Detail, DetailBatch
-from manyscale.models.memory.access_stream import Sites, sites_of
+from manyscale.models.memory.access_stream import Sites, executions_per_block, sites_of
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 
@@ -47,6 +47,10 @@ class Stream:
         """The whole stream in order, some million accesses at a time."""
         for first, end in self.pieces(chunks_per_piece):
             yield self.read(first, end)
+
+    def executions(self, num_blocks: int) -> np.ndarray:
+        """int64[blocks]: how often each block was executed. O(executions)."""
+        return executions_per_block((block_ids for block_ids, _ in self.batches()), num_blocks)
 
 
 def _part(batch: DetailBatch, is_mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

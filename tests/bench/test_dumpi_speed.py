@@ -7,15 +7,13 @@ machine. Goal: 2 million calls a CPU second, printed with `pytest -m bench -s`.
 from __future__ import annotations
 
 import os
-import statistics
 import struct
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_time import median_cpu
 
 from manyscale.runner.readers.dumpi_operations import convert
 from manyscale.runner.readers.dumpi_records import read_rank_file
@@ -30,17 +28,6 @@ needs_traces = pytest.mark.skipif(not traces.is_dir(), reason="MANYSCALE_DATA do
 REPEATS = 10_000
 GOAL_PER_SECOND = 2e6
 SUM_SECONDS = 0.041  # of NumPy, where the bound was set
-
-
-def median_cpu(function: Callable[[], object], runs: int = 5) -> float:
-    """Median CPU seconds of a call in this process, after one that compiles."""
-    function()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        function()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken)
 
 
 @needs_traces

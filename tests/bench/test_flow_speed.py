@@ -8,9 +8,7 @@ that they move with the machine: `UNIT` sorts took one second where they were se
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
@@ -21,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from cpu_time import cpu_of
 from simgrid_platform import CONTENTION_FREE
 
 from manyscale.models.network import flow, latency_bandwidth
@@ -112,17 +111,6 @@ def test_all_to_all_v(num_ranks: int, skew: float, bound_s: float, target: str, 
     workload = all_to_all(tmp_path / "trace.txt", num_ranks, skew)
     seconds, program = kernel_seconds(workload, target, 1)
     check(f"all-to-all-v of {num_ranks} ranks, skew {skew}, {target}", seconds, NOISE * bound_s, program)
-
-
-def children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def cpu_of(command: list[str], **options: object) -> float:
-    before = children_cpu()
-    subprocess.run(command, check=True, capture_output=True, **options)  # type: ignore[call-overload]
-    return children_cpu() - before
 
 
 @pytest.fixture

@@ -7,15 +7,14 @@ accesses a CPU second on a multiplication of matrices, 10 million on random line
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_time import median_cpu
 
 from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.distance_histogram import PIECE, reuse_profile
@@ -41,17 +40,6 @@ def matmul_lines(n: int) -> np.ndarray:
 
 def random_lines(num_accesses: int, num_lines: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, num_lines, num_accesses)
-
-
-def median_cpu(function: Callable[[], object], runs: int = 3) -> float:
-    """Median CPU seconds of a call in this process, after one that compiles and warms up."""
-    function()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        function()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken)
 
 
 def feed_in_pieces(line: np.ndarray) -> None:

@@ -10,15 +10,13 @@ random lines.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from cache_traces import Trace, cache
+from cpu_time import cpu_of, least_cpu
 from memory_programs import program
 
 from manyscale.models.memory.hierarchy import CacheHierarchy
@@ -49,17 +47,6 @@ def scattered(num_accesses: int) -> Trace:
     return trace_of(8 * np.random.default_rng(1).integers(0, 1 << 25, num_accesses))
 
 
-def least_cpu(run: Callable[[], object], runs: int = 5) -> float:
-    """CPU seconds, after a run that compiles."""
-    run()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        run()
-        taken.append(time.process_time() - begin)
-    return min(taken)
-
-
 def million_accesses_per_second(trace: Trace, levels: dict[str, Cache] = LEVELS, **options: bool) -> float:
     def run() -> None:
         CacheHierarchy(levels, **options).feed(trace.address, trace.num_bytes, trace.is_store)
@@ -88,13 +75,6 @@ def test_against_pycachesim() -> None:
         assert ours >= ratio * theirs
 
 
-def children_cpu(command: list[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def test_against_cachegrind() -> None:
     """At least 0.6 times as many accesses a CPU second on a multiplication of 200 x 200 matrices."""
     if shutil.which("valgrind") is None:
@@ -102,7 +82,7 @@ def test_against_cachegrind() -> None:
     n = 200
     geometry = ["--D1=32768,8,64", "--LL=33554432,16,64", "--cache-sim=yes", f"--cachegrind-out-file={os.devnull}"]
     command = ["valgrind", "--tool=cachegrind", *geometry, str(program("matmul", 1))]
-    large, small = (min(children_cpu([*command, str(size)]) for _ in range(3)) for size in (n, 1))
+    large, small = (min(cpu_of([*command, str(size)]) for _ in range(3)) for size in (n, 1))
     theirs = 2 * n**3 / (large - small) / 1e6
     ours = million_accesses_per_second(matmul(n, 100))
     print(f"\nmatmul {n}: {ours:.1f} M accesses/s, cachegrind {theirs:.1f}, ratio {ours / theirs:.1f}")

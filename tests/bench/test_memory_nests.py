@@ -6,14 +6,12 @@ plainest vectorised way to make them. Goal, printed with `pytest -m bench -s`: 5
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_time import median_cpu
 
 from manyscale.models.memory.nest_extrapolation import recognise
 
@@ -23,17 +21,6 @@ from nest_programs import P, Q, matrix_multiply, run, sites_of
 pytestmark = pytest.mark.bench
 
 N = 200
-
-
-def median_cpu(function: Callable[[], object], runs: int = 5) -> float:
-    """Median CPU seconds of a call in this process, after one that compiles and warms up."""
-    function()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        function()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken)
 
 
 def by_broadcasting() -> int:

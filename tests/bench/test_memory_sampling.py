@@ -3,8 +3,6 @@ run; at 1 % and each at its accuracy, which is printed, so that `pytest -m bench
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import cache as remembered
 
 import numpy as np
@@ -20,6 +18,7 @@ from access_patterns import (
     stream,
 )
 from cache_traces import cache
+from cpu_time import least_cpu
 
 from manyscale.models.memory.access_stream import Accesses, Sites, executions_per_block
 from manyscale.models.memory.block_sampling import (
@@ -50,22 +49,11 @@ def accessed(name: str) -> tuple[np.ndarray, Accesses, Sites]:
     return (*joined(pieces(int(size))), sites)
 
 
-def seconds(work: Callable[[], object], runs: int = 5) -> float:
-    """Least CPU seconds, after a run that compiles."""
-    work()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        work()
-        taken.append(time.process_time() - begin)
-    return min(taken)
-
-
 @remembered
 def exact(name: str) -> tuple[float, ReuseProfile]:
     """CPU seconds of the exact engine's distances, and the profile."""
     _, accesses, _ = accessed(name)
-    return seconds(lambda: StackDistances().feed(accesses.unit)), exact_profile(accesses)
+    return least_cpu(lambda: StackDistances().feed(accesses.unit)), exact_profile(accesses)
 
 
 def check(what: str, name: str, taken: float, ratio: float, estimate: ReuseProfile | None = None) -> None:
@@ -89,7 +77,7 @@ def test_statstack(name: str) -> None:
         model.feed(accesses)
         return model
 
-    check("StatStack", name, seconds(run), 3, run().profile(LINE_BYTES))
+    check("StatStack", name, least_cpu(run), 3, run().profile(LINE_BYTES))
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -103,7 +91,7 @@ def test_shards(name: str, max_units: int | None) -> None:
         return model
 
     size = "fixed rate" if max_units is None else f"at most {max_units} units"
-    check(f"SHARDS, {size}", name, seconds(run), 2, run().profile(LINE_BYTES, largest_error=1))
+    check(f"SHARDS, {size}", name, least_cpu(run), 2, run().profile(LINE_BYTES, largest_error=1))
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -116,7 +104,7 @@ def test_blocks(name: str) -> None:
         model.feed_units(block_ids, accesses)
         return model
 
-    check("algorithm 1, StatStack", name, seconds(run), 2, run().profile())
+    check("algorithm 1, StatStack", name, least_cpu(run), 2, run().profile())
 
 
 def test_blocks_by_walking_back() -> None:
@@ -128,7 +116,7 @@ def test_blocks_by_walking_back() -> None:
     def run() -> ReuseProfile:
         return walked_back_profile(block_ids, accesses, ExecutionSampler(counts, sites), LINE_BYTES)
 
-    taken = seconds(run, 1)
+    taken = least_cpu(run, 1)
     check("algorithms 1 and 2", name, taken, 0.001, run())
     assert taken > exact(name)[0]
 
@@ -143,7 +131,7 @@ def test_sets(name: str, share: float, ratio: float) -> None:
         caches.feed(accesses)
         return caches
 
-    check(f"1/{1 / share:.0f} of the sets of three levels", name, seconds(run), ratio)
+    check(f"1/{1 / share:.0f} of the sets of three levels", name, least_cpu(run), ratio)
     hits, all_sets = run().hits(), SetSample(LEVELS, 1.0)
     all_sets.feed(accesses)
     off = [100 * (hits.hit_ratio(level) - all_sets.hits().hit_ratio(level)) for level in range(3)]
@@ -154,11 +142,11 @@ def test_sets(name: str, share: float, ratio: float) -> None:
 def test_same_set_distances(name: str) -> None:
     _, accesses, _ = accessed(name)
     position = chosen_between(np.uint64(mixed(0, 0, 0)), 100, 0, len(accesses.unit))
-    check("same-set walks", name, seconds(lambda: same_set_distance(accesses.unit, position, LEVELS[0])), 0.3)
+    check("same-set walks", name, least_cpu(lambda: same_set_distance(accesses.unit, position, LEVELS[0])), 0.3)
 
 
 @pytest.mark.parametrize("quantum", [1, 100])
 def test_interleaving(quantum: int) -> None:
     _, accesses, _ = accessed("matmul 128")
-    taken = seconds(lambda: sum(len(b.unit) for b in interleaved([[accesses], [accesses]], quantum=quantum)))
+    taken = least_cpu(lambda: sum(len(b.unit) for b in interleaved([[accesses], [accesses]], quantum=quantum)))
     check(f"two streams in turns of {quantum}", "matmul 128", taken / 2, 0.2)

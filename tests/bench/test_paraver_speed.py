@@ -7,11 +7,10 @@ are printed: `pytest -m bench -s`.
 from __future__ import annotations
 
 import gzip
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cpu_time import least_cpu
 
 from manyscale.runner.readers import paraver
 
@@ -39,23 +38,12 @@ def repeated(times: int) -> bytes:
     return ("\n".join(parts) + "\n").encode()
 
 
-def best_cpu(function: Callable[[], object]) -> float:
-    """CPU seconds of the fastest of five calls, after one that compiles."""
-    function()
-    taken = []
-    for _ in range(5):
-        begin = time.process_time()
-        function()
-        taken.append(time.process_time() - begin)
-    return min(taken)
-
-
 def test_reading_is_about_as_fast_as_decompressing(tmp_path):
     text = repeated(REPEATS)
     path = tmp_path / "trace.prv"
     path.write_bytes(text)
     packed = gzip.compress(text, 6)
-    reading, unpacking = best_cpu(lambda: paraver.read(path)), best_cpu(lambda: gzip.decompress(packed))
+    reading, unpacking = least_cpu(lambda: paraver.read(path)), least_cpu(lambda: gzip.decompress(packed))
     records = text.count(b"\n")
     print(
         f"\nread {records / reading / 1e6:.2f} M records/s, {len(text) / reading / 1e6:.0f} MB/s; "

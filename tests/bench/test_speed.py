@@ -8,18 +8,16 @@ Every figure is printed, so that `pytest -m bench -s` is a report.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
+from cpu_time import cpu_of, median_cpu
 from simgrid_platform import CONTENTION_FREE, write_platform
 
 from manyscale.models.network import latency_bandwidth
@@ -37,28 +35,6 @@ pytestmark = pytest.mark.bench
 SIMGRID_SECONDS = 3.57  # where the bounds were set
 RUNS = 5
 KERNEL_RUNS = 25  # of some milliseconds each: a shared machine disturbs single ones twofold
-
-
-def children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def cpu_of(command: list[str], **options: object) -> float:
-    before = children_cpu()
-    subprocess.run(command, check=True, capture_output=True, **options)  # type: ignore[call-overload]
-    return children_cpu() - before
-
-
-def median_cpu(function: Callable[[], object], runs: int = RUNS) -> float:
-    """Median CPU seconds of a call in this process, after one that compiles."""
-    function()
-    taken = []
-    for _ in range(runs):
-        begin = time.process_time()
-        function()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken)
 
 
 @pytest.fixture(scope="module")

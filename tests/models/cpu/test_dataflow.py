@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from manyscale.models.cpu.branch_predictor import new_predictor
 from manyscale.models.cpu.branch_predictor import predict as predict_branches
-from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters, Runtime, _windows, predict, predict_stream
+from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters, Runtime, predict, predict_stream, windows
 from manyscale.models.detail_tables import DetailBatch
 from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.machine import Node
@@ -376,7 +376,7 @@ def test_windows_stand_for_the_whole():
 
 @pytest.mark.theory
 def test_windows_lie_in_the_middle_of_equal_shares():
-    ranges = _windows(1000, 4000, DataflowParameters(most_instructions=400, num_windows=4))
+    ranges = windows(1000, 4000, DataflowParameters(most_instructions=400, num_windows=4))
     assert ranges.tolist() == [[112, 137], [362, 387], [612, 637], [862, 887]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manyscale.models.memory.block_probabilities import count_transitions
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.memory.streams import streams_of
@@ -67,3 +69,22 @@ def test_a_detailed_level_without_accesses_is_refused(tmp_path):
     segments, store = writer.close()
     with pytest.raises(UserError, match="it: its detailed level holds no access"):
         streams_of(replace(workload, tables={**workload.tables, "segments": segments}, detail=store), "it")
+
+
+@pytest.mark.theory
+def test_transitions_of_some_segments(tmp_path, monkeypatch):
+    """Those of a thread's own segments, each a run for itself, whatever other threads do in between."""
+    monkeypatch.setattr(detail_store, "CHUNK_SIZE", 200)
+    workload = shared_out(tmp_path, [(0, 0), (1, 0), (0, 1)], 20)
+    stream = streams_of(workload, "trace")[0][1]
+    found = count_transitions(workload, stream.is_mine)
+    expected: Counter[tuple[int, int]] = Counter()
+    executions: Counter[int] = Counter()
+    for segment in np.flatnonzero(stream.is_mine).tolist():
+        block_ids = workload.detail.read(segment, segment + 1).block_ids.tolist()
+        expected.update(pairwise(block_ids))
+        executions.update(block_ids)
+    pairs = zip(found.source.tolist(), found.target.tolist(), strict=True)
+    assert dict(zip(pairs, found.count.tolist(), strict=True)) == expected
+    assert {block: count for block, count in enumerate(found.executions.tolist()) if count} == executions
+    assert found.entries.sum() == found.exits.sum() == stream.is_mine.sum()

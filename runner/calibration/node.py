@@ -27,9 +27,9 @@ from manyscale.runner.calibration.measure import (
     measure_node_bandwidth,
 )  # fmt: skip
 from manyscale.runner.calibration.plot import curves_page
+from manyscale.runner.calibration.system_caches import System, read_system
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import parse_study
-from manyscale.runner.system_caches import System, read_system
 from manyscale.runner.targets import build_machine, resolve_target
 
 MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
