@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from manyscale.models.network.collective_rules import CollectiveChoice
 from manyscale.models.parameters import Bytes, Count, CountOrNone, FrequencyHz, PsPerByte, Strict, TimePs
-from manyscale.models.processor import Cache, Core, MainMemory, Tlb
+from manyscale.models.processor import Cache, Core, MainMemory, Numa, Tlb
 from manyscale.models.topology import Topology, most_nodes
 
 
@@ -22,6 +22,7 @@ class Node(Strict):
     caches: dict[str, Cache] = {}  # L1D (and L1I), L2, L3, ...
     tlbs: dict[str, Tlb] = {}  # for data, the nearest first
     main_memory: MainMemory | None = None
+    numa: Numa | None = None  # between sockets
     core: Core | None = None
 
     @property

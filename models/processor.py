@@ -35,7 +35,8 @@ class Cache(Strict):
 
     ``inclusion``: of what the levels nearer to the core hold, this level holds all (inclusive: what it evicts leaves
     them, too), nothing (exclusive: it is filled by what they evict), or neither is promised. ``latency``: load to use,
-    in core cycles. ``bandwidth``: what one core reads from this level. ``sector``: part of a line that is valid and
+    in core cycles. ``bandwidth``: what one core reads from this level; ``shared_bandwidth``: what all cores that
+    share it read together (without limit where it is not given). ``sector``: part of a line that is valid and
     transferred by itself.
     """
 
@@ -50,6 +51,7 @@ class Cache(Strict):
     sector_bytes: Bytes | None = Field(default=None, alias="sector")
     latency_cycles: Cycles | None = Field(default=None, alias="latency")
     ps_per_byte: PsPerByte | None = Field(default=None, alias="bandwidth")
+    shared_ps_per_byte: PsPerByte | None = Field(default=None, alias="shared_bandwidth")
     prefetcher: Prefetcher | None = None
 
     @model_validator(mode="after")
@@ -97,14 +99,56 @@ class Tlb(Strict):
         return self
 
 
+class Dram(Strict):
+    """DRAM behind the caches of one socket: ``channels`` of ``channel_bandwidth`` each, each with ``banks`` that hold
+    one open row of ``row`` bytes (open-page policy). Consecutive lines go to consecutive channels, then to columns of a
+    row, then to banks. ``activate`` (tRCD), ``access`` (tCL) and ``precharge`` (tRP): of a row that is closed, of a
+    column, of a row that has to give way; a bank that was activated is busy for ``row_cycle`` (tRC)."""
+
+    channels: Count
+    banks: Count
+    row_bytes: Bytes = Field(alias="row")
+    channel_ps_per_byte: PsPerByte = Field(alias="channel_bandwidth")
+    activate_ps: TimePs = Field(alias="activate")
+    access_ps: TimePs = Field(alias="access")
+    precharge_ps: TimePs = Field(alias="precharge")
+    row_cycle_ps: TimePs = Field(alias="row_cycle")
+
+    @field_validator("row_bytes")
+    @classmethod
+    def _row(cls, value: int) -> int:
+        if value < 64 or value & (value - 1):
+            raise ValueError(f"{value} B is not a power of two of at least 64 B")
+        return value
+
+
 class MainMemory(Strict):
     """``latency``: load to use of a line that no cache holds. ``bandwidth``: what one core reads; ``node_bandwidth``:
-    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds."""
+    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds. With ``dram``,
+    models that know it take ``latency`` as that of a bank whose row is closed, and bandwidths from its channels."""
 
     latency_ps: TimePs = Field(alias="latency")
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
     node_ps_per_byte: PsPerByte | None = Field(default=None, alias="node_bandwidth")
     page_walk_cycles: Cycles = Field(default=0.0, alias="page_walk")
+    dram: Dram | None = None
+
+    @model_validator(mode="after")
+    def _covers_dram(self) -> MainMemory:
+        if self.dram is not None and self.latency_ps < self.dram.activate_ps + self.dram.access_ps:
+            raise ValueError("latency: is less than dram's activate and access together, which it includes")
+        return self
+
+
+class Numa(Strict):
+    """Between the sockets of a node: what a line of another socket's memory or caches takes beyond a local one, and
+    what a link from one socket to the others carries. ``pages``: whose memory a page of ``page`` bytes lies in, that of the
+    socket which touched it first, or of the sockets in turn."""
+
+    latency_ps: TimePs = Field(alias="latency")
+    ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    pages: Literal["first-touch", "interleave"] = "first-touch"
+    page_bytes: Bytes = Field(default=4096, alias="page")
 
 
 class InstructionCost(Strict):
@@ -116,7 +160,8 @@ class InstructionCost(Strict):
 
 
 class Core(Strict):
-    """An out-of-order core. ``width``: instructions that enter and leave the reorder buffer per cycle;
+    """An out-of-order core. ``width``: instructions that enter the reorder buffer per cycle, and that leave it unless
+    ``commit`` says otherwise;
     ``line_fill_buffers``: lines that may be on their way to the first cache at once; ``store_to_load``: cycles from a
     store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass;
     ``atomic`` is taken as int_alu where it is left out); memory accesses cost what the memory does, beside.
@@ -134,6 +179,7 @@ class Core(Strict):
     file take no unit and no time (``move`` is then the cost of those from one file to another)."""
 
     width: Count
+    commit: CountOrNone = 0
     reorder_buffer: Count
     loads_per_cycle: Positive
     stores_per_cycle: Positive
