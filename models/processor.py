@@ -142,8 +142,8 @@ class MainMemory(Strict):
 
 class Numa(Strict):
     """Between the sockets of a node: what a line of another socket's memory or caches takes beyond a local one, and
-    what a link from one socket to the others carries. ``pages``: whose memory a page of ``page`` bytes lies in, that of the
-    socket which touched it first, or of the sockets in turn."""
+    what a link from one socket to the others carries. ``pages``: whose memory a page of ``page`` bytes lies in, that
+    of the socket which touched it first, or of the sockets in turn."""
 
     latency_ps: TimePs = Field(alias="latency")
     ps_per_byte: PsPerByte = Field(alias="bandwidth")

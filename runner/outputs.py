@@ -19,7 +19,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result, Statistic
 from manyscale.runner.writers.parquet import write_table
 
-_TRACES_AND_REPORT = ("paraver", "perfetto", "report")
+_TRACES_AND_REPORT = ("paraver", "paraver-cores", "perfetto", "report")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ def write_point(result: Result, simulated: pipeline.Simulated, directory: Path, 
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / "resolved.yaml", resolved)
-    plan = simulated.point.plan.table().append_column("unit_key", text_array(simulated.burst_keys))
+    chosen = simulated.point.plan
+    keys = [simulated.burst_keys[rank] for rank in chosen.element_id.tolist()]
+    plan = chosen.table().append_column("unit_key", text_array(keys))
     write_table(plan, directory / "plan.parquet")
     for name in ("timeline", "statistics", *(_TRACES_AND_REPORT if report else ())):
         lookup("writer", name)(result, directory)

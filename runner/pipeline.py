@@ -56,11 +56,8 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
     _check_network(machine, study)
     ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
-    plan = lookup("sampling", study.sampling.ranks)(workload, study.model.cpu)
-    if not plan.is_census:
-        raise UserError(
-            f"sampling.ranks: {study.sampling.ranks!r} leaves ranks out, which the replay cannot stand in for"
-        )
+    source = _phase_times(workload, study)
+    plan = lookup("sampling", "full")(workload, study.model.cpu) if source is None else source.plan(study)
     point = Point(axes, study, machine, content, node, sharing, plan)
     phase_time_units(workload, point)  # refuses what cannot be predicted
     return point
@@ -84,9 +81,9 @@ def phase_time_units(workload: Workload, point: Point) -> list[WorkUnit]:
 
 
 def _phase_times(workload: Workload, study: Study) -> Any:
-    """What predicts the times of phases, or None."""
+    """What predicts the times of phases, or None where they take the traced ones."""
     name = study.model.cpu
-    return lookup("phase-times", name)(workload, study.workload.path) if name in names("phase-times") else None
+    return lookup("phase-times", name)(workload, study) if name in names("phase-times") else None
 
 
 def phase_inputs(workload: Workload, study: Study, duration_ps: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -115,10 +112,11 @@ def compute_units(workload: Workload, point: Point, digests: Sequence[str], shar
     offsets = workload.phase_offsets
     kind = point.study.model.cpu
     version = lookup("cpu", kind).VERSION
+    ratio = point.study.cpu_ratio if _phase_times(workload, point.study) is None else 1.0  # else it is in the times
     units = []
-    for rank in point.plan.element_id.tolist():
+    for rank in range(workload.num_ranks):
         first, last = int(offsets[rank]), int(offsets[rank + 1])
-        parameters = {"cpu_ratio": point.study.cpu_ratio, "slowdown": float(point.ranks_per_core[rank])}
+        parameters = {"cpu_ratio": ratio, "slowdown": float(point.ranks_per_core[rank])}
         key = unit_key(kind, version, parameters, [digests[rank]], seed=0)
         units.append(
             WorkUnit(key, kind, parameters | {"first": first, "last": last}, {"phases": shared_name}, last - first)
@@ -165,9 +163,8 @@ class Simulated:
 
 def simulate(workload: Workload, points: Sequence[Point], execution: Execution) -> Iterator[Simulated]:
     """Execute the units of all points; points that differ only in the network share every compute result."""
-    time_units = [phase_time_units(workload, point) for point in points]
+    time_units = _execute_phase_times(workload, points, execution)
     times = [[unit.key for unit in units] for units in time_units]
-    _execute_phase_times(workload, points, time_units, execution)
     bursts = _execute_bursts(workload, points, time_units, execution)
     programs: dict[str, Any] = {}
 
@@ -192,15 +189,24 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
             yield Simulated(points[index], bursts[index], unit.key, times[index])
 
 
-def _execute_phase_times(
-    workload: Workload, points: Sequence[Point], time_units: Sequence[list[WorkUnit]], execution: Execution
-) -> None:
+def _execute_phase_times(workload: Workload, points: Sequence[Point], execution: Execution) -> list[list[WorkUnit]]:
+    """The units that the times of each point's phases follow from, executed. Some may need the results of others: a
+    source is asked for more, with the results of those before, until it has none."""
+    sources = [_phase_times(workload, point.study) for point in points]
+
     def shared(needed: set[str]) -> Mapping[str, Any]:
-        sources = [_phase_times(workload, point.study) for point in points]
         return {name: value for source in sources if source for name, value in source.shared(needed).items()}
 
-    if any(time_units):
-        execution.execute([unit for units in time_units for unit in units], shared)
+    known: list[list[WorkUnit]] = [[] for _ in points]
+    waiting = [phase_time_units(workload, point) for point in points]
+    while any(waiting):
+        execution.execute([unit for units in waiting for unit in units], shared)
+        for index, (point, source) in enumerate(zip(points, sources, strict=True)):
+            if waiting[index]:
+                known[index] += waiting[index]
+                results = [execution.result(unit.key) for unit in known[index]]
+                waiting[index] = source.further_units(point.study, point.machine, point.machine_content, results)
+    return known
 
 
 def _execute_bursts(

@@ -28,19 +28,25 @@ def place_ranks(mapping: Mapping_, machine: Machine, num_ranks: int, seed: int =
         if mapping.placement == "random":
             node = np.random.default_rng(seed).permutation(node)
     load = np.bincount(node, minlength=machine.num_nodes)
-    if load.max() > machine.node.num_cores and not mapping.oversubscribe:
+    width = mapping.cores_per_rank
+    if width > machine.node.num_cores:
         raise UserError(
-            f"node {int(load.argmax())} of {machine.name} would run {load.max()} ranks on "
+            f"mapping.cores_per_rank: a node of {machine.name} has {machine.node.num_cores} cores, not {width}"
+        )
+    if load.max() * width > machine.node.num_cores and not mapping.oversubscribe:
+        each = f" of {width} cores each" if width > 1 else ""
+        raise UserError(
+            f"node {int(load.argmax())} of {machine.name} would run {load.max()} ranks{each} on "
             f"{machine.node.num_cores} cores; spread them with mapping.ranks_per_node, or set "
             "mapping.oversubscribe: true"
         )
-    sharing = np.maximum(1.0, load / machine.node.num_cores)
+    sharing = np.maximum(1.0, load * width / machine.node.num_cores)
     return node.astype(np.int32), sharing[node]
 
 
 def _dealt(mapping: Mapping_, machine: Machine, num_ranks: int) -> np.ndarray:
     """Nodes on as few nodes as ``ranks_per_node`` allows."""
-    per_node = mapping.ranks_per_node or machine.node.num_cores
+    per_node = mapping.ranks_per_node or max(1, machine.node.num_cores // mapping.cores_per_rank)
     needed = -(-num_ranks // per_node)
     if needed > machine.num_nodes and mapping.oversubscribe:
         per_node = -(-num_ranks // machine.num_nodes)

@@ -35,9 +35,20 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "perf-script": "manyscale.runner.readers.perf_script",
         "folded": "manyscale.runner.readers.folded",
     },
-    "cpu": {"burst": "manyscale.models.cpu.burst", "amm": "manyscale.models.cpu.amm_phases"},
-    # of CPU models that do not take the phases' traced times: what predicts them, a function of (workload, place)
-    "phase-times": {"amm": "manyscale.runner.memory.phase_times:of_workload"},
+    "cpu": {
+        "burst": "manyscale.models.cpu.burst",
+        "amm": "manyscale.models.cpu.amm_phases",
+        "detailed": "manyscale.models.node.detailed",
+        "interval": "manyscale.models.cpu.interval",
+    },
+    # what predicts the times of phases under a CPU model, or None where they take the traced ones: a function of
+    # (workload, study)
+    "phase-times": {
+        "burst": "manyscale.runner.node.phase_times:scheduled",
+        "amm": "manyscale.runner.memory.phase_times:of_workload",
+        "detailed": "manyscale.runner.node.phase_times:detailed",
+        "interval": "manyscale.runner.node.phase_times:detailed",
+    },
     "network": {
         "latency-bandwidth": "manyscale.models.network.latency_bandwidth",
         "dimemas": "manyscale.models.network.dimemas",
@@ -56,6 +67,11 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "burst": "manyscale.runner.execute.kinds:burst",
         "amm": "manyscale.runner.execute.kinds:burst",
         "amm-pieces": "manyscale.runner.memory.phase_times:predict_pieces",
+        "detailed": "manyscale.runner.execute.kinds:burst",
+        "interval": "manyscale.runner.execute.kinds:burst",
+        "node-profile": "manyscale.runner.node.profile_units:profile_cell",
+        "node-cell": "manyscale.runner.node.cell_units:simulate_cell",
+        "node-schedule": "manyscale.runner.node.schedule_units:schedule_rank",
         "replay": "manyscale.runner.execute.kinds:replay_point",
         "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
         "memory-stream": "manyscale.runner.memory.stream_units:predict_stream",
@@ -72,6 +88,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "timeline": "manyscale.runner.writers.parquet:write",
         "statistics": "manyscale.runner.writers.statistics:write",
         "paraver": "manyscale.runner.writers.paraver:write",
+        "paraver-cores": "manyscale.runner.writers.paraver_cores:write",
         "perfetto": "manyscale.runner.writers.perfetto:write",
         "report": "manyscale.runner.writers.report:write",
     },

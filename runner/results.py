@@ -54,6 +54,11 @@ def _state_of_kind() -> np.ndarray:
 _STATE_OF_KIND: Final = _state_of_kind()
 
 
+def states_array(workload: Workload, row: np.ndarray) -> np.ndarray:
+    """int8: the state (index into STATES) that a rank is in during each of the given operations."""
+    return np.asarray(_STATE_OF_KIND[workload.column("operations", "kind")[row]])
+
+
 @dataclass(frozen=True)
 class Statistic:
     """One figure of ``stats.json``. ``ci_low`` and ``ci_high`` are None when nothing was sampled."""
@@ -75,6 +80,8 @@ class Result:
     ``critical_path`` follows the schema of critical_path.py, in the order of time; None where none was looked for.
     ``critical_path_links``: how long it is on which link, where the network's model knows links.
     ``links`` follows the schema of links.py, by link and time; None where the network's model knows no links.
+    ``cores``, ``task_instances`` and ``cpi_stacks`` follow the schemas of node/tables.py; None where no node was
+    simulated.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
     """
 
@@ -89,6 +96,9 @@ class Result:
     critical_path: pa.Table | None = None
     critical_path_links: pa.Table | None = None
     links: pa.Table | None = None
+    cores: pa.Table | None = None
+    task_instances: pa.Table | None = None
+    cpi_stacks: pa.Table | None = None
 
     @property
     def makespan_seconds(self) -> float:
@@ -118,7 +128,7 @@ def ranks_table(workload: Workload, compute_ps: np.ndarray, end_ps: np.ndarray) 
     kept = np.flatnonzero(until > since)
     row = kept >> 1
     rank = workload.column("operations", "rank")[row]
-    state = _STATE_OF_KIND[workload.column("operations", "kind")[row]]
+    state = states_array(workload, row)
     state[kept & 1 == 0] = STATES.index("compute")
     columns = [
         to_arrow(rank),

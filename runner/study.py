@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.parameters import Count, Strict
 from manyscale.models.quantities import parse_flop_rate, parse_time_ps
 from manyscale.runner import what_if
@@ -18,6 +19,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.registry import names
+from manyscale.sampling.ranks_and_iterations import one_in
+from manyscale.sampling.taskpoint_state import TaskPointParameters
 
 TARGET_SUFFIXES: Final = (".yaml", ".cfg")
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -34,16 +37,28 @@ def _time_unit(text: object) -> object:
     return text
 
 
+class Repeat(Strict):
+    """The traced iterations of the main loop, all but the first, in turn until there are ``iterations``
+    (node/repeat.py). ``jitter``: standard deviation of a factor on the time of each task instance, drawn anew for each
+    repetition, so that no two are the same."""
+
+    iterations: Count
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
 class WorkloadChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
-    trace (Paraver)."""
+    trace (Paraver). ``detail``: another trace of the same program, on the same input, that holds the detailed level of
+    some ranks and iterations. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
     flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
     time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
     application: Count = 1
+    detail: str | None = None
+    repeat: Repeat | None = None
 
     def read_options(self) -> ReadOptions:
         return ReadOptions(parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application)
@@ -64,16 +79,61 @@ class ModelChoice(Strict):
 
 
 class SamplingChoice(Strict):
-    """The sampling method of each level, by its name in the registry."""
+    """What is simulated by the model of the cores, where that is not all (node/sampled_phases.py).
 
-    ranks: str = "full"
+    ``ranks`` and ``iterations`` of the main loop: ``full``; ``traced``, those of which the detailed level was traced;
+    ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``; or a list of
+    numbers. ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase:
+    ``full``, or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
+    """
 
-    @field_validator("ranks")
+    ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
+    iterations: str | list[Annotated[int, Field(ge=0)]] = "auto"
+    tasks: Literal["full", "periodic", "lazy"] = "full"
+
+    @field_validator("ranks", "iterations")
     @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in names("sampling"):
-            raise ValueError(f"unknown method {value!r}; known are {', '.join(names('sampling'))}")
+    def _known(cls, value: str | list[int], info: Any) -> str | list[int]:
+        own = "clusters" if info.field_name == "ranks" else "second"
+        if isinstance(value, str) and value not in ("auto", "full", "traced", own) and not one_in(value):
+            raise ValueError(f"unknown method {value!r}; known are auto, full, traced, {own}, one-in-N, or a list")
+        if isinstance(value, list) and (not value or len(set(value)) != len(value)):
+            raise ValueError("a list names at least one, and each once")
         return value
+
+
+class TaskPointChoice(TaskPointParameters):
+    """Parameters of ``sampling: {tasks: periodic|lazy}``; ``lazy`` is ``period: lazy``. Beside TaskPoint's own:
+
+    ``classes``: what shares its samples, task ``types`` or classes of like basic-block vectors (``bbv``).
+    ``correction``: of the samples' mean for each instance, by the ``interval`` model (equation 5.1), or ``none``.
+    ``fast_forward``: caches keep what was there when fast-forwarding began (``stale``, as in the source), or the
+    distinct lines of skipped instances are touched (``warm``).
+    """
+
+    classes: Literal["types", "bbv"] = "types"
+    correction: Literal["none", "interval"] = "none"
+    fast_forward: Literal["stale", "warm"] = "stale"
+
+
+class DetailedChoice(Strict):
+    """How ``model: {cpu: detailed}`` simulates (models/node/detailed.py). ``caches``: at the beginning of what is
+    simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
+    simulation of the same phases before leaves them (``rerun``). ``request``: when a memory
+    instruction asks the caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is
+    strict order, more is faster and biased."""
+
+    caches: Literal["cold", "warm", "rerun"] = "warm"
+    request: Literal["insertion", "tail"] = "insertion"
+    window: Annotated[int, Field(ge=0)] = 0
+
+
+class TimelineChoice(Strict):
+    """Ranks and iterations whose cores are written to ``timeline/cores.parquet``; by default all, unless there are more
+    than a million task instances, then rank 0's first two iterations."""
+
+    ranks: list[Annotated[int, Field(ge=0)]] | None = None
+    iterations: list[Annotated[int, Field(ge=0)]] | None = None
 
 
 class PlacementFile(Strict):
@@ -86,10 +146,12 @@ class PlacementFile(Strict):
 class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
     """Which node each rank runs on: ``block`` fills node after node, ``cyclic`` deals ranks out in turn, ``random``
     shuffles who sits where in ``block`` by the study's seed; a list or a file names the node of every rank.
-    ``ranks_per_node`` defaults to the cores of a node."""
+    Each rank's task instances are scheduled on ``cores_per_rank`` cores; ``ranks_per_node`` defaults to as many as a
+    node has cores for."""
 
     placement: Literal["block", "cyclic", "random"] | list[int] | PlacementFile = "block"
     ranks_per_node: Annotated[int, Field(ge=1)] | None = None
+    cores_per_rank: Count = 1
     oversubscribe: bool = False
 
 
@@ -104,6 +166,7 @@ class IpcCorrection(Strict):
     """Factors by which the target's IPC is higher than ``cpu_ratio`` says; those that apply to a phase multiply.
 
     ``phases`` is keyed by "RANK/INDEX", the index of the phase within its rank, or "*/INDEX" for all ranks;
+    ``task_types``, of task instances before they are scheduled, by the function or FILE:LINE of their construct;
     ``clusters`` by the numbers that ``manyscale clusters`` gives. With ``balance`` all ranks then compute as long, the
     mean of all (but for those that compute nothing, and before ranks share cores).
     """
@@ -112,6 +175,7 @@ class IpcCorrection(Strict):
     ranks: dict[int, PositiveFloat] = {}
     regions: dict[str, PositiveFloat] = {}
     phases: dict[str, PositiveFloat] = {}
+    task_types: dict[str, PositiveFloat] = {}
     clusters: dict[int, PositiveFloat] = {}
     balance: bool = False
 
@@ -132,6 +196,10 @@ class Study(Strict):
     cpu_ratio: PositiveFloat = 1.0
     ipc_correction: IpcCorrection = IpcCorrection()
     amm: AmmChoice = AmmChoice()
+    runtime: RuntimeSystem = RuntimeSystem()
+    taskpoint: TaskPointChoice = TaskPointChoice()
+    detailed: DetailedChoice = DetailedChoice()
+    timeline: TimelineChoice = TimelineChoice()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
 
@@ -150,8 +218,16 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _one_ratio(self) -> Study:
-        if self.model.cpu in names("phase-times") and self.cpu_ratio != 1:
+        if self.model.cpu != "burst" and self.model.cpu in names("phase-times") and self.cpu_ratio != 1:
             raise ValueError(f"cpu_ratio: model cpu: {self.model.cpu} computes it; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _samples_what_is_simulated(self) -> Study:
+        if self.model.cpu == "burst" and self.sampling != SamplingChoice():
+            raise ValueError("sampling: model cpu: burst takes all from the trace; choose detailed or interval")
+        if self.model.cpu != "detailed" and self.sampling.tasks != "full":
+            raise ValueError(f"sampling.tasks: {self.sampling.tasks} samples model cpu: detailed; choose that model")
         return self
 
     @field_validator("sweep")
@@ -200,7 +276,8 @@ def load_study_content(path: Path) -> Any:
     content = load_yaml(path)
     if not isinstance(content, dict):
         return content
-    for key, inner, suffix in (("workload", "path", ""), ("target", "name", TARGET_SUFFIXES)):
+    inner_paths = (("workload", "path", ""), ("workload", "detail", ""), ("target", "name", TARGET_SUFFIXES))
+    for key, inner, suffix in inner_paths:
         value = content.get(key)
         if isinstance(value, dict) and inner in value:
             content[key] = {**value, inner: _beside(path, value[inner], suffix)}

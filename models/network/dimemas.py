@@ -61,7 +61,7 @@ from manyscale.models.network.steps import (
     WAIT_RECEIVE,
     WAIT_STRAND,
 )
-from manyscale.models.network.timed_strands import BOTH_POSTED, new_state
+from manyscale.models.network.timed_strands import BOTH_POSTED, State, Steps, new_state
 from manyscale.models.network.timeline import Placement, ReplayError, Timeline
 from manyscale.models.quantities import MOST_PS
 
@@ -79,6 +79,20 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
     num_operations = int(program.rank_offsets[-1])
     if compute_ps.shape != (num_operations,):
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
+    steps, state, is_eager, traffic = prepare(program, program, compute_ps, network, placement)
+    run(steps, state, is_eager, traffic)
+    if not state.finished.all():
+        raise ReplayError(deadlock(program, state.strand["place"], state.finished))
+    if program.num_queues:
+        refuse_unreceived(program, state.status & BOTH_POSTED)
+    return Timeline(ends(program, state), state.sent, state.arrived)
+
+
+def prepare(
+    program: Program, strands: Program, compute_ps: np.ndarray, network: Network, placement: Placement
+) -> tuple[Steps, State, np.ndarray, Traffic]:
+    """What `run` takes, before the first step. ``strands``: the program whose strands are to run, with the steps and
+    messages of ``program``."""
     limits = network.dimemas or Dimemas()
     routes = _Routes.of(program, network, placement.node_of_rank)
     last_of_ranks = int(program.strand_steps[program.num_ranks])
@@ -89,15 +103,16 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
     is_eager = small | (program.mode == Mode.buffered) | (program.mode == Mode.free)
     gates = _gate_costs(program, network, limits, placement)
     steps, state = new_state(
-        _with_steps_as_operations(program), before, is_eager, np.zeros(program.num_messages, np.int64), gates
+        _with_steps_as_operations(strands), before, is_eager, np.zeros(program.num_messages, np.int64), gates
     )
-    state.strand["operation"] = program.strand_steps[:-1]
-    run(steps, state, is_eager, _traffic(program, routes, limits, placement))
-    if not state.finished.all():
-        raise ReplayError(deadlock(program, state.strand["place"], state.finished))
-    if program.num_queues:
-        refuse_unreceived(program, state.status & BOTH_POSTED)
-    return Timeline(state.end[np.flatnonzero(codes & LAST)], state.sent, state.arrived)
+    state.strand["operation"] = strands.strand_steps[:-1]
+    return steps, state, is_eager, _traffic(program, routes, limits, placement)
+
+
+def ends(program: Program, state: State) -> np.ndarray:
+    """int64 per operation: when it ended."""
+    of_ranks = program.step[: int(program.strand_steps[program.num_ranks])]
+    return np.asarray(state.end[np.flatnonzero(of_ranks & LAST)])
 
 
 def _with_steps_as_operations(program: Program) -> Program:

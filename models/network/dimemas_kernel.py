@@ -27,6 +27,7 @@ from manyscale.models.network.timed_strands import (
     NEVER,
     SEND_POSTED,
     complete,
+    cores_are_next,
     next_time,
     release_sender,
     run_next,
@@ -76,7 +77,10 @@ class Traffic(NamedTuple):
 
 @allocation_free
 def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
-    """Run all strands and transfers. O((steps + messages) x log(strands + messages in flight))."""
+    """Run all strands and transfers to their end, or until a core is next: when the next transfer ends, NEVER for none.
+
+    O((steps + messages) x log(strands + messages in flight)).
+    """
     while True:
         strands_at = next_time(state)
         if traffic.heap_size[0] > 0 and traffic.heap[0].time <= strands_at:
@@ -85,8 +89,8 @@ def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
             _end(traffic, message, time)
             complete(steps, state, message, time)
             continue
-        if strands_at == NEVER:
-            return
+        if strands_at == NEVER or cores_are_next(state):
+            return traffic.heap[0].time if traffic.heap_size[0] > 0 else np.int64(NEVER)
         count = run_next(steps, state)
         now = state.now[0]
         for k in range(count):

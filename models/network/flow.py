@@ -92,11 +92,11 @@ def replay_over(
         raise ReplayError(deadlock(program, state.strand["place"], state.finished))
     if program.num_queues:
         refuse_unreceived(program, state.status & BOTH_POSTED)
-    load = _load(ways, sharing) if with_load else None
+    load = load_of(ways, sharing) if with_load else None
     return Timeline(_whole(state.end), _whole(state.sent), _whole(state.arrived), load)
 
 
-def _load(ways: Routes, sharing: Sharing) -> LinkLoad:
+def load_of(ways: Routes, sharing: Sharing) -> LinkLoad:
     """The load of shared links, in the intervals that time has reached."""
     rows = np.flatnonzero(ways.link_is_shared)
     used = np.flatnonzero(sharing.load.any(axis=0))

@@ -22,6 +22,7 @@ from manyscale.models.network.timed_strands import (
     RECEIVE_POSTED,
     SEND_POSTED,
     complete,
+    cores_are_next,
     next_time,
     run_next,
 )
@@ -59,14 +60,15 @@ class Traffic(NamedTuple):
 
 @allocation_free
 def run(steps, state, traffic, sharing, eager_start):  # type: ignore[no-untyped-def]
-    """Run all strands to their end, or until none can go on."""
+    """Run all strands to their end, or until none can go on, or until a core is next: the time of the next transfer's
+    event, NEVER for none."""
     while True:
-        time = next_time(state)
+        own_time = min(np.float64(NEVER), _snapped(next_end(sharing)))
         if traffic.waiting_size[0] > 0:
-            time = min(time, traffic.waiting[0].time)
-        time = min(time, _snapped(next_end(sharing)))
-        if time >= NEVER:
-            return
+            own_time = min(own_time, traffic.waiting[0].time)
+        time = min(next_time(state), own_time)
+        if time >= NEVER or (time < own_time and cores_are_next(state)):
+            return own_time
         changed = False
         while _snapped(next_end(sharing)) <= time:
             count = end_flows(sharing, time, 0.5 / _GRID + 1e-15 * time, traffic.ended)
@@ -81,7 +83,7 @@ def run(steps, state, traffic, sharing, eager_start):  # type: ignore[no-untyped
                     changed = True
                 else:
                     _arrive(steps, state, traffic, message, time)
-            if next_time(state) > time:
+            if next_time(state) > time or cores_are_next(state):
                 break
             count = run_next(steps, state)
             for k in range(count):

@@ -108,12 +108,17 @@ def deadlock(program: Program, place: np.ndarray, finished: np.ndarray) -> str:
     """What the stuck ranks wait for, at most five of them."""
     stuck = np.flatnonzero(finished == 0)
     ranks = np.unique(program.strand_rank[stuck])
-    lines = [_stuck_strand(program, int(strand), int(place[strand])) for strand in stuck[:5]]
-    more = f"; and {len(stuck) - 5} more" if len(stuck) > 5 else ""
-    return f"deadlock: {len(ranks)} of {program.num_ranks} ranks never finish: {'; '.join(lines)}{more}"
+    lines = [stuck_strand(program, int(strand), int(place[strand])) for strand in stuck[:5]]
+    return deadlock_of(len(ranks), program.num_ranks, lines, len(stuck))
 
 
-def _stuck_strand(program: Program, strand: int, place: int) -> str:
+def deadlock_of(num_stuck_ranks: int, num_ranks: int, lines: list[str], num_stuck: int) -> str:
+    more = f"; and {num_stuck - len(lines)} more" if num_stuck > len(lines) else ""
+    return f"deadlock: {num_stuck_ranks} of {num_ranks} ranks never finish: {'; '.join(lines)}{more}"
+
+
+def stuck_strand(program: Program, strand: int, place: int) -> str:
+    """What a strand waits for at a step."""
     rank = int(program.strand_rank[strand])
     action, target = int(program.step[place]) & ACTION, int(program.target[place])
     begin = int(program.strand_steps[strand])

@@ -20,6 +20,9 @@ Times are whatever the arrays of `new_state` hold: int64 picoseconds, or float64
 round between events. Equal times: strands in the order of their numbers. Wildcard receives are matched as their posts
 come, a wait for any of several takes the earliest completion. Gates open a given time after the last strand entered.
 
+Strands may share their heap with cores (coupled_kernel.py): these have the numbers after the strands, and a model's
+loop returns when one of them is next.
+
 A model's kernel has to be compiled as these are (kernels.allocation_free: it allocates nothing itself; its arrays are
 made by the caller), for otherwise counting references costs more than the events. event_heap.py is there for its own
 events.
@@ -206,6 +209,12 @@ def next_time(state):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
+def cores_are_next(state):  # type: ignore[no-untyped-def]
+    """Whether the earliest that is parked is no strand."""
+    return state.heap_size[0] > 0 and state.heap[0].number >= state.strand.shape[0]
+
+
+@allocation_free
 def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
     """A transfer has arrived, and its receive is posted: whoever waits for it goes on at ``time``."""
     state.arrived[message] = time
@@ -356,6 +365,9 @@ def _finish(steps, state, strand, time):  # type: ignore[no-untyped-def]
     state.strand[strand].clock = time
     woken = state.strand[strand].waiter
     if woken < 0:
+        return
+    if woken >= state.strand.shape[0]:  # a core
+        push(state.heap, state.heap_size, woken, time)
         return
     at = state.strand[woken].place
     waiting = state.strand[woken].waiting

@@ -57,15 +57,19 @@ class NodeProgram:
     trace, -1 for chunks of loops. An instance is created (or its loop begun) by its parent.
     ``num_predecessors`` int32[instances], ``first_successor`` int64[instances + 1], ``successor`` int32[edges]: the
     graph of dependences between instances.
-    ``first_chunk`` int32[loops + 1]: instances [first_chunk[l], first_chunk[l + 1]) are the chunks of loop l.
+    ``first_chunk`` int32[loops + 1]: instances [first_chunk[l], first_chunk[l + 1]) are the chunks of loop l. (Loops of
+    odd numbers, that no step begins, may stand for the instances between two others.)
     ``piece_ps`` int64[pieces]: traced CPU time. ``piece_instance`` int32[pieces]. ``piece_event`` int64[pieces]: row of
-    the table ``events`` that ends it, -1 where an operation does. ``first_segment``, ``end_segment`` int64[pieces]:
-    rows of the table ``segments`` that hold its instructions, none where the two are equal. ``part``, ``num_parts``
-    int32[pieces]: the piece is the part-th of num_parts equal parts of those segments (0 and 1: all of them; a static
-    loop's chunks are parts).
+    the table ``events`` that ends it, -1 where an operation does, -2 for a sleep before an operation.
+    ``first_segment``, ``end_segment`` int64[pieces]: rows of the table ``segments`` that hold its instructions, none
+    where the two are equal. ``part``, ``num_parts`` int32[pieces]: the piece is the part-th of num_parts equal parts of
+    those segments (0 and 1: all of them; a static loop's chunks are parts).
     ``phase_first_step``: int64[phases + 1], rows of steps of instance 0; ``phase_first_instance`` int32[phases + 1]:
     instances beside instance 0, ascending; ``phase_operation`` int32[phases]: operation_id of the operation that ends
-    it, the rank's number of operations for what follows the last one. Every operation ends a phase or is a step.
+    it, the rank's number of operations for what follows the last one, -1 where it ends for another reason: phases are
+    also cut where an iteration of the main loop (the table ``iterations``) begins or ends, if nothing is left to do
+    there, and the next phase follows at once. Every operation ends a phase or is a step. ``phase_iteration``
+    int32[phases]: the iteration that the phase lies in, -1 for none.
     """
 
     rank: int
@@ -92,6 +96,7 @@ class NodeProgram:
     phase_first_step: np.ndarray
     phase_first_instance: np.ndarray
     phase_operation: np.ndarray
+    phase_iteration: np.ndarray
     num_locks: int
     notes: tuple[str, ...] = ()
 

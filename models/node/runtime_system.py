@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from manyscale.models.parameters import Strict, TimePs
 
@@ -35,3 +35,7 @@ class RuntimeSystem(Strict):
     steal_ps: TimePs = Field(default=0, alias="steal")
     creator_speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     priorities: dict[str, int] = {}
+
+    @field_serializer("create_ps", "schedule_ps", "complete_ps", "steal_ps")
+    def _with_unit(self, value: int) -> str:
+        return f"{value} ps"

@@ -33,6 +33,8 @@ from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.memory.phase_streams import PhaseStream, streams_by_phase
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import Study
+from manyscale.sampling import full
+from manyscale.sampling.plan import Plan
 
 KIND: Final = "amm-pieces"
 VERSION: Final = 1  # raised when results change, by a change of amm or sdcm, too
@@ -80,6 +82,16 @@ class DetailedPhases:
                 units.append(WorkUnit(key, KIND, own | {"node": content["node"]}, inputs, weight))
         return units
 
+    def further_units(
+        self, study: Study, machine: Machine, content: Mapping[str, Any], results: Sequence[Arrays]
+    ) -> list[WorkUnit]:
+        """None follow from the results of others."""
+        return []
+
+    def plan(self, study: Study) -> Plan:
+        """All ranks, whatever of them was traced in detail."""
+        return full.plan(self._workload, study.model.cpu)
+
     def shared(self, needed_names: set[str]) -> dict[str, PhaseStream]:
         """The inputs of units."""
         return {stream.name: stream for stream in self._streams if stream.name in needed_names}
@@ -110,8 +122,9 @@ class DetailedPhases:
         return {"application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
 
 
-def of_workload(workload: Workload, place: str) -> DetailedPhases:
+def of_workload(workload: Workload, study: Study) -> DetailedPhases:
     """The detailed level of a workload; the last one is kept, since every point of a sweep asks for it."""
+    place = study.workload.path
     if (workload.digest, place) not in _kept:
         _kept.clear()
         _kept[workload.digest, place] = DetailedPhases(workload, place)

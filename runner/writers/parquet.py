@@ -1,4 +1,4 @@
-"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links."""
+"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links, cores, task instances."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ def write(result: Result, directory: Path) -> None:
         write_table(result.critical_path_links, folder / "critical_path_links.parquet")
     if result.links is not None:
         write_table(result.links, folder / "links.parquet")
+    if result.cores is not None:
+        write_table(result.cores, folder / "cores.parquet")
+    if result.task_instances is not None:
+        write_table(result.task_instances, folder / "task_instances.parquet")
+    if result.cpi_stacks is not None:
+        write_table(result.cpi_stacks, folder / "cpi_stacks.parquet")
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Format: "Trace Event Format" (Google, 2016). One process, a track per rank (tid = rank + 1, since 0 is taken for the
 idle thread), a complete event per state, an arrow per point-to-point message; the critical path is a track of a second
-process, the use of links are counters of a third. Times are microseconds with six decimals, exact to the picosecond;
+process, the use of links are counters of a third, cores are tracks of a process per rank. Times are microseconds with
+six decimals, exact to the picosecond;
 Perfetto itself cuts them to nanoseconds.
 
 * An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
@@ -32,6 +33,7 @@ from manyscale.models.workload import OperationKind
 from manyscale.runner.results import STATES, Result
 from manyscale.runner.writers.operation_times import column, operation_rows, state_at
 from manyscale.runner.writers.paraver_labels import call_name
+from manyscale.runner.writers.perfetto_cores import write_cores
 from manyscale.runner.writers.perfetto_links import write_links
 from manyscale.runner.writers.text_columns import batches, contents, integers, join, microseconds, picked
 
@@ -57,6 +59,7 @@ def write(result: Result, directory: Path) -> None:
         _write_arrows(file, result, arrows)
         _write_critical_path(file, result)
         write_links(file, result.links)
+        write_cores(file, result.cores)
         file.write(_tracks(result).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
         file.write(json.dumps(_metadata(result, arrows)).encode())

@@ -31,6 +31,7 @@ from manyscale.runner.writers.report_data import (
 from manyscale.runner.writers.report_limits import certainty, limits
 from manyscale.runner.writers.report_links import add_links
 from manyscale.runner.writers.report_machine import machine_table
+from manyscale.runner.writers.report_node import add_sections as add_node_sections
 from manyscale.runner.writers.report_page import COLOURS, Page
 from manyscale.runner.writers.report_sweep import write_sweep
 from manyscale.runner.writers.report_text import duration, escape, items, percent, size, table
@@ -70,6 +71,7 @@ def write(result: Result, directory: Path) -> None:
     runs = timeline(result)
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
+    add_node_sections(page, result)
     add_critical_path(page, result)
     page.add("MPI calls", _calls_table(result))
     _messages(page, result)

@@ -9,6 +9,7 @@ there are none. No dependences cross iterations, each of which is a parallel reg
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -156,6 +157,20 @@ def jacobi(num_ranks: int, blocks: int, block_size: int, iterations: int) -> lis
     return ranks.finished(iterations)
 
 
+def multizone(
+    num_ranks: int, zones: int, rows: int, columns: int, block_size: int, ratio: int, solves: int, iterations: int
+) -> list[RankCounts]:
+    ranks, num_zones = _Ranks(num_ranks), zones * num_ranks
+    for zone in range(num_zones):
+        rank = zone % num_ranks
+        width = math.floor(columns * ratio ** (zone / (num_zones - 1)) + 0.5) if num_zones > 1 else columns
+        ranks.siblings[rank].tasks.update(smooth=rows, solve=width)
+        for other in (zone - 1, zone + 1):
+            if 0 <= other < num_zones:
+                ranks.send(rank, [other % num_ranks], rows * block_size * _DOUBLE_BYTES)
+    return ranks.finished(iterations)
+
+
 def merge_sort(elements: int, leaf: int, grain: int, iterations: int) -> RankCounts:
     tasks: Counter[str] = Counter()
 
@@ -227,7 +242,7 @@ def vector_operation(tasks: int, elements: int, iterations: int) -> RankCounts:
 
 
 APPS: Final[dict[str, Callable[..., list[RankCounts]]]] = {
-    function.__name__: function for function in (cholesky, sparselu, jacobi)
+    function.__name__: function for function in (cholesky, sparselu, jacobi, multizone)
 }
 KERNELS: Final[dict[str, Callable[..., RankCounts]]] = {
     function.__name__: function

@@ -15,6 +15,7 @@ SMALL = {
     "cholesky": (7, 8, 2),
     "sparselu": (9, 8, 2),
     "jacobi": (3, 8, 3),
+    "multizone": (2, 3, 1, 4, 5, 2, 3),
     "convolution_2d": (6, 5, 2, 2),
     "fft": (3, 16, 4, 2, 2),
     "histogram": (20, 100, 37, 2),

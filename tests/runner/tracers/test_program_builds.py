@@ -17,6 +17,7 @@ SLIPS = {
     "cholesky": ("sum -= x[i * block_size + k] * y", "sum += x[i * block_size + k] * y"),
     "sparselu": ("there[i * num_blocks + j] = 1;", "if (i != j + 2) there[i * num_blocks + j] = 1;"),
     "jacobi": ("below[j] + here[j - 1]", "below[j] + here[j]"),
+    "multizone": ("right ? 0 : zones[other].width - 1", "right ? 1 : zones[other].width - 1"),
     "convolution_2d": ("row * side + column] * corner", "column * side + row] * corner"),
     "fft": ("bit = length / 2;", "bit = length / 4;"),
     "histogram": ("bins[own[i]] += 1", "bins[own[i] / 2] += 1"),
@@ -143,7 +144,7 @@ def test_cholesky_has_the_closed_forms_of_its_source(n: int) -> None:
 @pytest.mark.parametrize("program", counts.APPS)
 @pytest.mark.parametrize("num_ranks", [1, 2, 6, 8])
 def test_ranks_share_the_work(program: str, num_ranks: int) -> None:
-    arguments = (6, 8, 3)
+    arguments = SMALL[program] if program == "multizone" else (6, 8, 3)
     ranks = counts.expected(program, arguments, num_ranks)
     assert sum(rank.num_sent for rank in ranks) == sum(rank.num_received for rank in ranks)
     assert sum(rank.sent_bytes for rank in ranks) == sum(rank.received_bytes for rank in ranks)
@@ -152,9 +153,22 @@ def test_ranks_share_the_work(program: str, num_ranks: int) -> None:
         for rank in ranks:
             assert rank.tasks == {"exchange": 3 * 4 * 6, "update": 3 * 36}
             assert rank.num_edges == 3 * (8 * 6 - 1)
+    elif program == "multizone":  # every rank has its own zones
+        zones, rows, *_, iterations = arguments
+        assert all(rank.tasks["smooth"] == zones * rows * iterations for rank in ranks)
+        assert sum(rank.num_sent for rank in ranks) == (num_ranks > 1) * iterations * 2 * (zones * num_ranks - 1)
     else:
         (alone,) = counts.expected(program, arguments)
         assert sum((rank.tasks for rank in ranks), start=type(alone.tasks)()) == alone.tasks
+
+
+@pytest.mark.theory
+def test_zones_grow_like_a_geometric_series() -> None:
+    # 1, 2, 4, 8 blocks wide; zones 0 and 2 belong to rank 0, which has one neighbour on each side of them but the first
+    first, second = counts.expected("multizone", (2, 3, 1, 4, 8, 1, 2), 2)
+    assert first.tasks == {"smooth": 12, "solve": 2 * (1 + 4)}
+    assert second.tasks == {"smooth": 12, "solve": 2 * (2 + 8)}
+    assert (first.num_sent, first.sent_bytes) == (second.num_received, second.received_bytes) == (6, 6 * 96)
 
 
 @pytest.mark.theory

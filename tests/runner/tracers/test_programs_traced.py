@@ -74,7 +74,7 @@ def messages(workload: Workload, rank: int) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize(("program", "num_ranks"), [("cholesky", 8), ("sparselu", 4), ("jacobi", 6)])
+@pytest.mark.parametrize(("program", "num_ranks"), [("cholesky", 8), ("sparselu", 4), ("jacobi", 6), ("multizone", 3)])
 def test_counts_are_those_of_the_source(
     apps: tuple[Path, list[str]], program: str, num_ranks: int, traced: Callable[..., Any]
 ) -> None:

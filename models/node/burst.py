@@ -1,0 +1,212 @@
+"""Burst mode inside a node: phases whose pieces take known times, on simulated cores.
+
+One kernel owns the time: a tournament over the cores holds when each is to be advanced (Knuth, TAOCP vol. 3, section
+5.4.1), so that each event costs log2(cores) comparisons without a branch.
+
+Repetitions stand for iterations that were not traced. With ``jitter`` each instance's pieces take a factor that is
+drawn from a hash of (seed, repetition, instance): the quantiles of a log-normal distribution of mean 1 and standard
+deviation ``jitter``.
+
+Cost: O(log cores) a piece, creation, schedule, and what scheduler_kernel.py says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.node.node_program import Action, NodeProgram
+from manyscale.models.node.ready_queues import mix
+from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.scheduler import Scheduler, new_scheduler, why_stuck
+from manyscale.models.node.scheduler_kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
+from manyscale.models.workload import WorkloadError
+
+NEVER: Final = 1 << 62
+_QUANTILES: Final = 4096
+
+_STRETCH: Final = np.dtype(
+    [("start_ps", "i8"), ("end_ps", "i8"), ("repetition", "i4"), ("phase", "i4"), ("core", "i4"), ("instance", "i4")]
+)
+
+
+@dataclass(frozen=True)
+class ScheduledPhases:
+    """``makespan_ps`` int64[repetitions, phases]. ``busy_ps``, ``overhead_ps`` and ``idle_ps`` (waiting for locks
+    included) int64[cores], sums over all of these. ``stretches``: records (start_ps, end_ps since the phase's begin,
+    repetition, phase, core, instance: row of NodeProgram) of an instance on a core until it is suspended or ends, in
+    order of their ends, if they were to be kept; instances that take no time have none."""
+
+    makespan_ps: np.ndarray
+    busy_ps: np.ndarray
+    overhead_ps: np.ndarray
+    idle_ps: np.ndarray
+    stretches: np.ndarray
+
+
+def run_phases(
+    program: NodeProgram,
+    num_cores: int,
+    runtime: RuntimeSystem,
+    piece_ps: np.ndarray,
+    first_phase: int = 0,
+    end_phase: int | None = None,
+    *,
+    seed: int = 0,
+    share_group: np.ndarray | None = None,
+    first_repetition: int = 0,
+    repetitions: int = 1,
+    jitter: float = 0.0,
+    keep: bool = False,
+) -> ScheduledPhases:
+    """Schedule phases [first_phase, end_phase), ``repetitions`` times, each from time 0 on.
+
+    ``piece_ps`` int64[pieces]: what each takes. Those of instances that create others are divided by the runtime
+    system's creator_speedup here. Repetition r is the same whichever is ``first_repetition``. Working memory is that of
+    the largest phase, and 40 B a stretch if they are kept.
+
+    Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense.
+    """
+    end = program.num_phases if end_phase is None else end_phase
+    if not 0 <= first_phase <= end <= program.num_phases:
+        raise ValueError(f"phases {first_phase} to {end} of {program.num_phases}")
+    if len(piece_ps) != program.num_pieces:
+        raise ValueError(f"{len(piece_ps)} times for {program.num_pieces} pieces")
+    if repetitions < 0 or not 0 <= jitter < math.inf:
+        raise ValueError(f"{repetitions} repetitions with a jitter of {jitter}; neither may be negative")
+    if np.any(program.step_action == Action.operation):
+        raise ValueError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
+    durations = np.ascontiguousarray(piece_ps, np.int64).view()
+    durations.flags.writeable = False
+    scheduler = new_scheduler(program, num_cores, runtime, seed, share_group=share_group, predicted_ps=durations)
+    factors = _factors(jitter) if jitter > 0 else np.ones(1)
+    result = ScheduledPhases(
+        makespan_ps=np.zeros((repetitions, end - first_phase), np.int64),
+        busy_ps=np.zeros(num_cores, np.int64),
+        overhead_ps=np.zeros(num_cores, np.int64),
+        idle_ps=np.zeros(num_cores, np.int64),
+        stretches=np.zeros(_most_stretches(program, first_phase, end) * repetitions if keep else 0, _STRETCH),
+    )
+    tree = np.full(2 << max(num_cores - 1, 1).bit_length(), NEVER, np.int64)
+    num_stretches = _run(
+        scheduler, durations, 1.0 / runtime.creator_speedup, factors, np.uint64(seed & 0xFFFFFFFFFFFFFFFF), first_phase,
+        first_repetition, tree, result.makespan_ps, result.busy_ps, np.zeros(num_cores, np.int64), result.stretches,
+    )  # fmt: skip
+    if num_stretches < 0:
+        raise WorkloadError(why_stuck(program, scheduler))
+    overhead = scheduler.core["overhead_ps"].copy()
+    idle = result.makespan_ps.sum() - result.busy_ps - overhead
+    return ScheduledPhases(result.makespan_ps, result.busy_ps, overhead, idle, result.stretches[:num_stretches])
+
+
+def _most_stretches(program: NodeProgram, first_phase: int, end_phase: int) -> int:
+    """An instance is taken once, and again at most after each step at which it may be suspended."""
+    first, end = (int(program.phase_first_instance[phase]) for phase in (first_phase, end_phase))
+    count = end - first + 2 * (end_phase - first_phase)
+    for begin, stop in (
+        (program.phase_first_step[first_phase], program.phase_first_step[end_phase]),
+        (program.first_step[first], program.first_step[end]),
+    ):
+        actions = program.step_action[begin:stop]
+        count += int(np.count_nonzero((actions >= Action.call) & (actions <= Action.loop_nowait)))
+    return count
+
+
+@cache
+def _factors(jitter: float) -> np.ndarray:
+    """Quantiles of a log-normal distribution of mean 1 and standard deviation ``jitter``, in equal steps."""
+    normal = NormalDist(0, math.sqrt(math.log1p(jitter * jitter)))
+    values = np.exp([normal.inv_cdf((k + 0.5) / _QUANTILES) for k in range(_QUANTILES)])
+    return values / values.mean()
+
+
+@inlined
+def _set(tree, leaf, time):  # type: ignore[no-untyped-def]
+    """When a core is to be advanced: up the tree, the earlier of each two. O(log cores)."""
+    tree[leaf] = time
+    while leaf > 1:
+        other = tree[leaf ^ 1]
+        time = min(time, other)
+        leaf >>= 1
+        tree[leaf] = time
+
+
+@inlined
+def _earliest(tree):  # type: ignore[no-untyped-def]
+    """The core that is to be advanced first, the lowest of several. O(log cores)."""
+    half = tree.shape[0] >> 1
+    place = 1
+    while place < half:
+        place *= 2
+        place += tree[place] > tree[place + 1]
+    return place - half
+
+
+@inlined
+def _duration(sch, piece_ps, per_speedup, factors, drawn, core):  # type: ignore[no-untyped-def]
+    """What the piece of a core takes."""
+    me = sch.core[core]
+    duration_ps = piece_ps[me.piece]
+    factor = 1.0
+    if factors.shape[0] > 1:
+        factor = factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
+    if per_speedup != 1.0 and sch.instance[me.row].flags & CREATES:
+        factor *= per_speedup
+    if factor != 1.0:
+        duration_ps = np.int64(np.rint(duration_ps * factor))
+    return duration_ps
+
+
+@allocation_free
+def _run(  # type: ignore[no-untyped-def]
+    sch, piece_ps, per_speedup, factors, seed, first_phase, first_repetition, tree, makespan_ps, busy_ps, since_ps,
+    stretches,
+):  # fmt: skip
+    """Number of stretches, -1 if a phase cannot end. See the module for the cost."""
+    half = tree.shape[0] >> 1
+    num_stretches = 0
+    for repetition in range(makespan_ps.shape[0]):
+        drawn = mix(seed, np.uint64(first_repetition + repetition))
+        for phase in range(makespan_ps.shape[1]):
+            begin_phase(sch, first_phase + phase, 0)
+            since_ps[:] = 0
+            core = 0
+            time_ps = np.int64(0)
+            while True:
+                me = sch.core[core]
+                before = me.instance
+                code = advance_inlined(sch, core, time_ps)
+                if stretches.shape[0] > 0 and me.instance != before:
+                    if before >= 0 and time_ps > since_ps[core]:
+                        stretch = stretches[num_stretches]
+                        stretch.start_ps, stretch.end_ps = since_ps[core], time_ps
+                        stretch.repetition, stretch.phase = repetition, phase
+                        stretch.core, stretch.instance = core, before
+                        num_stretches += 1
+                    since_ps[core] = time_ps
+                next_ps = np.int64(NEVER)
+                if code == PIECE:
+                    next_ps = me.start_ps
+                    if me.piece >= 0:
+                        duration_ps = _duration(sch, piece_ps, per_speedup, factors, drawn, core)
+                        busy_ps[core] += duration_ps
+                        next_ps += duration_ps
+                elif code == PHASE_END:
+                    break
+                _set(tree, half + core, next_ps)
+                for k in range(sch.num_woken[0]):
+                    _set(tree, half + sch.woken[k], time_ps)
+                sch.num_woken[0] = 0
+                time_ps = tree[1]
+                if time_ps == NEVER:
+                    return -1
+                core = _earliest(tree)
+            _set(tree, half + core, NEVER)
+            makespan_ps[repetition, phase] = time_ps
+    return num_stretches

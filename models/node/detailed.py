@@ -1,0 +1,204 @@
+"""Phases of a rank on simulated cores and memory: what the runtime system hands out, executed instruction by
+instruction.
+
+Joins the scheduler (scheduler.py), the cores (core_kernel.py) and the memory system (memory_system.py) in strict order
+of time (detailed_kernel.py). Each task instance is executed in detail or, where the caller says so, takes given times.
+Caches and DRAM stay as they are from phase to phase; what lies between phases takes no time here.
+
+Pieces without instructions in the stream take no time in detail. Where the runtime system has a creator_speedup other
+than 1, instances that create others take their given times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from manyscale.models.event_heap import event_record
+from manyscale.models.machine import Node
+from manyscale.models.node.core_code import core_code
+from manyscale.models.node.core_kernel import Request, new_cores, part_names
+from manyscale.models.node.cycle_wheel import new_wheel
+from manyscale.models.node.detailed_kernel import CALLS_MPI, STUCK, Clock, Pieces, Records, run
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.memory_system import new_memory_system
+from manyscale.models.node.node_program import NodeProgram
+from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.scheduler import new_scheduler, why_stuck
+from manyscale.models.processor import data_caches, needed
+from manyscale.models.workload import Workload, WorkloadError
+
+NAME = "detailed"
+VERSION = 1
+
+Warm: TypeAlias = Literal["cold", "second-run"]
+FAST: Final = "fast"  # parts of a core's time beside those of its CPI stack
+OVERHEAD: Final = "overhead"
+IDLE: Final = "idle"
+
+_INSTANCE: Final = np.dtype(
+    [("start_ps", "i8"), ("end_ps", "i8"), ("cycles", "f8"), ("instructions", "i8"), ("core", "i4"), ("pad", "i4")]
+)
+
+
+@dataclass(frozen=True)
+class DetailedPhases:
+    """``makespan_ps`` int64[phases]; ``piece_ps`` int64[pieces], -1 for those of other phases.
+
+    ``parts``: names of the columns of ``type_stack`` float64[task types + 1, parts], in cycles, the initial task last:
+    what cores did in pieces executed in detail. ``core_parts`` and ``core_stack`` float64[cores, parts + 3]: beside
+    these, pieces that took given times, overhead of the runtime system, and the rest of the makespans; each row sums to
+    all makespans in cycles. ``instances``: records by instance (start_ps of its first piece, end_ps and core of its last,
+    cycles and instructions in detail), start_ps -1 for those that did not run, if they were to be kept; ``served``
+    int64[instances, levels]: accesses by the level that served them, if asked for. Times count from the first phase's
+    begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
+
+    makespan_ps: np.ndarray
+    piece_ps: np.ndarray
+    parts: tuple[str, ...]
+    type_stack: np.ndarray
+    core_parts: tuple[str, ...]
+    core_stack: np.ndarray
+    instances: np.ndarray
+    served: np.ndarray
+    counts: np.ndarray
+    num_instructions: int
+    num_pieces: int
+    notes: tuple[str, ...]
+
+
+def simulate(
+    program: NodeProgram,
+    workload: Workload,
+    node: Node,
+    num_cores: int,
+    runtime: RuntimeSystem,
+    stream: InstructionStream,
+    pieces: PieceStream,
+    *,
+    first_phase: int = 0,
+    end_phase: int | None = None,
+    is_detailed: np.ndarray | None = None,
+    piece_ps: np.ndarray | None = None,
+    warm: Warm = "cold",
+    window_cycles: int = 0,
+    request: Request = "insertion",
+    keep: bool = True,
+    keep_served: bool = False,
+    seed: int = 0,
+) -> DetailedPhases:
+    """Phases [first_phase, end_phase) one after the other.
+
+    ``is_detailed`` int8[instances]: which to execute in detail (all by default); the others' pieces take ``piece_ps``
+    (int64[pieces], the traced times by default). ``warm``: caches are empty at first, or as the same phases leave them.
+    Raises WorkloadError if a phase cannot end or calls MPI, ValueError for arguments that make no sense or a node that
+    lacks a parameter. Cost: see detailed_kernel.py.
+    """
+    end = program.num_phases if end_phase is None else end_phase
+    given = program.piece_ps if piece_ps is None else piece_ps
+    detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
+    _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
+    cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
+    code, notes = core_code(workload, needed(node.core, "node.core"))
+    memory = new_memory_system(node, num_cores)
+    cores = new_cores(node, num_cores, code, request)
+    clock = Clock(
+        np.zeros(num_cores + 1, event_record(np.dtype("i8"))), np.zeros(1, np.int64), new_wheel(num_cores),
+        np.array([cycles_per_ps]),
+    )  # fmt: skip
+    arrays = Pieces(
+        pieces.first_execution, pieces.end_execution, pieces.first_access, np.ascontiguousarray(given, np.int64),
+        np.ascontiguousarray(detailed, np.int8), np.array([1 / runtime.creator_speedup]),
+    )  # fmt: skip
+    begin_ps = 0
+    for _ in range(2 if warm == "second-run" else 1):
+        makespan_ps = np.zeros(end - first_phase, np.int64)
+        memory.counts[:] = 0
+        records = _records(program, num_cores, len(part_names(node)), memory.counts.shape, keep, keep_served)
+        scheduler = new_scheduler(
+            program, num_cores, runtime, seed, share_group=last_cache_of(node, num_cores), predicted_ps=given
+        )
+        origin_ps = begin_ps
+        what, begin_ps = run(
+            clock, scheduler, cores, memory, code, stream.block_ids, stream.addresses, arrays, records, first_phase,
+            begin_ps, makespan_ps, window_cycles,
+        )  # fmt: skip
+        if what == STUCK:
+            raise WorkloadError(why_stuck(program, scheduler))
+        if what == CALLS_MPI:
+            raise WorkloadError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
+    return _result(records, scheduler.core["overhead_ps"], makespan_ps, memory.counts, node, cycles_per_ps, origin_ps, notes)
+
+
+def last_cache_of(node: Node, num_cores: int) -> np.ndarray:
+    """int32[cores]: number of the last cache that serves each core, or of its socket where there is none."""
+    caches = list(data_caches(node.caches).values())
+    shared = caches[-1].shared_by_cores if caches else node.cores_per_socket
+    return (np.arange(num_cores) // shared).astype(np.int32)
+
+
+def _check(
+    program: NodeProgram, first_phase: int, end_phase: int, given: np.ndarray, detailed: np.ndarray, num_cores: int,
+    window_cycles: int,
+) -> None:  # fmt: skip
+    if not 0 <= first_phase <= end_phase <= program.num_phases:
+        raise ValueError(f"phases {first_phase} to {end_phase} of {program.num_phases}")
+    if len(given) != program.num_pieces:
+        raise ValueError(f"{len(given)} times for {program.num_pieces} pieces")
+    if len(detailed) != program.num_instances:
+        raise ValueError(f"is_detailed says {len(detailed)} instances, the program has {program.num_instances}")
+    if num_cores < 1:
+        raise ValueError(f"a rank cannot run on {num_cores} cores; give it 1 or more")
+    if window_cycles < 0:
+        raise ValueError(f"a window of {window_cycles} cycles; give 0 or more")
+    if program.is_coupled:
+        raise ValueError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
+
+
+def _records(
+    program: NodeProgram, num_cores: int, parts: int, served_shape: tuple[int, ...], keep: bool, keep_served: bool
+) -> Records:
+    num_types = int(program.task_type.max(initial=-1)) + 1
+    instances = np.zeros(program.num_instances if keep else 0, _INSTANCE)
+    instances["start_ps"] = -1
+    return Records(
+        np.full(program.num_pieces, -1, np.int64),
+        instances,
+        np.ascontiguousarray(program.task_type, np.int32),
+        np.zeros((num_cores, parts)),
+        np.zeros((num_types + 1, parts)),
+        np.zeros(num_cores, np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(num_cores, np.int64),
+        np.zeros((num_cores, served_shape[1]), np.int64),
+        np.zeros((program.num_instances if keep_served else 0, served_shape[1]), np.int64),
+    )
+
+
+def _result(
+    records: Records, overhead_ps: np.ndarray, makespan_ps: np.ndarray, counts: np.ndarray, node: Node,
+    cycles_per_ps: float, origin_ps: int, notes: tuple[str, ...],
+) -> DetailedPhases:  # fmt: skip
+    parts = part_names(node)
+    beside = np.stack([records.fast_ps, overhead_ps], axis=1) * cycles_per_ps
+    idle = makespan_ps.sum() * cycles_per_ps - records.core_stack.sum(axis=1) - beside.sum(axis=1)
+    instances = records.instance
+    ran = instances["start_ps"] >= 0
+    for column in ("start_ps", "end_ps"):
+        instances[column][ran] -= origin_ps
+    return DetailedPhases(
+        makespan_ps,
+        records.piece_ps,
+        parts,
+        records.type_stack,
+        (*parts, FAST, OVERHEAD, IDLE),
+        np.column_stack([records.core_stack, beside, idle]),
+        instances,
+        records.instance_served,
+        counts[: len(overhead_ps)].copy(),
+        int(records.counts[0]),
+        int(records.counts[1]),
+        notes,
+    )

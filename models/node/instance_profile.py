@@ -1,0 +1,248 @@
+"""What each task instance does, whatever the machine: the input of classes, warm fast-forwarding and the interval model.
+
+Computed once per application, line size aside, which all machines of a study mostly share. Sources: basic-block vectors
+as in Grass (UPC 2017, section 5.3.2); the rest is what Van den Steen et al. ("Analytical processor performance and power
+modeling using micro-architecture independent characteristics", IEEE TC 2016) ask of a profile.
+
+Two distances tell of caches. The *reuse distance inside the instance* counts accesses since its last use of the line.
+Of its first use of each line, the *distance to the earlier use* counts the distinct lines that instances between have
+used, in the order in which the traced run began them. The latter is exact but for one thing: an instance's lines count
+as used once, all at the same time (so it may be off by what the two instances themselves use).
+
+Assumptions: an access is one of the line of its first byte; an instance's pieces are taken one after the other, what it
+created in between is not seen from inside.
+
+Cost: O(executions + accesses + distinct lines x log). Memory beside the stream: 4 B an access, and 20 B a line used by
+the application; of each instance what ``InstanceProfiles`` holds: 136 B, 12 B a block of its vector, 9 and 10 B a bin
+(about 10 and 5), 5 B a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from manyscale.models.cpu.block_windows import BlockCode, BlockWindows, windows_at
+from manyscale.models.cpu.branch_entropy import branch_entropy
+from manyscale.models.memory.access_stream import Sites
+from manyscale.models.memory.stack_distance import StackDistances
+from manyscale.models.node import instance_profile_kernel as kernel
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.node_program import NodeProgram
+
+GROUP_INSTRUCTIONS = np.array([16, 32, 64, 128, 256, 512, 1024], np.int64)
+_WINDOW_INSTRUCTIONS = 2048
+_SAMPLES = 5  # of windows that begin with a block: its executions number 1, 4, 16, 64, 256
+
+
+@dataclass(frozen=True)
+class InstanceProfiles:
+    """Rows [first_x[i], first_x[i + 1]) of a column belong to instance i (``first_x`` int64[instances + 1]).
+
+    ``num_instructions``, ``num_loads``, ``num_stores``, ``num_branches`` int64[instances]; ``entropy``
+    float64[instances]: mean linear entropy of its branches (cpu/branch_entropy.py). ``order`` int64[instances]: rank
+    of each in the order in which the traced run began them, those without instructions last.
+
+    Basic-block vectors: ``vector_block`` int32[], ``vector_instructions`` int64[], from ``first_vector``.
+    Lines: ``line`` int32[], ``line_written`` bool[], from ``first_line``: in the order of their last use, the oldest
+    first; ``line_number`` int64[lines]: address // ``line_bytes`` of each line.
+    Reuses inside the instance: ``reuse_bin`` uint8[], ``reuse_count`` int64[], from ``first_reuse``; accesses in between
+    by bins (``bin_edges``).
+    First uses: ``earlier_bin`` uint16[], ``earlier_count`` int64[], from ``first_earlier``; a bin is 2 x that of the
+    distinct lines between, + 1 if the instance that used the line last wrote it; the bin of 2 x (NUM_BINS - 1) is of
+    lines that nothing used before.
+
+    ``num_first_loads`` int64[instances]: first uses that are loads; ``first_load_groups`` int32[instances, sizes]: into
+    how many groups they fall if a group begins with one and ends GROUP_INSTRUCTIONS[k] instructions later (their
+    burstiness). Fields ``code_*`` and ``windows_*``: static code and sampled windows (cpu/block_windows.py);
+    ``windows_*`` tell what depends on what.
+    """
+
+    line_bytes: int
+    num_instructions: np.ndarray
+    num_loads: np.ndarray
+    num_stores: np.ndarray
+    num_branches: np.ndarray
+    entropy: np.ndarray
+    order: np.ndarray
+    first_vector: np.ndarray
+    vector_block: np.ndarray
+    vector_instructions: np.ndarray
+    first_line: np.ndarray
+    line: np.ndarray
+    line_written: np.ndarray
+    line_number: np.ndarray
+    first_reuse: np.ndarray
+    reuse_bin: np.ndarray
+    reuse_count: np.ndarray
+    first_earlier: np.ndarray
+    earlier_bin: np.ndarray
+    earlier_count: np.ndarray
+    num_first_loads: np.ndarray
+    first_load_groups: np.ndarray
+    code: BlockCode
+    windows: BlockWindows
+
+    @property
+    def num_instances(self) -> int:
+        return len(self.num_instructions)
+
+    @property
+    def num_accesses(self) -> np.ndarray:
+        """int64[instances]"""
+        return self.num_loads + self.num_stores
+
+    @property
+    def num_lines(self) -> np.ndarray:
+        """int64[instances]: distinct lines of each, its footprint."""
+        return np.diff(self.first_line)
+
+    @property
+    def num_lines_written(self) -> np.ndarray:
+        """int64[instances]"""
+        return self.sum_rows(self.first_line, self.line_written)
+
+    @staticmethod
+    def sum_rows(first: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Sums of the rows of each instance, along the first axis."""
+        sums = np.cumsum(values, axis=0, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+        sums = np.concatenate((np.zeros_like(sums[:1]) if len(sums) else np.zeros((1, *values.shape[1:])), sums))
+        return np.asarray(sums[first[1:]] - sums[first[:-1]])
+
+    def unit_counts(self) -> np.ndarray:
+        """float64[instances, classes]: instructions by class (BlockCode.unit_counts). O(rows of vectors x classes)."""
+        size = np.maximum(self.code.block_instructions, 1)[self.vector_block]
+        per_execution = self.code.unit_counts()[self.vector_block]
+        executions = self.vector_instructions / size
+        return self.sum_rows(self.first_vector, per_execution * executions[:, None])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All as plain arrays, for ``numpy.savez``; ``profiles_from`` reads them back."""
+        result = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, BlockCode | BlockWindows):
+                result |= {f"{field.name}_{part.name}": getattr(value, part.name) for part in fields(value)}
+            else:
+                result[field.name] = np.asarray(value)
+        return result
+
+
+def profiles_from(arrays: dict[str, np.ndarray]) -> InstanceProfiles:
+    """The profiles that ``InstanceProfiles.arrays`` gave."""
+    values: dict[str, object] = {}
+    for field in fields(InstanceProfiles):
+        kind = {"code": BlockCode, "windows": BlockWindows}.get(field.name)
+        if kind is not None:
+            values[field.name] = kind(*(arrays[f"{field.name}_{part.name}"] for part in fields(kind)))
+        else:
+            values[field.name] = arrays[field.name]
+    values["line_bytes"] = int(arrays["line_bytes"])
+    return InstanceProfiles(**values)  # type: ignore[arg-type]
+
+
+def bin_edges() -> np.ndarray:
+    """float64[NUM_BINS + 1]: bin k holds distances from edge k to below edge k + 1."""
+    k = np.arange(kernel.NUM_BINS + 1)
+    shift = np.maximum(k // 4 - 1, 0)
+    return np.where(k < 4, k, (k - 4 * shift) * 2.0**shift)
+
+
+def profile_instances(
+    program: NodeProgram,
+    stream: InstructionStream,
+    pieces: PieceStream,
+    sites: Sites,
+    code: BlockCode,
+    site_instruction: np.ndarray,
+    *,
+    line_bytes: int = 64,
+) -> InstanceProfiles:
+    """The profile of every instance of a program; ``code`` and ``site_instruction`` as block_code gives them.
+
+    Raises ValueError for a line size that is no power of two, and where the stream is shorter than its blocks say.
+    """
+    if line_bytes < 1 or line_bytes & (line_bytes - 1):
+        raise ValueError(f"lines of {line_bytes} B are not of a power of two")
+    count = program.num_instances
+    rows = np.lexsort((pieces.first_execution, program.piece_instance))
+    rows = rows[pieces.end_execution[rows] > pieces.first_execution[rows]]
+    columns = np.stack([pieces.first_execution[rows], pieces.end_execution[rows], pieces.first_access[rows]], axis=1)
+    instance = program.piece_instance[rows]
+    first_piece = np.searchsorted(instance, np.arange(count + 1))
+    block_ids = stream.block_ids
+    branches = branch_entropy(block_ids, *np.ascontiguousarray(columns[:, :2].T), sites.num_blocks)
+    line_ids, line_number = _lines(stream.addresses, line_bytes.bit_length() - 1)
+
+    totals = np.zeros((count, 4), np.int64)
+    groups = np.zeros((count, len(GROUP_INSTRUCTIONS)), np.int32)
+    chosen = np.full((sites.num_blocks, _SAMPLES + 1, 2), -1, np.int64)
+    chosen[:, 0, 0] = 0
+    blocks = np.stack([sites.offsets, np.append(code.block_instructions, 0)], axis=1)
+    static = np.stack([site_instruction, sites.is_store], axis=1).astype(np.int64)
+    if len(rows) and len(line_ids) < int(columns[:, 2].max()):
+        raise ValueError("the stream has fewer accesses than its blocks make")
+    firsts, vector, reuse, lines = kernel.profile_by_instance(
+        block_ids, line_ids, len(line_number), columns, first_piece, blocks, static, GROUP_INSTRUCTIONS, totals, groups,
+        chosen,
+    )  # fmt: skip
+    first_vector, first_reuse, first_line = np.ascontiguousarray(firsts.T)
+    order = _begin_order(columns, first_piece)
+    earlier = _earlier(order, first_line, *lines, len(line_number))
+    samples = chosen[:, 1:][chosen[:, 1:, 0] >= 0]
+    size = np.maximum(code.block_instructions, 1)[vector[0]]
+    executed = np.where(branches.is_branch[vector[0]], vector[1] // size, 0)
+    num_branches = InstanceProfiles.sum_rows(first_vector, executed)
+    entropy = InstanceProfiles.sum_rows(first_vector, executed * branches.entropy[vector[0]])
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count)
+    return InstanceProfiles(
+        line_bytes, *np.ascontiguousarray(totals[:, :3].T), num_branches, entropy / np.maximum(num_branches, 1), rank,
+        first_vector, *vector, first_line, *lines, line_number, first_reuse, *reuse, *earlier, totals[:, 3].copy(),
+        groups, code,
+        windows_at(block_ids, samples[:, 0], samples[:, 1], code.block_instructions, _WINDOW_INSTRUCTIONS),
+    )  # fmt: skip
+
+
+def _lines(addresses: np.ndarray, line_shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """(number of each access's line int32[accesses], what lines these are int64[lines])."""
+    result = np.empty(len(addresses), np.int32)
+    size, done, num_lines = 1 << 12, 0, 0
+    line_number = np.empty(1 << 14, np.int64)
+    page_keys, page_lines, num_pages = np.full(size, -1, np.int64), np.full((size, 64), -1, np.int32), 0
+    while done < len(addresses):
+        done, num_pages, num_lines = kernel.number_lines(
+            addresses, line_shift, done, page_keys, page_lines, num_pages, num_lines, result, line_number
+        )
+        if done < len(addresses) and num_lines == len(line_number):
+            line_number = np.append(line_number, np.empty_like(line_number))
+        elif done < len(addresses):
+            size, old = 2 * size, page_keys
+            page_keys, longer = np.full(size, -1, np.int64), np.full((size, 64), -1, np.int32)
+            kernel.move_pages(old, page_lines, page_keys, longer)
+            page_lines = longer
+    return result, line_number[:num_lines].copy()
+
+
+def _begin_order(pieces: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
+    """int64[instances]: instances by when the traced run began them, those that did nothing last."""
+    begins = np.full(len(first_piece) - 1, np.iinfo(np.int64).max)
+    there = first_piece[1:] > first_piece[:-1]
+    begins[there] = pieces[first_piece[:-1][there], 0]
+    return np.argsort(begins, kind="stable")
+
+
+def _earlier(
+    order: np.ndarray, first_line: np.ndarray, line: np.ndarray, written: np.ndarray, num_lines: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(first_earlier, earlier_bin, earlier_count), rows sorted by instance."""
+    length = np.diff(first_line)[order]
+    ends = np.cumsum(length)
+    rows = np.repeat(first_line[:-1][order] - (ends - length), length) + np.arange(int(ends[-1]) if len(ends) else 0)
+    distance = StackDistances().feed(line[rows].astype(np.int64))
+    firsts, bins, counts = kernel.count_first_uses(order, first_line, line, written, num_lines, distance)
+    size = firsts[:, 1] - firsts[:, 0]
+    first = np.concatenate(([0], np.cumsum(size)))
+    back = np.repeat(firsts[:, 0] - first[:-1], size) + np.arange(first[-1])
+    return first, bins[back], counts[back]

@@ -1,0 +1,254 @@
+"""An access to the caches of a node, with time.
+
+An access takes effect on caches when it is called for, whatever its cycle; what it waits for is reserved from its cycle
+on (``reservations``). What happens to lines is what ``memory.hierarchy`` says of such caches, in the same order: the
+line is looked for from the nearest level outwards, filled in from the furthest inwards, and what each level had to evict goes
+down before the next is filled.
+
+When a load is complete, of an idle memory: ``latency`` cycles of the level that has the line after it was asked for; of
+main memory see ``dram``. A modified line that another core holds comes after the latencies of the nearest level that
+both share (of the last cache, if it is main memory) and of the cache that holds it, and what ``Numa`` says if that one
+belongs to another socket. A store that has to take the line from others waits for the first level that they share.
+
+What comes on top:
+
+- A miss of the first level takes one of the core's line fill buffers until the line is there. It waits for one to be
+  free: of those that are, it takes the one that was used latest, so a chain of misses far ahead in time holds one only.
+- A line on its way is there when it arrives, for all who ask.
+- A line passes all levels from the one that has it inwards: it takes their bandwidth, the core's and the shared one. (The
+  first level's bandwidth is the core's matter: ``loads_per_cycle``.) Lines written back take it, too, unless
+  ``writes_back_aside``.
+- Prefetches (``memory.stream_prefetcher``) are asked for when the access is, take bandwidth but no line fill buffer, and
+  are not counted.
+
+There are no TLBs, and no queues in front of tags.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.node.cache_rows import (
+    DIRTY,
+    FLAG_BITS,
+    OUTERMOST,
+    SHARED,
+    find,
+    insert,
+    remove,
+    set_begin,
+    to_front,
+)
+from manyscale.models.node.coherence import NOBODY, ask_groups, ask_instances, common_level, take_from_others
+from manyscale.models.node.dram import cross, read_memory
+from manyscale.models.node.evictions import evict, take_bandwidth
+from manyscale.models.node.prefetches import follow
+
+SERVED, MISSED = np.int64(0), np.int64(1)
+
+
+@inlined
+def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ignore[no-untyped-def]
+    """Look for a line beyond the level ``to``, and take it from others or let them share it: the level that has it, flags
+    for it, and who had it modified. O(levels * ways), and see ``coherence``."""
+    memory = mem.memory[0]
+    flags, source, source_level = np.int64(0), NOBODY, NOBODY
+    level = to + 1
+    while True:
+        if level == memory.private:
+            if memory.groups > 1:
+                flags, source, source_level = ask_groups(mem, core, line, is_store, cycle, row)
+        elif level > memory.private and mem.level[level - 1].instances > 1:
+            more, other, other_level = ask_instances(mem, level, core, line, is_store, cycle, row)
+            flags |= more
+            if other != NOBODY:
+                source, source_level = other, other_level
+        if level == memory.levels:
+            break
+        each = mem.level[level]
+        begin = set_begin(each, mem.first_slot[core, level], line)
+        if find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways):
+            break
+        mem.counts[served_row, level, MISSED] += 1
+        level += 1
+    return level, flags, source, source_level
+
+
+@inlined
+def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
+    """The line is read from a cache: flags that it takes with it, and when it is there at the earliest. O(ways)."""
+    each = mem.level[level]
+    begin = set_begin(each, mem.first_slot[core, level], line)
+    place = find(mem.slot, begin, each.ways, line)
+    if mem.slot[place].tag & SHARED and is_store:
+        take_from_others(mem, core, line, cycle, row)
+    to_front(mem.slot, begin, place)
+    tag, ready = mem.slot[begin].tag, mem.slot[begin].ready
+    if each.exclusive:
+        remove(mem.slot, begin, each.ways, begin)
+        return tag & (SHARED | DIRTY), ready
+    return tag & SHARED, ready
+
+
+@inlined
+def _from_others(mem, core, source, source_level, start):  # type: ignore[no-untyped-def]
+    """When a line that another core had modified is there. O(levels)."""
+    memory = mem.memory[0]
+    common = min(common_level(mem, core, source), memory.levels - 1)
+    done = start + mem.level[common].latency + mem.level[source_level].latency
+    if memory.has_numa and mem.core[core].socket != mem.core[source].socket:
+        done = cross(mem, mem.core[source].socket, done)
+    return done
+
+
+@allocation_free
+def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: ignore[no-untyped-def]
+    """Bring a line into the levels from ``to`` on that do not have it: when it is there, if it is asked for at ``start``,
+    and which level had it. ``start`` < 0: no time passes. O(levels * ways), and see ``evictions``, ``coherence``."""
+    memory = mem.memory[0]
+    level, flags, source, source_level = _search(mem, core, to, line, is_store, start, row, served_row)
+    mem.counts[served_row, level, SERVED] += 1
+    done, is_remote = start, source != NOBODY
+    if level < memory.levels:
+        more, ready = _read(mem, core, level, line, is_store, start, row)
+        flags |= more
+        if start >= 0.0:
+            done = max(start + mem.level[level].latency, ready)
+    elif not is_remote:
+        done, is_remote = read_memory(mem, core, line, start)
+    if source != NOBODY and start >= 0.0:
+        done = _from_others(mem, core, source, source_level, start)
+    mem.served[served_row] = memory.levels + 1 if is_remote else level
+    mem.counts[served_row, memory.levels + 1, SERVED] += is_remote
+    if start >= 0.0:
+        for passed in range(level, to, -1):
+            done = take_bandwidth(mem, passed, core, done)
+    for filled in range(level - 1, to - 1, -1):
+        each = mem.level[filled]
+        if each.exclusive:
+            continue
+        tag = line << FLAG_BITS | flags | (DIRTY if is_store and filled == 0 else 0)
+        flags &= ~DIRTY
+        begin = set_begin(each, mem.first_slot[core, filled], line)
+        left_tag, left_ready = insert(mem.slot, begin, each.ways, tag, max(done, 0.0))
+        evict(mem, filled, core, left_tag, left_ready, done, row)
+    return done, level
+
+
+@allocation_free
+def _prefetch(mem, core, level, line, cycle, row):  # type: ignore[no-untyped-def]
+    """A load or store has reached a level with a prefetcher. O(streams + lines fetched * levels * ways)."""
+    memory = mem.memory[0]
+    count, ahead, step = follow(mem, level, core, line)
+    each = mem.level[level]
+    for _ in range(count):
+        ahead += step
+        begin = set_begin(each, mem.first_slot[core, level], ahead)
+        if find(mem.slot, begin, each.ways, ahead) < begin + np.uint64(each.ways):
+            continue
+        _fetch(mem, core, level, ahead, False, cycle, row, memory.cores)
+        if memory.groups > 1 and level < memory.private:
+            for nearer in range(level):
+                inner = mem.level[nearer]
+                begin_inner = set_begin(inner, mem.first_slot[core, nearer], ahead)
+                place = find(mem.slot, begin_inner, inner.ways, ahead)
+                if place < begin_inner + np.uint64(inner.ways):
+                    mem.slot[place].tag &= ~OUTERMOST
+
+
+@allocation_free
+def _miss(mem, core, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
+    """The first level does not hold the line: when it is there. ``cycle`` < 0: no time passes. As ``access``."""
+    mem.counts[row, 0, MISSED] += 1
+    zero = np.int64(0)
+    if cycle < 0.0:
+        done, reached = _fetch(mem, core, zero, line, is_store, cycle, row, row)
+    else:
+        buffer = _take_buffer(mem.buffer_free, core, cycle)
+        start = max(cycle, mem.buffer_free[core, buffer])
+        done, reached = _fetch(mem, core, zero, line, is_store, start, row, row)
+        mem.buffer_free[core, buffer] = done
+    for level in range(min(reached + 1, mem.memory[0].levels)):
+        if mem.level[level].streams:
+            _prefetch(mem, core, level, line, cycle, row)
+    return done
+
+
+@allocation_free
+def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
+    """A store to a line that others may hold: when the core owns it. See ``coherence``."""
+    lost = take_from_others(mem, core, line, cycle, row)
+    if cycle < 0.0 or lost == NOBODY:
+        return cycle
+    memory = mem.memory[0]
+    mem.served[row] = memory.levels + 1
+    mem.counts[row, memory.levels + 1, SERVED] += 1
+    cycle += mem.level[min(common_level(mem, core, lost), memory.levels - 1)].latency
+    if memory.has_numa and mem.core[core].socket != mem.core[lost].socket:
+        cycle += memory.numa_latency
+    return cycle
+
+
+@inlined
+def _take_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
+    """The line fill buffer for a request: of those that are free the latest used, else the first to become free.
+    O(buffers)."""
+    chosen = first = 0
+    latest, earliest = -1.0, np.inf
+    for buffer in range(buffer_free.shape[1]):
+        free = buffer_free[core, buffer]
+        if free <= cycle and free > latest:
+            latest = free
+            chosen = buffer
+        if free < earliest:
+            earliest = free
+            first = buffer
+    return chosen if latest >= 0.0 else first
+
+
+@inlined
+def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
+    """A core asks at ``cycle`` >= 0 for a line: the cycle at which it has the data or, of a store, owns the line.
+    ``mem.served[core]`` says from where. O(1) for the line that its set used last, else O(levels * ways), and see
+    ``evictions``, ``coherence``."""
+    first = mem.level[0]
+    begin = set_begin(first, mem.first_slot[core, 0], line)
+    place = begin
+    tag = mem.slot[begin].tag
+    if tag >> FLAG_BITS != line:
+        place = find(mem.slot, begin, first.ways, line)
+        if place == begin + np.uint64(first.ways):
+            return _miss(mem, core, line, is_store, cycle, core)
+        to_front(mem.slot, begin, place)
+        tag = mem.slot[begin].tag
+    mem.counts[core, 0, SERVED] += 1
+    mem.served[core] = 0
+    done = max(cycle + first.latency, mem.slot[begin].ready)
+    if is_store:
+        mem.slot[begin].tag = tag | DIRTY
+        if tag & SHARED:
+            done = _upgrade(mem, core, line, done, core)
+    if first.streams and mem.stream[first.first_stream + mem.core[core].group * first.streams].line != line:
+        _prefetch(mem, core, np.int64(0), line, cycle, core)
+    return done
+
+
+@allocation_free
+def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
+    """An access without time, and not counted. As ``access``."""
+    first = mem.level[0]
+    nobody = mem.memory[0].cores
+    begin = set_begin(first, mem.first_slot[core, 0], line)
+    place = find(mem.slot, begin, first.ways, line)
+    if place == begin + np.uint64(first.ways):
+        _miss(mem, core, line, is_store, -1.0, nobody)
+        return
+    to_front(mem.slot, begin, place)
+    if is_store:
+        tag = mem.slot[begin].tag
+        mem.slot[begin].tag = tag | DIRTY
+        if tag & SHARED:
+            _upgrade(mem, core, line, -1.0, nobody)
+    if first.streams:
+        _prefetch(mem, core, np.int64(0), line, -1.0, nobody)

@@ -1,0 +1,69 @@
+"""What several requests share (a cache's bandwidth, a channel, a bank, a link), reserved by windows of capacity.
+
+Requests come out of order: one that waits for others asks for a time thousands of cycles ahead, and the next one asks
+for now. A single time from which on a resource is free would make that one wait for the other. So time is cut into
+windows, and of each stands how much of it is taken; a request takes what it needs from the first window on that has
+room. What it takes is conserved; order inside a window is that in which requests come.
+
+A resource is a ring of windows. Each holds the time up to which it is taken, as if from its beginning on without gaps; of
+a full one, the time before which no window has room. A request is served from then on, or when it asks if that is later:
+it may use what was left of its window before, so that bursts shorter than a window wait too little by a window at most.
+
+The ring knows windows within ``HORIZON`` cycles of each other. A request that comes when its window has been used for
+another turn is served at once, and counted in the first place of the last row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free
+
+WINDOW: Final = 64.0  # cycles: some lines of main memory; less would cost more memory and gain little
+NUM_WINDOWS: Final = 4096
+HORIZON: Final = WINDOW * NUM_WINDOWS
+_MASK: Final = NUM_WINDOWS - 1
+_FURTHEST: Final = HORIZON / 2  # that a full window sends a request; beyond, it is of another turn
+_PER_CYCLE: Final = 1.0 / WINDOW
+
+
+def new_reservations(num_resources: int) -> np.ndarray:
+    """float64[num_resources + 1, NUM_WINDOWS], nothing taken."""
+    return np.zeros((num_resources + 1, NUM_WINDOWS))
+
+
+@allocation_free
+def reserve(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
+    """Take ``amount`` cycles of a resource from ``cycle`` >= 0 on: when it serves. O(amount / WINDOW), and amortised
+    almost O(1) for full windows."""
+    first = np.int64(cycle * _PER_CYCLE)
+    window = first
+    end = (window + 1) * WINDOW
+    free = taken[resource, window & _MASK]
+    while free >= end:
+        if free - end > _FURTHEST:
+            taken[-1, 0] += 1.0
+            return cycle
+        window = np.int64(free * _PER_CYCLE)
+        end = (window + 1) * WINDOW
+        free = taken[resource, window & _MASK]
+    if window != first:
+        taken[resource, first & _MASK] = end - WINDOW
+    free = max(free, end - WINDOW)
+    start = max(cycle, free)
+    free += amount
+    while free > end:
+        left = free - end
+        taken[resource, window & _MASK] = end
+        window += 1
+        end += WINDOW
+        free = taken[resource, window & _MASK]
+        while end <= free <= end + _FURTHEST:
+            window = np.int64(free * _PER_CYCLE)
+            end = (window + 1) * WINDOW
+            free = taken[resource, window & _MASK]
+        free = left + (end - WINDOW if free >= end else max(free, end - WINDOW))
+    taken[resource, window & _MASK] = free
+    return start

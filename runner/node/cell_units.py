@@ -1,0 +1,222 @@
+"""Work units that simulate one cell: an iteration of a rank on simulated cores, in detail, sampled by TaskPoint, or by
+the interval model; and what follows from their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Machine, Node
+from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.processor import data_caches
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.node import profile_units
+from manyscale.runner.node.cells import CellPlan
+from manyscale.runner.node.profile_units import cell_inputs, open_cell, phases_of_cell
+from manyscale.runner.node.rank_part import rank_part
+from manyscale.runner.node.schedule_units import SLEEP, Simulated
+from manyscale.runner.node.tables import MODELS
+from manyscale.runner.node.task_type_names import same_types
+from manyscale.runner.node.type_ratios import Cell, TypeRatios, type_ratios
+from manyscale.runner.study import Study
+
+KIND: Final = "node-cell"
+VERSION: Final = 1  # raised when results change, by a change of any model that a cell is simulated with, too
+_READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
+_WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
+
+
+def units(
+    plan: CellPlan,
+    study: Study,
+    machine: Machine,
+    content: Mapping[str, Any],
+    profiles: Sequence[Arrays] | None,
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:
+    """A unit per cell, in their order. ``profiles``: of each, where the study needs them. Raises UserError for a
+    machine that lacks what the model reads."""
+    _check_machine(machine)
+    types = same_types(plan.detail, plan.traced)
+    result = []
+    for index, cell in enumerate(plan.cells):
+        inputs, digests = cell_inputs(plan, cell, add_input)
+        if plan.traced is not plan.detail:
+            traced = rank_part(plan.traced, cell.rank)
+            inputs["traced"] = f"rank {cell.rank} of {plan.traced.digest}"
+            add_input(inputs["traced"], traced)
+            digests.append(traced.digest)
+        if profiles is not None:
+            inputs["profile"] = f"profile of {' '.join(digests)} {profile_units.line_bytes_of(machine)}"
+            add_input(inputs["profile"], profiles[index])
+        own = {
+            "rank": cell.rank,
+            "iteration": cell.iteration,
+            "cores": study.mapping.cores_per_rank,
+            "model": study.model.cpu,
+            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+            "detailed": study.detailed.model_dump(mode="json"),
+            "tasks": study.sampling.tasks,
+            "taskpoint": study.taskpoint.model_dump(mode="json") if study.sampling.tasks != "full" else None,
+            "types": types.tolist(),
+            "num_types": plan.traced.tables["task_types"].num_rows,
+            "seed": study.seed,
+        }
+        meaning = own | {"node": machine.node.model_dump(mode="json", include=_READ_OF_NODE)}
+        versions = {"profile": profile_units.VERSION, "with": profiles is not None}
+        key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
+        accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
+        weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
+        result.append(WorkUnit(key, KIND, own | {"node": content["node"]}, inputs, max(weight, 1)))
+    return result
+
+
+def _check_machine(machine: Machine) -> None:
+    node = machine.node
+    known = (("frequency", node.frequency_hz), ("main_memory", node.main_memory), ("core", node.core))
+    missing = [key for key, value in known if value is None]
+    caches = data_caches(node.caches)
+    missing += [] if caches else ["caches"]
+    for name, cache in caches.items():
+        parts: dict[str, float | None] = {"line": cache.line_bytes, "ways": cache.ways, "latency": cache.latency_cycles}
+        missing += [f"caches.{name}.{key}" for key, value in parts.items() if value is None]
+    if missing:
+        raise UserError(
+            f"{machine.name}: simulated cores need {', '.join(f'node.{key}' for key in missing)}; add to the machine "
+            "what is missing, or choose a target that has it, such as marenostrum3"
+        )
+
+
+def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results:
+
+    ``operation`` int64[] and ``makespan_ps`` int64[]: of the phases before each operation of the cell.
+    ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
+    ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
+    ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
+    Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``cycles``, ``first_misses``,
+    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell began.
+    ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
+    """
+    from manyscale.runner.node import simulated_cell
+
+    runtime = RuntimeSystem.model_validate(parameters["runtime"])
+    node = Node.model_validate(parameters["node"])
+    program, stream, pieces = open_cell(parameters, inputs, runtime)
+    first, end = phases_of_cell(program, parameters["iteration"])
+    cell = simulated_cell.OpenCell(inputs["part"].workload, program, stream, pieces, first, end, node, runtime)
+    found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
+    types = np.append(np.asarray(parameters["types"], np.int64), -1)
+    number = parameters["num_types"]
+
+    def own_type(kind: np.ndarray) -> np.ndarray:
+        return np.where(kind < 0, -1, types[kind])
+
+    predicted = _by_type(program, found.piece_ps, first, end, own_type, number)
+    traced_program = program
+    if "traced" in inputs:
+        from manyscale.models.node.build_program import build_program
+
+        traced_program = build_program(inputs["traced"].workload, parameters["rank"], parameters["cores"], runtime)
+    first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
+    own = (lambda kind: kind) if "traced" in inputs else own_type
+    traced = _by_type(traced_program, traced_program.piece_ps, first_traced, end_traced, own, number)
+    operation, makespan = _by_operation(program, found.makespan_ps, first)
+    return {
+        "operation": operation,
+        "makespan_ps": makespan,
+        "predicted_ps": predicted,
+        "traced_ps": traced,
+        **found.arrays,
+        "type": own_type(found.arrays["type"]).astype(np.int32),
+    }
+
+
+def _by_type(
+    program: Any, piece_ps: np.ndarray, first: int, end: int, own_type: Callable[[np.ndarray], np.ndarray], number: int
+) -> np.ndarray:
+    """float64[types + 1]: time of the pieces of phases [first, end), sleeps left out."""
+    from manyscale.runner.node.schedule_units import phase_of_pieces
+
+    phase = phase_of_pieces(program)
+    mine = (phase >= first) & (phase < end) & (program.piece_event != SLEEP) & (piece_ps > 0)
+    kind = own_type(program.task_type[program.piece_instance[mine]])
+    return np.bincount(np.where(kind < 0, number, kind), piece_ps[mine], minlength=number + 1).astype(float)
+
+
+def _by_operation(program: Any, makespan_ps: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    from manyscale.runner.node.schedule_units import operation_of_phases
+
+    last = int(program.phase_operation.max(initial=0))
+    of_phase = operation_of_phases(program.phase_operation, last)[first : first + len(makespan_ps)]
+    operation, place = np.unique(of_phase, return_inverse=True)
+    total = np.zeros(len(operation), np.int64)
+    np.add.at(total, place, makespan_ps)
+    return operation.astype(np.int64), total
+
+
+def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
+    """What cells show of each task type. Raises UserError where nothing follows from them."""
+    cells = [
+        Cell(cell.stratum, result["predicted_ps"], result["traced_ps"], float(result["half_width"][0]))
+        for cell, result in zip(plan.cells, results, strict=True)
+    ]
+    try:
+        return type_ratios(cells, len(plan.ranks.element_id), traced_spread(traced))
+    except ValueError as error:
+        raise UserError(f"{plan.detail.name}: {error}") from None
+
+
+def traced_spread(workload: Workload) -> np.ndarray:
+    """float64[types + 1]: relative standard deviation, over iterations and ranks, of the mean traced time of a type's
+    instances; of the compute time between operations for instance 0. O(task instances)."""
+    types = workload.tables["task_types"].num_rows
+    rank, kind, operation = (workload.column("tasks", name) for name in ("rank", "task_type_id", "operation_id"))
+    iteration, number = _iteration_of(workload, rank, operation)
+    place = (rank.astype(np.int64) * number + iteration) * (types + 1) + np.where(kind < 0, types, kind)
+    size = workload.num_ranks * number * (types + 1)
+    count = np.bincount(place, minlength=size).reshape(-1, types + 1)
+    time = np.bincount(place, workload.column("tasks", "cpu_ps"), minlength=size).reshape(-1, types + 1)
+    result = np.zeros(types + 1)
+    for each in range(types + 1):
+        means = time[count[:, each] > 0, each] / count[count[:, each] > 0, each]
+        result[each] = means.std(ddof=1) / means.mean() if len(means) > 1 and means.any() else 0.0
+    return result
+
+
+def _iteration_of(workload: Workload, rank: np.ndarray, operation: np.ndarray) -> tuple[np.ndarray, int]:
+    """(iteration of each place, 0 before the first and after the last; number of iterations)."""
+    owner = workload.column("iterations", "rank").astype(np.int64)
+    if not len(owner):
+        return np.zeros(len(rank), np.int64), 1
+    span = int(max(operation.max(initial=0), workload.column("iterations", "end_operation_id").max(initial=0))) + 1
+    starts = owner * span + workload.column("iterations", "first_operation_id")
+    found = np.searchsorted(starts, rank.astype(np.int64) * span + operation, "right") - 1
+    number = workload.column("iterations", "iteration")
+    inside = (found >= 0) & (owner[np.maximum(found, 0)] == rank)
+    return np.where(inside, number[np.maximum(found, 0)], 0).astype(np.int64), int(number.max()) + 1
+
+
+def simulated_phases(plan: CellPlan, results: Sequence[Arrays]) -> dict[int, Simulated]:
+    """Of each rank with cells, what its phases in them take; nothing where the traced workload has other operations."""
+    same = np.array_equal(plan.traced.rank_offsets, plan.detail.rank_offsets)
+    found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for cell, result in zip(plan.cells, results, strict=True):
+        if same and len(result["operation"]):
+            found.setdefault(cell.rank, []).append((result["operation"], result["makespan_ps"]))
+    return {rank: _joined(parts) for rank, parts in found.items()}
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Simulated:
+    """Operations that lie in two cells (a phase that is cut where an iteration ends) take both."""
+    operation, place = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    total = np.zeros(len(operation), np.int64)
+    np.add.at(total, place, np.concatenate([part[1] for part in parts]))
+    return Simulated(operation, total)
+
+
+__all__ = ["MODELS", "ratios", "simulate_cell", "simulated_phases", "units"]

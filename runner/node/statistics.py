@@ -1,0 +1,88 @@
+"""Figures of a run's nodes: cores, task instances, and what of them was simulated in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyscale.runner.execute.units import Arrays
+from manyscale.runner.results import Statistic
+from manyscale.runner.study import Study
+
+if TYPE_CHECKING:
+    from manyscale.runner.node.phase_times import NodePhases
+
+
+def node_statistics(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Dotted name to figure, of the results of all stages."""
+    _, cells, schedules = phases.by_stage(study, results)
+    figures = _of_schedules(study, schedules)
+    if cells:
+        figures |= _of_cells(phases, study, cells, schedules)
+    return figures
+
+
+def _of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statistic]:
+    instances = sum(int(each["num_instances"][0]) for each in schedules)
+    figures = {
+        "node.cores_per_rank": Statistic(study.mapping.cores_per_rank, "1", "count", "cores of each rank"),
+        "node.task_instances": Statistic(instances, "1", "count", "task instances and chunks of loops, all ranks"),
+    }
+    alone = [each for each in schedules if "busy_ps" in each]
+    if not alone:
+        return figures
+    busy, overhead, idle = (
+        sum(float(each[f"{name}_ps"].sum()) for each in alone) for name in ("busy", "overhead", "idle")
+    )
+    total = busy + overhead + idle
+    for name, value, text in (
+        ("utilisation", busy, "share of the cores' time in phases that executes the program"),
+        ("overhead", overhead, "share of the cores' time in phases that the runtime system takes"),
+    ):
+        figures[f"node.core_{name}"] = Statistic(value / total if total else 0.0, "1", "ratio", text)
+    return figures
+
+
+def _of_cells(
+    phases: NodePhases, study: Study, cells: Sequence[Arrays], schedules: Sequence[Arrays]
+) -> dict[str, Statistic]:
+    found, _ = phases.ratios(study, cells)
+    instructions = sum(int(each["num_instructions"][0]) for each in cells)
+    simulated = sum(int(each["num_detailed_instructions"][0]) for each in cells)
+    cycles = sum(float(each["cycles"].sum()) for each in cells)
+    executed = sum(int(each["instructions"].sum()) for each in cells)
+    figures = {
+        "application.cpu_ratio": Statistic(
+            found.overall, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
+        ),
+        "node.cells": Statistic(len(cells), "1", "count", "iterations of ranks that were simulated"),
+        "node.simulated_instances": Statistic(
+            sum(int(each["num_instances"][0]) for each in cells), "1", "count", "task instances in them"
+        ),
+        "node.detailed_instances": Statistic(
+            sum(int(each["num_detailed"][0]) for each in cells), "1", "count", "of these, simulated in detail"
+        ),
+        "node.detailed_share": Statistic(
+            simulated / instructions if instructions else 0.0, "1", "ratio", "share of their instructions in detail"
+        ),
+    }
+    if cycles > 0:
+        figures["node.ipc"] = Statistic(executed / cycles, "1", "ratio", "instructions per cycle of task instances")
+    parts = [str(name) for name in cells[0]["part"]]
+    stack = sum(each["type_stack"].sum(axis=0) for each in cells)
+    work = sum(int(each["type_instructions"].sum()) for each in cells)
+    for name, value in zip(parts, np.atleast_1d(stack).tolist(), strict=True):
+        text = f"cycles per instruction simulated, of them: {name}"
+        figures[f"node.cpi.{name}"] = Statistic(value / work if work else 0.0, "1", "ratio", text)
+    return figures
+
+
+def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> float:
+    """Of the predicted compute time, 95 %: what sampling leaves open; 0 where nothing was sampled."""
+    _, cells, schedules = phases.by_stage(study, results)
+    if not cells:
+        return 0.0
+    found, _ = phases.ratios(study, cells)
+    return found.combined(np.sum([each["type_ps"] for each in schedules], axis=0))

@@ -1,0 +1,90 @@
+"""Tables of what happened inside nodes: which task instance ran on which core when, and how each was executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.workload import Workload
+
+CORES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("core", pa.int32(), nullable=False),  # of the rank, from 0
+        pa.field("start_ps", pa.int64(), nullable=False),
+        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("task_instance_id", pa.int32(), nullable=False),  # 0: the initial task; -1: a chunk of a loop
+        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+    ]
+)
+TASK_INSTANCES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("iteration", pa.int32(), nullable=False),  # -1 outside a main loop
+        pa.field("task_instance_id", pa.int32(), nullable=False),
+        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("instructions", pa.int64(), nullable=False),
+        pa.field("cycles", pa.float64(), nullable=False),
+        pa.field("first_cache_misses", pa.int64(), nullable=False),  # 0 where they were not simulated
+        pa.field("last_cache_misses", pa.int64(), nullable=False),
+        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # how its time came about
+    ]
+)
+CPI_STACKS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("iteration", pa.int32(), nullable=False),
+        pa.field("core", pa.int32(), nullable=False),  # -1 in rows of a task type
+        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # all types in rows of a core
+        pa.field("part", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("cycles", pa.float64(), nullable=False),
+        pa.field("instructions", pa.int64(), nullable=False),  # of the core or type, in each of its rows
+    ]
+)
+MODELS: Final = ("burst", "fast-forward", "detailed", "interval")  # codes of the column ``model``
+INITIAL: Final = "initial task"
+
+
+def type_names(workload: Workload) -> list[str]:
+    """Of each task type, and of the initial task last: FUNCTION, with FILE:LINE where the function has several."""
+    functions, files, lines = (
+        workload.tables["task_types"].column(name).to_pylist() for name in ("function", "file", "line")
+    )
+    names: list[str] = []
+    for function, file, line in zip(functions, files, lines, strict=True):
+        place = f"{file.rpartition('/')[2]}:{line}" if line else f"{len(names)}"
+        names.append(function if functions.count(function) == 1 and function else f"{function} ({place})")
+    return [*names, INITIAL]
+
+
+def cores_table(
+    names: Sequence[str], rank: np.ndarray, core: np.ndarray, start_ps: np.ndarray, end_ps: np.ndarray,
+    task_instance_id: np.ndarray, task_type: np.ndarray, model: np.ndarray,
+) -> pa.Table:  # fmt: skip
+    """Rows in the order given; ``task_type`` indexes ``names`` (-1: the last), ``model`` indexes MODELS."""
+    numbers = (rank.astype(np.int32), core.astype(np.int32), start_ps, end_ps, task_instance_id.astype(np.int32))
+    columns = [to_arrow(each) for each in numbers]
+    columns += [_named(task_type, names, np.int32), _named(model, MODELS, np.int8)]
+    return pa.Table.from_arrays(columns, schema=CORES_SCHEMA)
+
+
+def task_instances_table(
+    names: Sequence[str], rank: np.ndarray, iteration: np.ndarray, task_instance_id: np.ndarray, task_type: np.ndarray,
+    instructions: np.ndarray, cycles: np.ndarray, first_misses: np.ndarray, last_misses: np.ndarray, model: np.ndarray,
+) -> pa.Table:  # fmt: skip
+    """Rows in the order given; as cores_table."""
+    columns = [to_arrow(each.astype(np.int32)) for each in (rank, iteration, task_instance_id)]
+    columns += [_named(task_type, names, np.int32), to_arrow(instructions.astype(np.int64)), to_arrow(cycles)]
+    columns += [to_arrow(each.astype(np.int64)) for each in (first_misses, last_misses)]
+    columns.append(_named(model, MODELS, np.int8))
+    return pa.Table.from_arrays(columns, schema=TASK_INSTANCES_SCHEMA)
+
+
+def _named(codes: np.ndarray, names: Sequence[str], dtype: type[np.generic]) -> pa.DictionaryArray:
+    codes = np.where(codes < 0, len(names) - 1, codes).astype(dtype)
+    return pa.DictionaryArray.from_arrays(to_arrow(codes), text_array(list(names)))

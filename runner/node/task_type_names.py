@@ -1,0 +1,58 @@
+"""Task types as studies name them: by the function that holds the construct, or by FILE:LINE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+import numpy as np
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.study import Study
+
+_KEY = ("construct", "function", "file", "line")
+
+
+def named_types(workload: Workload, name: str) -> np.ndarray:
+    """int64[]: the types of that name."""
+    functions, files, lines = (workload.tables["task_types"].column(key).to_pylist() for key in _KEY[1:])
+    return np.array(
+        [
+            index
+            for index, (function, file, line) in enumerate(zip(functions, files, lines, strict=True))
+            if name in (function, f"{file}:{line}", f"{file.rpartition('/')[2]}:{line}")
+        ],
+        np.int64,
+    )
+
+
+def factors_of_types(workload: Workload, study: Study) -> np.ndarray:
+    """float64[types + 1]: by how much instances of each type, and instance 0, last, are faster than traced: the
+    study's ``ipc_correction.task_types``. Raises UserError for a type that the trace has not."""
+    factors = np.ones(workload.tables["task_types"].num_rows + 1)
+    for name, value in study.ipc_correction.task_types.items():
+        found = named_types(workload, name)
+        if not len(found):
+            raise UserError(f"ipc_correction.task_types: {_unknown(workload, name)}")
+        factors[found] *= value
+    return factors
+
+
+def same_types(own: Workload, other: Workload) -> np.ndarray:
+    """int64[types of own]: the type of ``other`` that is the same place of the source, -1 where there is none."""
+    places = [
+        list(zip(*(each.tables["task_types"].column(key).to_pylist() for key in _KEY), strict=True))
+        for each in (own, other)
+    ]
+    known: Mapping[tuple[object, ...], int] = {place: index for index, place in reversed(list(enumerate(places[1])))}
+    return np.array([known.get(place, -1) for place in places[0]], np.int64)
+
+
+def _unknown(workload: Workload, name: str) -> str:
+    known = sorted(set(workload.tables["task_types"].column("function").to_pylist()) - {""})
+    if not known:
+        return f"unknown task type {name!r}; the trace has none"
+    close = get_close_matches(name, known, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known[:8])}"
+    return f"unknown task type {name!r}{hint}"

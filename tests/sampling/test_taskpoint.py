@@ -1,0 +1,362 @@
+"""TaskPoint's states, step by step: Grass, UPC 2017, figures 5.3 to 5.5, on a small simulator of cores that take task
+instances in order; histories recomputed from a log; and each choice's effect by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from task_simulator import Run, run
+
+from manyscale.sampling.taskpoint import DETAILED, FAST, decide, new_taskpoint, observe
+from manyscale.sampling.taskpoint_state import (
+    CANDIDATE,
+    EMPTY,
+    FORWARDED,
+    FORWARDED_BY_ALL,
+    REASONS,
+    SURPLUS,
+    VALID,
+    WARM_UP,
+    TaskPointParameters,
+)
+
+# One letter per role, in the order of the numbers: instances in figures below
+LETTERS = ".0fawscv"
+SOURCE = {"count": "per-thread", "busy_change": "never"}  # the number of busy cores has tests of its own
+
+
+def parameters(**given: object) -> TaskPointParameters:
+    return TaskPointParameters.model_validate({**SOURCE, "warm_up": 1, "history": 2, "period": "lazy"} | given)
+
+
+def roles(result: Run) -> str:
+    """f: fast-forwarded, a: by the history of all, w: warm-up, v: valid, c: ended too late, s: surplus."""
+    return "".join(LETTERS[role] for role in result.roles)
+
+
+def resamples(result: Run) -> dict[str, int]:
+    return {name: count for name, count in zip(REASONS, result.state.resamples.tolist(), strict=True) if count}
+
+
+@pytest.mark.theory
+def test_periodic_sampling() -> None:
+    """Figures 5.3 and 5.4a, two cores: each warms one instance up; core 0 begins a second before core 1 has; from then
+    on samples; the second valid one ends sampling, and what core 1 has begun ends in detail; three instances each."""
+    expected = "www" + "vvc" + "ffffff" + "www" + "vvc" + "ffffff" + "www"
+    result = run(parameters(period=3), [1000] * len(expected), 2)
+    assert roles(result) == expected
+    assert resamples(result) == {"period": 2}
+    assert result.end == 1000 * -(-len(expected) // 2)
+
+
+@pytest.mark.theory
+def test_lazy_sampling() -> None:
+    """Figure 5.4b."""
+    result = run(parameters(), [1000] * 40, 2)
+    assert roles(result) == "www" + "vvc" + "f" * 34
+    assert resamples(result) == {}
+
+
+@pytest.mark.theory
+def test_warm_up_before_resampling_has_its_own_size() -> None:
+    result = run(parameters(warm_up=3, period=2, history=1), [1000] * 16, 1)
+    assert roles(result) == "wwwv" + "ff" + "wv" + "ff" + "wv" + "ff" + "wv"
+    assert roles(run(parameters(warm_up=0, resample_warm_up=0, period=2), [1000] * 8, 1)) == "vvff" + "vvff"
+
+
+@pytest.mark.theory
+def test_number_of_busy_cores_changes() -> None:
+    """Figure 5.5a: two cores instead of one make the samples of one core void, at once if nothing is to persist."""
+    phases = [(6, 1), (10, 2)]
+    at_once = parameters(busy_change=0, busy_persistence=0, count="total", warm_up=0)
+    # The first instance of the second phase begins with one busy core, as before; the next finds two of them.
+    assert roles(run(at_once, [1000] * 16, 2, phases=phases)) == "vvffff" + "f" + "www" + "vvc" + "fff"
+    assert resamples(run(at_once, [1000] * 16, 2, phases=phases)) == {"busy cores": 1}
+    # A persistence of 2 waits for 2 x 2 beginnings in a row with two busy cores.
+    persistent = parameters(busy_change=0.5, busy_persistence=2, count="total", warm_up=0)
+    assert roles(run(persistent, [1000] * 16, 2, phases=phases)) == "vvffff" + "f" + "fff" + "www" + "vvc"
+    # Two are 100 % more than one.
+    assert resamples(run(parameters(busy_change=1.0, warm_up=0), [1000] * 16, 2, phases=phases)) == {}
+    assert resamples(run(parameters(warm_up=0), [1000] * 16, 2, phases=phases)) == {}
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("persistence", "expected"), [(2, {}), (1, {"busy cores": 1})])
+def test_filling_of_the_cores_is_no_change(persistence: float, expected: dict[str, int]) -> None:
+    """At the beginning of a parallel phase 1, 2, 3, ... cores are busy."""
+    result = run(parameters(busy_change=0.25, busy_persistence=persistence), [1000] * 400, 16, phases=[(200, 16)] * 2)
+    assert resamples(result) == expected
+
+
+@pytest.mark.theory
+def test_first_instance_of_a_new_class() -> None:
+    """Figure 5.5b: it is simulated in detail, and everything is sampled again."""
+    classes = [0] * 8 + [1] + [0] * 12
+    result = run(parameters(history=1), [1000] * 21, 1, classes=classes)
+    # warm-up, sample, six forwarded; then one of the new class as warm-up. Class 0 is full with its next instance,
+    # class 1 never: five instances of class 0 (per core) end sampling.
+    assert roles(result) == "wv" + "f" * 6 + "w" + "vvvvv" + "f" * 7
+    assert resamples(result) == {"new class": 1}
+
+
+@pytest.mark.theory
+def test_rare_class_goes_by_the_history_of_all() -> None:
+    """Its only instance in detail was warm-up, at half the speed. Sampling is cut off five ends after the beginning
+    of the second sample of class 0, the last to begin while a history was not full."""
+    classes = [1] + [0] * 10 + [1]
+    result = run(parameters(history=2), [2000] + [1000] * 11, 1, classes=classes)
+    assert roles(result) == "w" + "vvvvvv" + "ffff" + "a"
+    assert result.state.cpi[-1] == 2.0
+    assert result.state.cpi[-2] == 1.0
+
+
+@pytest.mark.theory
+def test_meeting_a_rare_class_puts_the_cut_off_off() -> None:
+    classes = [0] * 4 + [1] + [0] * 7
+    result = run(parameters(history=2, warm_up=0, cut_off=3), [1000] * 12, 1, classes=[1, *classes[1:]])
+    # 1 0 0 0 | 1: the third of class 0 to end with a full history would be the fourth instance of it
+    assert roles(result) == "vvvvv" + "fffffff"  # class 1 is full with its second instance
+    later = run(parameters(history=3, warm_up=0, cut_off=3), [1000] * 12, 1, classes=[1, *classes[1:]])
+    # class 0 is full with its third (the fourth in all), then class 1 comes once more: three more of class 0
+    assert roles(later) == "vvvv" + "v" + "vvv" + "ffff"
+
+
+@pytest.mark.theory
+def test_sampling_is_cut_off_per_core() -> None:
+    """Core 1 spends the time in one long instance: it has not done its number."""
+    cycles = [1000, 9000] + [1000] * 12
+    result = run(parameters(history=2, warm_up=0, cut_off=2), cycles, 2, classes=[0, 1] + [0] * 12)
+    assert "f" not in roles(result)
+    total = run(parameters(history=2, warm_up=0, cut_off=2, count="total"), cycles, 2, classes=[0, 1] + [0] * 12)
+    # Of class 0 the second fills the history, and counts; four have been counted when the fifth has ended.
+    assert roles(total) == "vc" + "vvvv" + "f" * 8
+
+
+@pytest.mark.theory
+def test_idle_cores_keep_per_thread_warm_up_going() -> None:
+    """Four cores, one at work: a warm-up of 2 per core ends after 8 in total, 2 per busy core, per thread never."""
+    phases = [(20, 1)]
+    given = {"warm_up": 2, "history": 1}
+    assert roles(run(parameters(**given), [1000] * 20, 4, phases=phases)) == "w" * 20
+    assert roles(run(parameters(**given, count="total"), [1000] * 20, 4, phases=phases)) == "w" * 8 + "v" + "f" * 11
+    assert roles(run(parameters(**given, count="busy"), [1000] * 20, 4, phases=phases)) == "w" * 2 + "v" + "f" * 17
+
+
+@pytest.mark.theory
+def test_samples_in_order_of_their_beginning() -> None:
+    """Two classes' worth of behaviour in one: of four cores, those with short instances end first."""
+    cycles = [4000, 4000, 1000, 1000] + [1000] * 12
+    ends = run(parameters(warm_up=0, count="total"), cycles, 4)
+    assert roles(ends)[:4] == "ccvv"
+    assert ends.state.cpi[8] == 1.0
+    starts = run(parameters(warm_up=0, count="total", admit="start"), cycles, 4)
+    assert roles(starts)[:4] == "vvss"
+    assert starts.state.cpi[-1] == 4.0
+    assert SURPLUS in starts.roles
+
+
+@pytest.mark.theory
+def test_a_new_class_sampled_alone() -> None:
+    classes = [0] * 6 + [1, 0, 1, 0, 1, 0, 1, 0]
+    result = run(parameters(scope="class"), [1000] * 14, 1, classes=classes)
+    assert roles(result) == "wvv" + "fff" + "wfvfvf" + "ff"
+    assert resamples(result) == {"new class": 1}
+
+
+@pytest.mark.theory
+def test_only_classes_met_since_detail_began_have_to_be_full() -> None:
+    """Class 1 never comes back: it makes the source's resampling run into the cut-off. (Of class 0 the second begins
+    while the history is not full, and is the first of the five that end after that.)"""
+    classes = [1, 1, 1] + [0] * 30
+    seen = run(parameters(period=10, warm_up=0), [1000] * 33, 1, classes=classes)
+    assert roles(seen) == "vv" + "f" + "w" + "v" * 6 + "f" * 10 + "w" + "v" * 6 + "f" * 6
+    current = run(parameters(period=10, warm_up=0, complete="current"), [1000] * 33, 1, classes=classes)
+    assert roles(current) == "vv" + "f" + "w" + "vv" + "f" * 10 + "w" + "vv" + "f" * 10 + "w" + "vv" + "f"
+
+
+@pytest.mark.theory
+def test_history_grows_until_the_mean_is_known() -> None:
+    """Ratios 1.1, 0.9, ... of mean 1: with n of them s = 0.1 sqrt(n / (n - 1)), half-width t s / sqrt(n).
+    n = 2: 12.706 x 0.1 = 1.27; n = 4: 3.182 x 0.1 / sqrt(3) = 0.184; n = 6: 2.571 x 0.1 / sqrt(5) = 0.115."""
+    cycles = [1000 / 1.1, 1000 / 0.9] * 20
+    for target, needed in ((1.3, 2), (0.19, 4), (0.12, 6), (1e-6, 8)):
+        for admit in ("finish", "start"):
+            given = parameters(warm_up=0, target=target, most_history=8, admit=admit)
+            result = run(given, cycles, 1)
+            assert roles(result) == "v" * needed + "f" * (40 - needed)
+            assert result.state.cpi[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.golden
+def test_mean_ipc_of_the_source() -> None:
+    """IPC 2.0, 2.2, 1.8 and 2.0 make 500,000 cycles of 1,000,000 instructions (section 5.3.2, equation for C)."""
+    cycles = [1000 / ipc for ipc in (2.0, 2.2, 1.8, 2.0)]
+    result = run(parameters(history=4, warm_up=0), [*cycles, 0.0], 1, instructions=[1000] * 4 + [1_000_000])
+    assert roles(result) == "vvvvf"
+    assert result.end - sum(cycles) == pytest.approx(500_000, rel=1e-12)
+    # All work over all cycles is the harmonic mean for equal instances: 1,000,000 x mean(1 / IPC).
+    other = run(parameters(history=4, warm_up=0, mean="cycles"), [*cycles, 0.0], 1, instructions=[1000] * 4 + [10**6])
+    assert other.end - sum(cycles) == pytest.approx(1e6 * (0.5 + 1 / 2.2 + 1 / 1.8 + 0.5) / 4, rel=1e-12)
+
+
+@pytest.mark.theory
+def test_correction_by_a_model() -> None:
+    """Equation 5.1: IPC_j = IPC_i,detailed x IPC_j,model / IPC_i,model. Instance i: detailed 0.8, model 1.0; the model
+    says 0.5 for j, so 0.4, and 2,500 cycles for 1,000 instructions."""
+    result = run(parameters(history=1, warm_up=0), [1250.0, 0.0], 1, model=[1.0, 2.0])
+    assert roles(result) == "vf"
+    assert result.state.cpi[1] == pytest.approx(2.5)
+    # Two samples: ratios 0.8 / 1.0 and 0.3 / 0.5, mean 0.7; j at 0.25 by the model goes at 0.175.
+    two = run(parameters(history=2, warm_up=0), [1250.0, 1000 / 0.3, 0.0], 1, model=[1.0, 2.0, 4.0])
+    assert two.state.cpi[2] == pytest.approx(1 / 0.175)
+
+
+@pytest.mark.property
+def test_a_right_model_leaves_no_error() -> None:
+    """If detail is everywhere 1.3 times what the model says, every instance is predicted exactly."""
+    model = np.random.default_rng(5).uniform(0.2, 3, 200)
+    result = run(parameters(history=3, warm_up=1), 1300 * model, 4, model=model)
+    assert result.state.cpi == pytest.approx(1.3 * model)
+    assert FORWARDED in result.roles
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> dict[str, object]:
+    count = draw(st.integers(1, 120))
+    integer = st.integers(0, 2)
+    seed = draw(st.integers(0, 1000))
+    random = np.random.default_rng(seed)
+    classes = random.integers(0, draw(st.integers(1, 4)), count)
+    return {
+        "parameters": TaskPointParameters.model_validate(
+            {
+                "warm_up": draw(integer), "resample_warm_up": draw(integer), "history": draw(st.integers(1, 4)),
+                "period": draw(st.sampled_from(["lazy", 1, 3, 10])), "cut_off": draw(st.integers(1, 5)),
+                "count": draw(st.sampled_from(["total", "per-thread", "busy"])),
+                "admit": draw(st.sampled_from(["finish", "start"])), "scope": draw(st.sampled_from(["all", "class"])),
+                "complete": draw(st.sampled_from(["seen", "current"])),
+                "busy_change": draw(st.sampled_from(["never", 0.0, 0.5])), "busy_persistence": draw(integer),
+            }
+        ),
+        "cycles": random.integers(100, 5000, count).astype(float),
+        "num_cores": draw(st.integers(1, 5)),
+        "classes": classes,
+        "instructions": random.integers(0, 4000, count),
+        "model": random.uniform(0.2, 3, count) if draw(st.booleans()) else None,
+    }  # fmt: skip
+
+
+@pytest.mark.property
+@settings(max_examples=60, deadline=None)
+@given(programs())
+def test_histories_are_what_the_log_says(program: dict) -> None:
+    """Whatever is fast-forwarded goes by the latest H valid samples of its class since the last resampling that forgot
+    them, else by the latest H done in detail; nothing without any is; and P bounds what a core forwards in a row."""
+    given = program["parameters"]
+    result = run(given, program["cycles"], program["num_cores"], **{
+        name: program[name] for name in ("classes", "instructions", "model")
+    })  # fmt: skip
+    state, of_class = result.state, program["classes"]
+    model = np.ones(len(of_class)) if program["model"] is None else program["model"]
+    ended: dict[int, list[int]] = {one: [] for one in range(4)}
+    in_a_row = [0] * program["num_cores"]
+    for what, i, core, _, _ in result.log:
+        role = state.role[i]
+        if role == EMPTY:
+            assert program["instructions"][i] == state.cpi[i] == 0
+        elif what == "end" and role >= WARM_UP:
+            ended[of_class[i]].append(i)
+            assert state.cpi[i] * program["instructions"][i] == pytest.approx(program["cycles"][i])
+        elif what == "begin" and role >= WARM_UP:
+            in_a_row[core] = 0
+        elif what == "begin":
+            in_a_row[core] += 1
+            assert given.period == "lazy" or given.scope == "class" or in_a_row[core] <= given.period
+            valid = [j for j in ended[of_class[i]] if state.role[j] == VALID and state.round[j] >= state.round[i]]
+            assert (role == FORWARDED) == bool(valid)
+            used = (valid or ended[of_class[i]])[-given.history :]
+            assert len(used) == state.support[i] > 0
+            ratio = np.mean([model[j] * program["instructions"][j] / program["cycles"][j] for j in used])
+            assert state.cpi[i] == pytest.approx(model[i] / ratio)
+
+
+@pytest.mark.property
+def test_deterministic() -> None:
+    random = np.random.default_rng(1)
+    cycles, classes = random.uniform(500, 1500, 300), random.integers(0, 3, 300)
+    first, second = (run(TaskPointParameters(period=5), cycles, 4, classes=classes) for _ in range(2))
+    for name in first.state._fields:
+        assert getattr(first.state, name).tobytes() == getattr(second.state, name).tobytes()
+
+
+def test_instances_without_instructions_count_nowhere() -> None:
+    instructions = [0, 1000] * 8
+    result = run(parameters(), [0, 1000] * 8, 1, instructions=instructions)
+    assert roles(result) == "0w0v0v" + "0f" * 5
+    assert result.end == 8000
+
+
+def test_what_ends_late_stays_out_of_the_next_round() -> None:
+    """Begun while sampling, it ends while the next round samples: by then it is no valid sample."""
+    cycles = [1000, 12000] + [1000] * 14
+    result = run(parameters(warm_up=0, resample_warm_up=0, history=1, period=3), cycles, 2)
+    # core 1 works on instance 1 until 12000; core 0: v, three forwarded, v, three forwarded, v at 8000, fff, v
+    assert roles(result)[1] == "c"
+    assert result.roles[1] == CANDIDATE
+    assert roles(result)[:10] == "vc" + "fff" + "v" + "fff" + "v"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"warm_up": -1}, "warm_up"),
+        ({"history": 0}, "history"),
+        ({"period": 0}, "period"),
+        ({"period": "never"}, "period"),
+        ({"target": 0.0}, "target"),
+        ({"target": 0.1, "most_history": 3}, "most_history is 3; it must be at least history, 4"),
+        ({"target": 0.1, "history": 1}, "at least 2 samples"),
+        ({"busy_change": -0.1}, "busy_change"),
+        ({"warmup": 2}, "warmup"),
+    ],
+)
+def test_refuses_parameters(given: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TaskPointParameters.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "num_cores", "message"),
+    [
+        (([0, 0], [1, 1], None), 0, "0 cores; at least one is needed"),
+        (([0, 0], [1], None), 1, "2 classes, 1 numbers of instructions: one of each"),
+        (([0, 0], [1, 1], [1.0]), 1, "and 1 of the model"),
+        (([0, -1], [1, 1], None), 1, "task instance 1 has no class"),
+        (([0, 0], [1, -5], None), 1, "task instance 1 has a negative number"),
+        (([0, 0], [1, 1], [1.0, 0.0]), 1, "task instance 1: 0.0 cycles per instruction of the model"),
+        (([0, 0], [1, 1], [np.nan, 1.0]), 1, "task instance 0: nan"),
+    ],
+)
+def test_refuses_arrays(arrays: tuple, num_cores: int, message: str) -> None:
+    classes, instructions, model = arrays
+    with pytest.raises(ValueError, match=message):
+        new_taskpoint(np.array(classes), np.array(instructions), None if model is None else np.array(model), num_cores)
+
+
+def test_a_model_may_be_silent_where_nothing_is_executed() -> None:
+    state = new_taskpoint(np.array([0, 0]), np.array([0, 10]), np.array([0.0, 1.0]), 1)
+    assert decide(state, 0, 0, 1) == FAST
+    assert decide(state, 1, 0, 1) == DETAILED
+    observe(state, 1, 0, 20.0, 1)
+    assert state.cpi.tolist() == [0.0, 2.0]
+
+
+def test_a_class_that_ended_nothing_yet_has_no_history() -> None:
+    """Two of a class begin at the same time, the first of them in a long instance: the other has nothing to go by."""
+    cycles = [1000, 9000, 1000, 1000, 1000, 1000, 1000]
+    result = run(parameters(warm_up=0, history=1, cut_off=1, count="total"), cycles, 2, classes=[0, 1, 0, 0, 0, 1, 0])
+    assert resamples(result) == {"no history": 1}
+    assert FORWARDED_BY_ALL not in result.roles

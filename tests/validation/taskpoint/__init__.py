@@ -1,0 +1,1 @@
+"""TaskPoint's evaluation: kernels of OpenMP tasks at two sizes, detailed simulation against sampled simulation."""

@@ -1,0 +1,177 @@
+"""Detailed traces of the twelve kernels of tests/programs at two sizes, as TaskPoint's evaluation takes them.
+
+``python -m taskpoint.trace_kernels OUT [--suite resident|beyond] [KERNEL ...]`` in tests/validation, with manyscale
+importable and clang installed, writes the workload folders ``OUT/SUITE/KERNEL``, and of each a row of
+``OUT/SUITE/traces.json`` (which keeps rows of kernels that were not asked for). The binaries go to ``OUT/bin``.
+
+``resident``: the working set of an iteration stays in the last cache of the target grass-high-performance (20 MiB).
+``beyond``: it is several times larger; of kernels whose tasks use their data too often for that, several times larger
+than the last cache of grass-low-power (1 MiB), and the table says so. One iteration has 16,000 to 65,000 task instances
+of 2,000 to 10,000 instructions (the source: 16,000 to 25,000 of at least 100,000). Where so many instances do not fit
+into 20 MiB since each element is used once, shorter instances and more iterations have to do. The first iteration is
+there to warm caches. Addresses depend on the C library's placement of large blocks: traces are equal but for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.workload import Workload
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.tracers import build, coverage_flags
+
+PROGRAMS: Final = Path(__file__).parents[2] / "programs"
+MANYSCALE: Final = (sys.executable, "-c", "import sys; from manyscale.runner.cli import main; sys.exit(main())")
+_LINE_SHIFT: Final = 6
+_ACCESSES_AT_ONCE: Final = 20_000_000
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``arguments``: of the program, in its order; ``cache``: which target's last cache the suite's name refers to."""
+
+    arguments: tuple[int, ...]
+    cache: str = "grass-high-performance"
+
+
+SUITES: Final[dict[str, dict[str, Kernel]]] = {
+    "resident": {
+        "convolution_2d": Kernel((150, 6, 2, 2)),
+        "fft": Kernel((140, 64, 16, 1, 2)),
+        "histogram": Kernel((20000, 200, 4096, 2)),
+        "k_means": Kernel((20000, 16, 8, 4, 3)),
+        "matrix_multiply": Kernel((28, 8, 2)),
+        "merge_sort": Kernel((262144, 32, 512, 2)),
+        "monte_carlo": Kernel((20000, 400, 131072, 2)),
+        "n_body": Kernel((4000, 16, 2, 2)),
+        "reduction": Kernel((2048, 1, 512, 6)),
+        "sparse_matrix_vector": Kernel((4800, 8, 32, 16384, 5)),
+        "stencil": Kernel((20, 20, 20, 5, 2)),
+        "vector_operation": Kernel((2048, 512, 11)),
+    },
+    "beyond": {
+        "convolution_2d": Kernel((200, 10, 1, 2)),
+        "fft": Kernel((400, 64, 16, 1, 2)),
+        "histogram": Kernel((20000, 800, 4194304, 2)),
+        "k_means": Kernel((50000, 16, 4, 8, 3)),
+        "matrix_multiply": Kernel((36, 10, 2), "grass-low-power"),
+        "merge_sort": Kernel((524288, 32, 512, 2), "grass-low-power"),
+        "monte_carlo": Kernel((20000, 400, 8388608, 2)),
+        "n_body": Kernel((8000, 16, 2, 2), "grass-low-power"),
+        "reduction": Kernel((10240, 4, 512, 2)),
+        "sparse_matrix_vector": Kernel((20000, 8, 64, 1048576, 2)),
+        "stencil": Kernel((28, 28, 28, 6, 2)),
+        "vector_operation": Kernel((20000, 700, 2)),
+    },
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    names = list(SUITES["resident"])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("output", type=Path, metavar="OUT")
+    parser.add_argument("--suite", choices=list(SUITES), action="append", help="default: both")
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=f"default: all of {', '.join(names)}")
+    options = parser.parse_intermixed_args(arguments)
+    unknown = sorted(set(options.kernels) - set(names))
+    if unknown:
+        parser.error(f"no kernel {unknown[0]}; there are {', '.join(names)}")
+    kernels = options.kernels or names
+    build_kernels(kernels, options.output / "bin")
+    for suite in options.suite or SUITES:
+        for name in kernels:
+            print(json.dumps(trace_kernel(suite, name, options.output)), flush=True)
+    return 0
+
+
+def build_kernels(kernels: Sequence[str], binaries: Path) -> None:
+    """The two builds that the detailed level needs, iterations marked. The tracer's stub is kept beside them."""
+    stub = build.coverage_stub(binaries)
+    for variant in ("coverage", "counting"):
+        added = coverage_flags.flags(stub, counting=variant == "counting")
+        command = [PROGRAMS / "build.sh", binaries / variant, "--variant", variant, "--marks", *kernels]
+        subprocess.run(command, check=True, env={**os.environ, "VARIANT_FLAGS": " ".join(added)})
+
+
+def trace_kernel(suite: str, name: str, output: Path) -> dict[str, Any]:
+    """Trace one kernel, all its iterations, on one thread; the row that describes the trace."""
+    kernel, binaries = SUITES[suite][name], output / "bin"
+    folder = output / suite / name
+    start = time.perf_counter()
+    subprocess.run(
+        [
+            *MANYSCALE, "trace", "--level", "detailed", "--iterations", "all", "--max-gb", "20",
+            "--counting", str(binaries / "counting" / name), "-o", str(folder),
+            "--", str(binaries / "coverage" / name), *map(str, kernel.arguments),
+        ],
+        check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=sys.stderr,
+    )  # fmt: skip
+    seconds = round(time.perf_counter() - start, 1)
+    row = {"suite": suite, "kernel": name, "arguments": kernel.arguments, "cache": kernel.cache}
+    row |= description(workload_folder.read(folder))
+    row |= {"trace_MB": round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 1), "seconds": seconds}
+    table = output / suite / "traces.json"
+    rows = json.loads(table.read_text()) if table.exists() else []
+    rows = [*(other for other in rows if other["kernel"] != name), row]
+    table.write_text(json.dumps(sorted(rows, key=lambda other: str(other["kernel"])), indent=1) + "\n")
+    return row
+
+
+def description(workload: Workload) -> dict[str, Any]:
+    """Of the last iteration: task instances by type with their median instructions; of all of them: iterations,
+    accesses, and the lines of 64 B that tasks touch."""
+    iterations = workload.tables["iterations"]
+    first, end = (iterations.column(f"{name}_event_id")[-1].as_py() for name in ("first", "end"))
+    segments, tasks = (workload.tables[name].to_pandas() for name in ("segments", "tasks"))
+    types = workload.tables["task_types"].to_pandas()
+    type_of = tasks.set_index("task_instance_id")["task_type_id"]
+    segments["task_type_id"] = segments["task_instance_id"].map(type_of)
+    of_task = segments[segments["task_type_id"].isin(types.index[types["construct"] == "task"])]
+    last = of_task[of_task["event_id"].between(first, end - 1)]
+    instances = last.groupby(["task_type_id", "task_instance_id"])["num_instructions"].sum()
+    of_type = instances.groupby("task_type_id").agg(["size", "median", "sum"]).astype(int)
+    by_type = {
+        f"{types['file'][number].rsplit('/', 1)[-1]}:{types['line'][number]}": [int(row["size"]), int(row["median"])]
+        for number, row in of_type.iterrows()
+    }
+    return {
+        "iterations": iterations.num_rows,
+        "instances": len(instances),
+        "instances_and_median_instructions": by_type,
+        "mean_instructions": round(float(instances.mean())),
+        "million_instructions": round(float(instances.sum()) / 1e6, 1),
+        "million_accesses": round(float(of_task["num_accesses"].sum()) / 1e6, 1),
+        "lines_MB": round(num_lines(workload, of_task.index.to_numpy()) * 2**_LINE_SHIFT / 1e6, 2),
+    }
+
+
+def num_lines(workload: Workload, wanted: np.ndarray) -> int:
+    """Distinct lines that the wanted segments (rows of the table, in order) access."""
+    assert workload.detail is not None
+    accesses = workload.column("segments", "num_accesses").astype(np.int64)
+    before = np.concatenate(([0], np.cumsum(accesses)))
+    pages = np.searchsorted(before, np.arange(0, before[-1] + _ACCESSES_AT_ONCE, _ACCESSES_AT_ONCE))
+    lines = np.zeros(0, np.uint64)
+    is_wanted = np.zeros(len(accesses), bool)
+    is_wanted[wanted] = True
+    for first, end in zip(pages[:-1], np.minimum(pages[1:], len(accesses)), strict=True):
+        if first < end:
+            addresses = workload.detail.read(int(first), int(end)).addresses
+            kept = np.repeat(is_wanted[first:end], accesses[first:end])
+            lines = np.union1d(lines, np.unique(addresses[kept] >> np.uint64(_LINE_SHIFT)))
+    return len(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
