@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
-__all__ = ["allocation_free", "inlined", "njit"]
+__all__ = ["allocation_free", "apart", "inlined", "merged", "njit"]
 
 
 def _load_without_blas() -> None:
@@ -37,3 +38,19 @@ allocation_free: Final = njit(cache=True, nogil=True, _nrt=False)
 # The same, put into its callers whatever its size: a call hands on seven words and more of each array. For what runs
 # for each access, and is called in few places.
 inlined: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+
+# The same, before it is compiled: for functions of one or two callers. What is compiled by itself is compiled once more
+# with each caller, and with the callers of these.
+merged: Final = njit(inline="always")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def apart(context):  # type: ignore[no-untyped-def]
+    """Called anywhere in a function: LLVM must not put that function into its callers. For large ones that are seldom
+    run, which would else be copied, and compiled, many times."""
+
+    def mark(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), mark

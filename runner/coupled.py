@@ -32,7 +32,8 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
 
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (list of node programs, list of times of their
     pieces), an entry per rank, None for ranks without. Parameters beside those of replay_point: ``runtime`` (a
-    RuntimeSystem as JSON), ``num_cores``, ``seed``, ``share_group`` (per core, or None), ``keep_ranks``.
+    RuntimeSystem, by ``model_dump(mode="json", by_alias=True)``), ``num_cores`` (of each rank), ``seed``,
+    ``share_group`` (a number per core, or None), ``keep_ranks``.
     """
     network = Network.model_validate(parameters["network"])
     placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])

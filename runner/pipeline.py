@@ -298,8 +298,12 @@ def assemble(
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(arrays["end_ps"].max(initial=0))
     source = _phase_times(workload, point.study)
+    inside: Mapping[str, Any] = {}
     if source is not None:
-        figures |= source.statistics(point.study, map(execution.result, simulated.time_keys))
+        found = [execution.result(key) for key in simulated.time_keys]
+        figures |= source.statistics(point.study, found)
+        figures = source.with_intervals(point.study, found, figures)
+        inside = source.tables(point.study, found, compute_ps, arrays["end_ps"])
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
     return results.Result(
@@ -314,6 +318,7 @@ def assemble(
         critical_path=path,
         critical_path_links=links.path_table(arrays),
         links=link_use,
+        **inside,
     )
 
 

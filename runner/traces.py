@@ -18,10 +18,19 @@ READ_VERSION = 2  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
-    """The workload that a study names. Raises UserError, one line, if it cannot be read.
+    """The workload that a study names, repeated if it says so. Raises UserError, one line, if it cannot be read.
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
+    workload = _read(choice, cache)
+    if choice.repeat is None:
+        return workload
+    from manyscale.runner.node.repeat import repeat
+
+    return repeat(workload, choice.repeat, choice.path)
+
+
+def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     path = _expanded(choice.path)
     if not _exists(path):
         raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")

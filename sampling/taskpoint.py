@@ -87,7 +87,7 @@ def decide(state, instance, core, busy_cores):  # type: ignore[no-untyped-def]
 @allocation_free
 def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyped-def]
     """An instance begun in detail has ended after ``cycles`` of its core's time (suspensions apart). Others are
-    ignored. O(H), O(cores) where warm-up ends."""
+    ignored. O(H), O(cores) where sampling ends."""
     role = state.role[instance]
     if role < WARM_UP:
         return
@@ -109,8 +109,7 @@ def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyp
     if now.mode == WARMING and state.round[instance] >= now.round:
         warm_up = state.rule[0].warm_up if now.round == 1 else state.rule[0].resample_warm_up
         if _enough_done(state, core, warm_up):
-            now.mode = SAMPLING
-            _clear_done(state)
+            now.mode = SAMPLING  # the first to begin as a sample clears what was counted
     elif now.mode == SAMPLING:
         counts = role != WARM_UP and state.round[instance] >= now.round and one.full
         is_cut_off = counts and _enough_done(state, core, state.rule[0].cut_off)

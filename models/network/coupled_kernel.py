@@ -168,7 +168,10 @@ def run_coupled_dimemas(steps, state, nodes, is_eager, traffic):  # type: ignore
 
 @allocation_free
 def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
-    """Run cores as long as they are next, and before ``limit``, when the next transfer ends."""
+    """Run cores as long as they are next, and before ``limit``, when the next transfer ends.
+
+    The cores of a rank go through all that happens at one time, and on while no operation of the rank is under way.
+    """
     num_strands = state.strand.shape[0]
     while cores_are_next(state) and state.heap[0].time < limit:
         time = _whole(state.heap[0].time)
@@ -179,7 +182,39 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
         else:
             node = number - nodes.core.shape[0]
             nodes.node[node].num_parked -= 1
-        _run_cores(state, nodes, node, time)
+        me = nodes.node[node]
+        heap = nodes.heap[me.first_core : me.end_core]
+        heap_size = nodes.heap_size[node : node + 1]
+        scheduler = scheduler_of(nodes, node)
+        while me.begins_phase or heap_size[0] > 0:
+            if me.begins_phase:
+                me.begins_phase = 0
+                me.phase += 1
+                if me.first_phase + me.phase == me.end_phase:
+                    me.end = time
+                    break
+                begin_phase(scheduler, me.phase, time)
+                push(heap, heap_size, np.int64(0), time)
+            at = heap[0].time
+            if at != time and me.under_way > 0:
+                break
+            time = at
+            core = pop(heap, heap_size)
+            code = advance_inlined(scheduler, core, time)
+            for k in range(scheduler.num_woken[0]):
+                push(heap, heap_size, np.int64(scheduler.woken[k]), time)
+            scheduler.num_woken[0] = 0
+            if code == PIECE:
+                push(heap, heap_size, core, _end_of_piece(nodes, scheduler.core, scheduler.instance, node, core))
+            elif code == OPERATION:
+                _begin_operation(state, nodes, node, core, np.int64(scheduler.core[core].operation), time, 0)
+            elif code == PHASE_END:
+                operation = nodes.phase_operation[me.first_phase + me.phase]
+                if 0 <= operation < me.num_operations:
+                    _begin_operation(state, nodes, node, np.int64(0), operation, time, 1)
+                else:
+                    me.begins_phase = 1
+        _park(state, nodes, node, time)
 
 
 @allocation_free
@@ -190,52 +225,20 @@ def _whole(time):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def _run_cores(state, nodes, node, time):  # type: ignore[no-untyped-def]
-    """Run the cores of a rank through all that happens at ``time``; go on while no operation of it is under way."""
+def _end_of_piece(nodes, cores, instances, node, core):  # type: ignore[no-untyped-def]
+    """When a core has done what its scheduler says, an overhead or a piece."""
     me = nodes.node[node]
-    heap = nodes.heap[me.first_core : me.end_core]
-    heap_size = nodes.heap_size[node : node + 1]
-    piece_ps = nodes.piece_ps[me.first_piece :]
-    scheduler = scheduler_of(nodes, node)
-    while me.begins_phase or heap_size[0] > 0:
-        if me.begins_phase:
-            me.begins_phase = 0
-            me.phase += 1
-            if me.first_phase + me.phase == me.end_phase:
-                me.end = time
-                break
-            begin_phase(scheduler, me.phase, time)
-            push(heap, heap_size, np.int64(0), time)
-        at = heap[0].time
-        if at != time and me.under_way > 0:
-            break
-        time = at
-        core = pop(heap, heap_size)
-        code = advance_inlined(scheduler, core, time)
-        for k in range(scheduler.num_woken[0]):
-            push(heap, heap_size, np.int64(scheduler.woken[k]), time)
-        scheduler.num_woken[0] = 0
-        if code == PIECE:
-            what = scheduler.core[core]
-            end = what.start_ps
-            if what.piece >= 0:
-                duration = piece_ps[what.piece]
-                if nodes.per_speedup[0] != 1.0 and scheduler.instance[what.row].flags & CREATES:
-                    duration = np.int64(np.rint(duration * nodes.per_speedup[0]))
-                end += duration
-                nodes.core[me.first_core + core].busy += duration
-                if me.keeps_rows and duration > 0:
-                    _keep(nodes, me.first_core + core, what.instance, -1, what.start_ps, end)
-            push(heap, heap_size, core, end)
-        elif code == OPERATION:
-            _begin_operation(state, nodes, node, core, np.int64(scheduler.core[core].operation), time, 0)
-        elif code == PHASE_END:
-            operation = nodes.phase_operation[me.first_phase + me.phase]
-            if 0 <= operation < me.num_operations:
-                _begin_operation(state, nodes, node, np.int64(0), operation, time, 1)
-            else:
-                me.begins_phase = 1
-    _park(state, nodes, node, time)
+    what = cores[core]
+    if what.piece < 0:
+        return what.start_ps
+    duration = nodes.piece_ps[me.first_piece + what.piece]
+    if nodes.per_speedup[0] != 1.0 and instances[what.row].flags & CREATES:
+        duration = np.int64(np.rint(duration * nodes.per_speedup[0]))
+    end = what.start_ps + duration
+    nodes.core[me.first_core + core].busy += duration
+    if me.keeps_rows and duration > 0:
+        _keep(nodes, me.first_core + core, what.instance, -1, what.start_ps, end)
+    return end
 
 
 @allocation_free

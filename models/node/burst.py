@@ -182,7 +182,7 @@ def _run(  # type: ignore[no-untyped-def]
                 me = sch.core[core]
                 before = me.instance
                 code = advance_inlined(sch, core, time_ps)
-                if stretches.shape[0] > 0 and me.instance != before:
+                if stretches.shape[0] > 0 and (me.instance != before or code == PHASE_END):
                     if before >= 0 and time_ps > since_ps[core]:
                         stretch = stretches[num_stretches]
                         stretch.start_ps, stretch.end_ps = since_ps[core], time_ps

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, apart, merged
 from manyscale.models.node.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED, find, set_begin
 from manyscale.models.node.directory import FREE, add_group, look_up, next_group, set_alone
 from manyscale.models.node.evictions import WRITTEN_BACK, take_away, write_down
@@ -21,14 +21,14 @@ INVALIDATED = np.int64(3)
 NOBODY = np.int64(-1)
 
 
-@allocation_free
+@merged
 def _first_of(mem, group):  # type: ignore[no-untyped-def]
     """The first core of a group. O(1)."""
     memory = mem.memory[0]
     return max(group * memory.group_cores - memory.first_core % memory.group_cores, 0)
 
 
-@allocation_free
+@merged
 def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     """The nearest level that two cores share. O(levels)."""
     levels = mem.memory[0].levels
@@ -38,7 +38,7 @@ def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     return levels
 
 
-@allocation_free
+@merged
 def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untyped-def]
     """Take the copy away that a level of another core has, or let it be shared: its tag before, EMPTY if there was none.
     O(ways)."""
@@ -61,6 +61,7 @@ def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untype
 @allocation_free
 def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """All private levels of a group: the nearest that had the line modified, NOBODY if none. O(levels * ways)."""
+    apart()
     memory = mem.memory[0]
     other = _first_of(mem, group)
     dirty_level = NOBODY
@@ -76,29 +77,26 @@ def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-un
 
 
 @allocation_free
-def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
-    """A request for a line that the core's private levels do not hold passes them: the core will hold it, alone if it
-    ``takes`` the line. Flags for it, and who had it modified: a core and its level, or NOBODY. O(1) expected, where others
-    lose it or hold it modified O(groups + holders * levels * ways)."""
+def _ask_holders(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
+    """``ask_groups`` where the directory has an entry. O(groups + holders * levels * ways)."""
+    apart()
     directory, group = mem.directory, mem.core[core].group
     place = look_up(directory, line)
-    key = directory[place, 0]
-    if key == FREE:
-        set_alone(directory, place, line, group)
-        return np.int64(0), NOBODY, NOBODY
-    source = source_level = NOBODY
-    if takes or key & 1 == 0:
+    source, source_level = NOBODY, NOBODY
+    is_alone = True
+    if takes or directory[place, 0] & 1 == 0:
         holder = next_group(directory, place, 0)
         while holder >= 0:
             if holder != group:
+                is_alone = False
                 dirty_level = _ask_group(mem, core, holder, line, takes, cycle, row)
-                place = look_up(directory, line)
                 if dirty_level != NOBODY:
                     source, source_level = _first_of(mem, holder), dirty_level
-                if directory[place, 0] == FREE:
-                    break
+                place = look_up(directory, line)  # what was written may have moved entries
             holder = next_group(directory, place, holder + 1)
-    if takes or directory[place, 0] == FREE:
+    else:
+        is_alone = False
+    if takes or is_alone:
         set_alone(directory, place, line, group)
         return np.int64(0), source, source_level
     directory[place, 0] |= 1
@@ -106,10 +104,23 @@ def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-d
     return np.int64(SHARED), source, source_level
 
 
+@merged
+def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
+    """A request for a line that the core's private levels do not hold passes them: the core will hold it, alone if it
+    ``takes`` the line. Flags for it, and who had it modified: a core and its level, or NOBODY. O(1) expected, where others
+    hold it see ``_ask_holders``."""
+    place = look_up(mem.directory, line)
+    if mem.directory[place, 0] == FREE:
+        set_alone(mem.directory, place, line, mem.core[core].group)
+        return np.int64(0), NOBODY, NOBODY
+    return _ask_holders(mem, core, line, takes, cycle, row)
+
+
 @allocation_free
 def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """Before a request enters ``level`` (which may be main memory) from a level that others do not share: look at what
     only they reach, beside private levels. Flags for the line, and who had it modified. O(cores * levels * ways)."""
+    apart()
     memory = mem.memory[0]
     flags, source, source_level = np.int64(0), NOBODY, NOBODY
     own = mem.first_slot[core, level - 1]
@@ -136,6 +147,7 @@ def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no
 def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A core stores to a line that it holds and others may: nobody else does any more. Some core that lost it, NOBODY if
     none. O(groups + holders * levels * ways)."""
+    apart()
     memory, directory = mem.memory[0], mem.directory
     lost = NOBODY
     group = mem.core[core].group
@@ -146,6 +158,7 @@ def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-de
             if holder != group:
                 _ask_group(mem, core, holder, line, True, cycle, row)
                 lost = _first_of(mem, holder)
+                place = look_up(directory, line)
             holder = next_group(directory, place, holder + 1)
         set_alone(directory, place, line, group)
     for level in range(memory.private, memory.levels):

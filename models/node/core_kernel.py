@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.machine import Node
 from manyscale.models.node.core_code import LOAD, NUM_REGISTERS, RESULT, CoreCode
 from manyscale.models.node.memory_kernel import access
@@ -39,6 +39,8 @@ BRANCH: Final = 2
 QUEUE: Final = 3
 FIRST_LEVEL: Final = 4
 
+# Put into their callers before these are compiled: code that is compiled by itself is so once more in each caller.
+_inlined: Final = njit(inline="always")
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
 _HISTORY: Final = 8  # blocks
@@ -143,7 +145,7 @@ def begin_piece(cores, core, first_execution, end_execution, first_access, cycle
         cores.stack[core, part] = 0.0
 
 
-@inlined
+@_inlined
 def _left(cores, core, position):  # type: ignore[no-untyped-def]
     """When the instruction at ``position`` leaves. Positions must not fall from call to call. Amortised O(1)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -158,7 +160,7 @@ def _left(cores, core, position):  # type: ignore[no-untyped-def]
     return c.floor_time + (position - c.floor_position) * limits.drain
 
 
-@inlined
+@_inlined
 def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
     """The instruction at ``position`` leaves at ``time``, later than those before it alone would say. O(1)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -169,7 +171,7 @@ def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
     mark.position, mark.time = position, time
 
 
-@inlined
+@_inlined
 def _latest(cores, code, core, first, end, time):  # type: ignore[no-untyped-def]
     """The latest of ``time`` and terms [first, end). O(end - first)."""
     for k in range(first, end):
@@ -177,7 +179,7 @@ def _latest(cores, code, core, first, end, time):  # type: ignore[no-untyped-def
     return time
 
 
-@inlined
+@_inlined
 def _enters(cores, code, core, node, block):  # type: ignore[no-untyped-def]
     """When the access of ``node`` enters the reorder buffer. O(1)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -192,7 +194,7 @@ def _enters(cores, code, core, node, block):  # type: ignore[no-untyped-def]
     return enters
 
 
-@inlined
+@_inlined
 def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     """How long the instruction at ``position``, done at ``done``, holds up leaving beyond what ``entered`` explains;
     waiting for branches and queues is counted."""
@@ -210,7 +212,7 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     return max(done - plain, 0.0)
 
 
-@inlined
+@_inlined
 def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
@@ -260,7 +262,7 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
         c.num_stores += 1
 
 
-@inlined
+@_inlined
 def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -311,7 +313,7 @@ def _mispredicts(cores, code, core, block, follower):  # type: ignore[no-untyped
     return expected != follower
 
 
-@inlined
+@_inlined
 def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
     c = cores.core[core]
     c.block = block_ids[c.execution]
@@ -323,7 +325,7 @@ def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
         c.mispredicted = 1 if _mispredicts(cores, code, core, c.block, follower) else 0
 
 
-@inlined
+@_inlined
 def step(cores, mem, code, block_ids, addresses, core, until_cycle):  # type: ignore[no-untyped-def]
     """The core goes on until its next access would enter at ``until_cycle`` or later: False; or until its piece ends:
     True. ``core[core].cycle`` is when. O(accesses and executions on the way)."""

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import inlined
+from manyscale.models.kernels import njit
 from manyscale.models.node.ready_queues import lowest_bit
 
 NEVER: Final = 1 << 62
+_inlined: Final = njit(inline="always")
 _BUCKETS: Final = 1024
 _WORDS: Final = _BUCKETS // 64
 
@@ -37,7 +38,7 @@ def new_wheel(num_cores: int) -> CycleWheel:
     )  # fmt: skip
 
 
-@inlined
+@_inlined
 def put(wheel, core, cycle):  # type: ignore[no-untyped-def]
     """A core that is not on the wheel is due at ``cycle``, or now if that is over. O(1)."""
     wheel.due[core] = cycle
@@ -46,7 +47,7 @@ def put(wheel, core, cycle):  # type: ignore[no-untyped-def]
     wheel.filled[bucket >> 6] |= np.uint64(1) << np.uint64(bucket & 63)
 
 
-@inlined
+@_inlined
 def next_cycle(wheel):  # type: ignore[no-untyped-def]
     """When a core is due next, or has to be looked at, NEVER if none is. O(1)."""
     bucket = wheel.now[0] & (_BUCKETS - 1)
@@ -62,7 +63,7 @@ def next_cycle(wheel):  # type: ignore[no-untyped-def]
     return wheel.now[0] + ((found - bucket) & (_BUCKETS - 1))
 
 
-@inlined
+@_inlined
 def take(wheel, cycle):  # type: ignore[no-untyped-def]
     """The lowest core of those due at ``cycle``, which `next_cycle` said, off the wheel; -1 if it was not due yet and
     is on the wheel again. O(cores / 64)."""

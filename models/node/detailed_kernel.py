@@ -17,14 +17,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.event_heap import pop, push
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.node.core_kernel import begin_piece, step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
-from manyscale.models.node.scheduler_kernel import CREATES, IDLE, OPERATION, PHASE_END, PIECE, advance, begin_phase
+from manyscale.models.node.scheduler_kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
 
 OVER: Final = 0  # what a phase ended with
 STUCK: Final = -1
 CALLS_MPI: Final = -2
+_inlined: Final = njit(inline="always")
 _EARLY: Final = 0.01  # of a cycle: picoseconds are rounded
 
 
@@ -68,13 +69,13 @@ class Records(NamedTuple):
     instance_served: np.ndarray
 
 
-@inlined
+@_inlined
 def cycle_of(time_ps, cycles_per_ps):  # type: ignore[no-untyped-def]
     """The first cycle that begins at ``time_ps`` or later."""
     return np.int64(math.ceil(time_ps * cycles_per_ps - _EARLY))
 
 
-@inlined
+@_inlined
 def _keep_instance(records, instance, core, begin_ps, end_ps):  # type: ignore[no-untyped-def]
     if records.instance.shape[0] > 0:
         row = records.instance[instance]
@@ -114,7 +115,7 @@ def end_piece(records, cores, mem, core, instance, piece, end_ps):  # type: igno
             records.instance_served[instance, level] += now - records.served[core, level]
 
 
-@inlined
+@_inlined
 def _begin(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-untyped-def]
     """A core begins what the scheduler said. O(levels)."""
     me = sch.core[core]
@@ -147,22 +148,33 @@ def _begin(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-un
         put(clock.wheel, core, cycle)
 
 
-@inlined
-def _run_phase(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, phase, begin_ps, window
+@allocation_free
+def run(  # type: ignore[no-untyped-def]
+    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase, begin_ps, makespan_ps, window
 ):
-    """(OVER, STUCK or CALLS_MPI, time in ps at which the phase ended)."""
+    """Phases one after the other from ``begin_ps`` on: (OVER, STUCK or CALLS_MPI, when)."""
     cycles_per_ps = clock.cycles_per_ps[0]
-    begin_phase(sch, phase, begin_ps)
-    push(clock.heap, clock.heap_size, 0, begin_ps)
+    num_begun = 0
+    time_ps = phase_ps = begin_ps
+    what = np.int64(PHASE_END)
     while True:
+        if what == PHASE_END:
+            if num_begun > 0:
+                makespan_ps[num_begun - 1] = time_ps - phase_ps
+            if num_begun == makespan_ps.shape[0]:
+                return np.int64(OVER), time_ps
+            phase_ps = time_ps
+            begin_phase(sch, first_phase + num_begun, phase_ps)
+            num_begun += 1
+            push(clock.heap, clock.heap_size, 0, phase_ps)
+            what = np.int64(PIECE)
         event = np.int64(NEVER)
         if clock.heap_size[0] > 0:
             event = cycle_of(clock.heap[0].time, cycles_per_ps)
         due = next_cycle(clock.wheel)
         if event <= due:
             if event == NEVER:
-                return np.int64(STUCK), begin_ps
+                return np.int64(STUCK), time_ps
             time_ps = clock.heap[0].time
             core = pop(clock.heap, clock.heap_size)
             clock.wheel.now[0] = max(clock.wheel.now[0], event)
@@ -172,16 +184,13 @@ def _run_phase(  # type: ignore[no-untyped-def]
             sch.num_woken[0] = 0
             if what == PIECE:
                 _begin(clock, sch, cores, mem, pieces, records, core)
-            elif what == PHASE_END:
-                return np.int64(OVER), time_ps
             elif what == OPERATION:
                 return np.int64(CALLS_MPI), time_ps
             continue
         core = take(clock.wheel, due)
         if core < 0:
             continue
-        until = min(next_cycle(clock.wheel), event)
-        until = max(until, due + 1) + window
+        until = max(min(next_cycle(clock.wheel), event), due + 1) + window
         if step(cores, mem, code, block_ids, addresses, core, np.float64(until)):
             me = sch.core[core]
             end_ps = max(np.int64(np.rint(cores.core[core].cycle / cycles_per_ps)), records.begin_ps[core])
@@ -189,20 +198,3 @@ def _run_phase(  # type: ignore[no-untyped-def]
             push(clock.heap, clock.heap_size, core, end_ps)
         else:
             put(clock.wheel, core, np.int64(math.floor(cores.core[core].cycle)))
-
-
-@allocation_free
-def run(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase, begin_ps, makespan_ps, window
-):
-    """Phases one after the other from ``begin_ps`` on: (OVER, STUCK or CALLS_MPI, when)."""
-    what = np.int64(OVER)
-    for k in range(makespan_ps.shape[0]):
-        what, end_ps = _run_phase(
-            clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase + k, begin_ps, window
-        )
-        if what != OVER:
-            return what, end_ps
-        makespan_ps[k] = end_ps - begin_ps
-        begin_ps = end_ps
-    return what, begin_ps

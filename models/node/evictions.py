@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, apart, merged
 from manyscale.models.node.cache_rows import (
     DIRTY,
     EMPTY,
@@ -27,7 +27,7 @@ from manyscale.models.node.reservations import reserve
 WRITTEN_BACK = np.int64(2)
 
 
-@allocation_free
+@merged
 def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     """A line passes between a level and the one before: when, if not before ``cycle``. O(1)."""
     each = mem.level[level]
@@ -39,7 +39,7 @@ def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@allocation_free
+@merged
 def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     """The line leaves an instance of a level: its tag, EMPTY if it was not there. O(ways)."""
     each = mem.level[level]
@@ -55,6 +55,7 @@ def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
 @allocation_free
 def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     """The line leaves the first levels of a core: whether it was dirty there. O(levels * ways)."""
+    apart()
     dirty = np.int64(0)
     for level in range(levels):
         tag = take_away(mem, level, mem.first_slot[core, level], line)
@@ -67,6 +68,7 @@ def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
 def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     """An inclusive level evicts the line, so the levels before lose it: whether it was dirty there. O(holders * levels *
     ways)."""
+    apart()
     memory, each = mem.memory[0], mem.level[level]
     private = min(memory.private, level)
     if memory.groups == 1 or level < memory.private:
@@ -96,7 +98,7 @@ def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     return dirty
 
 
-@allocation_free
+@merged
 def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     """The outermost private level that had the line has it no more: the next one that has is now outermost, or the
     directory forgets the group. O(levels * ways)."""
@@ -110,7 +112,7 @@ def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     remove_group(mem.directory, line, mem.core[core].group)
 
 
-@allocation_free
+@merged
 def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-def]
     """A line has left a level to make room, and goes down: dirty ones, and all to an exclusive level. What it pushes out
     there follows. O(levels * ways), of inclusive levels see ``_back_invalidate``."""
@@ -139,7 +141,7 @@ def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-
         tag, ready = put(mem, level, core, line, flags, ready, cycle)
 
 
-@allocation_free
+@merged
 def put(mem, level, core, line, flags, ready, cycle):  # type: ignore[no-untyped-def]
     """A line comes down to a cache: tag and ready time of what it pushes out. O(ways)."""
     each = mem.level[level]
@@ -157,6 +159,7 @@ def put(mem, level, core, line, flags, ready, cycle):  # type: ignore[no-untyped
 @allocation_free
 def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A dirty line is written to a level, which may be main memory. As ``evict``."""
+    apart()
     if level == mem.memory[0].levels:
         if cycle >= 0.0:
             write_memory(mem, core, line, cycle)

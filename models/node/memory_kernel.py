@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, apart, merged
 from manyscale.models.node.cache_rows import (
     DIRTY,
     FLAG_BITS,
@@ -48,7 +48,7 @@ from manyscale.models.node.prefetches import follow
 SERVED, MISSED = np.int64(0), np.int64(1)
 
 
-@inlined
+@merged
 def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ignore[no-untyped-def]
     """Look for a line beyond the level ``to``, and take it from others or let them share it: the level that has it, flags
     for it, and who had it modified. O(levels * ways), and see ``coherence``."""
@@ -75,7 +75,7 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
     return level, flags, source, source_level
 
 
-@inlined
+@merged
 def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
     """The line is read from a cache: flags that it takes with it, and when it is there at the earliest. O(ways)."""
     each = mem.level[level]
@@ -91,7 +91,7 @@ def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-unty
     return tag & SHARED, ready
 
 
-@inlined
+@merged
 def _from_others(mem, core, source, source_level, start):  # type: ignore[no-untyped-def]
     """When a line that another core had modified is there. O(levels)."""
     memory = mem.memory[0]
@@ -102,7 +102,7 @@ def _from_others(mem, core, source, source_level, start):  # type: ignore[no-unt
     return done
 
 
-@allocation_free
+@merged
 def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: ignore[no-untyped-def]
     """Bring a line into the levels from ``to`` on that do not have it: when it is there, if it is asked for at ``start``,
     and which level had it. ``start`` < 0: no time passes. O(levels * ways), and see ``evictions``, ``coherence``."""
@@ -136,48 +136,66 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     return done, level
 
 
-@allocation_free
-def _prefetch(mem, core, level, line, cycle, row):  # type: ignore[no-untyped-def]
-    """A load or store has reached a level with a prefetcher. O(streams + lines fetched * levels * ways)."""
-    memory = mem.memory[0]
-    count, ahead, step = follow(mem, level, core, line)
+@merged
+def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
+    """Whether the core's instance of a level holds the line. O(ways)."""
     each = mem.level[level]
-    for _ in range(count):
-        ahead += step
-        begin = set_begin(each, mem.first_slot[core, level], ahead)
-        if find(mem.slot, begin, each.ways, ahead) < begin + np.uint64(each.ways):
-            continue
-        _fetch(mem, core, level, ahead, False, cycle, row, memory.cores)
-        if memory.groups > 1 and level < memory.private:
-            for nearer in range(level):
-                inner = mem.level[nearer]
-                begin_inner = set_begin(inner, mem.first_slot[core, nearer], ahead)
-                place = find(mem.slot, begin_inner, inner.ways, ahead)
-                if place < begin_inner + np.uint64(inner.ways):
-                    mem.slot[place].tag &= ~OUTERMOST
+    begin = set_begin(each, mem.first_slot[core, level], line)
+    return find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways)
 
 
 @allocation_free
-def _miss(mem, core, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
-    """The first level does not hold the line: when it is there. ``cycle`` < 0: no time passes. As ``access``."""
-    mem.counts[row, 0, MISSED] += 1
-    zero = np.int64(0)
-    if cycle < 0.0:
-        done, reached = _fetch(mem, core, zero, line, is_store, cycle, row, row)
-    else:
-        buffer = _take_buffer(mem.buffer_free, core, cycle)
-        start = max(cycle, mem.buffer_free[core, buffer])
-        done, reached = _fetch(mem, core, zero, line, is_store, start, row, row)
-        mem.buffer_free[core, buffer] = done
-    for level in range(min(reached + 1, mem.memory[0].levels)):
-        if mem.level[level].streams:
-            _prefetch(mem, core, level, line, cycle, row)
-    return done
+def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
+    """A private level holds the line again, so nearer levels do not hold it as the outermost. O(levels * ways)."""
+    apart()
+    for nearer in range(level):
+        each = mem.level[nearer]
+        begin = set_begin(each, mem.first_slot[core, nearer], line)
+        place = find(mem.slot, begin, each.ways, line)
+        if place < begin + np.uint64(each.ways):
+            mem.slot[place].tag &= ~OUTERMOST
+
+
+@allocation_free
+def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-untyped-def]
+    """An access has missed the first level, or hit it where that has a prefetcher: when a line that missed is there.
+    Prefetches follow. ``cycle`` < 0: no time passes. O(levels * ways), in sum, and see ``access``."""
+    apart()
+    memory = mem.memory[0]
+    level, reached, remaining, step = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    start = done = cycle
+    target, takes, fetches, counted = line, is_store, is_miss, row
+    buffer = 0
+    if is_miss:
+        mem.counts[row, 0, MISSED] += 1
+        if cycle >= 0.0:
+            buffer = _take_buffer(mem.buffer_free, core, cycle)
+            start = max(cycle, mem.buffer_free[core, buffer])
+    while True:  # once for the line, then for each that is prefetched
+        if fetches:
+            arrives, found = _fetch(mem, core, max(level, 0), target, takes, start, row, counted)
+            if level < 0:
+                done, reached = arrives, min(found, memory.levels - 1)
+                if cycle >= 0.0:
+                    mem.buffer_free[core, buffer] = done
+            elif level > 0 and level < memory.private and memory.groups > 1:
+                _hide(mem, level, core, target)
+        while remaining == 0 and level < reached:
+            level += 1
+            if mem.level[level].streams:
+                remaining, target, step = follow(mem.stream, mem.level[level], mem.first_slot[core, level], line)
+        if remaining <= 0:
+            return done
+        remaining -= 1
+        target += step
+        start, takes, counted = cycle, False, memory.cores
+        fetches = not _holds(mem, level, core, target)
 
 
 @allocation_free
 def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A store to a line that others may hold: when the core owns it. See ``coherence``."""
+    apart()
     lost = take_from_others(mem, core, line, cycle, row)
     if cycle < 0.0 or lost == NOBODY:
         return cycle
@@ -190,7 +208,7 @@ def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@inlined
+@merged
 def _take_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
     """The line fill buffer for a request: of those that are free the latest used, else the first to become free.
     O(buffers)."""
@@ -207,7 +225,7 @@ def _take_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
     return chosen if latest >= 0.0 else first
 
 
-@inlined
+@merged
 def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     """A core asks at ``cycle`` >= 0 for a line: the cycle at which it has the data or, of a store, owns the line.
     ``mem.served[core]`` says from where. O(1) for the line that its set used last, else O(levels * ways), and see
@@ -219,7 +237,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     if tag >> FLAG_BITS != line:
         place = find(mem.slot, begin, first.ways, line)
         if place == begin + np.uint64(first.ways):
-            return _miss(mem, core, line, is_store, cycle, core)
+            return _serve(mem, core, line, is_store, cycle, core, True)
         to_front(mem.slot, begin, place)
         tag = mem.slot[begin].tag
     mem.counts[core, 0, SERVED] += 1
@@ -230,7 +248,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
         if tag & SHARED:
             done = _upgrade(mem, core, line, done, core)
     if first.streams and mem.stream[first.first_stream + mem.core[core].group * first.streams].line != line:
-        _prefetch(mem, core, np.int64(0), line, cycle, core)
+        _serve(mem, core, line, is_store, cycle, core, False)
     return done
 
 
@@ -242,7 +260,7 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     begin = set_begin(first, mem.first_slot[core, 0], line)
     place = find(mem.slot, begin, first.ways, line)
     if place == begin + np.uint64(first.ways):
-        _miss(mem, core, line, is_store, -1.0, nobody)
+        _serve(mem, core, line, is_store, -1.0, nobody, True)
         return
     to_front(mem.slot, begin, place)
     if is_store:
@@ -251,4 +269,4 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
         if tag & SHARED:
             _upgrade(mem, core, line, -1.0, nobody)
     if first.streams:
-        _prefetch(mem, core, np.int64(0), line, -1.0, nobody)
+        _serve(mem, core, line, is_store, -1.0, nobody, False)

@@ -3,10 +3,12 @@ of use, the latest first."""
 
 from __future__ import annotations
 
-from manyscale.models.kernels import allocation_free
+import numpy as np
+
+from manyscale.models.kernels import allocation_free, apart, merged
 
 
-@allocation_free
+@merged
 def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
     """The stream of a page, or else the one that was used least lately, becomes the first. O(streams)."""
     here = first
@@ -22,30 +24,30 @@ def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def follow(mem, level, core, line):  # type: ignore[no-untyped-def]
+def follow(streams, each, first_slot, line):  # type: ignore[no-untyped-def]
     """A load or store has reached a level: how many lines to fetch, after which, in which direction (1 or -1).
     O(streams)."""
-    each = mem.level[level]
-    first = each.first_stream + (mem.first_slot[core, level] - each.first) // each.slots * each.streams
+    apart()
+    first = each.first_stream + (first_slot - each.first) // each.slots * each.streams
     page = line >> each.page_shift
-    _take_up(mem.stream, first, each.streams, page)
-    stream = mem.stream[first]
+    _take_up(streams, first, each.streams, page)
+    stream = streams[first]
     step = line - stream.line
     if stream.page == page and step == 0:
-        return 0, line, step
+        return np.int64(0), line, step
     if stream.page != page or (step != 1 and step != -1):
         stream.page = page
         stream.line = line
         stream.step = 0
         stream.ahead = line
-        return 0, line, step
+        return np.int64(0), line, step
     if stream.step * step < 0:
         stream.step = 0
         stream.ahead = line
     stream.step += step
     stream.line = line
     if stream.step * step < each.confirm:
-        return 0, line, step
+        return np.int64(0), line, step
     if (stream.ahead - line) * step < 0:
         stream.ahead = line
     ahead = stream.ahead
@@ -53,4 +55,4 @@ def follow(mem, level, core, line):  # type: ignore[no-untyped-def]
     while room > 0 and (ahead + step * room) >> each.page_shift != page:
         room -= 1
     stream.ahead += step * max(room, 0)
-    return room, ahead, step
+    return max(room, 0), ahead, step

@@ -4,7 +4,8 @@ With one thread a loop of static schedule runs as one chunk, which is cut into e
 loop has fewer chunks to give). A dynamic loop's chunks are traced as they would be handed out. A guided loop is traced
 in small equal chunks; they are put together so that a group holds at least what LLVM's OpenMP runtime hands out next,
 the remaining iterations / (2 N) (kmp_dispatch.cpp, guided_iterative_chunked), or the chunk of the source. Each section
-is a chunk.
+is a chunk; sections that were not traced one by one (clang's) stay with the instance that meets them, and so does a
+loop without traced chunks.
 
 A static chunk that does more than compute (it creates tasks, communicates, takes locks) is not cut. A construct ends
 where its end was traced, or, cancelled, at the cancel or at the next barrier, end of the implicit task or construct.
@@ -53,13 +54,13 @@ def scan(
     kind: np.ndarray, task: np.ndarray, value: np.ndarray, operation: np.ndarray, task_type: np.ndarray, num_tasks: int
 ) -> tuple[np.ndarray, int, int, int]:
     """(constructs in the order in which they begin, event of a chunk outside of any construct or -1, task creations,
-    groups that are open at operations, summed). Arrays: one entry per event. O(events)."""
+    how deep groups and regions are nested). Arrays: one entry per event. O(events)."""
     begins = int(np.count_nonzero((kind == _LOOP_BEGIN) | (kind == _SECTIONS_BEGIN)))
     constructs = np.zeros(begins, CONSTRUCT)
-    stray, num_created, num_groups = _scan(
+    stray, num_created, deepest = _scan(
         kind, task, value, operation, task_type, _IS_MARK, constructs, np.full((num_tasks, 2), -1, np.int32)
     )
-    return constructs, int(stray), int(num_created), int(num_groups)
+    return constructs, int(stray), int(num_created), int(deepest)
 
 
 @njit(cache=True, nogil=True)
@@ -69,23 +70,20 @@ def _scan(kind, task, value, operation, task_type, is_mark, constructs, of_task)
     stray = -1
     num_created = 0
     depth = 0
-    num_groups = 0
-    before = 0
+    deepest = 0
     for e in range(kind.shape[0]):
         k = kind[e]
-        if operation[e] != before:
-            num_groups += depth * (operation[e] - before)
-            before = operation[e]
         if k == _CREATE:
             num_created += 1
         elif k == _TASKGROUP_BEGIN or k == _PARALLEL_BEGIN:
             depth += 1
+            deepest = max(deepest, depth)
         elif k == _TASKGROUP_END or k == _PARALLEL_END:
             depth = max(depth - 1, 0)
         t = task[e]
         if constructs.shape[0] == 0 or t < 0 or t >= of_task.shape[0]:
             if k == _CHUNK or k == _SECTION:
-                return e, num_created, num_groups
+                return e, num_created, deepest
             continue
         closed = of_task[t, 1]
         if closed >= 0 and not is_mark[k]:
@@ -121,13 +119,15 @@ def _scan(kind, task, value, operation, task_type, is_mark, constructs, of_task)
                 of_task[t, 1] = -1
         elif c >= 0 and not is_mark[k]:
             constructs[c].is_plain = 0
-    return stray, num_created, num_groups
+    return stray, num_created, deepest
 
 
 @njit(cache=True, nogil=True, inline="always")
 def ends_construct(kind):  # type: ignore[no-untyped-def]
     """Whether an event of a task that has a loop or sections open is their end; the begin of others is one, too."""
-    return kind == _LOOP_END or kind == _SECTIONS_END or kind == _CANCEL or kind == _BARRIER_BEGIN or kind == _IMPLICIT_END
+    return (
+        kind == _LOOP_END or kind == _SECTIONS_END or kind == _CANCEL or kind == _BARRIER_BEGIN or kind == _IMPLICIT_END
+    )
 
 
 def place_chunks(constructs: np.ndarray, loops: Loops, num_cores: int) -> tuple[np.ndarray, int]:
@@ -135,7 +135,9 @@ def place_chunks(constructs: np.ndarray, loops: Loops, num_cores: int) -> tuple[
 
     Fills ``first_chunk``, ``num_rows`` and ``num_parts`` of the constructs. O(chunks + loops)."""
     constructs["first_chunk"] = np.cumsum(constructs["num_chunks"]) - constructs["num_chunks"]
-    row = np.arange(int(constructs["num_chunks"].sum())) - np.repeat(constructs["first_chunk"], constructs["num_chunks"])
+    row = np.arange(int(constructs["num_chunks"].sum())) - np.repeat(
+        constructs["first_chunk"], constructs["num_chunks"]
+    )
     row = row.astype(np.int32)
     constructs["num_rows"] = constructs["num_chunks"]
     constructs["num_parts"] = 1

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, apart
 
 WINDOW: Final = 64.0  # cycles: some lines of main memory; less would cost more memory and gain little
 NUM_WINDOWS: Final = 4096
@@ -38,6 +38,7 @@ def new_reservations(num_resources: int) -> np.ndarray:
 def reserve(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
     """Take ``amount`` cycles of a resource from ``cycle`` >= 0 on: when it serves. O(amount / WINDOW), and amortised
     almost O(1) for full windows."""
+    apart()
     first = np.int64(cycle * _PER_CYCLE)
     window = first
     end = (window + 1) * WINDOW

@@ -106,8 +106,11 @@ _NODE: Final = np.dtype(
     ]
 )  # fmt: skip
 _LOOP: Final = np.dtype(
-    [("owner", "i4"), ("next_row", "i4"), ("end_row", "i4"), ("num_running", "i4"), ("following", "i4")]
-)
+    [
+        ("owner", "i4"), ("next_row", "i4"), ("end_row", "i4"), ("num_running", "i4"), ("following", "i4"),
+        ("is_awaited", "i4"),
+    ]
+)  # fmt: skip
 _GROUP: Final = np.dtype([("count", "i4"), ("outer", "i4"), ("waiter", "i4")])
 _LOCK: Final = np.dtype([("holder", "i4"), ("first", "i4"), ("last", "i4")])
 

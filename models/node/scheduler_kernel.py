@@ -187,7 +187,7 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
         if why == _STEP_DONE:
             step += 1
     elif me.is_idle:
-        _leave_idle(sch, core)
+        _leave_idle(me, sch.idle, sch.node[0], core)
     while True:
         if row < 0:
             if me.is_counted:
@@ -201,7 +201,7 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
             if row < 0:
                 me.instance = -1
                 me.why = _LOOKING
-                _become_idle(sch, core)
+                _become_idle(me, sch.idle, node, core)
                 return IDLE
             me.instance = row + node.base if row > 0 else 0
             step = sch.instance[row].step
@@ -212,7 +212,7 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 if node.num_outstanding == 0:
                     me.why = _STARTING
                     return PHASE_END
-                _suspend(sch, row, step, ALL)
+                _suspend(sch.instance, node, row, step, ALL)
                 row = np.int64(-1)
                 continue
             if node.complete_ps > 0 and why != _ENDING:
@@ -328,7 +328,7 @@ def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
 @inlined
 def _create(sch, core, row, child):  # type: ignore[no-untyped-def]
     """An instance is there from now on."""
-    ready = _account(sch, row, child)
+    ready = _account(sch.instance, sch.group, sch.node[0], row, child)
     state = sch.instance[child]
     if state.core < 0:
         state.core = core
@@ -336,28 +336,28 @@ def _create(sch, core, row, child):  # type: ignore[no-untyped-def]
         if state.flags & _PSEUDO:
             _complete_pseudo(sch, core, child)
         else:
-            put(sch.queues, child, state.level, _place(sch, state, core), sch.core[state.core].group)
+            put(sch.queues, child, state.level, _place(sch.queues.control[0], state, core), sch.core[state.core].group)
         _wake(sch, state.core)
 
 
 @inlined
-def _place(sch, state, core):  # type: ignore[no-untyped-def]
+def _place(control, state, core):  # type: ignore[no-untyped-def]
     """Whose queue an instance that ``core`` made ready belongs to: its own, by data reuse where its data lie."""
-    return state.core if sch.queues.control[0].policy == DATA_REUSE else core
+    return state.core if control.policy == DATA_REUSE else core
 
 
 @inlined
-def _account(sch, row, child):  # type: ignore[no-untyped-def]
+def _account(instances, groups, node, row, child):  # type: ignore[no-untyped-def]
     """Count an instance wherever it is waited for: whether it is ready."""
-    parent = sch.instance[row]
-    state = sch.instance[child]
-    sch.node[0].num_outstanding += 1
+    parent = instances[row]
+    state = instances[child]
+    node.num_outstanding += 1
     parent.children += 1
     group = parent.open_group
     state.group = group
     state.open_group = group
     if group >= 0:
-        sch.group[group].count += 1
+        groups[group].count += 1
     state.flags |= CREATED
     state.predecessors -= 1
     return state.predecessors == 0
@@ -366,7 +366,7 @@ def _account(sch, row, child):  # type: ignore[no-untyped-def]
 @allocation_free
 def _call(sch, core, row, child):  # type: ignore[no-untyped-def]
     """Begin an undeferred instance: the row to go on with, -1 if it has to wait for its predecessors."""
-    ready = _account(sch, row, child)
+    ready = _account(sch.instance, sch.group, sch.node[0], row, child)
     state = sch.instance[child]
     state.flags |= UNDEFERRED | BEGUN
     state.core = core
@@ -387,7 +387,7 @@ def _complete_pseudo(sch, core, row):  # type: ignore[no-untyped-def]
         _resume(sch, caller, core)
 
 
-@inlined
+@allocation_free
 def _complete(sch, core, row):  # type: ignore[no-untyped-def]
     """An instance is done, and whoever waited for it may go on: the row of its caller, if this core goes on with it,
     else -1. Pseudo instances that become ready are done at once."""
@@ -403,7 +403,7 @@ def _complete(sch, core, row):  # type: ignore[no-untyped-def]
         if state.flags & _CHUNK:
             loop = sch.loop[state.waiter]
             loop.num_running -= 1
-            if loop.num_running == 0 and sch.instance[parent].waiting == CHUNKS_DONE:
+            if loop.num_running == 0 and loop.is_awaited:
                 _resume(sch, parent, core)
         else:
             above = sch.instance[parent]
@@ -428,7 +428,7 @@ def _complete(sch, core, row):  # type: ignore[no-untyped-def]
                     pending = np.int64(other)
                 elif after.flags & UNDEFERRED:
                     after.core = sch.instance[after.parent].core
-                    _queue_on_core(sch, other, after.core)
+                    _queue_on_core(sch.core, sch.instance, sch.idle, node, sch.woken, sch.num_woken, other, after.core)
                 else:
                     put(sch.queues, other, after.level, core, sch.core[core].group)
         if pending < 0:
@@ -473,36 +473,36 @@ def _resume(sch, row, core):  # type: ignore[no-untyped-def]
     state = sch.instance[row]
     state.waiting = NOTHING
     if state.flags & _UNTIED:
-        put(sch.queues, row, state.level, _place(sch, state, core), sch.core[state.core].group)
+        put(sch.queues, row, state.level, _place(sch.queues.control[0], state, core), sch.core[state.core].group)
     else:
-        _queue_on_core(sch, row, state.core)
+        _queue_on_core(sch.core, sch.instance, sch.idle, sch.node[0], sch.woken, sch.num_woken, row, state.core)
 
 
 @allocation_free
-def _queue_on_core(sch, row, core):  # type: ignore[no-untyped-def]
+def _queue_on_core(cores, instances, idle, node, woken, num_woken, row, core):  # type: ignore[no-untyped-def]
     """An instance goes on when its core is free."""
-    me = sch.core[core]
-    sch.instance[row].following = -1
+    me = cores[core]
+    instances[row].following = -1
     if me.first_resumed < 0:
         me.first_resumed = row
     else:
-        sch.instance[me.last_resumed].following = row
+        instances[me.last_resumed].following = row
     me.last_resumed = row
     if me.is_idle:
-        _leave_idle(sch, core)
-        sch.woken[sch.num_woken[0]] = core
-        sch.num_woken[0] += 1
+        _leave_idle(me, idle, node, core)
+        woken[num_woken[0]] = core
+        num_woken[0] += 1
 
 
 @inlined
-def _suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
+def _suspend(instances, node, row, step, waiting):  # type: ignore[no-untyped-def]
     """Until `_resume`, or, for all instances of the rank, until none is left."""
-    state = sch.instance[row]
+    state = instances[row]
     state.step = step
     state.waiting = waiting
     if waiting == ALL:
-        state.following = sch.node[0].waiter
-        sch.node[0].waiter = row
+        state.following = node.waiter
+        node.waiter = row
 
 
 @allocation_free
@@ -513,13 +513,13 @@ def _synchronise(sch, core, row, step, action, target):  # type: ignore[no-untyp
     if action == _WAIT_CHILDREN:
         if state.children == 0:
             return _GOES_ON
-        _suspend(sch, row, step, CHILDREN)
+        _suspend(sch.instance, node, row, step, CHILDREN)
         return _WAITS
     if action == _WAIT_INSTANCE:
         other = sch.instance[target - node.base]
         if other.flags & DONE:
             return _GOES_ON
-        _suspend(sch, row, step, INSTANCE)
+        _suspend(sch.instance, node, row, step, INSTANCE)
         state.following = other.waiter
         other.waiter = row
         return _WAITS
@@ -534,7 +534,7 @@ def _synchronise(sch, core, row, step, action, target):  # type: ignore[no-untyp
     if action == _END_GROUP and state.open_group >= 0:
         group = sch.group[state.open_group]
         if group.count > 0:
-            _suspend(sch, row, step, GROUP)
+            _suspend(sch.instance, node, row, step, GROUP)
             group.waiter = row
             return _WAITS
         state.open_group = group.outer
@@ -542,86 +542,88 @@ def _synchronise(sch, core, row, step, action, target):  # type: ignore[no-untyp
     if action == _BARRIER or action == _END_GROUP:  # of a group that was begun in an earlier phase
         if node.num_outstanding == 0:
             return _GOES_ON
-        _suspend(sch, row, step, ALL)
+        _suspend(sch.instance, node, row, step, ALL)
         return _WAITS
     if action == _LOOP or action == _LOOP_NOWAIT:
-        return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN)
+        waiting = CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN
+        first, end = sch.first_chunk[target] - node.base, sch.first_chunk[target + 1] - node.base
+        return _begin_loop(
+            sch.instance, sch.loop, sch.group, node, row, step, target - node.first_loop, first, end, waiting
+        )
     if action == _ACQUIRE:
-        return _acquire(sch, core, target)
+        return _acquire(sch.core, sch.lock[target], core)
     if action == _RELEASE:
-        _release(sch, target)
+        _release(sch.core, sch.lock[target], sch.woken, sch.num_woken)
         return _GOES_ON
     sch.core[core].operation = target
     return OPERATION
 
 
 @allocation_free
-def _begin_loop(sch, row, step, number, waiting):  # type: ignore[no-untyped-def]
-    """All chunks of a loop may be begun; the instance is suspended."""
-    node = sch.node[0]
-    first, end = sch.first_chunk[number], sch.first_chunk[number + 1]
+def _begin_loop(  # type: ignore[no-untyped-def]
+    instances, loops, groups, node, row, step, number, first, end, waiting
+):
+    """All chunks of a loop, rows [first, end), may be begun; the instance is suspended."""
     if first == end:
         return _GOES_ON
-    place = number - node.first_loop
-    loop = sch.loop[place]
+    loop = loops[number]
     loop.owner = row
-    loop.next_row = first - node.base
-    loop.end_row = end - node.base
+    loop.next_row = first
+    loop.end_row = end
     loop.num_running = end - first
+    loop.is_awaited = waiting == CHUNKS_DONE
     loop.following = -1
     if node.open_loop < 0:
-        node.open_loop = place
+        node.open_loop = number
     else:
-        sch.loop[node.last_open_loop].following = place
-    node.last_open_loop = place
+        loops[node.last_open_loop].following = number
+    node.last_open_loop = number
     node.num_chunks += end - first
     node.num_outstanding += end - first
-    group = sch.instance[row].open_group
+    group = instances[row].open_group
     if group >= 0:
-        sch.group[group].count += end - first
-    _suspend(sch, row, step + 1, waiting)
+        groups[group].count += end - first
+    _suspend(instances, node, row, step + 1, waiting)
     return _WAITS
 
 
 @allocation_free
-def _acquire(sch, core, number):  # type: ignore[no-untyped-def]
-    lock = sch.lock[number]
+def _acquire(cores, lock, core):  # type: ignore[no-untyped-def]
     if lock.holder < 0:
         lock.holder = core
         return _GOES_ON
-    sch.core[core].following = -1
+    cores[core].following = -1
     if lock.first < 0:
         lock.first = core
     else:
-        sch.core[lock.last].following = core
+        cores[lock.last].following = core
     lock.last = core
     return IDLE
 
 
 @allocation_free
-def _release(sch, number):  # type: ignore[no-untyped-def]
+def _release(cores, lock, woken, num_woken):  # type: ignore[no-untyped-def]
     """Hand a lock to the core that has waited longest."""
-    lock = sch.lock[number]
     core = lock.first
     lock.holder = core
     if core >= 0:
-        lock.first = sch.core[core].following
-        sch.woken[sch.num_woken[0]] = core
-        sch.num_woken[0] += 1
+        lock.first = cores[core].following
+        woken[num_woken[0]] = core
+        num_woken[0] += 1
 
 
 @inlined
-def _become_idle(sch, core):  # type: ignore[no-untyped-def]
-    sch.core[core].is_idle = 1
-    sch.idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
-    sch.node[0].num_idle += 1
+def _become_idle(me, idle, node, core):  # type: ignore[no-untyped-def]
+    me.is_idle = 1
+    idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
+    node.num_idle += 1
 
 
 @inlined
-def _leave_idle(sch, core):  # type: ignore[no-untyped-def]
-    sch.core[core].is_idle = 0
-    sch.idle[core >> 6] &= ~(np.uint64(1) << np.uint64(core & 63))
-    sch.node[0].num_idle -= 1
+def _leave_idle(me, idle, node, core):  # type: ignore[no-untyped-def]
+    me.is_idle = 0
+    idle[core >> 6] &= ~(np.uint64(1) << np.uint64(core & 63))
+    node.num_idle -= 1
 
 
 @inlined
@@ -629,20 +631,27 @@ def _wake(sch, near):  # type: ignore[no-untyped-def]
     """Wake idle cores until there is one for each ready instance: by data reuse ``near`` itself or one that shares its
     last cache, else the lowest."""
     node = sch.node[0]
-    while node.num_idle > 0 and sch.queues.control[0].length + node.num_chunks > node.num_waking:
+    control = sch.queues.control[0]
+    if node.num_idle > 0 and control.length + node.num_chunks > node.num_waking:
+        _wake_cores(sch.core, sch.idle, sch.sharers, node, control, sch.woken, sch.num_woken, near)
+
+
+@allocation_free
+def _wake_cores(cores, idle, sharers, node, control, woken, num_woken, near):  # type: ignore[no-untyped-def]
+    while node.num_idle > 0 and control.length + node.num_chunks > node.num_waking:
         core = np.int64(-1)
-        if sch.queues.control[0].policy == DATA_REUSE:
-            core = _idle_near(sch.core, sch.idle, sch.sharers, near)
+        if control.policy == DATA_REUSE:
+            core = _idle_near(cores, idle, sharers, near)
         if core < 0:
             at = 0
-            while sch.idle[at] == 0:
+            while idle[at] == 0:
                 at += 1
-            core = (at << 6) + lowest_bit(sch.idle[at])
-        _leave_idle(sch, core)
-        sch.core[core].is_counted = 1
+            core = (at << 6) + lowest_bit(idle[at])
+        _leave_idle(cores[core], idle, node, core)
+        cores[core].is_counted = 1
         node.num_waking += 1
-        sch.woken[sch.num_woken[0]] = core
-        sch.num_woken[0] += 1
+        woken[num_woken[0]] = core
+        num_woken[0] += 1
 
 
 @allocation_free

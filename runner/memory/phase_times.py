@@ -121,6 +121,18 @@ class DetailedPhases:
         text = "predicted over traced compute time, all ranks"
         return {"application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
 
+    def with_intervals(
+        self, study: Study, results: Sequence[Arrays], figures: dict[str, Statistic]
+    ) -> dict[str, Statistic]:
+        """The same: nothing is sampled whose error is known."""
+        return figures
+
+    def tables(
+        self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray
+    ) -> dict[str, Any]:
+        """None beside those of ranks."""
+        return {}
+
 
 def of_workload(workload: Workload, study: Study) -> DetailedPhases:
     """The detailed level of a workload; the last one is kept, since every point of a sweep asks for it."""

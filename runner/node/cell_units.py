@@ -99,7 +99,8 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
     Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``cycles``, ``first_misses``,
-    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell began.
+    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the phases before operation
+    ``before`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.runner.node import simulated_cell
@@ -125,7 +126,9 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
     own = (lambda kind: kind) if "traced" in inputs else own_type
     traced = _by_type(traced_program, traced_program.piece_ps, first_traced, end_traced, own, number)
-    operation, makespan = _by_operation(program, found.makespan_ps, first)
+    num_operations = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
+    operation, makespan = _by_operation(program, found.makespan_ps, first, num_operations)
+    before, shift = _places(program, found, first, num_operations)
     return {
         "operation": operation,
         "makespan_ps": makespan,
@@ -133,7 +136,22 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         "traced_ps": traced,
         **found.arrays,
         "type": own_type(found.arrays["type"]).astype(np.int32),
+        "before": before.astype(np.int32),
+        "start_ps": found.arrays["start_ps"] - shift,
+        "end_ps": found.arrays["end_ps"] - shift,
     }
+
+
+def _places(program: Any, found: Any, first: int, num_operations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each instance that ran: the operation before which its phase lies, and when the phases before that operation
+    began, since the cell did."""
+    from manyscale.runner.node.schedule_units import operation_of_phases
+
+    of_phase = operation_of_phases(program.phase_operation, num_operations)[first : first + len(found.makespan_ps)]
+    begin = np.cumsum(found.makespan_ps) - found.makespan_ps
+    begin = begin[np.searchsorted(of_phase, of_phase, "left")]
+    phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
+    return of_phase[phase], begin[phase]
 
 
 def _by_type(
@@ -148,11 +166,12 @@ def _by_type(
     return np.bincount(np.where(kind < 0, number, kind), piece_ps[mine], minlength=number + 1).astype(float)
 
 
-def _by_operation(program: Any, makespan_ps: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+def _by_operation(
+    program: Any, makespan_ps: np.ndarray, first: int, num_operations: int
+) -> tuple[np.ndarray, np.ndarray]:
     from manyscale.runner.node.schedule_units import operation_of_phases
 
-    last = int(program.phase_operation.max(initial=0))
-    of_phase = operation_of_phases(program.phase_operation, last)[first : first + len(makespan_ps)]
+    of_phase = operation_of_phases(program.phase_operation, num_operations)[first : first + len(makespan_ps)]
     operation, place = np.unique(of_phase, return_inverse=True)
     total = np.zeros(len(operation), np.int64)
     np.add.at(total, place, makespan_ps)

@@ -25,7 +25,7 @@ from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays, WorkUnit
-from manyscale.runner.node import cell_units, profile_units, schedule_units, statistics
+from manyscale.runner.node import cell_units, profile_units, result_tables, schedule_units, statistics
 from manyscale.runner.node.cells import CellPlan, plan_cells
 from manyscale.runner.node.rank_part import RankPart, rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload
@@ -141,6 +141,21 @@ class NodePhases:
     def statistics(self, study: Study, results: Iterable[Arrays]) -> dict[str, Statistic]:
         """Figures of nodes, cores and samples."""
         return statistics.node_statistics(self, study, list(results))
+
+    def with_intervals(
+        self, study: Study, results: Sequence[Arrays], figures: dict[str, Statistic]
+    ) -> dict[str, Statistic]:
+        """``figures`` with confidence intervals of times that follow from samples."""
+        return statistics.with_intervals(statistics.relative_half_width(self, study, results), figures)
+
+    def tables(
+        self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray
+    ) -> dict[str, Any]:
+        """Tables of a Result: cores, task instances, CPI stacks. ``compute_ps``, ``end_ps`` int64[operations]: the
+        predicted run."""
+        _, cells, schedules = self.by_stage(study, results)
+        plan = self._cells(study).cells if cells else ()
+        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, end_ps)
 
     # ---- stages ----
 

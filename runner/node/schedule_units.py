@@ -145,7 +145,7 @@ class _Rank:
         parameters: Mapping[str, Any], inputs: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
-        traced = int(program.phase_operation.max(initial=0))
+        traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)
         self.simulated: Simulated = inputs.get("simulated", NOTHING_SIMULATED)
         base, repetition = inputs.get("repeated", (np.arange(traced), np.zeros(traced, np.int64)))

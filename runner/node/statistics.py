@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,3 +87,20 @@ def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arra
         return 0.0
     found, _ = phases.ratios(study, cells)
     return found.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
+
+
+def with_intervals(half_width: float, figures: dict[str, Statistic]) -> dict[str, Statistic]:
+    """Intervals of compute time and of the makespan, as far as its critical path computes; relative ``half_width`` 0
+    leaves all as it is."""
+    if not half_width:
+        return figures
+    result = dict(figures)
+    compute, makespan = figures["application.compute"], figures["application.makespan"]
+    on_path = figures.get("critical_path.compute")
+    share = float(on_path.value) if on_path is not None else float(makespan.value)
+    for name, each, moved in (
+        ("application.compute", compute, float(compute.value)), ("application.makespan", makespan, share)
+    ):  # fmt: skip
+        value = float(each.value)
+        result[name] = replace(each, ci_low=max(value - half_width * moved, 0.0), ci_high=value + half_width * moved)
+    return result

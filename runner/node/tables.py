@@ -58,7 +58,10 @@ def type_names(workload: Workload) -> list[str]:
     names: list[str] = []
     for function, file, line in zip(functions, files, lines, strict=True):
         place = f"{file.rpartition('/')[2]}:{line}" if line else f"{len(names)}"
-        names.append(function if functions.count(function) == 1 and function else f"{function} ({place})")
+        if not function or function.startswith("."):  # what compilers call the body of a region
+            names.append(place)
+        else:
+            names.append(function if functions.count(function) == 1 else f"{function} ({place})")
     return [*names, INITIAL]
 
 

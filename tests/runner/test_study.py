@@ -25,16 +25,24 @@ def test_defaults():
         "flop_rate": "1 Gflop/s",
         "time_unit": "1 ns",
         "application": 1,
+        "detail": None,
+        "repeat": None,
     }
     assert study.model.model_dump() == {"cpu": "burst", "network": "latency-bandwidth"}
-    assert study.sampling.model_dump() == {"ranks": "full"}
-    assert study.mapping.model_dump() == {"placement": "block", "ranks_per_node": None, "oversubscribe": False}
+    assert study.sampling.model_dump() == {"ranks": "auto", "iterations": "auto", "tasks": "full"}
+    assert study.mapping.model_dump() == {
+        "placement": "block",
+        "ranks_per_node": None,
+        "cores_per_rank": 1,
+        "oversubscribe": False,
+    }
     assert (study.name, study.cpu_ratio, study.seed, study.sweep) == (None, 1.0, 0, {})
     assert (study.target_name, study.target_overrides) == ("laptop", {})
 
 
 def test_a_resolved_study_is_a_study():
-    study = parse_study({**CONTENT, "sweep": {"seed": [1, 2]}, "ipc_correction": {"ranks": {0: 2.0}}}, "here")
+    more = {"runtime": {"create": "0.3 us"}, "taskpoint": {"period": 100}, "timeline": {"ranks": [0]}}
+    study = parse_study({**CONTENT, "sweep": {"seed": [1, 2]}, "ipc_correction": {"ranks": {0: 2.0}}, **more}, "here")
     assert parse_study(study.model_dump(mode="json", by_alias=True), "again") == study
 
 

@@ -26,7 +26,14 @@ def test_shipped_target_loads_under_its_own_name(name):
 
 def test_there_are_shipped_targets():
     topologies = {"dragonfly-xc", "fattree256", "torus-4x4x4"}
-    assert {"crossbar256", "laptop", "marenostrum3"} | topologies <= set(shipped_targets())
+    grass = {
+        "grass-high-performance",
+        "grass-low-power",
+        "musa-high-performance",
+        "musa-low-power",
+        "musa-stacked-dram",
+    }
+    assert {"crossbar256", "laptop", "marenostrum3"} | topologies | grass <= set(shipped_targets())
 
 
 def test_figures_of_the_contention_free_reference():
@@ -35,6 +42,32 @@ def test_figures_of_the_contention_free_reference():
     network = machine.network
     assert (network.latency_ps, network.ps_per_byte, network.envelope_bytes) == (10_000_000, 800.0, 16)
     assert (network.eager_threshold_bytes, network.transfer_start) == (65536, "match")
+
+
+# Grass, UPC 2017, tables 5.1 and 6.3: reorder buffer, issue width, caches (KiB, cores that share, cycles, ways); channels
+# of DRAM: table 6.3.
+GRASS = {
+    "grass-high-performance": (168, 4, [(32, 1, 4, 8), (2048, 1, 11, 8), (20480, 64, 28, 20)], 4),
+    "grass-low-power": (40, 3, [(32, 1, 4, 2), (1024, 8, 21, 16)], 3),
+    "musa-high-performance": (168, 4, [(32, 1, 4, 8), (256, 1, 11, 8), (125000, 64, 28, 20)], 4),  # 128 MB
+    "musa-low-power": (40, 4, [(32, 1, 4, 2), (8192, 64, 21, 16)], 3),
+    "musa-stacked-dram": (72, 4, [(32, 1, 4, 8), (32768, 64, 16, 16)], 8),
+}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", GRASS)
+def test_figures_of_the_processors_of_taskpoint_and_musa(name):
+    node = resolve_target(study(name))[0].node
+    assert node.core is not None
+    assert node.main_memory is not None
+    assert node.main_memory.dram is not None
+    caches = [(c.size_bytes // 1024, c.shared_by_cores, c.latency_cycles, c.ways) for c in node.caches.values()]
+    channels = node.main_memory.dram.channels
+    assert (node.core.reorder_buffer, node.core.width, caches, channels) == GRASS[name]
+    assert node.core.commit == node.core.width
+    # reorder-buffer occupancy analysis: only memory takes time
+    assert all(c.latency_cycles == c.reciprocal_throughput_cycles == 0 for c in node.core.instructions.values())
 
 
 def test_keys_of_a_target_are_replaced_one_by_one():

@@ -125,7 +125,7 @@ def test_k_means_against_scikit_learn() -> None:
         squares = float(weight @ (counts - centres[label]) ** 2)
         model = KMeans(k, n_init=8, random_state=0).fit(counts[:, None], sample_weight=weight)
         assert squares <= model.inertia_ * (1 + 1e-9)
-        assert squares == pytest.approx(model.inertia_, rel=1e-3)
+        assert squares == pytest.approx(model.inertia_, rel=0.02)
 
 
 @pytest.mark.peer

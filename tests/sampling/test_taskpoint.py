@@ -16,7 +16,9 @@ from manyscale.sampling.taskpoint_state import (
     EMPTY,
     FORWARDED,
     FORWARDED_BY_ALL,
+    FORWARDING,
     REASONS,
+    SAMPLING,
     SURPLUS,
     VALID,
     WARM_UP,
@@ -89,6 +91,19 @@ def test_filling_of_the_cores_is_no_change(persistence: float, expected: dict[st
     """At the beginning of a parallel phase 1, 2, 3, ... cores are busy."""
     result = run(parameters(busy_change=0.25, busy_persistence=persistence), [1000] * 400, 16, phases=[(200, 16)] * 2)
     assert resamples(result) == expected
+
+
+@pytest.mark.theory
+def test_a_number_of_busy_cores_that_comes_and_goes_is_no_change() -> None:
+    """One and two in turn: never four beginnings in a row with two."""
+    given = parameters(busy_change=0.5, busy_persistence=2, warm_up=0, count="total")
+    assert resamples(run(given, [1000] * 46, 2, phases=[(6, 1)] + [(2, 2)] * 20)) == {}
+
+
+@pytest.mark.theory
+def test_a_class_that_is_still_to_come_need_not_be_full() -> None:
+    result = run(parameters(warm_up=0, history=1, period=3), [1000] * 13, 1, classes=[0] * 12 + [1])
+    assert roles(result) == "v" + "fff" + "wv" + "fff" + "wv" + "f" + "w"
 
 
 @pytest.mark.theory
@@ -254,7 +269,8 @@ def programs(draw: st.DrawFn) -> dict[str, object]:
 @given(programs())
 def test_histories_are_what_the_log_says(program: dict) -> None:
     """Whatever is fast-forwarded goes by the latest H valid samples of its class since the last resampling that forgot
-    them, else by the latest H done in detail; nothing without any is; and P bounds what a core forwards in a row."""
+    them, else by the latest H done in detail; nothing without any is; and P bounds what a core forwards between
+    two samplings."""
     given = program["parameters"]
     result = run(given, program["cycles"], program["num_cores"], **{
         name: program[name] for name in ("classes", "instructions", "model")
@@ -262,25 +278,27 @@ def test_histories_are_what_the_log_says(program: dict) -> None:
     state, of_class = result.state, program["classes"]
     model = np.ones(len(of_class)) if program["model"] is None else program["model"]
     ended: dict[int, list[int]] = {one: [] for one in range(4)}
-    in_a_row = [0] * program["num_cores"]
-    for what, i, core, _, _ in result.log:
+    forwarded = [0] * program["num_cores"]
+    mode_before = SAMPLING
+    for what, i, core, _, mode in result.log:
         role = state.role[i]
         if role == EMPTY:
             assert program["instructions"][i] == state.cpi[i] == 0
         elif what == "end" and role >= WARM_UP:
             ended[of_class[i]].append(i)
             assert state.cpi[i] * program["instructions"][i] == pytest.approx(program["cycles"][i])
-        elif what == "begin" and role >= WARM_UP:
-            in_a_row[core] = 0
-        elif what == "begin":
-            in_a_row[core] += 1
-            assert given.period == "lazy" or given.scope == "class" or in_a_row[core] <= given.period
+        elif what == "begin" and role < WARM_UP:
+            forwarded[core] += 1
+            assert given.period == "lazy" or forwarded[core] <= given.period
             valid = [j for j in ended[of_class[i]] if state.role[j] == VALID and state.round[j] >= state.round[i]]
             assert (role == FORWARDED) == bool(valid)
             used = (valid or ended[of_class[i]])[-given.history :]
             assert len(used) == state.support[i] > 0
             ratio = np.mean([model[j] * program["instructions"][j] / program["cycles"][j] for j in used])
             assert state.cpi[i] == pytest.approx(model[i] / ratio)
+        if mode == FORWARDING != mode_before:
+            forwarded = [0] * program["num_cores"]
+        mode_before = mode
 
 
 @pytest.mark.property
@@ -307,6 +325,22 @@ def test_what_ends_late_stays_out_of_the_next_round() -> None:
     assert roles(result)[1] == "c"
     assert result.roles[1] == CANDIDATE
     assert roles(result)[:10] == "vc" + "fff" + "v" + "fff" + "v"
+
+
+def test_what_ends_late_is_no_warm_up_of_the_next_round() -> None:
+    """Core 1 works on instance 1 until 5500; resampling begins at 4000 and needs two that began after that: those that
+    end at 5000 and 6000."""
+    cycles = [1000, 5500] + [1000] * 9
+    result = run(parameters(warm_up=0, history=1, period=3, count="total"), cycles, 2)
+    assert roles(result) == "vc" + "fff" + "www" + "vc" + "f"
+
+
+def test_what_ends_late_of_the_warm_up_does_not_count_for_the_cut_off() -> None:
+    """Class 1 is met in the warm-up, which ends at 2000, and never again. Class 0 is full at 3000 (the first that
+    counts); what core 1 began in the warm-up ends at 3500; the second that counts ends at 4000."""
+    cycles = [1000, 3500] + [1000] * 6
+    given = parameters(history=1, cut_off=1, count="total")
+    assert roles(run(given, cycles, 2, classes=[1] + [0] * 7)) == "www" + "vvc" + "ff"
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,14 @@ def test_a_class_with_one_sample_is_as_uncertain_as_the_others() -> None:
     assert np.isfinite(found.half_width_cycles)
 
 
+@pytest.mark.theory
+def test_one_valid_sample_takes_all_done_in_detail() -> None:
+    """Warm-up at an IPC of 2.0, the only valid sample at 2.2: mean 2.1, s^2 = 2 (0.1 / 2.1)^2."""
+    found = estimate(run(parameters(history=1, warm_up=1), [500.0, 1000 / 2.2, 0.0], 1).state)
+    assert found.classes.num_samples.tolist() == [1]
+    assert found.classes.deviation.tolist() == pytest.approx([np.sqrt(2) * 0.1 / 2.1])
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("num_cores", [1, 3])
 def test_full_sampling_has_no_error(num_cores: int) -> None:

@@ -222,14 +222,36 @@ class TestOverlap:
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("name", ["jacobi-8", "cholesky-8"])
-def test_traced_task_graphs_on_one_core_are_the_replay(name: str) -> None:
-    """One core executes a rank's task instances one after another, in the time that was traced."""
-    workload = workload_folder.read(shipped.folder() / f"{name}.tar.zst")
+def test_traced_tasks_on_one_core_are_the_replay() -> None:
+    """Cholesky communicates between its phases: one core executes the instances one after another, as they were traced,
+    and the phases of more cores are shorter."""
+    workload = workload_folder.read(shipped.folder() / "cholesky-8.tar.zst")
     nodes = [build_node_program(workload, rank, 1) for rank in range(workload.num_ranks)]
     assert not any(node.is_coupled for node in nodes)
     assert sum(node.num_instances for node in nodes) > 1000
     assert_is_the_replay(workload, nodes, network(), "latency-bandwidth")
+
+
+@pytest.mark.property
+def test_traced_tasks_that_communicate() -> None:
+    """Jacobi exchanges halos in tasks. No rank is faster than its work on all cores, none slower than on one without
+    any overlap; more cores hide more."""
+    workload = workload_folder.read(shipped.folder() / "jacobi-8.tar.zst")
+    work = np.add.reduceat(compute_of(workload), workload.rank_offsets[:-1])
+    makespans = []
+    for num_cores in (1, 2, 8):
+        nodes = [build_node_program(workload, rank, num_cores) for rank in range(workload.num_ranks)]
+        assert all(node.is_coupled for node in nodes)
+        result = coupled(workload, nodes, num_cores)
+        assert np.all(result.rank_end_ps * num_cores >= work)
+        assert result.busy_ps.reshape(-1, num_cores).sum(axis=1).tolist() == work.tolist()
+        makespans.append(result.makespan_ps)
+    law = network()
+    serial_run = lookup("network", "latency-bandwidth").replay(
+        build_program(workload, law.collectives), compute_of(workload), law, Placement.one_per_node(8)
+    )
+    assert makespans[0] == pytest.approx(serial_run.makespan_ps, rel=0.01)  # tasks run later than where they were made
+    assert makespans[0] > makespans[1] > makespans[2]
 
 
 def random_trace(factory: pytest.TempPathFactory, seed: int) -> Workload:
@@ -269,6 +291,7 @@ def test_without_overlap_it_is_the_replay(
     assert_is_the_replay(workload, nodes, network(transfer_start=start), "latency-bandwidth")
 
 
+@pytest.mark.slow
 @pytest.mark.property
 @pytest.mark.parametrize("model", ["flow", "dimemas"])
 def test_transfers_that_hinder_each_other_too(tmp_path_factory: pytest.TempPathFactory, model: str) -> None:
@@ -413,6 +436,14 @@ class TestRefusals:
             coupled(workload, nodes, 2)
         with pytest.raises(ReplayError, match="rank 1, operation 1 waits for 8 B from rank 0"):
             coupled(workload, [nodes[0], None], 2)
+
+    def test_a_non_blocking_collective_that_one_leaves_out(self, tmp_path):
+        workload = trace(tmp_path, "ibarrier 0; waitall 1", "ibarrier 0; waitall 1")
+        compute = compute_of(workload)
+        stuck = node_program(
+            1, [([], 0), ([("operation", 1), ("create", 1), ("barrier", 0)], 3)], [([("operation", 2)], ())]
+        )
+        assert coupled(workload, [serial(workload, 0, compute), stuck]).makespan_ps == cost(0)
 
     def test_instances_that_wait_for_each_other(self, tmp_path):
         workload = trace(tmp_path, "compute 0", "compute 0")

@@ -28,7 +28,7 @@ def node_program(
     phases: Sequence[tuple[int, int]] = (),
     num_locks: int = 0,
 ) -> NodeProgram:
-    """Instance 0 is the initial task; ``loops`` are ranges of chunks; ``phases``: (steps of the initial task, instances)
+    """Instance 0 is the initial task; ``loops`` are ranges of chunks, ascending; ``phases``: (steps of the initial task, instances)
     of each, one phase by default."""
     count = len(instances)
     action = [step[0] for steps in instances for step in steps]
@@ -48,6 +48,7 @@ def node_program(
             elif what in (Action.loop, Action.loop_nowait):
                 parent[slice(*loops[value])] = number
                 bits[slice(*loops[value])] = InstanceFlag.chunk
+                target[at] = 2 * value  # those of odd numbers are what lies between
             at += 1
     for number, bit in (flags or {}).items():
         bits[number] |= bit
@@ -69,7 +70,7 @@ def node_program(
         num_predecessors=np.bincount([after for _, after in ordered], minlength=count).astype(np.int32),
         first_successor=np.searchsorted([before for before, _ in ordered], np.arange(count + 1)),
         successor=np.array([after for _, after in ordered], np.int32),
-        first_chunk=np.array([first for first, _ in loops] + [loops[-1][1] if loops else 0], np.int32),
+        first_chunk=np.array([*(bound for pair in loops for bound in pair), count], np.int32),
         piece_ps=np.array(piece_ps, np.int64),
         piece_instance=np.array(piece_instance, np.int32),
         piece_event=none,
@@ -276,7 +277,7 @@ class Peer:
     def release(self, core: int, time: int) -> None:
         for number in list(self.held):
             me = self.instances[number]
-            if not self.before[number] <= self.done:
+            if number not in self.held or not self.before[number] <= self.done:
                 continue
             self.held.remove(number)
             if int(self.program.instance_flags[number]) & InstanceFlag.pseudo:
@@ -304,10 +305,7 @@ class Peer:
 
     def complete(self, number: int, core: int, time: int) -> None:
         self.done.add(number)
-        if any(core_of is not None for core_of in (self.running[core],)):
-            self.settle(-1, time)
-        else:
-            self.settle(core, time)
+        self.settle(core if self.running[core] is None else -1, time)
         self.release(core, time)
         if self.running[core] is not None:
             self.wake(time)

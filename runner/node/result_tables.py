@@ -1,0 +1,125 @@
+"""The tables of a result that tell of nodes, from the results of its units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.workload import Workload
+from manyscale.runner.execute.units import Arrays
+from manyscale.runner.node.cells import Cell
+from manyscale.runner.node.tables import CPI_STACKS_SCHEMA, MODELS, cores_table, task_instances_table, type_names
+
+_BURST = MODELS.index("burst")
+
+
+def tables(
+    workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
+    compute_ps: np.ndarray, end_ps: np.ndarray,
+) -> dict[str, Any]:  # fmt: skip
+    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps``, ``end_ps``
+    int64[operations]: of the predicted run, which says when phases begin."""
+    names = type_names(base)
+    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, end_ps)}
+    if cells:
+        found["task_instances"] = _instances(names, plan, cells)
+        found["cpi_stacks"] = _stacks(names, plan, cells)
+    return found
+
+
+def _cores(
+    workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
+    schedules: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray,
+) -> pa.Table:  # fmt: skip
+    parts = []
+    for rank, result in enumerate(schedules):
+        if "compute_ps" not in result:
+            continue
+        begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, end_ps)
+        if len(result["operation"]):
+            parts.append(
+                _placed(rank, result, result["operation"], begin, stretch, np.full(len(result["core"]), _BURST))
+            )
+        for cell, simulated in zip(plan, cells, strict=True):
+            if cell.rank == rank and len(simulated["before"]) and simulated["end_ps"].any():
+                parts.append(_placed(rank, simulated, simulated["before"], begin, stretch, simulated["model"]))
+    columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7
+    order = np.lexsort((columns[1], columns[2], columns[0]))
+    return cores_table(names, *(each[order] for each in columns))
+
+
+def _phases(
+    workload: Workload, rank: int, scheduled_ps: np.ndarray, compute_ps: np.ndarray, end_ps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(when the phases before each operation of a rank begin, what a scheduled ps takes in the run there); what follows
+    the last operation begins with its end."""
+    rows = slice(int(workload.rank_offsets[rank]), int(workload.rank_offsets[rank + 1]))
+    end = end_ps[rows]
+    begin = np.concatenate(([0], end))
+    known = np.append(compute_ps[rows], 0)
+    stretch = np.divide(known, scheduled_ps, out=np.ones(len(known)), where=(scheduled_ps > 0) & (known > 0))
+    return begin, stretch
+
+
+def _placed(
+    rank: int, result: Arrays, operation: np.ndarray, begin: np.ndarray, stretch: np.ndarray, model: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    start, end = (
+        begin[operation] + np.rint(result[name] * stretch[operation]).astype(np.int64)
+        for name in ("start_ps", "end_ps")
+    )
+    instance = result["instance"]
+    rank_column = np.full(len(instance), rank, np.int64)
+    return rank_column, result["core"], start, end, instance, result["type"], model
+
+
+def _instances(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays]) -> pa.Table:
+    lengths = [len(cell["instance"]) for cell in cells]
+    joined = {
+        name: np.concatenate([cell[name] for cell in cells])
+        for name in ("instance", "type", "instructions", "cycles", "first_misses", "last_misses", "model")
+    }
+    rank = np.repeat([cell.rank for cell in plan], lengths)
+    iteration = np.repeat([cell.iteration for cell in plan], lengths)
+    return task_instances_table(
+        names, rank, iteration, joined["instance"], joined["type"], joined["instructions"], joined["cycles"],
+        joined["first_misses"], joined["last_misses"], joined["model"],
+    )  # fmt: skip
+
+
+def _stacks(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays]) -> pa.Table:
+    """A row per cell, core or type, and part. Parts are those of all cells, in the order in which they are met."""
+    parts: list[str] = []
+    for cell in cells:
+        parts += [str(name) for name in (*cell["part"], *cell["core_part"]) if str(name) not in parts]
+    rows: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("rank", "iteration", "core", "type", "part", "cycles", "work")
+    }
+    for place, cell in zip(plan, cells, strict=True):
+        for stack, labels, is_core in (
+            (cell["type_stack"], cell["part"], False),
+            (cell["core_stack"], cell["core_part"], True),
+        ):
+            owner, column = (each.ravel() for each in np.indices(stack.shape))
+            code = np.array([parts.index(str(name)) for name in labels], np.int64)
+            work = np.zeros(len(stack), np.int64) if is_core else cell["type_instructions"]
+            shown = np.ones(len(owner), bool) if is_core else work[owner] > 0
+            owner, column = owner[shown], column[shown]
+            rows["rank"].append(np.full(len(owner), place.rank))
+            rows["iteration"].append(np.full(len(owner), place.iteration))
+            rows["core"].append(owner if is_core else np.full(len(owner), -1))
+            rows["type"].append(np.full(len(owner), -1) if is_core else np.where(owner == len(stack) - 1, -1, owner))
+            rows["part"].append(code[column])
+            rows["cycles"].append(stack[owner, column])
+            rows["work"].append(work[owner])
+    joined = {name: np.concatenate(each) for name, each in rows.items()}
+    kind = np.where(joined["type"] < 0, len(names) - 1, joined["type"]).astype(np.int32)
+    columns = [to_arrow(joined[name].astype(np.int32)) for name in ("rank", "iteration", "core")]
+    columns.append(pa.DictionaryArray.from_arrays(to_arrow(kind), text_array(list(names))))
+    columns.append(pa.DictionaryArray.from_arrays(to_arrow(joined["part"].astype(np.int8)), text_array(parts)))
+    columns += [to_arrow(joined["cycles"].astype(np.float64)), to_arrow(joined["work"].astype(np.int64))]
+    return pa.Table.from_arrays(columns, schema=CPI_STACKS_SCHEMA)

@@ -1,0 +1,244 @@
+"""One cell on simulated cores: all of it in detail, sampled by TaskPoint, or by the interval model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.cpu import interval
+from manyscale.models.machine import Node
+from manyscale.models.node.burst import run_phases
+from manyscale.models.node.detailed import NodeSimulation, last_cache_of
+from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.node_program import Action, NodeProgram
+from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
+from manyscale.runner.execute.units import Arrays
+from manyscale.runner.node.sampled_kernel import SIMULATED, Sampled, run_sampled, touch_all
+from manyscale.runner.node.schedule_units import phase_of_pieces
+from manyscale.runner.node.tables import MODELS
+from manyscale.sampling.task_classes import find_classes
+from manyscale.sampling.taskpoint import TaskPoint, TaskPointParameters, new_taskpoint
+from manyscale.sampling.taskpoint_estimate import Estimate, estimate
+
+_NO_LINES = np.zeros(1, np.int64)
+_OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
+
+
+@dataclass(frozen=True)
+class OpenCell:
+    """Phases [``first``, ``end``) of a program, and what they execute."""
+
+    workload: Workload
+    program: NodeProgram
+    stream: InstructionStream
+    pieces: PieceStream
+    first: int
+    end: int
+    node: Node
+    runtime: RuntimeSystem
+
+    @property
+    def instructions(self) -> np.ndarray:
+        """int64[instances]: those in this cell."""
+        mine = phase_of_pieces(self.program)
+        inside = (mine >= self.first) & (mine < self.end)
+        owner = self.program.piece_instance[inside]
+        counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
+        return counts.astype(np.int64)
+
+    @property
+    def instances(self) -> np.ndarray:
+        """int64[]: rows of the instances that run in this cell, without instance 0."""
+        first, end = self.program.phase_first_instance[[self.first, self.end]]
+        return np.arange(first, end)
+
+
+@dataclass(frozen=True)
+class Found:
+    """``makespan_ps`` int64[phases], ``piece_ps`` int64[pieces] (0 elsewhere), ``row`` int64[]: instances that ran, and
+    arrays of the unit's result."""
+
+    makespan_ps: np.ndarray
+    piece_ps: np.ndarray
+    row: np.ndarray
+    arrays: Arrays
+
+
+def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
+    """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
+    profiles = None if profile is None else profiles_from(dict(profile))
+    if parameters["model"] == "interval":
+        assert profiles is not None
+        return _by_intervals(cell, parameters, profiles)
+    return _in_detail(cell, parameters, profiles)
+
+
+# ---- detailed, and TaskPoint ----
+
+
+def _in_detail(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> Found:
+    chosen, cores = parameters["detailed"], parameters["cores"]
+    simulation = NodeSimulation(
+        cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
+        first_phase=cell.first, end_phase=cell.end, window_cycles=chosen["window"], request=chosen["request"],
+        seed=parameters["seed"], keep_served=True,
+    )  # fmt: skip
+    sampled_tasks = parameters["tasks"] != "full"
+    lines = _lines(cell, profiles)
+    if chosen["caches"] == "warm" and profiles is not None:
+        order = cell.instances[np.argsort(profiles.order[cell.instances], kind="stable")]
+        touch_all(simulation.memory, cores, lines, order)
+    elif chosen["caches"] == "rerun":
+        simulation.run()
+    simulation.start()
+    point = None
+    if sampled_tasks:
+        point = _taskpoint(cell, parameters, profiles)
+        if parameters["taskpoint"]["fast_forward"] != "warm":
+            lines = lines._replace(first_line=_NO_LINES)
+        simulation.run_with(run_sampled, point, lines)
+    else:
+        simulation.run()
+    return _found(cell, simulation, point, lines)
+
+
+def _lines(cell: OpenCell, profiles: InstanceProfiles | None) -> Sampled:
+    mode = np.zeros(cell.program.num_instances, np.int8)
+    mode[0] = SIMULATED
+    if profiles is None:
+        empty = (_NO_LINES, np.empty(0, np.int64), np.empty(0, bool))
+        return Sampled(mode, cell.pieces.num_instructions, *empty)
+    line = profiles.line_number[profiles.line]
+    return Sampled(mode, cell.pieces.num_instructions, profiles.first_line, line, profiles.line_written)
+
+
+def _taskpoint(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> TaskPoint:
+    chosen = dict(parameters["taskpoint"])
+    own = {name: chosen.pop(name) for name in _OWN_CHOICES}
+    if parameters["tasks"] == "lazy":
+        chosen["period"] = "lazy"
+    instructions = cell.instructions
+    instructions[0] = 0  # the initial task is simulated, whatever its size
+    model = None
+    if own["correction"] == "interval":
+        assert profiles is not None
+        cycles = interval.predict(profiles, cell.node, parameters["cores"]).cycles
+        model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
+    rules = TaskPointParameters.model_validate(chosen)
+    return new_taskpoint(_classes(cell, own["classes"], profiles), instructions, model, parameters["cores"], rules)
+
+
+def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> np.ndarray:
+    """int32[instances]: classes from 0. Instances outside the cell are in a class that nobody meets."""
+    kind = cell.program.task_type.astype(np.int64)
+    if method == "bbv":
+        assert profiles is not None
+        found = find_classes(profiles.first_vector, profiles.vector_block, profiles.vector_instructions, kind)
+        return found.class_of
+    return np.unique(kind, return_inverse=True)[1].astype(np.int32)
+
+
+def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, lines: Sampled) -> Found:
+    result = simulation.result()
+    rows = cell.instances
+    instances = result.instances[rows]
+    ran = instances["start_ps"] >= 0
+    rows, instances = rows[ran], instances[ran]
+    instructions = cell.instructions
+    cycles, model = instances["cycles"].copy(), np.full(len(rows), MODELS.index("detailed"), np.int8)
+    summary: Estimate | None = None
+    if point is not None:
+        summary = estimate(point)
+        forwarded = lines.mode[rows] != SIMULATED
+        cycles[forwarded] = (instructions * point.cpi)[rows][forwarded]
+        model[forwarded] = MODELS.index("fast-forward")
+    served = result.served[rows]
+    types = len(result.type_stack) - 1
+    detailed = (model == MODELS.index("detailed")) | (rows == 0)
+    kind = np.where(cell.program.task_type < 0, types, cell.program.task_type)
+    simulated = np.zeros(cell.program.num_instances, bool)
+    simulated[rows[detailed]] = True
+    simulated[0] = True
+    arrays: Arrays = {
+        "instance": cell.program.instance_id[rows].astype(np.int32),
+        "type": cell.program.task_type[rows].astype(np.int32),
+        "instructions": instructions[rows],
+        "cycles": cycles,
+        "first_misses": served[:, 1:].sum(axis=1),
+        "last_misses": served[:, len(served[0]) - 2 :].sum(axis=1) if len(served) else np.empty(0, np.int64),
+        "model": model,
+        "core": instances["core"].astype(np.int32),
+        "start_ps": instances["start_ps"].astype(np.int64),
+        "end_ps": instances["end_ps"].astype(np.int64),
+        "part": np.array(result.parts),
+        "type_stack": result.type_stack,
+        "core_part": np.array(result.core_parts),
+        "core_stack": result.core_stack,
+        "type_instructions": np.bincount(kind, instructions * simulated, minlength=types + 1).astype(np.int64),
+        "half_width": np.array([0.0 if summary is None else summary.relative_half_width]),
+        "num_instructions": np.array([instructions.sum()]),
+        "num_detailed_instructions": np.array([instructions[simulated].sum()]),
+        "num_instances": np.array([len(rows)]),
+        "num_detailed": np.array([np.count_nonzero(detailed)]),
+        "resamples": np.zeros(4, np.int64) if point is None else point.resamples,
+    }
+    return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays)
+
+
+# ---- interval ----
+
+
+def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles) -> Found:
+    """Every instance takes what the interval model says, its pieces their share by instructions."""
+    cores, program = parameters["cores"], cell.program
+    times = interval.predict(profiles, cell.node, cores)
+    frequency = cell.node.frequency_hz
+    assert frequency is not None
+    instructions = cell.instructions
+    per_instruction = times.cycles / np.maximum(profiles.num_instructions, 1)
+    owner = program.piece_instance
+    cycles = per_instruction[owner] * cell.pieces.num_instructions
+    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64)
+    if np.any(program.step_action == Action.operation):
+        makespan = np.zeros(cell.end - cell.first, np.int64)  # the replay schedules them
+    else:
+        found = run_phases(
+            program, cores, cell.runtime, piece_ps, cell.first, cell.end, seed=parameters["seed"],
+            share_group=last_cache_of(cell.node, cores),
+        )  # fmt: skip
+        makespan = found.makespan_ps[0]
+    rows = cell.instances[instructions[cell.instances] > 0]
+    types = int(program.task_type.max(initial=-1)) + 1
+    everyone = np.append(0, cell.instances)
+    kind = np.where(program.task_type[everyone] < 0, types, program.task_type[everyone])
+    stack = np.stack([np.bincount(kind, part[everyone], minlength=types + 1) for part in times.parts.values()], axis=1)
+    none = np.zeros(len(rows), np.int64)
+    arrays: Arrays = {
+        "instance": program.instance_id[rows].astype(np.int32),
+        "type": program.task_type[rows].astype(np.int32),
+        "instructions": instructions[rows],
+        "cycles": times.cycles[rows],
+        "first_misses": none,
+        "last_misses": none,
+        "model": np.full(len(rows), MODELS.index("interval"), np.int8),
+        "core": none.astype(np.int32),
+        "start_ps": none,
+        "end_ps": none,
+        "part": np.array(list(times.parts)),
+        "type_stack": stack,
+        "core_part": np.array(list(times.parts)),
+        "core_stack": np.zeros((0, len(times.parts))),
+        "type_instructions": np.bincount(kind, instructions[everyone], minlength=types + 1).astype(np.int64),
+        "half_width": np.zeros(1),
+        "num_instructions": np.array([instructions.sum()]),
+        "num_detailed_instructions": np.zeros(1, np.int64),
+        "num_instances": np.array([len(rows)]),
+        "num_detailed": np.zeros(1, np.int64),
+        "resamples": np.zeros(4, np.int64),
+    }
+    return Found(makespan, piece_ps, rows, arrays)

@@ -1,0 +1,83 @@
+"""Repeated main loops: their pattern, that they replay, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import manyscale
+from manyscale.models.columns import to_numpy
+from manyscale.runner.errors import UserError
+from manyscale.runner.node.repeat import repeat
+from manyscale.runner.readers.options import DEFAULT_OPTIONS
+from manyscale.runner.registry import lookup
+from manyscale.runner.shipped import folder
+from manyscale.runner.study import Repeat
+
+
+@pytest.fixture(scope="module")
+def sparselu():
+    return lookup("reader", "workload").read(folder() / "sparselu-8.tar.zst", DEFAULT_OPTIONS)
+
+
+@pytest.mark.theory
+def test_as_many_iterations_as_traced_change_nothing(sparselu):
+    same = repeat(sparselu, Repeat(iterations=3), "trace")
+    for level in ("operations", "phases"):
+        assert same.tables[level].equals(sparselu.tables[level])
+    assert not same.repetition.any()
+
+
+@pytest.mark.theory
+def test_the_first_comes_first_and_the_others_in_turn(sparselu):
+    """Three traced iterations 0 1 2 to seven: 0 1 2 1 2 1 2."""
+    more = repeat(sparselu, Repeat(iterations=7), "trace")
+    rank = 5
+    traced = sparselu.tables["iterations"].filter(sparselu.column("iterations", "rank") == rank)
+    first, end = (to_numpy(traced.column(name)) for name in ("first_operation_id", "end_operation_id"))
+    parts = [np.arange(first[0]), *(np.arange(first[i], end[i]) for i in (0, 1, 2, 1, 2, 1, 2))]
+    parts.append(np.arange(end[-1], np.diff(sparselu.rank_offsets)[rank]))
+    mine = slice(more.rank_offsets[rank], more.rank_offsets[rank + 1])
+    assert more.base_operation[mine].tolist() == np.concatenate(parts).tolist()
+    expected = np.repeat([0, 0, 0, 0, 1, 1, 2, 2, 0], [len(part) for part in parts])
+    assert more.repetition[mine].tolist() == expected.tolist()
+    kinds = sparselu.column("operations", "kind")[sparselu.rank_offsets[rank] :]
+    assert more.column("operations", "kind")[mine].tolist() == kinds[np.concatenate(parts)].tolist()
+
+
+@pytest.mark.theory
+def test_compute_time_is_that_of_the_pattern(sparselu):
+    more = repeat(sparselu, Repeat(iterations=7), "trace")
+    for rank in range(8):
+        before = [
+            int(w.column("phases", "duration_ps")[w.column("phases", "rank") == rank].sum()) for w in (sparselu, more)
+        ]
+        rows = sparselu.column("phases", "rank") == rank
+        operation = sparselu.column("phases", "operation_id")[rows]
+        mine = sparselu.column("iterations", "rank") == rank
+        first, end = (sparselu.column("iterations", name)[mine] for name in ("first_operation_id", "end_operation_id"))
+        loops = [
+            int(sparselu.column("phases", "duration_ps")[rows][(operation >= first[i]) & (operation < end[i])].sum())
+            for i in (1, 2)
+        ]
+        assert before[1] == before[0] + 2 * sum(loops)
+
+
+@pytest.mark.theory
+def test_a_repeated_run_takes_as_long_as_its_iterations(tmp_path):
+    """Jitter 0: each two iterations more take the same time more."""
+    study = {"workload": {"path": str(folder() / "sparselu-8.tar.zst")}, "target": "crossbar256"}
+    makespans = []
+    for number in (3, 5, 7, 9):
+        study["workload"]["repeat"] = {"iterations": number}
+        makespans.append(manyscale.run(study, tmp_path / str(number), executor="local", report=False).makespan_seconds)
+    steps = np.diff(makespans)
+    assert steps == pytest.approx(steps[1], rel=0.02)
+    assert steps[0] > 0
+
+
+@pytest.mark.theory
+def test_traces_without_a_main_loop_are_refused():
+    plain = lookup("reader", "simgrid-ti").read(folder() / "nas-is-A-8.tar.zst", DEFAULT_OPTIONS)
+    with pytest.raises(UserError, match="knows no iterations of a main loop"):
+        repeat(plain, Repeat(iterations=7), "trace")
