@@ -32,8 +32,9 @@ _load_without_blas()
 
 # Numba counts references to every array that a function takes apart or hands on, which for small functions on twenty
 # arrays takes longer than what they do (measured: 80 ns of 105 a call). A function that allocates nothing needs no
-# counts. The option is Numba's own, undocumented; without it the results are the same, and slower.
-allocation_free: Final = njit(cache=True, nogil=True, _nrt=False)
+# counts. The option is Numba's own, undocumented; without it the results are the same, and slower. (What does not say
+# ``forceinline`` inherits it of the function for which it is compiled first.)
+allocation_free: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=False)
 
 # The same, put into its callers whatever its size: a call hands on seven words and more of each array. For what runs
 # for each access, and is called in few places.

@@ -21,7 +21,7 @@ The caller owns time: `decide` when a core begins an instance, `observe` when on
 order of simulated time. "Instance" may be any unit that a core does in one piece and that has a class.
 
 Cost: `decide` and `observe` O(1) amortised (O(H) for an instance done in detail; O(classes + cores) when resampling
-begins). Memory: 41 B per instance with the arrays given, 32 B x H per class, H never above the class's instances.
+begins). Memory: 37 B per instance with the arrays given, 32 B x H per class, H never above the class's instances.
 """
 
 from __future__ import annotations

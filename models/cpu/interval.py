@@ -18,8 +18,8 @@ branch entropy, profiles independent of the machine). Chains by mean latency, an
 
 Caches (interval_caches.py) are shared by the instances that run at the same time, which Grass (UPC 2017, section 5.3.2)
 leaves out. So are main memory and shared caches' bandwidth: instances run ``num_cores`` at a time with their neighbours
-in the order of the traced run; waits are those of a queue with Poisson arrivals and a constant service time (M/D/1), and
-all cores slow down until what they ask for together fits.
+in the order of the traced run; a line waits for those of the other cores as in a queue with Poisson arrivals and a
+constant service time (M/D/1), and all cores slow down until what they ask for together fits.
 
 Assumptions: code is in the first cache; no address translation, no prefetching; DRAM takes ``latency`` whether its row
 is open or not; sockets share memory evenly, half of what lies in another's at a distance is left out; stores stall
@@ -199,17 +199,11 @@ class _Model:
         if core.load_buffer:
             window = np.minimum(window, core.load_buffer * instructions / np.maximum(profiles.num_loads, 1))
         window = np.clip(window, 1.0, GROUP_INSTRUCTIONS[-1])
-        # a window of one instruction sees each load alone
-        sizes = np.log2(np.concatenate(([1], GROUP_INSTRUCTIONS)))
-        counts = np.concatenate((profiles.num_first_loads[:, None], profiles.first_load_groups), axis=1).astype(float)
+        sizes = np.log2(GROUP_INSTRUCTIONS)
         place = np.clip(np.searchsorted(sizes, np.log2(window), side="right") - 1, 0, len(sizes) - 2)
-        part = (np.log2(window) - sizes[place]) / np.diff(sizes)[place]
+        part = ((np.log2(window) - sizes[place]) / np.diff(sizes)[place])[:, None]
         rows = np.arange(len(window))
-        groups = counts[rows, place] * (1 - part) + counts[rows, place + 1] * part
-        firsts = np.maximum(profiles.num_first_loads, 1)
-        size = firsts / np.maximum(groups, 1e-9)
-        share = np.clip(served.first_loads / firsts[:, None], 0, 1)
-        some = groups[:, None] * (1 - (1 - share) ** np.maximum(size, 1.0)[:, None])
+        some = served.first_groups[rows, :, place] * (1 - part) + served.first_groups[rows, :, place + 1] * part
         # other reuses are spread evenly
         density = np.maximum(served.reused_loads * (window / instructions)[:, None], 1.0)
         return some + served.reused_loads / density
@@ -242,18 +236,15 @@ class _Model:
         for _ in range(2 if len(self.resources) > 1 else 1):
             for each in self.resources:
                 waits[each.level] = self._wait(each, waits)
-        cycles, stalls, share = self.cycles(waits)
+        cycles, _, _ = self.cycles(waits)
         nothing = {level: np.zeros(self.num_segments) for level in waits}
         alone, stalls_alone, share_alone = self.cycles(nothing)
         total = np.maximum(cycles, self.floor)
         for each in self.resources:
             total = total + self._excess(each, total)
-        num_caches = len(self.latency) - 1
-        weights = share_alone / np.maximum(share_alone.sum(axis=1), 1e-300)[:, None]
         # a line of memory passes all levels before: its whole latency is memory's
         of_memory = (self.served.first_loads + self.served.reused_loads)[:, -1] * (self.latency[-1] - self.latency[0])
         memory = stalls_alone * np.clip(of_memory / np.maximum(share_alone.sum(axis=1), 1e-300), 0, 1)
-        del weights, num_caches
         parts = {
             "base": self.base,
             "dependency": self.dispatch - self.base,
@@ -282,8 +273,9 @@ class _Model:
         def too_short(wait: np.ndarray) -> np.ndarray:
             cycles, _, _ = self.cycles(waits | {resource.level: wait})
             load = np.minimum(self._load(resource, np.maximum(cycles, self.floor)), 1.0)
-            with np.errstate(divide="ignore"):
-                return np.asarray(resource.line_cycles * load / (2 * (1 - load)) > wait)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                queue = resource.line_cycles * load / (2 * (1 - load))
+                return np.asarray(queue * (resource.num_users - 1) / resource.num_users > wait)
 
         low, high = np.zeros(self.num_segments), np.full(self.num_segments, resource.line_cycles)
         for _ in range(_DOUBLINGS):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyscale.models.kernels import njit
-from manyscale.models.node.instance_profile import InstanceProfiles, bin_edges
+from manyscale.models.node.instance_profile import GROUP_BANDS, InstanceProfiles, bin_edges
 from manyscale.models.processor import Cache
 
 
@@ -28,11 +28,13 @@ from manyscale.models.processor import Cache
 class Served:
     """float64[instances, caches] each: accesses that cache k, and those before it, do not serve (``misses``); of these,
     loads that use their line for the first time in the instance (``first_loads``), and other loads
-    (``reused_loads``). ``written_back`` float64[instances]: lines that go back to memory."""
+    (``reused_loads``). ``first_groups`` float64[instances, caches, sizes]: groups of the former by their length
+    (GROUP_INSTRUCTIONS). ``written_back`` float64[instances]: lines that go back to memory."""
 
     misses: np.ndarray
     first_loads: np.ndarray
     reused_loads: np.ndarray
+    first_groups: np.ndarray
     written_back: np.ndarray
 
 
@@ -53,14 +55,18 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
     earlier = 0.5 * (edges[which] + np.maximum(edges[which + 1] - 1, edges[which]))
     earlier[which == last] = np.inf
     loads = profiles.num_loads / np.maximum(profiles.num_accesses, 1)
-    first_loads = profiles.num_first_loads / np.maximum(lines, 1)
-    misses, firsts, reuses = [], [], []
+    misses, groups, reuses = [], [], []
+    instance = np.repeat(np.arange(profiles.num_instances), np.diff(profiles.first_earlier))
+    band = np.searchsorted(GROUP_BANDS, earlier, side="right") - 1
+    cell = instance * len(GROUP_BANDS) + band
+    size = profiles.num_instances * len(GROUP_BANDS)
+    of_band = np.bincount(cell, profiles.earlier_count, size)
     for cache in caches:
         users = min(num_cores, cache.shared_by_cores)
         num_caches = -(-num_cores // users)
         # those that run at once share what was used so recently
         private = np.bincount(
-            np.repeat(np.arange(profiles.num_instances), np.diff(profiles.first_earlier)),
+            instance,
             np.where(earlier >= max(users - 1, 1) * mean_lines, profiles.earlier_count, 0), profiles.num_instances,
         )  # fmt: skip
         private_share = np.clip(private / np.maximum(lines, 1), 0, 1)
@@ -69,26 +75,33 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
         missed = profiles.reuse_count * (stack * rows >= cache.num_lines)
         reused = profiles.sum_rows(profiles.first_reuse, missed.astype(np.float64))
         beside = (users - 1) * mean_lines * float(np.average(private_share, weights=lines + 1e-9))
-        hit = _hit_ratio(earlier, is_written, cache.num_lines - beside, num_caches)
-        first = profiles.sum_rows(profiles.first_earlier, profiles.earlier_count * (1.0 - hit))
+        # what runs beside cannot bring in more lines than there are
+        distance = np.where(np.isinf(earlier), earlier, np.minimum(earlier + beside, max(len(profiles.line_number) - 1, 0)))
+        missed = 1.0 - _hit_ratio(distance, is_written, cache.num_lines, num_caches, mean_lines)
+        first = profiles.sum_rows(profiles.first_earlier, profiles.earlier_count * missed)
         misses.append(reused + first)
-        firsts.append(first * first_loads)
         reuses.append(reused * loads)
-    columns = [np.minimum.accumulate(np.stack(each, axis=1), axis=1) for each in (misses, firsts, reuses)]
+        # the farther, the more pass: what a band passes more than the one before holds for all beyond it
+        share = np.bincount(cell, profiles.earlier_count * missed, size) / np.maximum(of_band, 1e-300)
+        share = np.maximum.accumulate(share.reshape(-1, len(GROUP_BANDS)), axis=1)
+        groups.append((np.diff(share, axis=1, prepend=0.0)[:, :, None] * profiles.first_load_groups).sum(axis=1))
+    fewest = [np.minimum.accumulate(np.stack(each, axis=1), axis=1) for each in (misses, reuses, groups)]
     written = np.clip(profiles.num_lines_written / np.maximum(lines, 1), 0, 1)
-    return Served(*columns, columns[0][:, -1] * written)
+    return Served(fewest[0], fewest[2][:, :, 0], fewest[1], fewest[2], fewest[0][:, -1] * written)
 
 
-def _hit_ratio(distance: np.ndarray, is_written: np.ndarray, num_lines: float, num_caches: int) -> np.ndarray:
-    """Of first uses whose earlier use lies ``distance`` lines back, in a cache that has room for ``num_lines``."""
-    if num_lines <= 0:
-        return np.zeros(len(distance))
-    fits = distance < num_lines * num_caches
+def _hit_ratio(
+    distance: np.ndarray, is_written: np.ndarray, num_lines: int, num_caches: int, mean_lines: float
+) -> np.ndarray:
+    """Of first uses whose earlier use lies ``distance`` lines back, in one of several caches of ``num_lines``, if
+    instances use ``mean_lines``."""
     if num_caches == 1:
-        return fits.astype(np.float64)
-    times = num_lines * num_caches / np.maximum(distance, 1.0)
-    again = 1.0 - (1.0 - 1.0 / num_caches) ** np.maximum(times, 1.0)
-    return np.where(fits, np.where(is_written, 1.0 / num_caches, again), 0.0)
+        return np.asarray(distance < num_lines, np.float64)
+    # a line that comes back after so many lines is used by this share of the instances
+    used = np.minimum(mean_lines / np.maximum(distance, 1.0), 1.0)
+    again = np.where(used < 1.0, 1.0 - (1.0 - used) ** (num_lines / max(mean_lines, 1.0)), num_lines >= mean_lines)
+    behind = (distance < num_lines * num_caches) / num_caches
+    return np.asarray(np.where(is_written, behind, again))
 
 
 @njit(cache=True, nogil=True)

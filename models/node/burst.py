@@ -24,7 +24,7 @@ from manyscale.models.kernels import allocation_free, inlined
 from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.ready_queues import mix
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.node.scheduler import Scheduler, new_scheduler, why_stuck
+from manyscale.models.node.scheduler import new_scheduler, why_stuck
 from manyscale.models.node.scheduler_kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
 from manyscale.models.workload import WorkloadError
 
@@ -149,14 +149,13 @@ def _earliest(tree):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _duration(sch, piece_ps, per_speedup, factors, drawn, core):  # type: ignore[no-untyped-def]
+def _duration(me, instances, piece_ps, per_speedup, factors, drawn):  # type: ignore[no-untyped-def]
     """What the piece of a core takes."""
-    me = sch.core[core]
     duration_ps = piece_ps[me.piece]
     factor = 1.0
     if factors.shape[0] > 1:
         factor = factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
-    if per_speedup != 1.0 and sch.instance[me.row].flags & CREATES:
+    if per_speedup != 1.0 and instances[me.row].flags & CREATES:
         factor *= per_speedup
     if factor != 1.0:
         duration_ps = np.int64(np.rint(duration_ps * factor))
@@ -194,7 +193,7 @@ def _run(  # type: ignore[no-untyped-def]
                 if code == PIECE:
                     next_ps = me.start_ps
                     if me.piece >= 0:
-                        duration_ps = _duration(sch, piece_ps, per_speedup, factors, drawn, core)
+                        duration_ps = _duration(me, sch.instance, piece_ps, per_speedup, factors, drawn)
                         busy_ps[core] += duration_ps
                         next_ps += duration_ps
                 elif code == PHASE_END:

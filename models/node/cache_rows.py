@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import merged
+from manyscale.models.kernels import inlined
 
 SLOT: Final = np.dtype([("tag", "i8"), ("ready", "f8")])
 FLAG_BITS: Final = 3
@@ -20,14 +20,14 @@ OUTERMOST: Final = 4  # of the group's private levels none further out holds the
 EMPTY: Final = -1
 
 
-@merged
+@inlined
 def set_begin(level, first, line):  # type: ignore[no-untyped-def]
     """First slot of the line's set in the instance whose slots begin at ``first``. O(1)."""
     mask = level.mask
     return np.uint64(first + (line & mask if mask >= 0 else line % level.sets) * level.ways)
 
 
-@merged
+@inlined
 def find(slot, begin, ways, line):  # type: ignore[no-untyped-def]
     """Place of the line in its set, ``begin`` + ``ways`` if it is not there. O(ways)."""
     end = begin + np.uint64(ways)  # unsigned: a signed index may count from the end, which is looked at each time
@@ -37,7 +37,7 @@ def find(slot, begin, ways, line):  # type: ignore[no-untyped-def]
     return place
 
 
-@merged
+@inlined
 def to_front(slot, begin, place):  # type: ignore[no-untyped-def]
     """A slot was used. O(place)."""
     one = np.uint64(1)
@@ -50,7 +50,7 @@ def to_front(slot, begin, place):  # type: ignore[no-untyped-def]
     slot[begin].ready = ready
 
 
-@merged
+@inlined
 def insert(slot, begin, ways, tag, ready):  # type: ignore[no-untyped-def]
     """A line enters as the latest: tag and ready time of what leaves, EMPTY if nothing does. O(ways)."""
     one = np.uint64(1)
@@ -65,7 +65,7 @@ def insert(slot, begin, ways, tag, ready):  # type: ignore[no-untyped-def]
     return left_tag, left_ready
 
 
-@merged
+@inlined
 def remove(slot, begin, ways, place):  # type: ignore[no-untyped-def]
     """A line leaves; its slot becomes the last. O(ways)."""
     one = np.uint64(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, merged
+from manyscale.models.kernels import allocation_free, apart, inlined
 from manyscale.models.node.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED, find, set_begin
 from manyscale.models.node.directory import FREE, add_group, look_up, next_group, set_alone
 from manyscale.models.node.evictions import WRITTEN_BACK, take_away, write_down
@@ -21,14 +21,14 @@ INVALIDATED = np.int64(3)
 NOBODY = np.int64(-1)
 
 
-@merged
+@inlined
 def _first_of(mem, group):  # type: ignore[no-untyped-def]
     """The first core of a group. O(1)."""
     memory = mem.memory[0]
     return max(group * memory.group_cores - memory.first_core % memory.group_cores, 0)
 
 
-@merged
+@inlined
 def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     """The nearest level that two cores share. O(levels)."""
     levels = mem.memory[0].levels
@@ -38,7 +38,7 @@ def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     return levels
 
 
-@merged
+@inlined
 def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untyped-def]
     """Take the copy away that a level of another core has, or let it be shared: its tag before, EMPTY if there was none.
     O(ways)."""
@@ -104,7 +104,7 @@ def _ask_holders(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped
     return np.int64(SHARED), source, source_level
 
 
-@merged
+@inlined
 def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """A request for a line that the core's private levels do not hold passes them: the core will hold it, alone if it
     ``takes`` the line. Flags for it, and who had it modified: a core and its level, or NOBODY. O(1) expected, where others

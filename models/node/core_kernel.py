@@ -337,6 +337,8 @@ def step(cores, mem, code, block_ids, addresses, core, until_cycle):  # type: ig
             if c.execution == c.end_execution:
                 last = c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing
                 c.cycle = max(last, c.base)
+                if c.late_branch > 0:
+                    cores.stack[core, BRANCH] += min(c.late_branch, c.cycle - last)
                 return True
             _begin_block(cores, code, block_ids, core)
         node = code.node[c.node]

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, merged
+from manyscale.models.kernels import allocation_free, apart, inlined
 
 WORD_BITS: Final = 63  # masks stay positive
 FREE: Final = -1
@@ -23,7 +23,7 @@ def new_directory(num_lines: int, num_groups: int) -> np.ndarray:
     return np.full((places, 1 + -(-num_groups // WORD_BITS)), FREE, np.int64)
 
 
-@merged
+@inlined
 def _home(directory, line):  # type: ignore[no-untyped-def]
     """Where an entry belongs. O(1)."""
     mixed = np.uint64(line >> 2) * np.uint64(0x9E3779B97F4A7C15)
@@ -31,7 +31,7 @@ def _home(directory, line):  # type: ignore[no-untyped-def]
     return (np.int64(mixed << np.uint64(2)) | (line & 3)) & (directory.shape[0] - 1)
 
 
-@merged
+@inlined
 def look_up(directory, line):  # type: ignore[no-untyped-def]
     """Place of the line's entry, or of the free one where it belongs. Expected O(1)."""
     place = _home(directory, line)
@@ -42,7 +42,7 @@ def look_up(directory, line):  # type: ignore[no-untyped-def]
         place = (place + 1) & (directory.shape[0] - 1)
 
 
-@merged
+@inlined
 def set_alone(directory, place, line, group):  # type: ignore[no-untyped-def]
     """Write the entry of a line that one group holds, and no other. O(words)."""
     directory[place, 0] = line << 1
@@ -51,7 +51,7 @@ def set_alone(directory, place, line, group):  # type: ignore[no-untyped-def]
     directory[place, 1 + group // WORD_BITS] = 1 << (group % WORD_BITS)
 
 
-@merged
+@inlined
 def add_group(directory, place, group):  # type: ignore[no-untyped-def]
     """O(1)."""
     directory[place, 1 + group // WORD_BITS] |= 1 << (group % WORD_BITS)

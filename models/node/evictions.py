@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, merged
+from manyscale.models.kernels import allocation_free, apart, inlined
 from manyscale.models.node.cache_rows import (
     DIRTY,
     EMPTY,
@@ -27,7 +27,7 @@ from manyscale.models.node.reservations import reserve
 WRITTEN_BACK = np.int64(2)
 
 
-@merged
+@inlined
 def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     """A line passes between a level and the one before: when, if not before ``cycle``. O(1)."""
     each = mem.level[level]
@@ -39,7 +39,7 @@ def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@merged
+@inlined
 def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     """The line leaves an instance of a level: its tag, EMPTY if it was not there. O(ways)."""
     each = mem.level[level]
@@ -98,7 +98,7 @@ def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     return dirty
 
 
-@merged
+@inlined
 def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     """The outermost private level that had the line has it no more: the next one that has is now outermost, or the
     directory forgets the group. O(levels * ways)."""
@@ -112,7 +112,7 @@ def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     remove_group(mem.directory, line, mem.core[core].group)
 
 
-@merged
+@inlined
 def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-def]
     """A line has left a level to make room, and goes down: dirty ones, and all to an exclusive level. What it pushes out
     there follows. O(levels * ways), of inclusive levels see ``_back_invalidate``."""
@@ -141,7 +141,7 @@ def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-
         tag, ready = put(mem, level, core, line, flags, ready, cycle)
 
 
-@merged
+@inlined
 def put(mem, level, core, line, flags, ready, cycle):  # type: ignore[no-untyped-def]
     """A line comes down to a cache: tag and ready time of what it pushes out. O(ways)."""
     each = mem.level[level]

@@ -13,13 +13,14 @@ Assumptions: an access is one of the line of its first byte; an instance's piece
 created in between is not seen from inside.
 
 Cost: O(executions + accesses + distinct lines x log). Memory beside the stream: 4 B an access, and 20 B a line used by
-the application; of each instance what ``InstanceProfiles`` holds: 136 B, 12 B a block of its vector, 9 and 10 B a bin
+the application; of each instance what ``InstanceProfiles`` holds: 368 B, 12 B a block of its vector, 9 and 10 B a bin
 (about 10 and 5), 5 B a line.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
 
@@ -31,9 +32,11 @@ from manyscale.models.node import instance_profile_kernel as kernel
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.node_program import NodeProgram
 
-GROUP_INSTRUCTIONS = np.array([16, 32, 64, 128, 256, 512, 1024], np.int64)
-_WINDOW_INSTRUCTIONS = 2048
-_SAMPLES = 5  # of windows that begin with a block: its executions number 1, 4, 16, 64, 256
+GROUP_INSTRUCTIONS: Final = np.array([1, 16, 32, 64, 128, 256, 512, 1024], np.int64)
+# distinct lines: 16 KiB to 64 MiB of 64 B; the last band is of lines that nothing used before
+GROUP_BANDS: Final = np.array([0, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 62], np.int64)
+_WINDOW_INSTRUCTIONS: Final = 2048
+_SAMPLES: Final = 5  # of windows that begin with a block: its executions number 1, 4, 16, 64, 256
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ class InstanceProfiles:
     distinct lines between, + 1 if the instance that used the line last wrote it; the bin of 2 x (NUM_BINS - 1) is of
     lines that nothing used before.
 
-    ``num_first_loads`` int64[instances]: first uses that are loads; ``first_load_groups`` int32[instances, sizes]: into
-    how many groups they fall if a group begins with one and ends GROUP_INSTRUCTIONS[k] instructions later (their
-    burstiness). Fields ``code_*`` and ``windows_*``: static code and sampled windows (cpu/block_windows.py);
-    ``windows_*`` tell what depends on what.
+    ``first_load_groups`` int32[instances, bands, sizes]: of first uses that are loads and whose earlier use lies at
+    least GROUP_BANDS[j] distinct lines back, into how many groups they fall if a group begins with one and ends
+    GROUP_INSTRUCTIONS[k] instructions later (their burstiness; the first size is 1, which counts all). ``code`` and
+    ``windows``: static code and sampled pieces of the stream (cpu/block_windows.py), which tell what depends on what.
     """
 
     line_bytes: int
@@ -79,7 +82,6 @@ class InstanceProfiles:
     first_earlier: np.ndarray
     earlier_bin: np.ndarray
     earlier_count: np.ndarray
-    num_first_loads: np.ndarray
     first_load_groups: np.ndarray
     code: BlockCode
     windows: BlockWindows
@@ -119,7 +121,7 @@ class InstanceProfiles:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All as plain arrays, for ``numpy.savez``; ``profiles_from`` reads them back."""
-        result = {}
+        result: dict[str, np.ndarray] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, BlockCode | BlockWindows):
@@ -175,21 +177,20 @@ def profile_instances(
     branches = branch_entropy(block_ids, *np.ascontiguousarray(columns[:, :2].T), sites.num_blocks)
     line_ids, line_number = _lines(stream.addresses, line_bytes.bit_length() - 1)
 
-    totals = np.zeros((count, 4), np.int64)
-    groups = np.zeros((count, len(GROUP_INSTRUCTIONS)), np.int32)
+    totals = np.zeros((count, 3), np.int64)
+    groups = np.zeros((count, len(GROUP_BANDS), len(GROUP_INSTRUCTIONS)), np.int32)
     chosen = np.full((sites.num_blocks, _SAMPLES + 1, 2), -1, np.int64)
     chosen[:, 0, 0] = 0
     blocks = np.stack([sites.offsets, np.append(code.block_instructions, 0)], axis=1)
     static = np.stack([site_instruction, sites.is_store], axis=1).astype(np.int64)
     if len(rows) and len(line_ids) < int(columns[:, 2].max()):
         raise ValueError("the stream has fewer accesses than its blocks make")
-    firsts, vector, reuse, lines = kernel.profile_by_instance(
-        block_ids, line_ids, len(line_number), columns, first_piece, blocks, static, GROUP_INSTRUCTIONS, totals, groups,
-        chosen,
-    )  # fmt: skip
+    firsts, vector, reuse, lines, first_uses = kernel.profile_by_instance(
+        block_ids, line_ids, len(line_number), columns, first_piece, blocks, static, totals, chosen
+    )
     first_vector, first_reuse, first_line = np.ascontiguousarray(firsts.T)
     order = _begin_order(columns, first_piece)
-    earlier = _earlier(order, first_line, *lines, len(line_number))
+    earlier = _earlier(order, first_line, lines, first_uses, len(line_number), groups)
     samples = chosen[:, 1:][chosen[:, 1:, 0] >= 0]
     size = np.maximum(code.block_instructions, 1)[vector[0]]
     executed = np.where(branches.is_branch[vector[0]], vector[1] // size, 0)
@@ -198,9 +199,8 @@ def profile_instances(
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     return InstanceProfiles(
-        line_bytes, *np.ascontiguousarray(totals[:, :3].T), num_branches, entropy / np.maximum(num_branches, 1), rank,
-        first_vector, *vector, first_line, *lines, line_number, first_reuse, *reuse, *earlier, totals[:, 3].copy(),
-        groups, code,
+        line_bytes, *np.ascontiguousarray(totals.T), num_branches, entropy / np.maximum(num_branches, 1), rank,
+        first_vector, *vector, first_line, *lines, line_number, first_reuse, *reuse, *earlier, groups, code,
         windows_at(block_ids, samples[:, 0], samples[:, 1], code.block_instructions, _WINDOW_INSTRUCTIONS),
     )  # fmt: skip
 
@@ -234,14 +234,17 @@ def _begin_order(pieces: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
 
 
 def _earlier(
-    order: np.ndarray, first_line: np.ndarray, line: np.ndarray, written: np.ndarray, num_lines: int
+    order: np.ndarray, first_line: np.ndarray, lines: tuple[np.ndarray, np.ndarray],
+    first_uses: tuple[np.ndarray, np.ndarray], num_lines: int, groups: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(first_earlier, earlier_bin, earlier_count), rows sorted by instance."""
     length = np.diff(first_line)[order]
     ends = np.cumsum(length)
     rows = np.repeat(first_line[:-1][order] - (ends - length), length) + np.arange(int(ends[-1]) if len(ends) else 0)
-    distance = StackDistances().feed(line[rows].astype(np.int64))
-    firsts, bins, counts = kernel.count_first_uses(order, first_line, line, written, num_lines, distance)
+    distance = StackDistances().feed(lines[0][rows].astype(np.int64))
+    firsts, bins, counts = kernel.count_first_uses(
+        order, first_line, *lines, *first_uses, num_lines, distance, GROUP_BANDS, GROUP_INSTRUCTIONS, groups
+    )
     size = firsts[:, 1] - firsts[:, 0]
     first = np.concatenate(([0], np.cumsum(size)))
     back = np.repeat(firsts[:, 0] - first[:-1], size) + np.arange(first[-1])

@@ -73,16 +73,16 @@ def _longer(array, size):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def profile_by_instance(  # type: ignore[no-untyped-def]
-    block_ids, line_ids, num_lines, pieces, first_piece, blocks, sites, window_instructions, totals, groups, chosen
+    block_ids, line_ids, num_lines, pieces, first_piece, blocks, sites, totals, chosen
 ):
     """All that each instance shows by itself: its pieces one after the other.
 
     ``pieces`` int64[pieces, 3]: first and end execution, first access, those of instance i from ``first_piece[i]`` on;
     ``blocks`` int64[blocks + 1, 2]: first site, instructions; ``sites`` int64[sites, 2]: instruction in its block, is a
-    store. ``totals`` int64[instances, 4]: instructions, loads, stores, first uses that are loads. ``groups``
-    int32[instances, sizes]: groups of such, see InstanceProfiles. ``chosen`` int64[blocks, samples + 1, 2]: number of
-    executions so far, in [:, 0, 0], and some executions with the ends of their pieces. Returns CSR columns: (block,
-    instructions), (bin, count), (line, is written). O(executions + accesses + instances x bins).
+    store. ``totals`` int64[instances, 3]: instructions, loads, stores. ``chosen`` int64[blocks, samples + 1, 2]: number
+    of executions so far, in [:, 0, 0], and some executions with the ends of their pieces. Returns CSR columns: (block,
+    instructions), (bin, count), (line, is written) by last use, and, for the same rows, (line, at which instruction, -1
+    for a store) by first use. O(executions + accesses + instances x bins).
     """
     num_instances = first_piece.shape[0] - 1
     last = np.full(num_lines, -1, np.int64)
@@ -92,18 +92,18 @@ def profile_by_instance(  # type: ignore[no-untyped-def]
     met = np.empty(blocks.shape[0], np.int32)
     in_bin = np.zeros(NUM_BINS, np.int64)
     end_access = np.zeros(pieces.shape[0], np.int64)
-    group_end = np.empty(window_instructions.shape[0], np.int64)
     firsts = np.zeros((num_instances + 1, 3), np.int64)
     vector_block, vector_count = np.empty(1024, np.int32), np.empty(1024, np.int64)
     bins, bin_count = np.empty(1024, np.uint8), np.empty(1024, np.int64)
     lines, written = np.empty(1024, np.int32), np.empty(1024, np.bool_)
+    first_lines, first_at = np.empty(1024, np.int32), np.empty(1024, np.int64)
+    num_first = 0
     now = np.int64(0)
     num_vector = num_bins = num_listed = 0
     for instance in range(num_instances):
         begin = now
         position = np.int64(0)
         num_met = 0
-        group_end[:] = 0
         for piece in range(first_piece[instance], first_piece[instance + 1]):
             access = pieces[piece, 2]
             for execution in range(pieces[piece, 0], pieces[piece, 1]):
@@ -117,13 +117,13 @@ def profile_by_instance(  # type: ignore[no-untyped-def]
                     previous = last[line]
                     if previous >= begin:
                         in_bin[bin_of(now - previous - 1)] += 1
-                    elif sites[site, 1] == 0:
-                        totals[instance, 3] += 1
-                        at = position + sites[site, 0]
-                        for k in range(group_end.shape[0]):
-                            if at >= group_end[k]:
-                                groups[instance, k] += 1
-                                group_end[k] = at + window_instructions[k]
+                    else:
+                        if num_first == first_lines.shape[0]:
+                            first_lines = _longer(first_lines, num_first + 1)
+                            first_at = _longer(first_at, num_first + 1)
+                        first_lines[num_first] = line
+                        first_at[num_first] = position + sites[site, 0] if sites[site, 1] == 0 else -1
+                        num_first += 1
                     if sites[site, 1] == 0:
                         totals[instance, 1] += 1
                     else:
@@ -180,17 +180,24 @@ def profile_by_instance(  # type: ignore[no-untyped-def]
     return (
         firsts, (vector_block[:num_vector].copy(), vector_count[:num_vector].copy()),
         (bins[:num_bins].copy(), bin_count[:num_bins].copy()), (lines[:num_listed].copy(), written[:num_listed].copy()),
+        (first_lines[:num_first].copy(), first_at[:num_first].copy()),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def count_first_uses(order, line_first, lines, written, num_lines, distance):  # type: ignore[no-untyped-def]
+def count_first_uses(  # type: ignore[no-untyped-def]
+    order, line_first, lines, written, first_lines, first_at, num_lines, distance, bands, sizes, groups
+):
     """Of each instance, how far the earlier use of its lines lies back.
 
     Instances in ``order``; ``distance`` int64[]: distinct lines between, in that order, -1 where there is no use
     before. Returns CSR columns (firsts by instance, bin and count); a bin is 2 x the distance's + 1 where the instance
-    that used it last wrote it, and the last two are of lines never used before. O(lines + instances x bins).
+    that used it last wrote it, and the last two are of lines never used before. ``groups`` int32[instances, bands,
+    sizes]: see InstanceProfiles. O(lines x (bands + sizes) + instances x bins).
     """
+    far = np.int64(1) << 62
+    of_line = np.zeros(num_lines, np.int64)
+    group_end = np.zeros((bands.shape[0], sizes.shape[0]), np.int64)
     num_instances = line_first.shape[0] - 1
     was_written = np.zeros(num_lines, np.bool_)
     in_bin = np.zeros(2 * NUM_BINS, np.int64)
@@ -204,7 +211,18 @@ def count_first_uses(order, line_first, lines, written, num_lines, distance):  #
             which = NUM_BINS - 1 if distance[read] < 0 else bin_of(distance[read])
             in_bin[2 * which + (1 if was_written[line] else 0)] += 1
             was_written[line] = written[k]
+            of_line[line] = far if distance[read] < 0 else distance[read]
             read += 1
+        group_end[:] = 0
+        for k in range(line_first[instance], line_first[instance + 1]):
+            at = first_at[k]
+            band = 0
+            while at >= 0 and band < bands.shape[0] and of_line[first_lines[k]] >= bands[band]:
+                for size in range(sizes.shape[0]):
+                    if at >= group_end[band, size]:
+                        groups[instance, band, size] += 1
+                        group_end[band, size] = at + sizes[size]
+                band += 1
         bins, count = _longer(bins, num_bins + 2 * NUM_BINS), _longer(count, num_bins + 2 * NUM_BINS)
         firsts[instance, 0] = num_bins
         if line_first[instance + 1] > line_first[instance]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, merged
+from manyscale.models.kernels import allocation_free, apart, inlined, merged
 from manyscale.models.node.cache_rows import (
     DIRTY,
     FLAG_BITS,
@@ -48,7 +48,7 @@ from manyscale.models.node.prefetches import follow
 SERVED, MISSED = np.int64(0), np.int64(1)
 
 
-@merged
+@inlined
 def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ignore[no-untyped-def]
     """Look for a line beyond the level ``to``, and take it from others or let them share it: the level that has it, flags
     for it, and who had it modified. O(levels * ways), and see ``coherence``."""
@@ -75,7 +75,7 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
     return level, flags, source, source_level
 
 
-@merged
+@inlined
 def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
     """The line is read from a cache: flags that it takes with it, and when it is there at the earliest. O(ways)."""
     each = mem.level[level]
@@ -91,7 +91,7 @@ def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-unty
     return tag & SHARED, ready
 
 
-@merged
+@inlined
 def _from_others(mem, core, source, source_level, start):  # type: ignore[no-untyped-def]
     """When a line that another core had modified is there. O(levels)."""
     memory = mem.memory[0]
@@ -102,7 +102,7 @@ def _from_others(mem, core, source, source_level, start):  # type: ignore[no-unt
     return done
 
 
-@merged
+@inlined
 def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: ignore[no-untyped-def]
     """Bring a line into the levels from ``to`` on that do not have it: when it is there, if it is asked for at ``start``,
     and which level had it. ``start`` < 0: no time passes. O(levels * ways), and see ``evictions``, ``coherence``."""
@@ -136,7 +136,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     return done, level
 
 
-@merged
+@inlined
 def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     """Whether the core's instance of a level holds the line. O(ways)."""
     each = mem.level[level]
@@ -208,7 +208,7 @@ def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@merged
+@inlined
 def _take_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
     """The line fill buffer for a request: of those that are free the latest used, else the first to become free.
     O(buffers)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, merged
+from manyscale.models.kernels import allocation_free, apart, inlined
 
 
-@merged
+@inlined
 def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
     """The stream of a page, or else the one that was used least lately, becomes the first. O(streams)."""
     here = first

@@ -226,7 +226,7 @@ def _victim(occupied, control):  # type: ignore[no-untyped-def]
     """The first core from a drawn one on, and round, whose queue is not empty."""
     drawn = np.int64(mix(control.seed, control.num_draws) % np.uint64(control.num_cores))
     control.num_draws += np.uint64(1)
-    at = drawn >> 6
+    at = int(drawn >> 6)
     word = occupied[at] & (~np.uint64(0) << np.uint64(drawn & 63))
     while word == 0:
         at += 1

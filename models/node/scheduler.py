@@ -26,7 +26,7 @@ import numpy as np
 from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.ready_queues import ReadyQueues, new_queues
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.node.scheduler_kernel import (
+from manyscale.models.node.scheduler_codes import (
     CALLED,
     CREATED,
     DONE,
@@ -35,9 +35,8 @@ from manyscale.models.node.scheduler_kernel import (
     OPERATION,
     PHASE_END,
     PIECE,
-    advance,
-    begin_phase,
 )
+from manyscale.models.node.scheduler_kernel import advance, begin_phase
 
 __all__ = [
     "IDLE", "OPERATION", "PHASE_END", "PIECE", "Scheduler", "advance", "begin_phase", "new_scheduler", "why_stuck",
@@ -103,6 +102,7 @@ _NODE: Final = np.dtype(
         ("create_ps", "i8"), ("schedule_ps", "i8"), ("complete_ps", "i8"), ("steal_ps", "i8"), ("base", "i8"),
         ("phase", "i8"), ("num_outstanding", "i8"), ("num_idle", "i8"), ("num_waking", "i8"), ("num_chunks", "i8"),
         ("first_loop", "i8"), ("open_loop", "i8"), ("last_open_loop", "i8"), ("num_groups", "i8"), ("waiter", "i8"),
+        ("to_resume", "i8"), ("last_to_resume", "i8"),
     ]
 )  # fmt: skip
 _LOOP: Final = np.dtype(
@@ -181,7 +181,7 @@ def new_scheduler(
 
 def _read_only(values: np.ndarray, dtype: type) -> np.ndarray:
     """A view that cannot be written, as Ray and Arrow hand arrays over: one compiled kernel for all."""
-    view = np.ascontiguousarray(values, dtype).view()
+    view: np.ndarray = np.ascontiguousarray(values, dtype).view()
     view.flags.writeable = False
     return view
 
@@ -200,7 +200,8 @@ def _largest(program: NodeProgram) -> tuple[int, int, int]:
     loop = np.searchsorted(program.first_chunk[:-1], first)
     before = np.concatenate([[0], np.cumsum(program.step_action == Action.begin_group, dtype=np.int32)])
     groups = np.diff(before[steps]) + np.diff(before[program.first_step[first]])
-    return tuple(int(each.max(initial=0)) for each in (np.diff(first) + 1, np.diff(loop) + 1, groups))
+    most = [int(each.max(initial=0)) for each in (np.diff(first) + 1, np.diff(loop) + 1, groups)]
+    return most[0], most[1], most[2]
 
 
 def _sharers(group: np.ndarray, num_groups: int) -> np.ndarray:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from cpu_time import least_cpu
 
-from manyscale.models.machine import Network
 from manyscale.models.network.coupled import replay_coupled
 from manyscale.models.network.program import build_program
 from manyscale.models.network.timeline import Placement
@@ -16,6 +15,8 @@ from manyscale.models.node.burst import run_phases
 from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.study import parse_study
+from manyscale.runner.targets import resolve_target
 
 pytestmark = pytest.mark.bench
 
@@ -47,7 +48,8 @@ def phases_of_tasks(num_tasks: int, num_phases: int, messages: int) -> NodeProgr
         first_chunk=np.array([count], np.int32),
         piece_ps=np.random.default_rng(0).integers(5_000_000, 15_000_000, count - 1),
         piece_instance=number.astype(np.int32) + 1, piece_event=none, first_segment=none, end_segment=none,
-        part=zeros[1:], num_parts=zeros[1:] + 1, phase_first_step=np.append(np.append(0, bounds * (num_tasks + 1)), len(main_action)),
+        part=zeros[1:], num_parts=zeros[1:] + 1,
+        phase_first_step=np.concatenate(([0], bounds * (num_tasks + 1), [len(main_action)])),
         phase_first_instance=np.concatenate(([1], 1 + bounds * num_tasks, [count])).astype(np.int32),
         phase_operation=np.array([0, *[-1] * num_phases, 1 + len(of_operation)], np.int32),
         phase_iteration=np.full(num_phases + 2, -1, np.int32), num_locks=0,
@@ -68,7 +70,7 @@ def test_instances_per_second(
         calls = [f"{'send' if (rank + k) % 2 else 'recv'} {rank ^ 1} {k} 1000" for k in range(count)]
         lines += [f"{rank} {call}\n" for call in ["init", *calls, "finalize"]]
     (tmp_path / "actions.txt").write_text("".join(lines))
-    network = Network(latency="10 us", bandwidth="1.25 GB/s", eager_threshold="65536 B")
+    network = resolve_target(parse_study({"workload": {"path": "-"}, "target": "crossbar256"}, "bench"))[0].network
     program = build_program(simgrid_ti.read(tmp_path / "actions.txt"), network.collectives)
     no_compute = np.zeros(int(program.rank_offsets[-1]), np.int64)
 

@@ -44,8 +44,8 @@ def test_figures_of_the_contention_free_reference():
     assert (network.eager_threshold_bytes, network.transfer_start) == (65536, "match")
 
 
-# Grass, UPC 2017, tables 5.1 and 6.3: reorder buffer, issue width, caches (KiB, cores that share, cycles, ways); channels
-# of DRAM: table 6.3.
+# Grass, UPC 2017, tables 5.1 and 6.3: reorder buffer, issue width, caches (KiB, cores that share, cycles, ways), and
+# channels of DRAM, which only the latter names.
 GRASS = {
     "grass-high-performance": (168, 4, [(32, 1, 4, 8), (2048, 1, 11, 8), (20480, 64, 28, 20)], 4),
     "grass-low-power": (40, 3, [(32, 1, 4, 2), (1024, 8, 21, 16)], 3),

@@ -78,6 +78,7 @@ def test_baselines() -> None:
         assert (every.num_measured, every.num_instances, every.task_type, one.task_type) == (1, 4, -1, 0)
     alone = instances([1], [7.0])
     assert standing_for_all(alone, 1).cycles.tolist() == [7.0]
+    assert standing_for_all(instances([1, 1], [7.0, 9.0], [0, 1]), 1).cycles.tolist() == [7.0, 9.0]
 
 
 @pytest.mark.golden

@@ -28,8 +28,8 @@ def node_program(
     phases: Sequence[tuple[int, int]] = (),
     num_locks: int = 0,
 ) -> NodeProgram:
-    """Instance 0 is the initial task; ``loops`` are ranges of chunks, ascending; ``phases``: (steps of the initial task, instances)
-    of each, one phase by default."""
+    """Instance 0 is the initial task; ``loops`` are ranges of chunks, ascending; ``phases``: (steps of the initial
+    task, instances) of each, one phase by default."""
     count = len(instances)
     action = [step[0] for steps in instances for step in steps]
     target = [step[1] for steps in instances for step in steps]
@@ -137,6 +137,8 @@ class Peer:
         self.locks: dict[int, list[int]] = {}
         self.num_groups = 0
         self.events: list[tuple[int, int]] = []
+        self.late: list[int] = []  # untied instances that go on after what became ready by the same completion
+        self.depth = 0
 
     def makespan(self) -> int:
         """Picoseconds; -1 if it does not end."""
@@ -264,7 +266,7 @@ class Peer:
                         self.running[core] = number
                         me.core = core
                     elif untied:
-                        self.ready.append(number)
+                        self.late.append(number)
                     else:
                         self.put_on(me.core, number, time)
 
@@ -306,7 +308,12 @@ class Peer:
     def complete(self, number: int, core: int, time: int) -> None:
         self.done.add(number)
         self.settle(core if self.running[core] is None else -1, time)
+        self.depth += 1
         self.release(core, time)
+        self.depth -= 1
+        if self.depth == 0:
+            self.ready += self.late
+            self.late = []
         if self.running[core] is not None:
             self.wake(time)
 
@@ -318,7 +325,7 @@ class Peer:
         elif len(self.ready) + sum(len(chunks) for _, chunks in self.chunks) <= len(self.counted):
             return 0  # idle cores are on their way to what there is
         elif self.chunks:
-            owner, chunks = self.chunks[0]
+            chunks = self.chunks[0][1]
             number = chunks.pop(0)
             cost = self.runtime.schedule_ps
             if not chunks:
@@ -326,6 +333,8 @@ class Peer:
                 self.instances[number].core = core
                 self.running[core] = number
                 self.settle(-1, 0)
+                self.ready += self.late
+                self.late = []
         else:
             number = self.ready.pop(0)
             cost = self.runtime.schedule_ps if self.instances[number].core < 0 else 0

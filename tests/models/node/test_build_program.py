@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_events import Recorder, compute_ps
 
@@ -210,6 +210,17 @@ def test_dynamic_loop_is_handed_out_in_traced_chunks() -> None:
 def test_loop_that_no_barrier_follows_is_not_waited_for() -> None:
     program = loop_program("dynamic", [3, 3], 4, barrier=False)
     assert asked(program, 0) == ["loop_nowait", "barrier"]
+
+
+@pytest.mark.theory
+def test_loop_with_an_operation_before_the_barrier_is_not_waited_for() -> None:
+    record = Recorder()
+    with record.parallel():
+        with record.loop("dynamic", 4) as loop:
+            record.chunk(loop, 0, 4)
+        record.operation()
+        record.wait("barrier")
+    assert asked(build_program(record.workload(), 0, 4), 0) == ["loop_nowait", "operation", "barrier"]
 
 
 @pytest.mark.theory
@@ -415,6 +426,21 @@ def test_segments_belong_to_the_pieces_around_them() -> None:
 
 
 @pytest.mark.theory
+def test_segments_apart_are_pieces_apart() -> None:
+    record = Recorder()
+    with record.parallel():
+        task = record.create()
+        record.event(EventKind.mark_begin, segment=True)  # row 0
+        with record.execute(task):
+            record.event(EventKind.mark_begin, segment=True)  # row 1
+        record.event(EventKind.mark_begin, segment=True)  # row 2, with no step since row 0
+    program = build_program(record.workload(), 0, 4)
+    assert [name for name, _ in steps(program, 0)] == ["compute", "create", "compute", "compute", "barrier", "compute"]
+    found = sorted(zip(program.first_segment.tolist(), program.end_segment.tolist(), strict=True))
+    assert [pair for pair in found if pair[0] < pair[1]] == [(0, 1), (1, 2), (2, 3)]
+
+
+@pytest.mark.theory
 def test_priorities_by_function_and_place() -> None:
     record = Recorder()
     with record.parallel():
@@ -499,7 +525,7 @@ class _Oracle:
 
 @pytest.mark.property
 @given(_bodies)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program(body: _Body) -> None:
     oracle = _Oracle()
     oracle.run(body, (0,), False)

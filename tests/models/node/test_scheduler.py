@@ -99,7 +99,9 @@ def test_creation_bounds_small_instances(policy: str) -> None:
 @pytest.mark.theory
 def test_creator_speedup() -> None:
     """What the creating instance does and its creation costs are faster, what it creates is not."""
-    program = node_program([[(_COMPUTE, 60), (_CREATE, 1), (_COMPUTE, 30), (_WAIT, 0), (_COMPUTE, 90)], [(_COMPUTE, 8)]])
+    program = node_program(
+        [[(_COMPUTE, 60), (_CREATE, 1), (_COMPUTE, 30), (_WAIT, 0), (_COMPUTE, 90)], [(_COMPUTE, 8)]]
+    )
     assert makespan(program, 2, create=12) == 60 + 12 + 30 + 90
     assert makespan(program, 2, create=12, creator_speedup=3) == 20 + 4 + 10 + 30
     assert makespan(program, 2, create=12, creator_speedup=6) == 10 + 2 + 8 + 15
@@ -199,17 +201,18 @@ def test_wait_with_dependences() -> None:
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize(("untied", "core", "end"), [(False, 0, 510), (True, 1, 110)])
-def test_tied_instances_wait_for_their_core(untied: bool, core: int, end: int) -> None:
-    """Instance 1 waits for its child 2, which core 1 executes; its own core has begun instance 3 meanwhile."""
-    instances = [[(_CREATE, 1), (_WAIT, 0)], [(_CREATE, 2), (_CREATE, 3), (_WAIT, 0), (_COMPUTE, 10)]]
-    instances += [[(_COMPUTE, 100)], [(_COMPUTE, 500)]]
-    instances[1][1:2] = []
-    instances[0][1:1] = [(_COMPUTE, 1), (_CREATE, 3)]
+@pytest.mark.parametrize("untied", [False, True])
+def test_tied_instances_wait_for_their_core(untied: bool) -> None:
+    """Instance 1, on core 0, waits for its child 2 of 100 on core 1; core 0 has begun instance 3 of 500 meanwhile."""
+    steps = [(_CREATE, 2), (_COMPUTE, 1), (_CREATE, 3), (Action.wait_instance, 2), (_COMPUTE, 10)]
+    instances: list[Steps] = [[(_CREATE, 1), (_WAIT, 0)], steps, [(_COMPUTE, 100)], [(_COMPUTE, 500)]]
     program = node_program(instances, flags={1: _UNTIED if untied else 0})
     stretches = [row for row in run(program, 2).stretches.tolist() if row[5] == 1]
-    assert [row[4] for row in stretches] == [core if untied else stretches[0][4]]
-    del end
+    first_core = stretches[0][4]
+    if untied:
+        assert [(row[0], row[4]) for row in stretches] == [(0, first_core), (100, 1 - first_core)]
+    else:
+        assert [(row[0], row[4]) for row in stretches] == [(0, first_core), (501, first_core)]
 
 
 @pytest.mark.theory
@@ -272,7 +275,6 @@ def test_locks_serialise(policy: str) -> None:
     ],
 )
 def test_order_on_one_core(policy: str, expected: list[int]) -> None:
-    program = flat([10, 10, 10, 5], [])
     program = flat([10, 10, 11, 5])
     assert order(run(program, 1, policy=policy)) == expected
 
@@ -296,13 +298,14 @@ def test_critical_path_first() -> None:
 
 @pytest.mark.theory
 def test_critical_path_knows_what_the_parent_does_next() -> None:
-    """Instance 2 is longer, but the initial task waits for instance 1 and then has 100 to do."""
+    """Of 2 (20 long) and 3 (10), created by 1, which waits for the latter and then has 100 to do, 3 goes first: on two
+    cores 1 + 10 + 100, and 2 beside it."""
     program = node_program(
-        [[(_CREATE, 1), (_WAIT, 0), (_COMPUTE, 5), (_CREATE, 2), (_CREATE, 3), (_WAIT, 0)],
-         [(_CREATE, 4), (_CREATE, 5), (Action.wait_instance, 5), (_COMPUTE, 100)],
-         [(_COMPUTE, 1)], [(_COMPUTE, 1)], [(_COMPUTE, 20)], [(_COMPUTE, 20)]]
+        [[(_CREATE, 1), (_CREATE, 2), (_CREATE, 4), (_COMPUTE, 1), (_CREATE, 5), (_WAIT, 0)],
+         [(_COMPUTE, 1), (_CREATE, 3), (Action.wait_instance, 3), (_COMPUTE, 100)],
+         [(_COMPUTE, 20)], [(_COMPUTE, 10)], [(_COMPUTE, 20)], [(_COMPUTE, 20)]]
     )  # fmt: skip
-    assert makespan(program, 1, policy="critical-path") == 147
+    assert order(run(program, 1, policy="critical-path"))[1:4] == [1, 3, 1]
 
 
 @pytest.mark.theory
@@ -406,7 +409,7 @@ def drawn_program(seed: int, *, locks: bool = True) -> NodeProgram:
 @pytest.mark.peer
 @pytest.mark.parametrize("num_cores", [1, 2, 3, 7])
 def test_equals_an_independent_scheduler(num_cores: int) -> None:
-    for seed in range(150):
+    for seed in range(60):
         program = drawn_program(seed)
         for costs in ({}, {"create": 2, "schedule": 3, "complete": 1}):
             expected = Peer(program, num_cores, runtime_of(**costs)).makespan()
@@ -416,7 +419,7 @@ def test_equals_an_independent_scheduler(num_cores: int) -> None:
 
 @pytest.mark.property
 @every_policy
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 70), st.booleans())
 def test_times_add_up(policy: str, seed: int, num_cores: int, costly: bool) -> None:
     """Each instance's stretches last as long as its pieces and costs; no core does two things at once."""
@@ -442,7 +445,7 @@ def test_times_add_up(policy: str, seed: int, num_cores: int, costly: bool) -> N
 
 @pytest.mark.property
 @every_policy
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 100), st.lists(st.integers(0, 40), max_size=3)), min_size=1, max_size=40),
     st.integers(1, 9),
@@ -495,7 +498,14 @@ def test_jitter_has_mean_one_and_its_deviation() -> None:
 
     def lasted(first: int, repetitions: int, jitter: float) -> np.ndarray:
         result = run_phases(
-            program, 1, runtime, program.piece_ps, first_repetition=first, repetitions=repetitions, jitter=jitter, keep=True
+            program,
+            1,
+            runtime,
+            program.piece_ps,
+            first_repetition=first,
+            repetitions=repetitions,
+            jitter=jitter,
+            keep=True,
         )
         return (result.stretches["end_ps"] - result.stretches["start_ps"]).reshape(repetitions, -1) / 1e6
 
@@ -513,7 +523,10 @@ def test_jitter_has_mean_one_and_its_deviation() -> None:
     ("program", "words"),
     [
         (flat([5, 5], [(1, 2), (2, 1)]), "task instance 1 waits for ever for 1 of its predecessors"),
-        (node_program([[(_WAIT, 0), (Action.wait_instance, 1)], [(_COMPUTE, 1)]]), "initial|instance 0 waits for ever at"),
+        (
+            node_program([[(_WAIT, 0), (Action.wait_instance, 1)], [(_COMPUTE, 1)]]),
+            "initial|instance 0 waits for ever at",
+        ),
         (
             node_program([[(Action.acquire, 0), (Action.acquire, 0)]], num_locks=1),
             "task instance 0 waits for ever for lock 0",

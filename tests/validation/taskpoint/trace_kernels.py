@@ -56,7 +56,7 @@ SUITES: Final[dict[str, dict[str, Kernel]]] = {
         "monte_carlo": Kernel((20000, 400, 131072, 2)),
         "n_body": Kernel((4000, 16, 2, 2)),
         "reduction": Kernel((2048, 1, 512, 6)),
-        "sparse_matrix_vector": Kernel((4800, 8, 32, 16384, 5)),
+        "sparse_matrix_vector": Kernel((4000, 8, 32, 16384, 6)),
         "stencil": Kernel((20, 20, 20, 5, 2)),
         "vector_operation": Kernel((2048, 512, 11)),
     },

@@ -1,0 +1,78 @@
+"""Tiny programs of task instances, written by hand: blocks of instructions, and what each instance executes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyscale.models.cpu.block_windows import BlockCode
+from manyscale.models.detail_tables import InstructionClass as Kind
+from manyscale.models.memory.access_stream import Sites
+from manyscale.models.node.instance_profile import InstanceProfiles, profile_instances
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.node_program import NodeProgram
+
+
+@dataclass(frozen=True)
+class Op:
+    """An instruction: registers that make the address (or all that it reads), those it writes; loads, stores."""
+
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    loads: int = 0
+    stores: int = 0
+    kind: Kind = Kind.other
+
+
+Execution = tuple[int, tuple[int, ...]]  # block, addresses
+
+
+def profiles_of(
+    blocks: Sequence[Sequence[Op]], pieces: Sequence[tuple[int, Sequence[Execution]]], num_instances: int | None = None
+) -> InstanceProfiles:
+    """The profile of ``pieces`` (instance, executions), executed one after the other."""
+    code, sites, within = _code(blocks)
+    ids = [block for _, executed in pieces for block, _ in executed]
+    addresses = [address for _, executed in pieces for _, accessed in executed for address in accessed]
+    ends = np.cumsum([0] + [len(executed) for _, executed in pieces])
+    accesses = np.cumsum([0] + [sum(len(a) for _, a in executed) for _, executed in pieces])
+    count = 1 + max(instance for instance, _ in pieces) if num_instances is None else num_instances
+    order = np.argsort([instance for instance, _ in pieces], kind="stable")
+    owner = np.array([instance for instance, _ in pieces], np.int32)[order]
+    stream = InstructionStream(0, np.array(ids, np.int32), np.array(addresses, np.uint64), ends, accesses)
+    where = PieceStream(ends[:-1][order], ends[1:][order], accesses[:-1][order], np.zeros(len(pieces), np.int64))
+    return profile_instances(_program(owner, count), stream, where, sites, code, within)
+
+
+def _code(blocks: Sequence[Sequence[Op]]) -> tuple[BlockCode, Sites, np.ndarray]:
+    ops = [op for block in blocks for op in block]
+    first = np.cumsum([0] + [len(block) for block in blocks])
+    sources = [len(op.reads) if op.loads else 0 for op in ops]
+    registers = [register for op in ops for register in op.reads + op.writes]
+    starts = np.cumsum([0] + [len(op.reads) + len(op.writes) for op in ops])
+    destinations = starts[:-1] + [len(op.reads) for op in ops]
+    code = BlockCode(
+        first, np.array([op.kind for op in ops], np.int8), np.array([op.loads for op in ops], np.int16),
+        np.array([op.stores for op in ops], np.int16), np.zeros(len(ops), bool), starts,
+        np.append(starts[:-1] + sources, starts[-1]), np.append(destinations, starts[-1]),
+        np.array(registers, np.int16),
+    )  # fmt: skip
+    rows = [
+        (b, i, is_store)
+        for b, block in enumerate(blocks)
+        for i, op in enumerate(block)
+        for is_store in [False] * op.loads + [True] * op.stores
+    ]
+    block, within, is_store = np.array(rows, np.int64).reshape(-1, 3).T
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(block, minlength=len(blocks)))))
+    return code, Sites(block.astype(np.int32), is_store.astype(bool), np.full(len(block), 8, np.int32), offsets), within
+
+
+def _program(piece_instance: np.ndarray, num_instances: int) -> NodeProgram:
+    empty, count = np.zeros(0, np.int64), len(piece_instance)
+    values = {name: empty for name in NodeProgram.__dataclass_fields__}
+    values |= {"piece_instance": piece_instance, "parent": np.zeros(num_instances, np.int32)}
+    values |= {"piece_ps": np.zeros(count, np.int64)}
+    return NodeProgram(**(values | {"rank": 0, "num_cores": 1, "num_locks": 0, "notes": ()}))  # type: ignore[arg-type]
