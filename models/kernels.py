@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["allocation_free", "apart", "inlined", "merged", "njit"]
+__all__ = ["allocation_free", "apart", "inlined", "merged", "njit", "read_soon"]
 
 
 def _load_without_blas() -> None:
@@ -55,3 +57,23 @@ def apart(context):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(), mark
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def read_soon(context, array, index):  # type: ignore[no-untyped-def]
+    """Have the host bring ``array[index]`` (of several dimensions: the first element of that row) into its caches, and go
+    on at once. Nothing is read where that could fail, so any index will do."""
+
+    def fetch(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, view.strides)[0]
+        place = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        start = builder.ptrtoint(view.data, stride.type)
+        address = builder.inttoptr(builder.add(start, builder.mul(place, stride)), ir.IntType(8).as_pointer())
+        kinds = [ir.IntType(32)] * 3
+        name = ir.FunctionType(ir.VoidType(), [address.type, *kinds])
+        function = cgutils.get_or_insert_function(builder.module, name, "llvm.prefetch.p0i8")
+        builder.call(function, [address, *(kind(value) for kind, value in zip(kinds, (0, 3, 1), strict=True))])
+        return context.get_dummy_value()
+
+    return types.void(array, index), fetch

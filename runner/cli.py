@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_convert(commands)
     _add_profile(commands)
     _add_predict(commands)
+    _add_evaluate(commands)
     _add_questions(commands)
 
     status = _command(commands, "status", "say how far a run is")
@@ -296,6 +297,28 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_cache(predict)
     predict.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
     predict.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-predict-NNN)")
+
+
+def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    evaluate = _command(commands, "evaluate", "compare sampled simulations of task instances with full detail")
+    evaluate.set_defaults(module="node.evaluate_command")
+    evaluate.add_argument("traces", nargs="+", metavar="TRACE", help="traces with tasks and their detailed level")
+    evaluate.add_argument(
+        "--target", default="grass-high-performance", metavar="NAME", help="machine (default: grass-high-performance)"
+    )
+    evaluate.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
+    evaluate.add_argument(
+        "--methods", default="lazy,periodic,lazy+classes,lazy+classes+model+warm", metavar="LIST",
+        help="lazy or periodic, with any of +classes, +model, +warm; or interval",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--iterations", default="second", metavar="METHOD", help="what is simulated, as sampling.iterations says"
+    )
+    evaluate.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help="replace one key of the studies, e.g. taskpoint.history=8",
+    )  # fmt: skip
+    evaluate.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/evaluation-NNN)")
 
 
 def _add_questions(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -51,8 +51,19 @@ def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     result = replay(parameters["model"], network, parameters["keep_ranks"])
     ideal = replay("latency-bandwidth", ideal_network(network), ())
     return to_arrays(result, parameters["num_point_to_point"]) | {
-        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64)
+        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+        "rows_task_instance": _of_instances(result.cores, programs, "instance_id"),
+        "rows_task_type": _of_instances(result.cores, programs, "task_type"),
     }
+
+
+def _of_instances(rows: CoreRows, programs: Sequence[Any], name: str) -> np.ndarray:
+    """int32[rows]: a column of the instances that cores executed, -1 where they communicated."""
+    found = np.full(len(rows.rank), -1, np.int32)
+    for rank in np.unique(rows.rank).tolist():
+        mine = np.flatnonzero((rows.rank == rank) & (rows.instance >= 0))
+        found[mine] = getattr(programs[rank], name)[rows.instance[mine]]
+    return found
 
 
 def to_arrays(result: CoupledTimeline, num_point_to_point: int) -> Arrays:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import Study
 from manyscale.runner.targets import resolve_target
 from manyscale.sampling.plan import Plan
+
+if TYPE_CHECKING:
+    from manyscale.runner.node.coupling import Coupling
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
 OPERATIONS_PER_SECOND = 2e7
@@ -132,8 +135,14 @@ def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarra
     return compute
 
 
-def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs: Mapping[str, str]) -> WorkUnit:
-    """The unit that replays one point's communication."""
+def replay_unit(
+    workload: Workload,
+    point: Point,
+    burst_keys: list[str],
+    inputs: Mapping[str, str],
+    coupling: Coupling | None = None,
+) -> WorkUnit:
+    """The unit that replays one point's communication, together with task instances that communicate."""
     model = lookup("network", point.study.model.network)
     num_messages = len(workload.send_rows)
     parameters = {
@@ -143,11 +152,20 @@ def replay_unit(workload: Workload, point: Point, burst_keys: list[str], inputs:
         "num_nodes": point.machine.num_nodes,
         "num_point_to_point": num_messages,
     }
+    kind = "replay"
     versions = [model.VERSION, program_module.VERSION, path_module.VERSION]
     content = [workload.digest, array_digest(np.array(burst_keys, "U32"))]
+    if coupling is not None:
+        from manyscale.models.network import coupled as coupled_module  # costs more than a small run
+
+        kind = "replay-coupled"
+        parameters |= coupling.parameters
+        versions.append(coupled_module.VERSION)
+        content.append(coupling.content)
+        inputs = {**inputs, "nodes": coupling.name}
     meaning = parameters | {"network": point.machine.network.model_dump(mode="json")}  # however the units are written
-    key = unit_key("replay", replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
-    return WorkUnit(key, "replay", parameters, inputs, 2 * workload.num_operations)
+    key = unit_key(kind, replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
+    return WorkUnit(key, kind, parameters, inputs, 2 * workload.num_operations)
 
 
 @dataclass(frozen=True)
@@ -166,6 +184,7 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
     time_units = _execute_phase_times(workload, points, execution)
     times = [[unit.key for unit in units] for units in time_units]
     bursts = _execute_bursts(workload, points, time_units, execution)
+    couplings = [_coupling(workload, point, keys, execution) for point, keys in zip(points, times, strict=True)]
     programs: dict[str, Any] = {}
 
     def shared_for(chunk: list[int], needed: set[str]) -> Mapping[str, Any]:
@@ -177,13 +196,16 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
             compute = _compute_name(bursts[index])
             if compute in needed and compute not in shared:
                 shared[compute] = _compute_times(workload, bursts[index], execution)
+            coupling = couplings[index]
+            if coupling is not None and coupling.name in needed and coupling.name not in shared:
+                shared[coupling.name] = coupling.make()
         return programs | shared
 
     for chunk in _chunks(workload, bursts):
         units = []
         for index in chunk:
             inputs = {"program": _program_name(points[index]), "compute_ps": _compute_name(bursts[index])}
-            units.append(replay_unit(workload, points[index], bursts[index], inputs))
+            units.append(replay_unit(workload, points[index], bursts[index], inputs, couplings[index]))
         execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
             yield Simulated(points[index], bursts[index], unit.key, times[index])
@@ -207,6 +229,15 @@ def _execute_phase_times(workload: Workload, points: Sequence[Point], execution:
                 results = [execution.result(unit.key) for unit in known[index]]
                 waiting[index] = source.further_units(point.study, point.machine, point.machine_content, results)
     return known
+
+
+def _coupling(workload: Workload, point: Point, time_keys: list[str], execution: Execution) -> Coupling | None:
+    """What the replay needs of ranks that communicate inside their task graphs, if there are any."""
+    source = _phase_times(workload, point.study)
+    if source is None:
+        return None
+    found: Coupling | None = source.coupling(point.study, point.machine, map(execution.result, time_keys))
+    return found
 
 
 def _execute_bursts(
@@ -289,21 +320,29 @@ def assemble(
     point = simulated.point
     arrays = execution.result(simulated.replay_key)
     compute_ps = _compute_times(workload, simulated.burst_keys, execution)
-    ranks = results.ranks_table(workload, compute_ps, arrays["end_ps"])
+    last_ps, beside = arrays["end_ps"], {}
+    if "exposed_ps" in arrays:
+        from manyscale.runner import coupled  # costs more than a small run
+
+        last_ps = arrays["rank_end_ps"]
+        ranks = coupled.ranks_table(workload, arrays["exposed_ps"], arrays["end_ps"], last_ps)
+        beside = coupled.statistics(arrays)
+    else:
+        ranks = results.ranks_table(workload, compute_ps, arrays["end_ps"])
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
     ideal = int(arrays["ideal_makespan_ps"][0])
     path = critical_path.path_table(workload, arrays) if critical_path.is_stored(arrays) else None
-    figures = results.statistics(workload, point.machine, ranks, messages, arrays["end_ps"], ideal)
+    figures = results.statistics(workload, point.machine, ranks, messages, last_ps, ideal) | beside
     if path is not None:
         figures |= critical_path.statistics(path, workload.num_ranks)
-    makespan_ps = int(arrays["end_ps"].max(initial=0))
+    makespan_ps = int(last_ps.max(initial=0))
     source = _phase_times(workload, point.study)
     inside: Mapping[str, Any] = {}
     if source is not None:
         found = [execution.result(key) for key in simulated.time_keys]
         figures |= source.statistics(point.study, found)
         figures = source.with_intervals(point.study, found, figures)
-        inside = source.tables(point.study, found, compute_ps, arrays["end_ps"])
+        inside = source.tables(point.study, found, compute_ps, arrays)
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
     return results.Result(

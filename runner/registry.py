@@ -44,10 +44,10 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # what predicts the times of phases under a CPU model, or None where they take the traced ones: a function of
     # (workload, study)
     "phase-times": {
-        "burst": "manyscale.runner.node.phase_times:scheduled",
+        "burst": "manyscale.runner.node.seam:scheduled",
         "amm": "manyscale.runner.memory.phase_times:of_workload",
-        "detailed": "manyscale.runner.node.phase_times:detailed",
-        "interval": "manyscale.runner.node.phase_times:detailed",
+        "detailed": "manyscale.runner.node.seam:simulated",
+        "interval": "manyscale.runner.node.seam:simulated",
     },
     "network": {
         "latency-bandwidth": "manyscale.models.network.latency_bandwidth",
@@ -73,6 +73,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "node-cell": "manyscale.runner.node.cell_units:simulate_cell",
         "node-schedule": "manyscale.runner.node.schedule_units:schedule_rank",
         "replay": "manyscale.runner.execute.kinds:replay_point",
+        "replay-coupled": "manyscale.runner.coupled:replay_point",
         "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
         "memory-stream": "manyscale.runner.memory.stream_units:predict_stream",
     },

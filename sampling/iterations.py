@@ -192,8 +192,8 @@ def _marked(workload: Workload, events: _Events) -> list[_Cuts]:
         if len(first) > 1:
             last_operation = min(last_operation, int(2 * operations[-1] - operations[-2]))
             last_event = min(last_event, int(2 * first[-1] - first[-2]))
-            if operations[-1] > operations[-2]:  # its end is that of its operations
-                last_event = int(np.searchsorted(operation, last_operation))
+            # its events end where its operations do, or with what follows the last of these, at most a period
+            last_event = min(last_event, int(np.searchsorted(operation, last_operation, side="right")))
         last_operation = max(last_operation, int(operations[-1]))
         last_event = max(last_event, int(first[-1]) + 1)
         cuts.append(_Cuts(np.append(operations, last_operation), np.append(first, last_event), True))

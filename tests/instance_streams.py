@@ -72,7 +72,7 @@ def _code(blocks: Sequence[Sequence[Op]]) -> tuple[BlockCode, Sites, np.ndarray]
 
 def _program(piece_instance: np.ndarray, num_instances: int) -> NodeProgram:
     empty, count = np.zeros(0, np.int64), len(piece_instance)
-    values = {name: empty for name in NodeProgram.__dataclass_fields__}
+    values: dict[str, object] = dict.fromkeys(NodeProgram.__dataclass_fields__, empty)
     values |= {"piece_instance": piece_instance, "parent": np.zeros(num_instances, np.int32)}
     values |= {"piece_ps": np.zeros(count, np.int64)}
     return NodeProgram(**(values | {"rank": 0, "num_cores": 1, "num_locks": 0, "notes": ()}))  # type: ignore[arg-type]

@@ -32,10 +32,11 @@ _MOVES: Final = (Kind.move, Kind.call, Kind.call_return)
 @dataclass(frozen=True)
 class BlockCode:
     """Static code. ``first_instruction`` int64[blocks + 1]; ``kind`` int8[instructions] (InstructionClass);
-    ``num_loads``, ``num_stores`` int16[instructions]; ``is_fused`` bool[instructions]: integer operations right before a
-    branch that reads what they wrote, which is one with them on many cores; registers int16[], of instruction i from ``first_source[i]``
-    on those that the address of its load waits for, from ``first_data[i]`` on those that the rest waits for, from
-    ``first_destination[i]`` on those that it writes, up to ``first_source[i + 1]`` (int64[instructions + 1])."""
+    ``num_loads``, ``num_stores`` int16[instructions]; ``is_fused`` bool[instructions]: integer operations right before
+    a branch that reads what they wrote, which is one with them on many cores; registers int16[], of instruction i from
+    ``first_source[i]`` on those that the address of its load waits for, from ``first_data[i]`` on those that the
+    rest waits for, from ``first_destination[i]`` on those that it writes, up to ``first_source[i + 1]``
+    (int64[instructions + 1])."""
 
     first_instruction: np.ndarray
     kind: np.ndarray
@@ -113,8 +114,9 @@ def block_code(workload: Workload, sites: Sites) -> tuple[BlockCode, np.ndarray]
     is_fused[:-1] &= kind[1:] == Kind.branch
     is_fused[first[1:] - 1] = False
     code = BlockCode(
-        first, kind, num_loads.astype(np.int16), num_stores.astype(np.int16), is_fused, starts, np.append(data, starts[-1]),
-        np.append(destinations, starts[-1]), np.concatenate((read, wrote))[sorted_rows].astype(np.int16),
+        first, kind, num_loads.astype(np.int16), num_stores.astype(np.int16), is_fused, starts,
+        np.append(data, starts[-1]), np.append(destinations, starts[-1]),
+        np.concatenate((read, wrote))[sorted_rows].astype(np.int16),
     )  # fmt: skip
     return code, within
 
@@ -171,7 +173,8 @@ def window_cycles(
         _run(
             (windows.first, windows.executed), (code.first_instruction, code.kind, code.num_loads, is_fused),
             (code.first_source, code.first_data, code.first_destination, code.register), latency, load,
-            (slot, leave_slot, reorder_buffer), cycles[:, k], counted, resolution if k == 0 else np.zeros((num_blocks, 2)),
+            (slot, leave_slot, reorder_buffer), cycles[:, k], counted,
+            resolution if k == 0 else np.zeros((num_blocks, 2)),
         )  # fmt: skip
     weight = np.bincount(windows.block, counted, num_blocks)
     sums = np.stack([np.bincount(windows.block, column, num_blocks) for column in cycles.T], axis=1)
@@ -192,8 +195,8 @@ def _cut(block_ids, start, end, block_instructions, most):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _run(windows, instructions, registers, latency, load_latency, limits, cycles, counted, resolution):  # type: ignore[no-untyped-def]
-    """``cycles`` and ``counted`` float64[windows]: of the instructions in the second half of each, or of all where it is
-    shorter than two reorder buffers. O(instructions in windows)."""
+    """``cycles`` and ``counted`` float64[windows]: of the instructions in the second half of each, or of all where it
+    is shorter than two reorder buffers. O(instructions in windows)."""
     first, executed = windows
     first_instruction, kind, num_loads, is_fused = instructions
     first_source, first_data, first_destination, register = registers

@@ -1,8 +1,8 @@
 """Which cache serves the accesses of task instances, from their profiles: StatStack, with instances that run at once.
 
 Source: Eklov and Hagersten, "StatStack: efficient modeling of LRU caches", ISPASS 2010 (memory/statstack.py): a reuse
-distance inside an instance becomes the stack distance expected from the distribution of the instance's own reuses. For a
-cache that n cores share, the others bring in as many lines meanwhile, but for those that they share with each other.
+distance inside an instance becomes the stack distance expected from the distribution of the instance's own reuses. For
+a cache that n cores share, the others bring in as many lines meanwhile, but for those that they share with each other.
 
 First uses of lines: the profile knows how many distinct lines lie between it and the earlier use in the traced run. Of
 G caches of a level, the earlier user ran behind this one with the probability 1 / G (no scheduler is assumed to care),
@@ -46,8 +46,8 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
     mean_lines = float(busy[1:].mean()) if len(busy) > 1 else float(lines.sum())
     stack = np.zeros(len(profiles.reuse_bin))
     _stack_distances(
-        profiles.first_reuse, profiles.reuse_bin, profiles.reuse_count, profiles.num_lines, profiles.num_accesses, edges,
-        stack,
+        profiles.first_reuse, profiles.reuse_bin, profiles.reuse_count, profiles.num_lines, profiles.num_accesses,
+        edges, stack,
     )  # fmt: skip
     is_written = (profiles.earlier_bin & 1).astype(bool)
     last = len(edges) - 2
@@ -76,7 +76,9 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
         reused = profiles.sum_rows(profiles.first_reuse, missed.astype(np.float64))
         beside = (users - 1) * mean_lines * float(np.average(private_share, weights=lines + 1e-9))
         # what runs beside cannot bring in more lines than there are
-        distance = np.where(np.isinf(earlier), earlier, np.minimum(earlier + beside, max(len(profiles.line_number) - 1, 0)))
+        distance = np.where(
+            np.isinf(earlier), earlier, np.minimum(earlier + beside, max(len(profiles.line_number) - 1, 0))
+        )
         missed = 1.0 - _hit_ratio(distance, is_written, cache.num_lines, num_caches, mean_lines)
         first = profiles.sum_rows(profiles.first_earlier, profiles.earlier_count * missed)
         misses.append(reused + first)

@@ -1,7 +1,7 @@
 """Coherence of the caches of a node: an invalidation protocol with the states of MESI, as in ``memory.coherence``.
 
 Of private levels (those that the same cores share as the first one) a directory says which groups of cores hold a line,
-and whether they know that others may (SHARED); else the one holder may have modified it. Caches further out that only
+and whether all know that others may (SHARED) and none has modified it; else they are asked. Caches further out that only
 some cores share are looked at one by one, where a request passes them by.
 
 A modified line that another core reads is written to the nearest level that both share, or to main memory. ``cycle`` < 0:

@@ -8,7 +8,8 @@ and the sums that depend on what they take, not its instructions. What a registe
 
 Which registers an address waits for, and what data wait for, is the dataflow model's knowledge (dataflow_code.py), as
 is which instructions are fused or take no time. Units of execution, loads and stores per cycle are a lower bound of
-cycles per execution, the largest over all units, which slows down how instructions enter.
+cycles per execution, the largest over all units, which slows down how instructions enter. String instructions move
+``string_bytes_per_cycle``, where the core says so.
 
 Blocks that show no instructions have counts only: their accesses lie evenly between their instructions, and wait for
 nothing but each other's places in the reorder buffer.
@@ -46,13 +47,15 @@ _BLOCK: Final = np.dtype(
     ]
 )  # fmt: skip
 # ``offset``: instructions of the block before it; ``entry``: cycles after the block's entry at which it can ask at the
-# earliest; ``tail``: by how much longer what waits for it alone holds up leaving
+# earliest; ``tail``: by how much longer what waits for it alone holds up leaving; ``delay``: of a load beyond what the
+# memory takes; ``forward``: cycles from a store of the same bytes
 _NODE: Final = np.dtype(
     [
-        ("entry", "f8"), ("tail", "f8"), ("delay", "f8"), ("first_term", "i4"), ("end_term", "i4"),
+        ("entry", "f8"), ("tail", "f8"), ("delay", "f8"), ("forward", "f8"), ("first_term", "i4"), ("end_term", "i4"),
         ("offset", "i4"), ("place", "i4"), ("bytes", "i4"), ("kind", "i4"),
     ]
 )  # fmt: skip
+_TAIL, _OFFSET, _KIND = 1, 6, 9
 _TERM: Final = np.dtype([("place", "i8"), ("cycles", "f8")])
 _OUT: Final = np.dtype([("entry", "f8"), ("register", "i4"), ("first_term", "i4"), ("end_term", "i4"), ("pad", "i4")])
 
@@ -164,9 +167,7 @@ def _without_dead_outs(code: CoreCode) -> CoreCode:
 class _Compiler:
     """Executes blocks symbolically."""
 
-    def __init__(
-        self, code: dataflow.Code, core: Core, tables: _Tables, ends_in_branch: np.ndarray
-    ) -> None:
+    def __init__(self, code: dataflow.Code, core: Core, tables: _Tables, ends_in_branch: np.ndarray) -> None:
         self._tables = tables
         self._first = code.blocks[:, dataflow.FIRST_INSTRUCTION].tolist()
         self._instruction = code.instructions.tolist()
@@ -174,7 +175,11 @@ class _Compiler:
         self._access = code.accesses.tolist()
         self._latency = code.costs[:, 0].tolist() if len(code.costs) else []
         self._ends_in_branch = ends_in_branch.tolist()
-        self._vector_load = core.vector_load_cycles
+        general = core.general_store_to_load_cycles
+        self._general = 0.0, core.store_to_load_cycles if general is None else general
+        self._vector = core.vector_load_cycles, core.store_to_load_cycles
+        self._string = 1 / core.string_bytes_per_cycle if core.string_bytes_per_cycle else 0.0
+        self._is_string = (self._string * code.blocks[:-1, dataflow.REPEATS] > 0).tolist()
         self._predicts = core.misprediction_cycles > 0
         self._commit = 1 / (core.commit or core.width)
         self._slots, self._counts = _slots(code, core)
@@ -182,13 +187,18 @@ class _Compiler:
     def add_block(self, block: int) -> None:
         tables, slot, count = self._tables, self._slots[block], self._counts[block]
         self._first_node, first_out = len(tables.nodes), len(tables.outs)
+        if self._is_string[block]:
+            self._add_string(self._first[block])
+            return
         self._state: dict[int, _Value] = {}
         self._commit_value = _Value(_NEVER, {})
         value = _Value(_NEVER, {})
         offset, num_accesses = 0, 0
         for i in range(self._first[block], self._first[block + 1]):
             value = self._instruct(i, offset, slot, count)
-            num_accesses += self._instruction[i + 1][dataflow.FIRST_ACCESS] - self._instruction[i][dataflow.FIRST_ACCESS]
+            num_accesses += (
+                self._instruction[i + 1][dataflow.FIRST_ACCESS] - self._instruction[i][dataflow.FIRST_ACCESS]
+            )
             offset += 0 if self._instruction[i][dataflow.TRAITS] & dataflow.FUSED else 1
         for register, out in self._state.items():
             # what was there when the block had entered is there for all that follows
@@ -208,6 +218,18 @@ class _Compiler:
         )  # fmt: skip
         tables.most_places = max(tables.most_places, NUM_REGISTERS + nodes - self._first_node + outs - first_out + 1)
 
+    def _add_string(self, i: int) -> None:
+        """A turn of a string instruction: so many bytes per cycle, and it waits for nothing but its data."""
+        accesses = range(self._instruction[i][dataflow.FIRST_ACCESS], self._instruction[i + 1][dataflow.FIRST_ACCESS])
+        for access in accesses:
+            kind = STORE if self._access[access][dataflow.IS_STORE] else LOAD
+            self._node(kind, _Value(0.0, {}), 0, self._access[access][dataflow.BYTES])
+        num_bytes = max(self._access[access][dataflow.BYTES] for access in accesses)
+        nodes, outs, terms = len(self._tables.nodes), len(self._tables.outs), len(self._tables.terms)
+        places = self._first_node, nodes, outs, outs, terms, terms, terms, terms
+        self._tables.blocks.append((*places, num_bytes * self._string, _NEVER, _NEVER, 1, len(accesses)))
+        self._tables.most_places = max(self._tables.most_places, NUM_REGISTERS + len(accesses) + 1)
+
     def _instruct(self, i: int, offset: int, slot: float, count: int) -> _Value:
         """One instruction: its accesses and what it writes; the time at which it is done."""
         row, end = self._instruction[i], self._instruction[i + 1]
@@ -215,13 +237,17 @@ class _Compiler:
         middle, last = row[dataflow.FIRST_DATA], row[dataflow.FIRST_DESTINATION]
         entered = _Value(offset * slot, {})
         address = self._latest([entered, *self._of(self._registers[row[dataflow.FIRST_REGISTER] : middle])])
-        done = [address, *self._of(self._registers[middle:last])]
+        done = self._of(self._registers[middle:last])
         accesses = range(row[dataflow.FIRST_ACCESS], end[dataflow.FIRST_ACCESS])
-        delay = self._vector_load if traits & dataflow.VECTOR else 0.0
+        num_loads = 0
+        delay, forward = self._vector if traits & dataflow.VECTOR else self._general
         for access in accesses:
             if not self._access[access][dataflow.IS_STORE]:
                 num_bytes = self._access[access][dataflow.BYTES]
-                done.append(_Value(_NEVER, {self._node(LOAD, address, offset, num_bytes, delay): 0.0}))
+                num_loads += 1
+                done.append(_Value(_NEVER, {self._node(LOAD, address, offset, num_bytes, delay, forward): 0.0}))
+        if num_loads == 0:  # else no earlier than their addresses, which their data are later than
+            done.append(address)
         value = self._latest(done)
         if not traits & (dataflow.RENAMED | dataflow.ADDRESSES):
             value = value.plus(self._latency[i])
@@ -229,7 +255,7 @@ class _Compiler:
         value = self._shortened(value, offset)
         for access in accesses:
             if self._access[access][dataflow.IS_STORE]:
-                self._node(STORE, value, offset, self._access[access][dataflow.BYTES], 0.0)
+                self._node(STORE, value, offset, self._access[access][dataflow.BYTES])
         for register in self._registers[last : end[dataflow.FIRST_REGISTER]]:
             self._state[register] = value
         return value
@@ -247,13 +273,15 @@ class _Compiler:
     def _shortened(self, value: _Value, offset: int) -> _Value:
         if len(value.terms) <= _MOST_TERMS:
             return value
-        return _Value(_NEVER, {self._node(RESULT, value, offset, 0, 0.0): 0.0})
+        return _Value(_NEVER, {self._node(RESULT, value, offset): 0.0})
 
-    def _node(self, kind: int, value: _Value, offset: int, num_bytes: int, delay: float) -> int:
+    def _node(
+        self, kind: int, value: _Value, offset: int, num_bytes: int = 0, delay: float = 0.0, forward: float = 0.0
+    ) -> int:
         """Add a node: its place."""
         place = NUM_REGISTERS + len(self._tables.nodes) - self._first_node
         first, end = self._tables.add_terms(value.terms)
-        self._tables.nodes.append([value.entry, 0.0, delay, first, end, offset, place, num_bytes, kind])
+        self._tables.nodes.append([value.entry, 0.0, delay, forward, first, end, offset, place, num_bytes, kind])
         return place
 
     def _holds_up(self, value: _Value, offset: int, count: int) -> None:
@@ -262,11 +290,11 @@ class _Compiler:
         to_end = (count - 1 - offset) * commit
         for place, cycles in value.terms.items():
             node = self._tables.nodes[self._first_node + place - NUM_REGISTERS] if place >= NUM_REGISTERS else None
-            if node is not None and node[8] == LOAD:
-                node[1] = max(node[1], cycles - (offset - node[5]) * commit)
+            if node is not None and node[_KIND] == LOAD:
+                node[_TAIL] = max(node[_TAIL], cycles - (offset - node[_OFFSET]) * commit)
             else:
                 # a register was ready no later than the last instruction before the block left
-                since = offset + 1 if node is None else offset - node[5]
+                since = offset + 1 if node is None else offset - node[_OFFSET]
                 if cycles > since * commit + 1e-9:
                     rest.terms[place] = max(rest.terms.get(place, 0.0), cycles + to_end)
         rest.entry = max(rest.entry, value.entry + to_end)
@@ -281,12 +309,14 @@ def _slots(code: dataflow.Code, core: Core) -> tuple[list[float], list[int]]:
     counts = np.bincount(block, (traits & dataflow.FUSED) == 0, num_blocks)
     works = (traits & (dataflow.RENAMED | dataflow.ADDRESSES)) == 0
     num_units = int(unit.max(initial=0)) + 1
-    busy = np.bincount(
-        block[works] * num_units + unit[works], code.costs[works, 1], num_blocks * num_units
-    ).reshape(num_blocks, num_units)
+    busy = np.bincount(block[works] * num_units + unit[works], code.costs[works, 1], num_blocks * num_units).reshape(
+        num_blocks, num_units
+    )
     owner = np.repeat(np.arange(num), np.diff(code.instructions[:, dataflow.FIRST_ACCESS]))
     vector = (traits[owner] & dataflow.VECTOR) > 0
-    accesses = _access_cycles(block[owner], code.accesses[: len(owner), dataflow.IS_STORE] > 0, vector, num_blocks, core)
+    accesses = _access_cycles(
+        block[owner], code.accesses[: len(owner), dataflow.IS_STORE] > 0, vector, num_blocks, core
+    )
     least = np.maximum.reduce([counts / core.width, busy.max(axis=1), accesses])
     return (least / np.maximum(counts, 1)).tolist(), counts.astype(int).tolist()
 
@@ -317,6 +347,7 @@ def _without_instructions(sites: Sites, counts: np.ndarray, core: Core) -> CoreC
     cycles = _access_cycles(sites.block, sites.is_store, np.zeros(len(sites), bool), num_blocks, core)
     slot = np.maximum(counts / core.width, cycles) / counts
     node["entry"], node["offset"], node["place"] = offset * slot[sites.block], offset, NUM_REGISTERS + place
+    node["forward"] = core.store_to_load_cycles
     node["kind"], node["bytes"] = np.where(sites.is_store, STORE, LOAD), sites.bytes
     block["first_node"], block["end_node"] = sites.offsets[:-1], sites.offsets[1:]
     block["slot"], block["commit_entry"], block["branch_entry"] = slot, _NEVER, _NEVER

@@ -50,7 +50,7 @@ _OLDEST: Final = np.uint64(pow(0x9E3779B97F4A7C15, _HISTORY, 1 << 64)).astype(np
 
 _LIMITS: Final = np.dtype(
     [
-        ("slot", "f8"), ("spacing", "f8"), ("drain", "f8"), ("store", "f8"), ("store_to_load", "f8"),
+        ("slot", "f8"), ("spacing", "f8"), ("drain", "f8"), ("store", "f8"),
         ("misprediction", "f8"), ("reorder", "i8"), ("stores", "i8"), ("marks", "i8"),
         ("line_shift", "i8"), ("tail", "i8"),
     ]
@@ -77,7 +77,8 @@ class Cores(NamedTuple):
     """``core`` records [cores]: ``cycle`` is when the next access enters, or, at a piece's end, when its last
     instruction has left; ``begin`` when the piece began, ``instructions`` of it so far. ``stack`` float64[cores, parts]
     of the piece so far, in cycles; part 0 only counts at its end. Rings by core: ``mark`` (jumps of leaving)
-    and ``store`` (when each place of the store buffer is free again). ``value`` float64[cores, places] of core_code.py."""
+    and ``store`` (when each place of the store buffer is free again). ``value`` float64[cores, places], see core_code.
+    """
 
     core: np.ndarray
     limits: np.ndarray  # [1]
@@ -107,7 +108,7 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
     limits = np.zeros(1, _LIMITS)
     limits["slot"], limits["spacing"] = 1 / core.width, 1 / (core.commit or core.width)
     limits["drain"] = max(1 / core.width, 1 / (core.commit or core.width))
-    limits["store"], limits["store_to_load"] = 1 / core.stores_per_cycle, core.store_to_load_cycles
+    limits["store"] = 1 / core.stores_per_cycle
     limits["misprediction"], limits["reorder"] = core.misprediction_cycles, core.reorder_buffer
     limits["stores"], limits["marks"] = core.store_buffer, marks
     limits["line_shift"], limits["tail"] = line_bytes.bit_length() - 1, request == "tail"
@@ -226,10 +227,11 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
     is_store = node.kind != LOAD
     line = np.int64(address >> np.uint64(limits.line_shift))
     last = np.int64((address + np.uint64(max(node.bytes, 1) - 1)) >> np.uint64(limits.line_shift))
-    arrival, served = request, 0
+    arrival = request
+    served = np.int64(0)
     while True:
         arrival = max(arrival, access(mem, core, line, is_store, request))
-        served = max(served, np.int64(mem.served[core]))
+        served = max(served, mem.served[core])
         if line >= last:
             break
         line += 1
@@ -240,9 +242,10 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
         forward.position, forward.time = granule, request
     else:
         if forward.position == granule:
-            forwarded = forward.time + limits.store_to_load
+            forwarded = forward.time + node.forward
             if forwarded > arrival:
-                arrival, served = forwarded, -1
+                arrival = forwarded
+            served = np.int64(-1)
         cores.value[core, node.place] = arrival + node.delay
         done = arrival + node.delay + node.tail
     leaves = max(plain, entered, done)
@@ -269,9 +272,7 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     scratch = NUM_REGISTERS + block.end_node - block.first_node - block.first_out
     for k in range(block.first_out, block.end_out):
         out = code.out[k]
-        cores.value[core, scratch + k] = _latest(
-            cores, code, core, out.first_term, out.end_term, c.base + out.entry
-        )
+        cores.value[core, scratch + k] = _latest(cores, code, core, out.first_term, out.end_term, c.base + out.entry)
     for k in range(block.first_out, block.end_out):
         cores.value[core, code.out[k].register] = cores.value[core, scratch + k]
     last = c.position + block.instructions - 1

@@ -5,14 +5,16 @@ Joins the scheduler (scheduler.py), the cores (core_kernel.py) and the memory sy
 of time (detailed_kernel.py). Each task instance is executed in detail or, where the caller says so, takes given times.
 Caches and DRAM stay as they are from phase to phase; what lies between phases takes no time here.
 
-Pieces without instructions in the stream take no time in detail. Where the runtime system has a creator_speedup other
-than 1, instances that create others take their given times.
+Pieces without instructions in the stream take no time in detail unless the caller says so. MPI operations inside
+phases take none: what instances take is known then, and the replay says when they run. Where the runtime system has a
+creator_speedup other than 1, instances that create others take their given times.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from manyscale.models.machine import Node
 from manyscale.models.node.core_code import core_code
 from manyscale.models.node.core_kernel import Request, new_cores, part_names
 from manyscale.models.node.cycle_wheel import new_wheel
-from manyscale.models.node.detailed_kernel import CALLS_MPI, STUCK, Clock, Pieces, Records, run
+from manyscale.models.node.detailed_kernel import STUCK, Clock, Pieces, Records, run
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.memory_system import new_memory_system
 from manyscale.models.node.node_program import NodeProgram
@@ -50,9 +52,9 @@ class DetailedPhases:
     ``parts``: names of the columns of ``type_stack`` float64[task types + 1, parts], in cycles, the initial task last:
     what cores did in pieces executed in detail. ``core_parts`` and ``core_stack`` float64[cores, parts + 3]: beside
     these, pieces that took given times, overhead of the runtime system, and the rest of the makespans; each row sums to
-    all makespans in cycles. ``instances``: records by instance (start_ps of its first piece, end_ps and core of its last,
-    cycles and instructions in detail), start_ps -1 for those that did not run, if they were to be kept; ``served``
-    int64[instances, levels]: accesses by the level that served them, if asked for. Times count from the first phase's
+    all makespans in cycles. ``instances``: records by instance (start_ps of its first piece, end_ps and core of its
+    last, cycles and instructions in detail), start_ps -1 for those that did not run, if to be kept; ``served`` int64[
+    instances, levels]: accesses by the level that served them, if asked for. Times count from the first phase's
     begin. ``counts`` int64[cores, levels, 4]: of the memory system, see there."""
 
     makespan_ps: np.ndarray
@@ -69,6 +71,92 @@ class DetailedPhases:
     notes: tuple[str, ...]
 
 
+class NodeSimulation:
+    """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
+    arguments. ``memory``: the memory system, which may be touched before a run. Raises ValueError for arguments that
+    make no sense or a node that lacks a parameter."""
+
+    def __init__(
+        self,
+        program: NodeProgram,
+        workload: Workload,
+        node: Node,
+        num_cores: int,
+        runtime: RuntimeSystem,
+        stream: InstructionStream,
+        pieces: PieceStream,
+        *,
+        first_phase: int = 0,
+        end_phase: int | None = None,
+        is_detailed: np.ndarray | None = None,
+        piece_ps: np.ndarray | None = None,
+        empty_ps: np.ndarray | None = None,
+        window_cycles: int = 0,
+        request: Request = "insertion",
+        keep: bool = True,
+        keep_served: bool = False,
+        seed: int = 0,
+    ) -> None:
+        end = program.num_phases if end_phase is None else end_phase
+        given = program.piece_ps if piece_ps is None else piece_ps
+        detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
+        _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
+        cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
+        self._code, self._notes = core_code(workload, needed(node.core, "node.core"))
+        self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
+        self._stream, self._first, self._end, self._window = stream, first_phase, end, window_cycles
+        self._keep, self._keep_served = keep, keep_served
+        self.memory = new_memory_system(node, num_cores)
+        self._cores = new_cores(node, num_cores, self._code, request)
+        self._clock = Clock(
+            np.zeros(num_cores + 1, event_record(np.dtype("i8"))), np.zeros(1, np.int64), new_wheel(num_cores),
+            np.array([cycles_per_ps]),
+        )  # fmt: skip
+        # of its own: a sampler writes how instances are executed, and how long
+        self._pieces = Pieces(
+            pieces.first_execution, pieces.end_execution, pieces.first_access, np.array(given, np.int64),
+            np.zeros(program.num_pieces, np.int64) if empty_ps is None else np.ascontiguousarray(empty_ps, np.int64),
+            np.array(detailed, np.int8), np.array([1 / runtime.creator_speedup]),
+        )  # fmt: skip
+        self._begin_ps = 0
+        self.start()
+
+    def start(self) -> None:
+        """Count from zero; caches and DRAM stay as they are."""
+        parts = len(part_names(self._node))
+        self.memory.counts[:] = 0
+        self._makespan_ps = np.zeros(self._end - self._first, np.int64)
+        self._records = _records(
+            self._program, self._num_cores, parts, self.memory.counts.shape, self._keep, self._keep_served
+        )
+        self._scheduler = new_scheduler(
+            self._program, self._num_cores, self._runtime, self._seed,
+            share_group=last_cache_of(self._node, self._num_cores), predicted_ps=self._pieces.given_ps.copy(),
+        )  # fmt: skip
+        self._origin_ps = self._begin_ps
+
+    def run(self) -> None:
+        """All phases, each instance as ``is_detailed`` says. Raises WorkloadError if a phase cannot end."""
+        self.run_with(run)
+
+    def run_with(self, kernel: Callable[..., tuple[int, int]], *beside: Any) -> None:
+        """The same by another loop, which takes what ``run`` of the kernel takes, and ``beside`` before the phases."""
+        what, self._begin_ps = kernel(
+            self._clock, self._scheduler, self._cores, self.memory, self._code, self._stream.block_ids,
+            self._stream.addresses, self._pieces, self._records, *beside, self._first, self._begin_ps,
+            self._makespan_ps, self._window,
+        )  # fmt: skip
+        if what == STUCK:
+            raise WorkloadError(why_stuck(self._program, self._scheduler))
+
+    def result(self) -> DetailedPhases:
+        """What was simulated since the last ``start``."""
+        return _result(
+            self._records, self._scheduler.core["overhead_ps"], self._makespan_ps, self.memory.counts, self._node,
+            float(self._clock.cycles_per_ps[0]), self._origin_ps, self._notes,
+        )  # fmt: skip
+
+
 def simulate(
     program: NodeProgram,
     workload: Workload,
@@ -78,58 +166,24 @@ def simulate(
     stream: InstructionStream,
     pieces: PieceStream,
     *,
-    first_phase: int = 0,
-    end_phase: int | None = None,
-    is_detailed: np.ndarray | None = None,
-    piece_ps: np.ndarray | None = None,
     warm: Warm = "cold",
-    window_cycles: int = 0,
-    request: Request = "insertion",
-    keep: bool = True,
-    keep_served: bool = False,
-    seed: int = 0,
+    **options: Any,
 ) -> DetailedPhases:
-    """Phases [first_phase, end_phase) one after the other.
+    """Phases [``first_phase``, ``end_phase``) one after the other.
 
     ``is_detailed`` int8[instances]: which to execute in detail (all by default); the others' pieces take ``piece_ps``
-    (int64[pieces], the traced times by default). ``warm``: caches are empty at first, or as the same phases leave them.
-    Raises WorkloadError if a phase cannot end or calls MPI, ValueError for arguments that make no sense or a node that
-    lacks a parameter. Cost: see detailed_kernel.py.
+    (int64[pieces], the traced times by default). ``empty_ps`` int64[pieces]: in detail, of pieces without instructions
+    (none by default). ``warm``: caches are empty at first, or as the same phases leave them.
+    ``window_cycles`` and ``request``: see the kernels. ``keep``, ``keep_served``: what is kept of each instance.
+    Raises WorkloadError if a phase cannot end, ValueError for arguments that make no sense or a node that lacks a
+    parameter. Cost: see detailed_kernel.py.
     """
-    end = program.num_phases if end_phase is None else end_phase
-    given = program.piece_ps if piece_ps is None else piece_ps
-    detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
-    _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
-    cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-    code, notes = core_code(workload, needed(node.core, "node.core"))
-    memory = new_memory_system(node, num_cores)
-    cores = new_cores(node, num_cores, code, request)
-    clock = Clock(
-        np.zeros(num_cores + 1, event_record(np.dtype("i8"))), np.zeros(1, np.int64), new_wheel(num_cores),
-        np.array([cycles_per_ps]),
-    )  # fmt: skip
-    arrays = Pieces(
-        pieces.first_execution, pieces.end_execution, pieces.first_access, np.ascontiguousarray(given, np.int64),
-        np.ascontiguousarray(detailed, np.int8), np.array([1 / runtime.creator_speedup]),
-    )  # fmt: skip
-    begin_ps = 0
-    for _ in range(2 if warm == "second-run" else 1):
-        makespan_ps = np.zeros(end - first_phase, np.int64)
-        memory.counts[:] = 0
-        records = _records(program, num_cores, len(part_names(node)), memory.counts.shape, keep, keep_served)
-        scheduler = new_scheduler(
-            program, num_cores, runtime, seed, share_group=last_cache_of(node, num_cores), predicted_ps=given
-        )
-        origin_ps = begin_ps
-        what, begin_ps = run(
-            clock, scheduler, cores, memory, code, stream.block_ids, stream.addresses, arrays, records, first_phase,
-            begin_ps, makespan_ps, window_cycles,
-        )  # fmt: skip
-        if what == STUCK:
-            raise WorkloadError(why_stuck(program, scheduler))
-        if what == CALLS_MPI:
-            raise WorkloadError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
-    return _result(records, scheduler.core["overhead_ps"], makespan_ps, memory.counts, node, cycles_per_ps, origin_ps, notes)
+    simulation = NodeSimulation(program, workload, node, num_cores, runtime, stream, pieces, **options)
+    if warm == "second-run":
+        simulation.run()
+        simulation.start()
+    simulation.run()
+    return simulation.result()
 
 
 def last_cache_of(node: Node, num_cores: int) -> np.ndarray:
@@ -153,8 +207,6 @@ def _check(
         raise ValueError(f"a rank cannot run on {num_cores} cores; give it 1 or more")
     if window_cycles < 0:
         raise ValueError(f"a window of {window_cycles} cycles; give 0 or more")
-    if program.is_coupled:
-        raise ValueError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
 
 
 def _records(

@@ -24,7 +24,6 @@ from manyscale.models.node.scheduler_kernel import CREATES, OPERATION, PHASE_END
 
 OVER: Final = 0  # what a phase ended with
 STUCK: Final = -1
-CALLS_MPI: Final = -2
 _inlined: Final = njit(inline="always")
 _EARLY: Final = 0.01  # of a cycle: picoseconds are rounded
 
@@ -40,13 +39,15 @@ class Clock(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What pieces are: see PieceStream; ``given_ps`` where they are not executed in detail; ``is_detailed``
+    """What pieces are: see PieceStream; ``given_ps`` where they are not executed in detail; ``empty_ps`` of
+    those that have no instructions, in detail; ``is_detailed``
     int8[instances]; ``per_speedup`` float64[1]: 1 / creator_speedup."""
 
     first_execution: np.ndarray
     end_execution: np.ndarray
     first_access: np.ndarray
     given_ps: np.ndarray
+    empty_ps: np.ndarray
     is_detailed: np.ndarray
     per_speedup: np.ndarray
 
@@ -116,7 +117,7 @@ def end_piece(records, cores, mem, core, instance, piece, end_ps):  # type: igno
 
 
 @_inlined
-def _begin(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-untyped-def]
+def begin_instance_piece(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-untyped-def]
     """A core begins what the scheduler said. O(levels)."""
     me = sch.core[core]
     piece = np.int64(me.piece)
@@ -133,9 +134,11 @@ def _begin(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-un
         _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)
         push(clock.heap, clock.heap_size, core, me.start_ps + duration_ps)
     elif pieces.first_execution[piece] == pieces.end_execution[piece]:
-        records.piece_ps[piece] = 0
-        _keep_instance(records, me.instance, core, me.start_ps, me.start_ps)
-        push(clock.heap, clock.heap_size, core, me.start_ps)
+        duration_ps = pieces.empty_ps[piece]
+        records.fast_ps[core] += duration_ps
+        records.piece_ps[piece] = duration_ps
+        _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)
+        push(clock.heap, clock.heap_size, core, me.start_ps + duration_ps)
     else:
         cycle = cycle_of(me.start_ps, clock.cycles_per_ps[0])
         records.begin_ps[core] = me.start_ps
@@ -152,7 +155,7 @@ def _begin(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-un
 def run(  # type: ignore[no-untyped-def]
     clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase, begin_ps, makespan_ps, window
 ):
-    """Phases one after the other from ``begin_ps`` on: (OVER, STUCK or CALLS_MPI, when)."""
+    """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when)."""
     cycles_per_ps = clock.cycles_per_ps[0]
     num_begun = 0
     time_ps = phase_ps = begin_ps
@@ -183,9 +186,9 @@ def run(  # type: ignore[no-untyped-def]
                 push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
             sch.num_woken[0] = 0
             if what == PIECE:
-                _begin(clock, sch, cores, mem, pieces, records, core)
+                begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
             elif what == OPERATION:
-                return np.int64(CALLS_MPI), time_ps
+                push(clock.heap, clock.heap_size, core, time_ps)
             continue
         core = take(clock.wheel, due)
         if core < 0:

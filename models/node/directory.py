@@ -1,8 +1,9 @@
 """Which groups of cores hold a line in their private caches: a hash table with a bit mask per line.
 
-An entry is (line << 1 | whether it is shared, mask of groups in words of 63 bits). Entries of four neighbouring lines lie
+An entry is (line << 1 | whether several hold it and none has modified it, mask of groups in words of 63 bits). Entries of four neighbouring lines lie
 side by side. Open addressing; what follows a deleted entry moves up, so there are no traces of former ones. The table
-has at least twice as many places as all private caches have lines, and an entry is deleted with its last holder.
+has at least one and a half times as many places as all private caches have lines, and an entry is deleted with its last
+holder.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ FREE: Final = -1
 
 def new_directory(num_lines: int, num_groups: int) -> np.ndarray:
     """int64[places, 1 + words], empty, with room for ``num_lines`` different lines."""
-    places = 1 << max(4, int(2 * num_lines - 1).bit_length())
+    places = 1 << max(4, (3 * num_lines // 2).bit_length())
     return np.full((places, 1 + -(-num_groups // WORD_BITS)), FREE, np.int64)
 
 
 @inlined
-def _home(directory, line):  # type: ignore[no-untyped-def]
+def home_of_entry(directory, line):  # type: ignore[no-untyped-def]
     """Where an entry belongs. O(1)."""
     mixed = np.uint64(line >> 2) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)
@@ -34,7 +35,7 @@ def _home(directory, line):  # type: ignore[no-untyped-def]
 @inlined
 def look_up(directory, line):  # type: ignore[no-untyped-def]
     """Place of the line's entry, or of the free one where it belongs. Expected O(1)."""
-    place = _home(directory, line)
+    place = home_of_entry(directory, line)
     while True:
         key = directory[np.uint64(place), 0]
         if key >> 1 == line or key == FREE:
@@ -55,6 +56,14 @@ def set_alone(directory, place, line, group):  # type: ignore[no-untyped-def]
 def add_group(directory, place, group):  # type: ignore[no-untyped-def]
     """O(1)."""
     directory[place, 1 + group // WORD_BITS] |= 1 << (group % WORD_BITS)
+
+
+@inlined
+def expect_dirty(directory, line):  # type: ignore[no-untyped-def]
+    """A group gets the line modified though others hold it, too. Expected O(1)."""
+    place = look_up(directory, line)
+    if directory[place, 0] != FREE:
+        directory[place, 0] &= ~1
 
 
 @allocation_free
@@ -85,7 +94,7 @@ def _delete(directory, place):  # type: ignore[no-untyped-def]
     hole = place
     here = (place + 1) & last
     while directory[here, 0] != FREE:
-        home = _home(directory, directory[here, 0] >> 1)
+        home = home_of_entry(directory, directory[here, 0] >> 1)
         if (here - home) & last >= (here - hole) & last:
             for word in range(directory.shape[1]):
                 directory[hole, word] = directory[here, word]

@@ -158,9 +158,17 @@ def put(mem, level, core, line, flags, ready, cycle):  # type: ignore[no-untyped
 
 @allocation_free
 def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-def]
-    """A dirty line is written to a level, which may be main memory. As ``evict``."""
+    """A dirty line is written to a level, which may be main memory; exclusive ones that do not hold it pass it on. As
+    ``evict``."""
     apart()
-    if level == mem.memory[0].levels:
+    levels = mem.memory[0].levels
+    while level < levels and mem.level[level].exclusive:
+        each = mem.level[level]
+        begin = set_begin(each, mem.first_slot[core, level], line)
+        if find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways):
+            break
+        level += 1
+    if level == levels:
         if cycle >= 0.0:
             write_memory(mem, core, line, cycle)
         return

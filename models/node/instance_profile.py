@@ -1,8 +1,8 @@
-"""What each task instance does, whatever the machine: the input of classes, warm fast-forwarding and the interval model.
+"""What each task instance does, whatever the machine: for classes, warm fast-forwarding and the interval model.
 
 Computed once per application, line size aside, which all machines of a study mostly share. Sources: basic-block vectors
-as in Grass (UPC 2017, section 5.3.2); the rest is what Van den Steen et al. ("Analytical processor performance and power
-modeling using micro-architecture independent characteristics", IEEE TC 2016) ask of a profile.
+as in Grass (UPC 2017, section 5.3.2); the rest is what Van den Steen et al. ("Analytical processor performance and
+power modeling using micro-architecture independent characteristics", IEEE TC 2016) ask of a profile.
 
 Two distances tell of caches. The *reuse distance inside the instance* counts accesses since its last use of the line.
 Of its first use of each line, the *distance to the earlier use* counts the distinct lines that instances between have
@@ -50,8 +50,8 @@ class InstanceProfiles:
     Basic-block vectors: ``vector_block`` int32[], ``vector_instructions`` int64[], from ``first_vector``.
     Lines: ``line`` int32[], ``line_written`` bool[], from ``first_line``: in the order of their last use, the oldest
     first; ``line_number`` int64[lines]: address // ``line_bytes`` of each line.
-    Reuses inside the instance: ``reuse_bin`` uint8[], ``reuse_count`` int64[], from ``first_reuse``; accesses in between
-    by bins (``bin_edges``).
+    Reuses inside the instance: ``reuse_bin`` uint8[], ``reuse_count`` int64[], from ``first_reuse``; accesses in
+    between by bins (``bin_edges``).
     First uses: ``earlier_bin`` uint16[], ``earlier_count`` int64[], from ``first_earlier``; a bin is 2 x that of the
     distinct lines between, + 1 if the instance that used the line last wrote it; the bin of 2 x (NUM_BINS - 1) is of
     lines that nothing used before.
@@ -174,7 +174,8 @@ def profile_instances(
     instance = program.piece_instance[rows]
     first_piece = np.searchsorted(instance, np.arange(count + 1))
     block_ids = stream.block_ids
-    branches = branch_entropy(block_ids, *np.ascontiguousarray(columns[:, :2].T), sites.num_blocks)
+    begin, end = np.ascontiguousarray(columns[:, :2].T)
+    branches = branch_entropy(block_ids, begin, end, sites.num_blocks)
     line_ids, line_number = _lines(stream.addresses, line_bytes.bit_length() - 1)
 
     totals = np.zeros((count, 3), np.int64)
@@ -198,11 +199,33 @@ def profile_instances(
     entropy = InstanceProfiles.sum_rows(first_vector, executed * branches.entropy[vector[0]])
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
+    num_instructions, num_loads, num_stores = np.ascontiguousarray(totals.T)
+    first_earlier, earlier_bin, earlier_count = earlier
     return InstanceProfiles(
-        line_bytes, *np.ascontiguousarray(totals.T), num_branches, entropy / np.maximum(num_branches, 1), rank,
-        first_vector, *vector, first_line, *lines, line_number, first_reuse, *reuse, *earlier, groups, code,
-        windows_at(block_ids, samples[:, 0], samples[:, 1], code.block_instructions, _WINDOW_INSTRUCTIONS),
-    )  # fmt: skip
+        line_bytes=line_bytes,
+        num_instructions=num_instructions,
+        num_loads=num_loads,
+        num_stores=num_stores,
+        num_branches=num_branches,
+        entropy=entropy / np.maximum(num_branches, 1),
+        order=rank,
+        first_vector=first_vector,
+        vector_block=vector[0],
+        vector_instructions=vector[1],
+        first_line=first_line,
+        line=lines[0],
+        line_written=lines[1],
+        line_number=line_number,
+        first_reuse=first_reuse,
+        reuse_bin=reuse[0],
+        reuse_count=reuse[1],
+        first_earlier=first_earlier,
+        earlier_bin=earlier_bin,
+        earlier_count=earlier_count,
+        first_load_groups=groups,
+        code=code,
+        windows=windows_at(block_ids, samples[:, 0], samples[:, 1], code.block_instructions, _WINDOW_INSTRUCTIONS),
+    )
 
 
 def _lines(addresses: np.ndarray, line_shift: int) -> tuple[np.ndarray, np.ndarray]:
@@ -234,8 +257,12 @@ def _begin_order(pieces: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
 
 
 def _earlier(
-    order: np.ndarray, first_line: np.ndarray, lines: tuple[np.ndarray, np.ndarray],
-    first_uses: tuple[np.ndarray, np.ndarray], num_lines: int, groups: np.ndarray,
+    order: np.ndarray,
+    first_line: np.ndarray,
+    lines: tuple[np.ndarray, np.ndarray],
+    first_uses: tuple[np.ndarray, np.ndarray],
+    num_lines: int,
+    groups: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(first_earlier, earlier_bin, earlier_count), rows sorted by instance."""
     length = np.diff(first_line)[order]

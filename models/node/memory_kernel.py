@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined, merged
+from manyscale.models.kernels import allocation_free, apart, inlined, merged, read_soon
 from manyscale.models.node.cache_rows import (
     DIRTY,
     FLAG_BITS,
@@ -41,6 +41,7 @@ from manyscale.models.node.cache_rows import (
     to_front,
 )
 from manyscale.models.node.coherence import NOBODY, ask_groups, ask_instances, common_level, take_from_others
+from manyscale.models.node.directory import expect_dirty, home_of_entry
 from manyscale.models.node.dram import cross, read_memory
 from manyscale.models.node.evictions import evict, take_bandwidth
 from manyscale.models.node.prefetches import follow
@@ -87,6 +88,8 @@ def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-unty
     tag, ready = mem.slot[begin].tag, mem.slot[begin].ready
     if each.exclusive:
         remove(mem.slot, begin, each.ways, begin)
+        if tag & DIRTY and mem.memory[0].groups > 1:
+            expect_dirty(mem.directory, line)
         return tag & (SHARED | DIRTY), ready
     return tag & SHARED, ready
 
@@ -156,6 +159,51 @@ def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
             mem.slot[place].tag &= ~OUTERMOST
 
 
+@inlined
+def _find_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
+    """The line fill buffer for a request: of those that are free the latest used, else the first to become free. A core's
+    buffers are in the order in which they become free. O(buffers in use)."""
+    place = buffer_free.shape[1] - 1
+    while place > 0 and buffer_free[core, place] > cycle:
+        place -= 1
+    return place
+
+
+@inlined
+def _use_buffer(buffer_free, core, place, done):  # type: ignore[no-untyped-def]
+    """The buffer is in use until ``done``. O(buffers in use)."""
+    last = buffer_free.shape[1] - 1
+    while place < last and buffer_free[core, place + 1] < done:
+        buffer_free[core, place] = buffer_free[core, place + 1]
+        place += 1
+    buffer_free[core, place] = done
+
+
+@inlined
+def _read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
+    """What the next steps will read lies in the host's far caches or memory; one after the other would take long.
+    O(levels * ways)."""
+    memory = mem.memory[0]
+    for level in range(1, memory.levels):
+        each = mem.level[level]
+        begin = set_begin(each, mem.first_slot[core, level], line)
+        for place in range(begin, begin + np.uint64(each.ways), np.uint64(4)):
+            read_soon(mem.slot, place)
+    if memory.groups > 1:
+        read_soon(mem.directory, home_of_entry(mem.directory, line))
+
+
+@inlined
+def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
+    """As ``_read_sets_soon``, for the directory's entry of the line that will have to leave the private levels. O(1)."""
+    memory = mem.memory[0]
+    if memory.groups > 1:
+        each = mem.level[memory.private - 1]
+        begin = set_begin(each, mem.first_slot[core, memory.private - 1], line)
+        tag = mem.slot[begin + np.uint64(each.ways - 1)].tag
+        read_soon(mem.directory, home_of_entry(mem.directory, tag >> FLAG_BITS))
+
+
 @allocation_free
 def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-untyped-def]
     """An access has missed the first level, or hit it where that has a prefetcher: when a line that missed is there.
@@ -167,17 +215,19 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
     target, takes, fetches, counted = line, is_store, is_miss, row
     buffer = 0
     if is_miss:
+        _read_sets_soon(mem, core, line)
         mem.counts[row, 0, MISSED] += 1
         if cycle >= 0.0:
-            buffer = _take_buffer(mem.buffer_free, core, cycle)
+            buffer = _find_buffer(mem.buffer_free, core, cycle)
             start = max(cycle, mem.buffer_free[core, buffer])
+        _read_victim_soon(mem, core, line)
     while True:  # once for the line, then for each that is prefetched
         if fetches:
             arrives, found = _fetch(mem, core, max(level, 0), target, takes, start, row, counted)
             if level < 0:
                 done, reached = arrives, min(found, memory.levels - 1)
                 if cycle >= 0.0:
-                    mem.buffer_free[core, buffer] = done
+                    _use_buffer(mem.buffer_free, core, buffer, done)
             elif level > 0 and level < memory.private and memory.groups > 1:
                 _hide(mem, level, core, target)
         while remaining == 0 and level < reached:
@@ -206,23 +256,6 @@ def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     if memory.has_numa and mem.core[core].socket != mem.core[lost].socket:
         cycle += memory.numa_latency
     return cycle
-
-
-@inlined
-def _take_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
-    """The line fill buffer for a request: of those that are free the latest used, else the first to become free.
-    O(buffers)."""
-    chosen = first = 0
-    latest, earliest = -1.0, np.inf
-    for buffer in range(buffer_free.shape[1]):
-        free = buffer_free[core, buffer]
-        if free <= cycle and free > latest:
-            latest = free
-            chosen = buffer
-        if free < earliest:
-            earliest = free
-            first = buffer
-    return chosen if latest >= 0.0 else first
 
 
 @merged
@@ -270,3 +303,11 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
             _upgrade(mem, core, line, -1.0, nobody)
     if first.streams:
         _serve(mem, core, line, is_store, -1.0, nobody, False)
+
+
+@allocation_free
+def look_ahead(mem, core, line):  # type: ignore[no-untyped-def]
+    """The core will ask for the line after a few other accesses: changes nothing but the host's caches. Saves time where
+    most accesses miss, takes some where they hit. O(levels * ways)."""
+    _read_sets_soon(mem, core, line)
+    _read_victim_soon(mem, core, line)

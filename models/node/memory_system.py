@@ -69,7 +69,7 @@ class MemorySystem(NamedTuple):
     memory: np.ndarray  # record
     counts: np.ndarray
     served: np.ndarray
-    buffer_free: np.ndarray  # [cores, buffers]: cycle from which on
+    buffer_free: np.ndarray  # [cores, buffers]: when each line fill buffer is free, ascending
     taken: np.ndarray  # see ``reservations``
     directory: np.ndarray
     bank: np.ndarray  # records

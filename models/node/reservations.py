@@ -22,7 +22,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, apart
 
 WINDOW: Final = 64.0  # cycles: some lines of main memory; less would cost more memory and gain little
-NUM_WINDOWS: Final = 4096
+NUM_WINDOWS: Final = 1024
 HORIZON: Final = WINDOW * NUM_WINDOWS
 _MASK: Final = NUM_WINDOWS - 1
 _FURTHEST: Final = HORIZON / 2  # that a full window sends a request; beyond, it is of another turn
@@ -30,8 +30,9 @@ _PER_CYCLE: Final = 1.0 / WINDOW
 
 
 def new_reservations(num_resources: int) -> np.ndarray:
-    """float64[num_resources + 1, NUM_WINDOWS], nothing taken."""
-    return np.zeros((num_resources + 1, NUM_WINDOWS))
+    """float64[NUM_WINDOWS, num_resources + 1], nothing taken. (Windows of one time lie side by side: most requests are
+    for about the same.)"""
+    return np.zeros((NUM_WINDOWS, num_resources + 1))
 
 
 @allocation_free
@@ -42,29 +43,29 @@ def reserve(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
     first = np.int64(cycle * _PER_CYCLE)
     window = first
     end = (window + 1) * WINDOW
-    free = taken[resource, window & _MASK]
+    free = taken[window & _MASK, resource]
     while free >= end:
         if free - end > _FURTHEST:
-            taken[-1, 0] += 1.0
+            taken[0, -1] += 1.0
             return cycle
         window = np.int64(free * _PER_CYCLE)
         end = (window + 1) * WINDOW
-        free = taken[resource, window & _MASK]
+        free = taken[window & _MASK, resource]
     if window != first:
-        taken[resource, first & _MASK] = end - WINDOW
+        taken[first & _MASK, resource] = end - WINDOW
     free = max(free, end - WINDOW)
     start = max(cycle, free)
     free += amount
     while free > end:
         left = free - end
-        taken[resource, window & _MASK] = end
+        taken[window & _MASK, resource] = end
         window += 1
         end += WINDOW
-        free = taken[resource, window & _MASK]
+        free = taken[window & _MASK, resource]
         while end <= free <= end + _FURTHEST:
             window = np.int64(free * _PER_CYCLE)
             end = (window + 1) * WINDOW
-            free = taken[resource, window & _MASK]
+            free = taken[window & _MASK, resource]
         free = left + (end - WINDOW if free >= end else max(free, end - WINDOW))
-    taken[resource, window & _MASK] = free
+    taken[window & _MASK, resource] = free
     return start

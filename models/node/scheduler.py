@@ -14,7 +14,7 @@ network say when something is over. Such a loop keeps the order of time, and at 
 If there is none, `why_stuck` says what is waited for. Source: the runtime-system model of MUSA (Grass, UPC 2017,
 section 6.3.3); the policies are those of RuntimeSystem.
 
-Memory: 64 B an instance and up to 72 B for its place in queues, of the largest phase, and 64 B a core.
+Memory: 64 B an instance and up to 32 B for its place in queues, of the largest phase, and 60 B a core.
 """
 
 from __future__ import annotations

@@ -52,10 +52,11 @@ from manyscale.models.node.scheduler_codes import (
 from manyscale.models.node.scheduler_phase import begin_phase
 from manyscale.models.node.scheduler_waits import suspend, synchronise
 
-__all__ = ["CREATES", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "advance_inlined", "begin_phase"]
+__all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "advance_inlined", "begin_phase"]
 
 _UNTIED, _CHUNK, _PSEUDO = int(InstanceFlag.untied), int(InstanceFlag.chunk), int(InstanceFlag.pseudo)
 _COMPUTE, _CREATE, _CALL = int(Action.compute), int(Action.create), int(Action.call)
+_DONE_AT_ONCE = -2
 
 
 @allocation_free
@@ -115,6 +116,7 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
             if cost_ps > 0:
                 return _overhead(me, time_ps, cost_ps)
         goes_on_with = row
+        finished = np.int64(-1)
         if step == sch.instance[row].end_step:
             if row == 0:
                 if node.num_outstanding == 0:
@@ -127,9 +129,7 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 sch.instance[row].step = step
                 me.why = ENDING
                 return _overhead(me, time_ps, node.complete_ps)
-            goes_on_with = _complete(
-                sch.core, sch.instance, sch.loop, sch.group, sch.successor, sch.queues, node, core, row, True
-            )
+            finished = row
         else:
             action = sch.step_action[step]
             target = sch.step_target[step]
@@ -148,14 +148,16 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 step += 1
                 sch.instance[row].step = step
                 goes_on_with = _create(
-                    sch.core, sch.instance, sch.loop, sch.group, sch.successor, sch.queues, node, core, row, child,
-                    action == _CALL,
+                    sch.core, sch.instance, sch.group, sch.queues, node, core, row, child, action == _CALL
                 )  # fmt: skip
                 near = np.int64(sch.instance[child].core)
+                if goes_on_with == _DONE_AT_ONCE:
+                    goes_on_with = row
+                    finished = np.int64(child)
             else:
                 done = synchronise(
-                    sch.core, sch.instance, sch.loop, sch.group, sch.lock, sch.first_chunk, node, sch.woken, sch.num_woken,
-                    core, row, step, action, target,
+                    sch.core, sch.instance, sch.loop, sch.group, sch.lock, sch.first_chunk, node, sch.woken,
+                    sch.num_woken, core, row, step, action, target,
                 )  # fmt: skip
                 if done >= 0:
                     sch.instance[row].step = step
@@ -165,6 +167,13 @@ def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 if done == WAITS:
                     row = np.int64(-1)
                     continue
+        if finished >= 0:
+            caller = _complete(
+                sch.core, sch.instance, sch.loop, sch.group, sch.successor, sch.queues, node, core, finished,
+                finished == row,
+            )  # fmt: skip
+            if finished == row:
+                goes_on_with = caller
         why = np.uint8(STARTING)
         if goes_on_with != row:  # none, the caller of an instance that is done, or one that is called
             row = goes_on_with
@@ -239,10 +248,11 @@ def _next_chunk(instances, loops, node, core):  # type: ignore[no-untyped-def]
 
 @inlined
 def _create(  # type: ignore[no-untyped-def]
-    cores, instances, loops, groups, successor, queues, node, core, row, child, is_called
+    cores, instances, groups, queues, node, core, row, child, is_called
 ):
     """An instance is there from now on, and counts wherever it is waited for: the row that the core goes on with, the
-    creator, or what it calls, or -1 if that has to wait for its predecessors."""
+    creator or what it calls, -1 if that has to wait for its predecessors, _DONE_AT_ONCE for a pseudo instance that
+    does not."""
     state = instances[child]
     parent = instances[row]
     node.num_outstanding += 1
@@ -258,20 +268,20 @@ def _create(  # type: ignore[no-untyped-def]
     if is_called or state.core < 0:
         state.core = core
     if ready and state.flags & _PSEUDO:
-        _complete(cores, instances, loops, groups, successor, queues, node, core, child, False)
-    elif is_called:
+        return np.int64(_DONE_AT_ONCE)
+    if is_called:
         state.flags |= UNDEFERRED | BEGUN
         parent.following = state.waiter
         state.waiter = row
         parent.waiting = CALLED
         return np.int64(child) if ready else np.int64(-1)
-    elif ready:
+    if ready:
         place = state.core if queues.control[0].policy == DATA_REUSE else core
         put(queues, child, state.level, place, cores[state.core].group)
     return row
 
 
-@allocation_free
+@inlined
 def _complete(  # type: ignore[no-untyped-def]
     cores, instances, loops, groups, successor, queues, node, core, row, is_free
 ):

@@ -127,9 +127,10 @@ class DetailedPhases:
         """The same: nothing is sampled whose error is known."""
         return figures
 
-    def tables(
-        self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray
-    ) -> dict[str, Any]:
+    def coupling(self, study: Study, machine: Machine, results: Iterable[Arrays]) -> None:
+        """Nothing communicates inside phases here."""
+
+    def tables(self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays) -> dict[str, Any]:
         """None beside those of ranks."""
         return {}
 

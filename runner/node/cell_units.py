@@ -16,9 +16,11 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.node import profile_units
 from manyscale.runner.node.cells import CellPlan
+from manyscale.runner.node.creation import creation_pieces
 from manyscale.runner.node.profile_units import cell_inputs, open_cell, phases_of_cell
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.schedule_units import SLEEP, Simulated
+from manyscale.runner.node.stored_arrays import stored
 from manyscale.runner.node.tables import MODELS
 from manyscale.runner.node.task_type_names import same_types
 from manyscale.runner.node.type_ratios import Cell, TypeRatios, type_ratios
@@ -109,7 +111,8 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     node = Node.model_validate(parameters["node"])
     program, stream, pieces = open_cell(parameters, inputs, runtime)
     first, end = phases_of_cell(program, parameters["iteration"])
-    cell = simulated_cell.OpenCell(inputs["part"].workload, program, stream, pieces, first, end, node, runtime)
+    creates = creation_pieces(program, inputs["part"].workload)
+    cell = simulated_cell.OpenCell(inputs["part"].workload, program, stream, pieces, creates, first, end, node, runtime)
     found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
@@ -117,29 +120,33 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     def own_type(kind: np.ndarray) -> np.ndarray:
         return np.where(kind < 0, -1, types[kind])
 
-    predicted = _by_type(program, found.piece_ps, first, end, own_type, number)
-    traced_program = program
+    predicted = _by_type(program, found.piece_ps, ~creates, first, end, own_type, number)
+    traced_program, traced_creates = program, creates
     if "traced" in inputs:
         from manyscale.models.node.build_program import build_program
 
         traced_program = build_program(inputs["traced"].workload, parameters["rank"], parameters["cores"], runtime)
+        traced_creates = creation_pieces(traced_program, inputs["traced"].workload)
     first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
     own = (lambda kind: kind) if "traced" in inputs else own_type
-    traced = _by_type(traced_program, traced_program.piece_ps, first_traced, end_traced, own, number)
+    traced_ps = traced_program.piece_ps
+    traced = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
     num_operations = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
     operation, makespan = _by_operation(program, found.makespan_ps, first, num_operations)
     before, shift = _places(program, found, first, num_operations)
-    return {
-        "operation": operation,
-        "makespan_ps": makespan,
-        "predicted_ps": predicted,
-        "traced_ps": traced,
-        **found.arrays,
-        "type": own_type(found.arrays["type"]).astype(np.int32),
-        "before": before.astype(np.int32),
-        "start_ps": found.arrays["start_ps"] - shift,
-        "end_ps": found.arrays["end_ps"] - shift,
-    }
+    return stored(
+        {
+            "operation": operation,
+            "makespan_ps": makespan,
+            "predicted_ps": predicted,
+            "traced_ps": traced,
+            **found.arrays,
+            "type": own_type(found.arrays["type"]).astype(np.int32),
+            "before": before.astype(np.int32),
+            "start_ps": found.arrays["start_ps"] - shift,
+            "end_ps": found.arrays["end_ps"] - shift,
+        }
+    )
 
 
 def _places(program: Any, found: Any, first: int, num_operations: int) -> tuple[np.ndarray, np.ndarray]:
@@ -155,13 +162,14 @@ def _places(program: Any, found: Any, first: int, num_operations: int) -> tuple[
 
 
 def _by_type(
-    program: Any, piece_ps: np.ndarray, first: int, end: int, own_type: Callable[[np.ndarray], np.ndarray], number: int
-) -> np.ndarray:
-    """float64[types + 1]: time of the pieces of phases [first, end), sleeps left out."""
+    program: Any, piece_ps: np.ndarray, counts: np.ndarray, first: int, end: int,
+    own_type: Callable[[np.ndarray], np.ndarray], number: int,
+) -> np.ndarray:  # fmt: skip
+    """float64[types + 1]: time of the pieces of phases [first, end) that count, sleeps left out."""
     from manyscale.runner.node.schedule_units import phase_of_pieces
 
     phase = phase_of_pieces(program)
-    mine = (phase >= first) & (phase < end) & (program.piece_event != SLEEP) & (piece_ps > 0)
+    mine = counts & (phase >= first) & (phase < end) & (program.piece_event != SLEEP) & (piece_ps > 0)
     kind = own_type(program.task_type[program.piece_instance[mine]])
     return np.bincount(np.where(kind < 0, number, kind), piece_ps[mine], minlength=number + 1).astype(float)
 

@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 
 from manyscale.models.machine import Machine
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.processor import data_caches
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays, WorkUnit
 from manyscale.runner.node import cell_units, profile_units, result_tables, schedule_units, statistics
 from manyscale.runner.node.cells import CellPlan, plan_cells
+from manyscale.runner.node.coupling import Coupling, coupling
 from manyscale.runner.node.rank_part import RankPart, rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload
+from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.task_type_names import factors_of_types
 from manyscale.runner.node.type_ratios import TypeRatios
 from manyscale.runner.results import Statistic
@@ -45,28 +47,7 @@ class PhaseTimes:
     duration_ps: np.ndarray
 
 
-def scheduled(workload: Workload, study: Study) -> NodePhases | None:
-    """Model burst; None where one core executes a rank's phases as traced. Raises UserError."""
-    repeats_anew = isinstance(workload, RepeatedWorkload) and workload.jitter > 0
-    wide = study.mapping.cores_per_rank > 1
-    if not (wide or repeats_anew or study.runtime != RuntimeSystem() or study.ipc_correction.task_types):
-        return None
-    base = workload.base if isinstance(workload, RepeatedWorkload) else workload
-    if not base.tables["events"].num_rows:
-        what = f"{study.mapping.cores_per_rank} cores a rank" if wide else "its runtime system"
-        raise UserError(
-            f"{study.workload.path}: has no task level, so nothing is known to schedule on {what}; trace the program "
-            "with `manyscale trace --level tasks`, or leave mapping.cores_per_rank and runtime out"
-        )
-    return _of(workload, study)
-
-
-def detailed(workload: Workload, study: Study) -> NodePhases:
-    """Models detailed and interval. Raises UserError where there is nothing to simulate."""
-    return _of(workload, study)
-
-
-def _of(workload: Workload, study: Study) -> NodePhases:
+def of_workload(workload: Workload, study: Study) -> NodePhases:
     """The last one is kept, since every point of a sweep asks for it."""
     key = (workload.digest, study.workload.path, study.workload.detail)
     if key not in _kept:
@@ -134,6 +115,8 @@ class NodePhases:
         offsets = self._workload.phase_offsets
         operation = self._workload.column("phases", "operation_id")
         for rank, result in enumerate(mine):
+            if "compute_ps" not in result:  # the replay says when its instances run
+                continue
             rows = np.arange(offsets[rank], offsets[rank + 1])[computing[offsets[rank] : offsets[rank + 1]]]
             duration[rows] = _spread(result["compute_ps"], operation[rows], duration[rows])
         return PhaseTimes(duration)
@@ -148,14 +131,25 @@ class NodePhases:
         """``figures`` with confidence intervals of times that follow from samples."""
         return statistics.with_intervals(statistics.relative_half_width(self, study, results), figures)
 
-    def tables(
-        self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray
-    ) -> dict[str, Any]:
-        """Tables of a Result: cores, task instances, CPI stacks. ``compute_ps``, ``end_ps`` int64[operations]: the
-        predicted run."""
+    def coupling(self, study: Study, machine: Machine, results: Iterable[Arrays]) -> Coupling | None:
+        """What the replay needs of ranks that communicate inside their phases, None if none does. Raises UserError for
+        such ranks of a repeated workload."""
+        _, _, schedules = self.by_stage(study, list(results))
+        group = _share_group(machine, study.mapping.cores_per_rank)
+        found = coupling(self._base, study, group, schedules)
+        if found is not None and self._base is not self._workload:
+            raise UserError(
+                f"{self._choice.path}: calls MPI inside phases with tasks, which cannot be repeated; trace as many "
+                "iterations as are wanted"
+            )
+        return found
+
+    def tables(self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays) -> dict[str, Any]:
+        """Tables of a Result: cores, task instances, CPI stacks. ``compute_ps`` int64[operations]; ``replay``: what the
+        replay resulted in."""
         _, cells, schedules = self.by_stage(study, results)
         plan = self._cells(study).cells if cells else ()
-        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, end_ps)
+        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, replay)
 
     # ---- stages ----
 
@@ -185,7 +179,7 @@ class NodePhases:
         schedules = len(results) - self._workload.num_ranks
         cells = 0 if study.model.cpu == "burst" else len(self._cells(study).cells)
         first = schedules - cells
-        return list(results[:first]), list(results[first:schedules]), list(results[schedules:])
+        return list(results[:first]), [restored(each) for each in results[first:schedules]], list(results[schedules:])
 
     def _cells(self, study: Study) -> CellPlan:
         place = self._choice.detail or self._choice.path
@@ -206,7 +200,7 @@ class NodePhases:
         self, study: Study, machine: Machine, content: Mapping[str, Any], before: list[list[Arrays]]
     ) -> list[WorkUnit]:
         given = factors_of_types(self._base, study)
-        results = before[-1] if before else None
+        results = [restored(each) for each in before[-1]] if before else None
         ratios = None if results is None else self.ratios(study, results)
         return schedule_units.units(
             self._workload, self._base, study, given, ratios, self._simulated(study, results), self._add_input
@@ -228,6 +222,12 @@ class NodePhases:
 
     def part(self, rank: int) -> RankPart:
         return rank_part(self._base, rank)
+
+
+def _share_group(machine: Machine, num_cores: int) -> np.ndarray | None:
+    """Which cores of a rank share their last cache; None where the machine names no caches."""
+    caches = list(data_caches(machine.node.caches).values())
+    return (np.arange(num_cores) // caches[-1].shared_by_cores).astype(np.int32) if caches else None
 
 
 def _spread(compute_ps: np.ndarray, operation: np.ndarray, traced_ps: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from manyscale.models.workload import WorkloadError
 from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.node.cells import WHOLE, Cell, CellPlan
 from manyscale.runner.node.rank_part import rank_part
+from manyscale.runner.node.stored_arrays import stored
 from manyscale.runner.node.streams import stream_part
 from manyscale.runner.study import Study
 
@@ -84,7 +85,7 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     profiles = profile_instances(
         program, stream, pieces, sites, code, site_instruction, line_bytes=parameters["line_bytes"]
     )
-    return {name: np.atleast_1d(values) for name, values in profiles.arrays().items()}
+    return stored(profiles.arrays())
 
 
 def open_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime: Any = None) -> tuple[Any, Any, Any]:

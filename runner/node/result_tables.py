@@ -19,12 +19,12 @@ _BURST = MODELS.index("burst")
 
 def tables(
     workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
-    compute_ps: np.ndarray, end_ps: np.ndarray,
+    compute_ps: np.ndarray, replay: Arrays,
 ) -> dict[str, Any]:  # fmt: skip
-    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps``, ``end_ps``
-    int64[operations]: of the predicted run, which says when phases begin."""
+    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps`` int64[operations]
+    and ``replay``, what the replay resulted in, say when phases begin, or what cores did that it scheduled itself."""
     names = type_names(base)
-    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, end_ps)}
+    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay)}
     if cells:
         found["task_instances"] = _instances(names, plan, cells)
         found["cpi_stacks"] = _stacks(names, plan, cells)
@@ -33,13 +33,13 @@ def tables(
 
 def _cores(
     workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
-    schedules: Sequence[Arrays], compute_ps: np.ndarray, end_ps: np.ndarray,
+    schedules: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays,
 ) -> pa.Table:  # fmt: skip
-    parts = []
+    parts = [_replayed(replay)] if "rows_task_instance" in replay else []
     for rank, result in enumerate(schedules):
         if "compute_ps" not in result:
             continue
-        begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, end_ps)
+        begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, replay["end_ps"])
         if len(result["operation"]):
             parts.append(
                 _placed(rank, result, result["operation"], begin, stretch, np.full(len(result["core"]), _BURST))
@@ -50,6 +50,13 @@ def _cores(
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7
     order = np.lexsort((columns[1], columns[2], columns[0]))
     return cores_table(names, *(each[order] for each in columns))
+
+
+def _replayed(replay: Arrays) -> tuple[np.ndarray, ...]:
+    """What cores did that the replay scheduled, communication left out."""
+    kept = replay["rows_instance"] >= 0
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type")
+    return (*(replay[f"rows_{name}"][kept] for name in names), np.full(int(kept.sum()), _BURST))
 
 
 def _phases(

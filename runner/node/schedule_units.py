@@ -13,6 +13,7 @@ from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays, WorkUnit, array_digest, unit_key
+from manyscale.runner.node.creation import creation_pieces
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload
 from manyscale.runner.node.type_ratios import TypeRatios
@@ -61,6 +62,7 @@ def units(
             "cores": study.mapping.cores_per_rank,
             "runtime": study.runtime.model_dump(mode="json", by_alias=True),
             "scale": scale.tolist(),
+            "is_simulated": ratios is not None,
             "jitter": repeated.jitter if repeated is not None else 0.0,
             "seed": study.seed,
             "keep": _kept_iterations(study, base, repeated, rank, most),
@@ -129,7 +131,10 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     scale = np.asarray(parameters["scale"])
     owner = program.task_type[program.piece_instance]
     is_sleep = program.piece_event == SLEEP
-    factor = np.where(is_sleep, 1.0, scale[np.where(owner < 0, len(scale) - 1, owner)])
+    factor = scale[np.where(owner < 0, len(scale) - 1, owner)]
+    if parameters["is_simulated"]:
+        factor[creation_pieces(program, part.workload)] = 1.0
+    factor[is_sleep] = 1.0
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.node.sampled_kernel import SIMULATED, Sampled, run_sampled, touch_all
 from manyscale.runner.node.schedule_units import phase_of_pieces
+from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.tables import MODELS
 from manyscale.sampling.task_classes import find_classes
 from manyscale.sampling.taskpoint import TaskPoint, TaskPointParameters, new_taskpoint
@@ -31,16 +33,29 @@ _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskp
 
 @dataclass(frozen=True)
 class OpenCell:
-    """Phases [``first``, ``end``) of a program, and what they execute."""
+    """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]: creation.py."""
 
     workload: Workload
     program: NodeProgram
     stream: InstructionStream
-    pieces: PieceStream
+    all_pieces: PieceStream
+    creates: np.ndarray
     first: int
     end: int
     node: Node
     runtime: RuntimeSystem
+
+    @cached_property
+    def pieces(self) -> PieceStream:
+        """What is simulated: what creates instances has no instructions."""
+        every, creates = self.all_pieces, self.creates
+        end = np.where(creates, every.first_execution, every.end_execution)
+        return replace(every, end_execution=end, num_instructions=np.where(creates, 0, every.num_instructions))
+
+    @property
+    def creation_ps(self) -> np.ndarray:
+        """int64[pieces]: time of those that create instances, as traced."""
+        return np.where(self.creates, self.program.piece_ps, 0)
 
     @property
     def instructions(self) -> np.ndarray:
@@ -71,7 +86,7 @@ class Found:
 
 def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
     """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
-    profiles = None if profile is None else profiles_from(dict(profile))
+    profiles = None if profile is None else profiles_from(restored(profile))
     if parameters["model"] == "interval":
         assert profiles is not None
         return _by_intervals(cell, parameters, profiles)
@@ -85,7 +100,8 @@ def _in_detail(cell: OpenCell, parameters: Mapping[str, Any], profiles: Instance
     chosen, cores = parameters["detailed"], parameters["cores"]
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
-        first_phase=cell.first, end_phase=cell.end, window_cycles=chosen["window"], request=chosen["request"],
+        first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
+        request=chosen["request"],
         seed=parameters["seed"], keep_served=True,
     )  # fmt: skip
     sampled_tasks = parameters["tasks"] != "full"
@@ -203,7 +219,7 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: Insta
     per_instruction = times.cycles / np.maximum(profiles.num_instructions, 1)
     owner = program.piece_instance
     cycles = per_instruction[owner] * cell.pieces.num_instructions
-    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64)
+    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps
     if np.any(program.step_action == Action.operation):
         makespan = np.zeros(cell.end - cell.first, np.int64)  # the replay schedules them
     else:

@@ -58,6 +58,7 @@ def _of_cells(
         "application.cpu_ratio": Statistic(
             found.overall, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
         ),
+        "node.cells_time": _time_of_cells(cells),
         "node.cells": Statistic(len(cells), "1", "count", "iterations of ranks that were simulated"),
         "node.simulated_instances": Statistic(
             sum(int(each["num_instances"][0]) for each in cells), "1", "count", "task instances in them"
@@ -78,6 +79,17 @@ def _of_cells(
         text = f"cycles per instruction simulated, of them: {name}"
         figures[f"node.cpi.{name}"] = Statistic(value / work if work else 0.0, "1", "ratio", text)
     return figures
+
+
+def _time_of_cells(cells: Sequence[Arrays]) -> Statistic:
+    """Sum of the makespans of the phases that were simulated."""
+    times = np.array([each["makespan_ps"].sum() for each in cells]) / 1e12
+    widths = np.array([float(each["half_width"][0]) for each in cells])
+    value, width = float(times.sum()), float(np.sqrt(((times * widths) ** 2).sum()))
+    text = "predicted time of the iterations of ranks that were simulated, summed"
+    if not width:
+        return Statistic(value, "s", "total", text)
+    return Statistic(value, "s", "total", text, ci_low=max(value - width, 0.0), ci_high=value + width)
 
 
 def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.columns import one_chunk, text_array, to_arrow, to_numpy
 from manyscale.models.workload import Workload
 
 CORES_SCHEMA: Final = pa.schema(
@@ -51,18 +52,26 @@ INITIAL: Final = "initial task"
 
 
 def type_names(workload: Workload) -> list[str]:
-    """Of each task type, and of the initial task last: FUNCTION, with FILE:LINE where the function has several."""
+    """Of each task type, and of the initial task last: FUNCTION, with FILE:LINE where the function has several, or
+    FILE:LINE alone. No two are equal: those that would be are numbered."""
     functions, files, lines = (
         workload.tables["task_types"].column(name).to_pylist() for name in ("function", "file", "line")
     )
     names: list[str] = []
-    for function, file, line in zip(functions, files, lines, strict=True):
-        place = f"{file.rpartition('/')[2]}:{line}" if line else f"{len(names)}"
+    for number, (function, file, line) in enumerate(zip(functions, files, lines, strict=True)):
+        place = f"{file.rpartition('/')[2]}:{line}" if line else f"type {number}"
         if not function or function.startswith("."):  # what compilers call the body of a region
             names.append(place)
         else:
             names.append(function if functions.count(function) == 1 else f"{function} ({place})")
-    return [*names, INITIAL]
+    again = Counter([*names, INITIAL])
+    return [*(f"{name} #{number}" if again[name] > 1 else name for number, name in enumerate(names)), INITIAL]
+
+
+def codes_and_names(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """Of a dictionary column: the code of each row, and the names that the codes index."""
+    whole = one_chunk(column)
+    return to_numpy(whole.indices), whole.dictionary.to_pylist()
 
 
 def cores_table(
@@ -70,8 +79,9 @@ def cores_table(
     task_instance_id: np.ndarray, task_type: np.ndarray, model: np.ndarray,
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; ``task_type`` indexes ``names`` (-1: the last), ``model`` indexes MODELS."""
-    numbers = (rank.astype(np.int32), core.astype(np.int32), start_ps, end_ps, task_instance_id.astype(np.int32))
-    columns = [to_arrow(each) for each in numbers]
+    columns = [to_arrow(each.astype(np.int32)) for each in (rank, core)]
+    columns += [to_arrow(each.astype(np.int64)) for each in (start_ps, end_ps)]
+    columns.append(to_arrow(task_instance_id.astype(np.int32)))
     columns += [_named(task_type, names, np.int32), _named(model, MODELS, np.int8)]
     return pa.Table.from_arrays(columns, schema=CORES_SCHEMA)
 
@@ -82,7 +92,8 @@ def task_instances_table(
 ) -> pa.Table:  # fmt: skip
     """Rows in the order given; as cores_table."""
     columns = [to_arrow(each.astype(np.int32)) for each in (rank, iteration, task_instance_id)]
-    columns += [_named(task_type, names, np.int32), to_arrow(instructions.astype(np.int64)), to_arrow(cycles)]
+    columns += [_named(task_type, names, np.int32), to_arrow(instructions.astype(np.int64))]
+    columns.append(to_arrow(cycles.astype(np.float64)))
     columns += [to_arrow(each.astype(np.int64)) for each in (first_misses, last_misses)]
     columns.append(_named(model, MODELS, np.int8))
     return pa.Table.from_arrays(columns, schema=TASK_INSTANCES_SCHEMA)

@@ -1,9 +1,11 @@
 """Task instances on cores as a Paraver trace of its own: ``cores.prv``, ``cores.pcf`` and ``cores.row``.
 
-One application, a task per rank that was chosen, a thread and a CPU per core, as the source's simulator writes them
-(Grass, UPC 2017, figure 6.2b): a state Running while a core executes an instance, and an event of type TASK_TYPE with
-the number of the task type at its begin, 0 at its end. Times are nanoseconds, rounded to nearest; what rounds to no
-duration is left out.
+One application, a task and a node per rank that was chosen, a thread and a CPU per core, as the source's simulator
+writes them (Grass, UPC 2017, figure 6.2b): a state Running while a core executes an instance, and an event of type
+TASK_TYPE with the number of the task type at its begin, 0 at its end. Times are nanoseconds, rounded to nearest; what
+rounds to no duration is left out. The trace ends with the run, so that it has the time scale of ``trace.prv``.
+
+Cost: as paraver.py; four records per row.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import one_chunk, to_numpy
+from manyscale.models.columns import to_numpy
+from manyscale.runner.node.tables import codes_and_names
 from manyscale.runner.results import Result
 from manyscale.runner.writers.paraver import Records, nanoseconds, write_sorted
 from manyscale.runner.writers.paraver_labels import STATES
 from manyscale.runner.writers.text_columns import integers, join, picked
 
-TASK_TYPE: Final = 60000023  # Nanos++' and OmpSs' "user function", which Paraver's configurations for tasks know
+TASK_TYPE: Final = 60000023  # "Executed OpenMP task function" of Extrae 4 (TASKFUNC_EV), known to its configurations
 _DATE: Final = "01/01/2000 at 00:00"
 
 
@@ -40,18 +43,19 @@ def write(result: Result, directory: Path) -> None:
         for number in range(int(width[owner]))
     ]
     begin, end = (nanoseconds(to_numpy(cores.column(name))) for name in ("start_ps", "end_ps"))
-    kind = one_chunk(cores.column("task_type"))
+    kind, types = codes_and_names(cores.column("task_type"))
     keep = begin < end
-    place, code = (first_cpu[task] + core)[keep], to_numpy(kind.indices)[keep]
+    place, code = (first_cpu[task] + core)[keep], kind[keep]
     records = [_states(who, place, begin[keep], end[keep]), _events(who, place, begin[keep], end[keep], code)]
-    last = int(end.max(initial=0))
+    run_end = nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)
+    last = max(int(end.max(initial=0)), int(run_end))
     tasks = ",".join(f"{number}:{owner + 1}" for owner, number in enumerate(width.tolist()))
     with (directory / "cores.prv").open("wb") as file:
         nodes = f"{len(ranks)}({','.join(map(str, width.tolist()))})"
         file.write(f"#Paraver ({_DATE}):{last}_ns:{nodes}:1:{len(ranks)}({tasks})\n".encode())
         write_sorted(file, records)
-    (directory / "cores.pcf").write_text(_configuration(kind.dictionary.to_pylist()))
-    (directory / "cores.row").write_text(_names(ranks, width))
+    (directory / "cores.pcf").write_text(_configuration(types), encoding="utf-8")
+    (directory / "cores.row").write_text(_names(ranks, width), encoding="utf-8")
 
 
 def _states(who: list[str], place: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Records:
@@ -84,7 +88,7 @@ def _configuration(types: list[str]) -> str:
     lines += ["", "STATES_COLOR"]
     lines += [f"{number}    {{{','.join(map(str, colour))}}}" for number, _, colour in STATES]
     lines += ["", "EVENT_TYPE", f"0    {TASK_TYPE}    Task type", "VALUES", "0    End"]
-    lines += [f"{number}    {name}" for number, name in enumerate(types, start=1)]
+    lines += [f"{number}    {' '.join(name.split())}" for number, name in enumerate(types, start=1)]
     return "\n".join(lines) + "\n"
 
 

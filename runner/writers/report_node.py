@@ -1,28 +1,32 @@
-"""Report of what happened inside nodes: cores over time, cycles by cause, and how task instances of a type vary.
+"""Report of what happened inside nodes: cores over time, and cycles by cause. How task instances vary: see
+report_task_types.py.
 
-The views of Grass (UPC 2017): box plots of IPC per task type (figures 4.2 and 5.1: box from the first to the third
-quartile, whiskers from the 5th to the 95th percentile), instruction count against IPC as a heat map (figure 4.3), and
-misses per 1000 instructions (figure 4.5). All bounded in size, whatever the number of instances.
+Everything drawn is bounded: a core's line has MAX_BINS columns, of at most MAX_CORES cores, and of types and cores as
+many bars.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import to_numpy
-from manyscale.runner.results import Result
+from manyscale.runner.node.tables import codes_and_names
+from manyscale.runner.results import Result, Statistic
 from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis
 from manyscale.runner.writers.report_text import escape, table, time_unit
 
 MAX_BINS: Final = 1200  # of the timeline of cores
 MAX_CORES: Final = 128
 MAX_TYPES: Final = 24  # those with most instructions
-HEAT_BINS: Final = 40
 _IDLE_COLOUR: Final = "#e3e6ea"
-_PART_COLOURS: Final = (*LINE_COLOURS, "#999933", "#882255", "#117733", "#aaaaaa", "#332288", "#cccccc")
+_OTHER: Final = "other types"
+_PART_COLOURS: Final = (*LINE_COLOURS, "#f0e442")  # with the last one of Okabe and Ito's
+_PATTERNS: Final = ("", "/", ".", "x")  # beside the colours, so that more parts remain distinct
+_PS: Final = 1e-12
 
 
 def add_sections(page: Page, result: Result) -> None:
@@ -30,191 +34,186 @@ def add_sections(page: Page, result: Result) -> None:
     figures = [(name, each) for name, each in result.statistics.items() if name.startswith("node.")]
     if not figures:
         return
-    parts = [_figures(figures)]
+    parts, note = [_figures(figures)], ""
     if result.cores is not None and result.cores.num_rows:
-        parts.append(_cores_chart(page, result.cores))
-    page.add("Inside the nodes", *parts, note=_cores_note(result.cores))
+        chart, note = _cores_chart(page, result.cores)
+        parts.append(chart)
+    page.add("Inside the nodes", *parts, note=note)
     if result.cpi_stacks is not None and result.cpi_stacks.num_rows:
-        note = "Cycles per instruction by what the core waited for; the parts sum to the whole."
-        page.add("Where cycles go", _stacks_chart(page, result.cpi_stacks), note=note)
+        _add_stacks(page, result.cpi_stacks)
     if result.task_instances is not None and result.task_instances.num_rows:
-        _add_task_types(page, result.task_instances)
+        # (loads kernels, which only results of simulated cores need)
+        from manyscale.runner.writers.report_task_types import add_task_types
+
+        add_task_types(page, result.task_instances)
 
 
-def _figures(figures: list[tuple[str, Any]]) -> str:
+def _figures(figures: Sequence[tuple[str, Statistic]]) -> str:
     rows = []
     for name, each in figures:
         interval = "" if each.ci_low is None else f"{each.ci_low:.4g} to {each.ci_high:.4g}"
         unit = "" if each.unit == "1" else f" {each.unit}"
-        rows.append((escape(name), f"{each.value:,.6g}{unit}", interval, escape(each.description)))
+        value = f"{each.value:,}" if isinstance(each.value, int) else f"{each.value:,.4g}"
+        rows.append((escape(name), f"{value}{escape(unit)}", interval, escape(each.description)))
     return table(("figure", "value", "95 % interval", "what it is"), rows)
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Codes of a dictionary column and their names."""
-    whole = column.combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    return to_numpy(whole.indices), whole.dictionary.to_pylist()
+# ---- cores over time ----
 
 
-def _cores_chart(page: Page, cores: pa.Table) -> str:
-    """Cores of the rank with most rows against time, coloured by task type."""
+def _cores_chart(page: Page, cores: pa.Table) -> tuple[str, str]:
+    """HTML and note: cores of the rank with most rows against time, coloured by task type."""
     rank = to_numpy(cores.column("rank"))
     shown = int(np.bincount(rank).argmax())
     mine = rank == shown
     core, start, end = (to_numpy(cores.column(name))[mine] for name in ("core", "start_ps", "end_ps"))
-    kind, names = _codes(cores.column("task_type"))
-    kind = kind[mine]
-    time = np.bincount(kind, (end - start).astype(float), minlength=len(names))
-    order = [int(each) for each in np.argsort(-time, kind="stable") if time[each] > 0]
-    drawn = order[: len(LINE_COLOURS)]  # types beyond share the last colour
-    code = np.full(len(names), min(len(order), len(LINE_COLOURS)), np.int64)
-    for place, each in enumerate(order):
-        code[each] = min(place, len(LINE_COLOURS) - 1) + 1
-    cells = _majority(core, start, end, code[kind], int(start.min()), int(end.max()))
-    length, unit = time_unit((end.max() - start.min()) * 1e-12)
-    edges = np.linspace(start.min(), end.max(), cells.shape[1] + 1) * 1e-12 / length
-    count = len(drawn)
-    colours = [_IDLE_COLOUR, *LINE_COLOURS[:count]]
-    scale = []
-    for index, colour in enumerate(colours):
-        scale += [[index / len(colours), colour], [(index + 1) / len(colours), colour]]
+    kind, names = codes_and_names(cores.column("task_type"))
+    code, legend = _colour_codes(kind[mine], end - start, names)
+    begin, finish = int(start.min()), max(int(end.max()), int(start.min()) + 1)
+    cells = _majority(core, start, end, code, begin, finish)
+    length, unit = time_unit((finish - begin) * _PS)
+    edges = np.linspace(begin, finish, cells.shape[1] + 1) * (_PS / length)
+    colours = [_IDLE_COLOUR, *LINE_COLOURS[: len(legend) - 1]]
     data = {
-        "type": "heatmap", "z": cells.tolist(), "x": np.round(edges, 6).tolist(), "y": list(range(cells.shape[0])),
-        "zmin": -0.5, "zmax": count + 0.5, "colorscale": scale, "showscale": False, "hoverinfo": "x+y",
+        "type": "heatmap", "z": cells.tolist(), "x": [float(f"{each:.9g}") for each in edges],
+        "y": list(range(len(cells))), "zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": _steps(colours),
+        "showscale": False, "ygap": 1 if len(cells) <= 64 else 0,
+        "hovertemplate": f"core %{{y}}, %{{x:.6~g}} {unit}<extra></extra>",
     }  # fmt: skip
-    layout = {"xaxis": axis(f"time ({unit})"), "yaxis": axis(f"core of rank {shown}", autorange="reversed")}
+    layout = {"xaxis": axis(f"time ({unit})"), "yaxis": _core_axis(len(cells), shown)}
     key = "".join(
         f'<span><i style="background:{colour}"></i>{escape(text)}</span>'
-        for colour, text in zip(colours, ["idle", *(names[each] for each in drawn)], strict=True)
+        for colour, text in zip(colours, legend, strict=True)
     )
-    height = int(np.clip(cells.shape[0] * 12 + 110, 220, 640))
+    height = int(np.clip(len(cells) * 12 + 110, 220, 640))
     chart = page.chart("cores", "figure", height, {"data": [data], "layout": layout}, "task types on cores over time")
-    return f'<div class="legend">{key}</div>{chart}'
+    note = (
+        "Each core has the colour of the task type that takes most of a column, grey where it is idle for more than "
+        "half of it. timeline/cores.parquet, trace.json.gz and cores.prv hold every task instance of the ranks and "
+        "iterations that the study's key timeline chooses."
+    )
+    if len(np.unique(rank)) > 1:
+        note += f" Of {len(np.unique(rank)):,} ranks in these, the one with most of them is shown."
+    if core.max() >= MAX_CORES:
+        note += f" The first {MAX_CORES} of {core.max() + 1:,} cores are shown."
+    return f'<div class="legend">{key}</div>{chart}', note
+
+
+def _core_axis(num_cores: int, rank: int) -> dict[str, Any]:
+    return axis(f"core of rank {rank}", autorange="reversed", tick0=0, dtick=-(-num_cores // 16))
+
+
+def _colour_codes(kind: np.ndarray, duration_ps: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Code from 1 of each row, types that take most time first, and what codes mean, 0 idle; where there are more types
+    than colours, all that have none of their own share the last one."""
+    time = np.bincount(kind, duration_ps.astype(float), minlength=len(names))
+    present = np.bincount(kind, minlength=len(names)) > 0
+    order = [int(each) for each in np.argsort(-time, kind="stable") if present[each]]
+    most = len(LINE_COLOURS)
+    own = order if len(order) <= most else order[: most - 1]
+    code = np.full(len(names), most, np.int64)
+    code[own] = np.arange(1, len(own) + 1)
+    return code[kind], ["idle", *(names[each] for each in own), *([_OTHER] if len(own) < len(order) else [])]
+
+
+def _steps(colours: Sequence[str]) -> list[list[Any]]:
+    """A scale of colours in which each code has one."""
+    edges = [[index / len(colours), (index + 1) / len(colours)] for index in range(len(colours))]
+    return [[edge, colour] for pair, colour in zip(edges, colours, strict=True) for edge in pair]
 
 
 def _majority(
     core: np.ndarray, start: np.ndarray, end: np.ndarray, code: np.ndarray, begin: int, finish: int
 ) -> np.ndarray:
-    """int[cores, bins]: the code that takes most of each bin of time, 0 where nothing takes half of it."""
-    cores, bins = min(int(core.max()) + 1, MAX_CORES), MAX_BINS
-    width = max((finish - begin) / bins, 1.0)
-    time = np.zeros((int(code.max()) + 1, cores, bins))
+    """int64[cores, bins]: the code that takes most of each bin of [``begin``, ``finish``), 0 where less than half of it
+    is taken. O(rows + codes x cores x bins)."""
+    cores, bins = min(int(core.max()) + 1, MAX_CORES), min(MAX_BINS, finish - begin)
     inside = core < cores
     core, code = core[inside], code[inside]
-    low, high = (start[inside] - begin) / width, (end[inside] - begin) / width
-    first, last = np.minimum(low.astype(np.int64), bins - 1), np.minimum(high.astype(np.int64), bins - 1)
-    same = first == last
-    np.add.at(time, (code, core, first), np.where(same, high - low, first + 1 - low))
-    np.add.at(time, (code[~same], core[~same], last[~same]), (high - last)[~same])
-    steps = np.zeros((*time.shape[:2], bins + 1))
-    np.add.at(steps, (code[~same], core[~same], first[~same] + 1), 1.0)
-    np.add.at(steps, (code[~same], core[~same], last[~same]), -1.0)
-    time += np.cumsum(steps, axis=2)[:, :, :bins]
+    low, high = ((each[inside] - begin) * (bins / (finish - begin)) for each in (start, end))
+    first, last = (np.minimum(each.astype(np.int64), bins - 1) for each in (low, high))
+    time = np.zeros((int(code.max(initial=0)) + 1, cores, bins + 1))
+    # a stretch takes its bins from the first to the last whole, but for what lies before it in the one and after it in
+    # the other
+    np.add.at(time, (code, core, first), 1.0)
+    np.add.at(time, (code, core, last + 1), -1.0)
+    time = np.cumsum(time, axis=2)[:, :, :bins]
+    np.add.at(time, (code, core, first), first - low)
+    np.add.at(time, (code, core, last), high - last - 1)
     return np.where(time.sum(axis=0) >= 0.5, time.argmax(axis=0), 0)
 
 
-def _cores_note(cores: pa.Table | None) -> str:
-    if cores is None or not cores.num_rows:
-        return ""
-    return (
-        "Each core has the colour of the task type that takes most of a column of pixels. timeline/cores.parquet and "
-        "trace.json.gz hold every task instance of the ranks and iterations that the study's key timeline chooses."
-    )
+# ---- cycles by cause ----
 
 
-def _stacks_chart(page: Page, stacks: pa.Table) -> str:
-    """Stacked bars per task type and per core."""
-    part, parts = _codes(stacks.column("part"))
-    kind, names = _codes(stacks.column("task_type"))
-    core = to_numpy(stacks.column("core"))
-    cycles, instructions = (to_numpy(stacks.column(name)) for name in ("cycles", "instructions"))
+def _add_stacks(page: Page, stacks: pa.Table) -> None:
+    part, parts = codes_and_names(stacks.column("part"))
+    kind, names = codes_and_names(stacks.column("task_type"))
+    core, cycles, instructions = (to_numpy(stacks.column(name)) for name in ("core", "cycles", "instructions"))
+    markers = _markers(parts, np.bincount(part, np.abs(cycles), minlength=len(parts)) > 0)
     of_type = core < 0
-    first = part == part.min()
-    work = np.bincount(kind[of_type & first], instructions[of_type & first], minlength=len(names))
-    chosen = [int(each) for each in np.argsort(-work, kind="stable")[:MAX_TYPES] if work[each] > 0]
-    labels = [names[each] for each in chosen]
-    data = []
-    for index, name in enumerate(parts):
-        mine = of_type & (part == index)
-        spent = np.bincount(kind[mine], cycles[mine], minlength=len(names))
-        values = [float(spent[each] / work[each]) for each in chosen]
-        if any(values):
-            colour = _PART_COLOURS[index % len(_PART_COLOURS)]
-            data.append({"type": "bar", "name": name, "x": labels, "y": values, "marker": {"color": colour}})
-    layout = {"barmode": "stack", "yaxis": axis("cycles per instruction"), "xaxis": {"type": "category"}}
-    return page.chart("cpi", "figure", 380, {"data": data, "layout": layout}, "cycles per instruction by cause")
+    charts, note = [], "Cycles per instruction by what the core waited for, over all that was simulated."
+    if of_type.any():
+        spent = _sums(kind[of_type], part[of_type], cycles[of_type], (len(names), len(parts)))
+        # each row of a cell's type repeats its instructions
+        one = of_type & (part == part[of_type].min())
+        work = np.bincount(kind[one], instructions[one], minlength=len(names))
+        chosen = [int(each) for each in np.argsort(-work, kind="stable")[:MAX_TYPES] if work[each] > 0]
+        labels = [names[each] for each in chosen]
+        values = spent[chosen] / work[chosen, None]
+        charts.append(_stack_chart(page, "cpi", ("cycles per instruction", "task type"), labels, markers, values))
+        if np.count_nonzero(work) > MAX_TYPES:
+            note += f" The {MAX_TYPES} types with most instructions are shown."
+    if not of_type.all():
+        cores = int(core.max()) + 1
+        spent = _sums(core[~of_type], part[~of_type], cycles[~of_type], (cores, len(parts)))[:MAX_CORES]
+        total = spent.sum(axis=1, keepdims=True)
+        share = np.divide(spent, total, out=np.zeros_like(spent), where=total > 0)
+        labels = [str(each) for each in range(len(share))]
+        charts.append(_stack_chart(page, "core-cycles", ("share of cycles", "core"), labels, markers, share))
+        note += " The second chart has the cycles of each core, with those in which it executes nothing."
+        if cores > MAX_CORES:
+            note += f" The first {MAX_CORES} of {cores:,} cores are shown."
+    inside = "".join(f"<div>{chart}</div>" for chart in charts)
+    page.add("Where cycles go", f'<div class="pair level">{inside}</div>', note=note)
 
 
-def _add_task_types(page: Page, instances: pa.Table) -> None:
-    kind, names = _codes(instances.column("task_type"))
-    instructions, cycles = (to_numpy(instances.column(name)) for name in ("instructions", "cycles"))
-    model, models = _codes(instances.column("model"))
-    measured = (instructions > 0) & (cycles > 0) & (model != models.index("fast-forward"))
-    if not measured.any():
-        return
-    kind, instructions, cycles = kind[measured], instructions[measured], cycles[measured]
-    ipc = instructions / cycles
-    work = np.bincount(kind, instructions, minlength=len(names))
-    chosen = [int(each) for each in np.argsort(-work, kind="stable")[:MAX_TYPES] if work[each] > 0]
-    first, last = (to_numpy(instances.column(name))[measured] for name in ("first_cache_misses", "last_cache_misses"))
-    boxes = [_box(f"{names[each]}", ipc[kind == each]) for each in chosen]
-    layout = {"yaxis": axis("instructions per cycle", rangemode="tozero"), "showlegend": False}
-    left = page.chart("ipc", "figure", 360, {"data": boxes, "layout": layout}, "IPC by task type")
-    right = _heat_map(page, names[chosen[0]], instructions[kind == chosen[0]], ipc[kind == chosen[0]])
-    rows = []
-    for each in chosen:
-        mine = kind == each
-        total = max(int(instructions[mine].sum()), 1)
-        spread = float(ipc[mine].std() / ipc[mine].mean())
-        misses = (f"{1000 * values[mine].sum() / total:.3g}" for values in (first, last))
-        mean = f"{total / mine.sum():,.0f}"
-        rows.append(
-            (
-                escape(names[each]),
-                f"{mine.sum():,}",
-                mean,
-                f"{total / cycles[mine].sum():.3g}",
-                f"{spread:.1%}",
-                *misses,
-            )
-        )
-    header = (
-        "task type",
-        "instances simulated",
-        "instructions each",
-        "IPC",
-        "its spread",
-        "L1 MPKI",
-        "last-cache MPKI",
-    )
-    note = (
-        "Of task instances that the model of the cores simulated. Boxes reach from the first to the third quartile, "
-        "whiskers from the 5th to the 95th percentile; MPKI: misses per 1000 instructions."
-    )
-    page.add(
-        "Task types",
-        table(header, rows),
-        f'<div class="pair level"><div>{left}</div><div>{right}</div></div>',
-        note=note,
-    )
+def _sums(row: np.ndarray, column: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """float64[shape]: sums of ``values`` by row and column."""
+    place = row.astype(np.int64) * shape[1] + column
+    return np.bincount(place, values, minlength=shape[0] * shape[1]).reshape(shape)
 
 
-def _box(name: str, values: np.ndarray) -> dict[str, Any]:
-    low, first, median, third, high = (round(float(each), 6) for each in np.percentile(values, [5, 25, 50, 75, 95]))
-    return {
-        "type": "box", "name": name, "x": [name], "q1": [first], "median": [median], "q3": [third], "lowerfence": [low],
-        "upperfence": [high], "marker": {"color": LINE_COLOURS[0]},
+def _markers(parts: list[str], occurs: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Colour and pattern of each part that occurs, the same in every chart."""
+    shown = [name for index, name in enumerate(parts) if occurs[index]]
+    result: dict[str, dict[str, Any]] = {}
+    for index, name in enumerate(name for name in shown if name != "idle"):
+        round_, place = divmod(index, len(_PART_COLOURS))
+        pattern = _PATTERNS[round_ % len(_PATTERNS)]
+        result[name] = {"color": _PART_COLOURS[place], **({"pattern": {"shape": pattern}} if pattern else {})}
+    return {name: result.get(name, {"color": _IDLE_COLOUR}) if name in shown else {} for name in parts}
+
+
+def _stack_chart(
+    page: Page, element: str, titles: tuple[str, str], labels: list[str], markers: dict[str, dict[str, Any]],
+    values: np.ndarray,
+) -> str:  # fmt: skip
+    """Stacked bars: ``values`` float64[labels, parts]; a part without a marker does not occur."""
+    data = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": labels,
+            "y": [round(float(each), 6) for each in values[:, index]],
+            "marker": marker,
+            "hovertemplate": "%{x}: %{y:.3~g}<extra>%{fullData.name}</extra>",
+        }
+        for index, (name, marker) in enumerate(markers.items())
+        if marker
+    ]
+    layout = {
+        "barmode": "stack", "yaxis": axis(titles[0], rangemode="tozero"), "xaxis": axis(titles[1], type="category"),
+        "legend": {"traceorder": "normal"}, "showlegend": True,
     }  # fmt: skip
-
-
-def _heat_map(page: Page, name: str, instructions: np.ndarray, ipc: np.ndarray) -> str:
-    """Number of instances by instruction count and IPC, of one type."""
-    counts, x, y = np.histogram2d(instructions, ipc, bins=HEAT_BINS)
-    data = {
-        "type": "heatmap", "z": np.where(counts.T > 0, counts.T, np.nan).astype(object).tolist(), "x": x.tolist(),
-        "y": y.tolist(), "colorscale": "Blues", "reversescale": True, "colorbar": {"title": {"text": "instances"}},
-    }  # fmt: skip
-    data["z"] = [[None if value != value else int(value) for value in row] for row in data["z"]]  # type: ignore[attr-defined]
-    layout = {"xaxis": axis(f"instructions of an instance of {name}"), "yaxis": axis("instructions per cycle")}
-    return page.chart("heat", "figure", 360, {"data": [data], "layout": layout}, "instruction count against IPC")
+    return page.chart(element, "figure", 400, {"data": data, "layout": layout}, f"{titles[0]} by cause and {titles[1]}")

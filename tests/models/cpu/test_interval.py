@@ -16,6 +16,7 @@ WIDTH, REORDER_BUFFER, L1, MEMORY = 4, 128, 4, 200
 BANDWIDTH = 16  # bytes per cycle, of the node
 FREQUENCY = 1e9
 A = 8  # a register
+FREE = {"latency": "0 cycles", "reciprocal_throughput": "0 cycles"}
 ALU = [Op() for _ in range(8)]
 STREAM = [Op(loads=1), *[Op() for _ in range(15)]]  # 16 instructions
 CHASE = [Op(reads=(A,), writes=(A,), loads=1, kind=InstructionClass.move), *[Op() for _ in range(15)]]
@@ -26,7 +27,7 @@ def node(cores: int = 1, **changes: object) -> Node:
     core: dict[str, object] = {
         "width": WIDTH, "reorder_buffer": REORDER_BUFFER, "loads_per_cycle": WIDTH, "stores_per_cycle": WIDTH,
         "line_fill_buffers": 1000, "store_to_load": "0 cycles",
-        "instructions": {k.name: {"latency": "0 cycles", "reciprocal_throughput": "0 cycles"} for k in InstructionClass},
+        "instructions": {k.name: FREE for k in InstructionClass},
     }  # fmt: skip
     memory: dict[str, object] = {"latency": f"{MEMORY} ns", "bandwidth": "inf B/s"}
     caches: dict[str, dict[str, object]] = {
@@ -195,7 +196,12 @@ def test_windows_take_latency_or_width() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"cores": 0}, "0 cores"), ({"caches": {}}, "node.caches"), ({"core": None}, "node.core"), ({"line": 32}, "lines of")],
+    [
+        ({"cores": 0}, "0 cores"),
+        ({"caches": {}}, "node.caches"),
+        ({"core": None}, "node.core"),
+        ({"line": 32}, "lines of"),
+    ],
 )
 def test_refused(change: dict[str, object], message: str) -> None:
     machine = node()

@@ -19,6 +19,7 @@ from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.workload import SCHEMAS, Workload
 
 LINE = 64
+RUNTIME = RuntimeSystem()
 Task = tuple[Sequence[int], Sequence[int]]  # block ids, addresses
 
 
@@ -73,8 +74,8 @@ def blocks(*listed: list[Op], show: bool = True) -> Workload:
 def node(
     cores: int = 1, memory_latency: int = 50, memory_bandwidth: int = 64, shared: str = "", costs: Any = (), **core: Any
 ) -> Node:
-    """1 GHz; width 4, reorder buffer 64; latencies of 4 and 14 cycles (L1D of 64 lines, L2 of 1,024); what does not access
-    memory takes no time unless ``costs`` ((class, latency, reciprocal throughput)) say so."""
+    """1 GHz; width 4, reorder buffer 64; latencies of 4 and 14 cycles (L1D of 64 lines, L2 of 1,024); what does not
+    access memory takes no time unless ``costs`` ((class, latency, reciprocal throughput)) say so."""
     cache = {"line": f"{LINE} B", "ways": 4}
     instructions = {kind.name: {"latency": "0 cycles", "reciprocal_throughput": "0 cycles"} for kind in Kind}
     for kind, latency, reciprocal in costs:
@@ -121,7 +122,7 @@ def stream_of(workload: Workload, tasks: Sequence[Task]) -> tuple[InstructionStr
 
 
 def run_tasks(
-    workload: Workload, machine: Node, tasks: Sequence[Task], cores: int = 1, runtime: RuntimeSystem = RuntimeSystem(),
+    workload: Workload, machine: Node, tasks: Sequence[Task], cores: int = 1, runtime: RuntimeSystem = RUNTIME,
     program: NodeProgram | None = None, **options: Any,
 ) -> DetailedPhases:  # fmt: skip
     stream, pieces = stream_of(workload, tasks)

@@ -28,7 +28,8 @@ def rows(first: np.ndarray, instance: int, *columns: np.ndarray) -> list[tuple[i
 def test_counts_and_vectors() -> None:
     profiles = profiles_of(BLOCKS, [(0, [(0, (0,))]), (1, [(1, (64, 0)), (0, (64,)), (1, (8, 128))])])
     assert profiles.num_instructions.tolist() == [4, 8]
-    assert profiles.num_loads.tolist() == [1, 3] and profiles.num_stores.tolist() == [0, 2]
+    assert profiles.num_loads.tolist() == [1, 3]
+    assert profiles.num_stores.tolist() == [0, 2]
     assert rows(profiles.first_vector, 1, profiles.vector_block, profiles.vector_instructions) == [(1, 4), (0, 4)]
     # lines 1, 0, 1, 0, 2: by last use, and which were written
     lines = rows(profiles.first_line, 1, profiles.line_number[profiles.line], profiles.line_written)

@@ -1,0 +1,173 @@
+"""``manyscale evaluate``: how far sampled simulations of task instances are from full detail, and what they save.
+
+As figures 5.9 to 5.14 of Grass (UPC 2017): of each trace, number of cores and method, the error of the predicted time
+of the simulated iterations against the same simulated in full detail, whether the confidence interval holds the truth,
+the share of instructions in detail, and the ratio of CPU times. All are simulated anew, one after the other in this
+process, so that CPU times compare; they are those of the simulation alone, without profiles, which are computed once
+for an application.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from manyscale.models.columns import text_array, to_arrow
+from manyscale.runner import api, rundir
+from manyscale.runner.commands import progress_bar
+from manyscale.runner.errors import UserError
+from manyscale.runner.study import assign, parse_assignment, parse_study
+from manyscale.runner.writers.parquet import write_table
+
+TIME: Final = "node.cells_time"
+FULL: Final = "full"
+_PARTS: Final[dict[str, tuple[str, Any]]] = {
+    "lazy": ("sampling.tasks", "lazy"),
+    "periodic": ("sampling.tasks", "periodic"),
+    "interval": ("model.cpu", "interval"),
+    "classes": ("taskpoint.classes", "bbv"),
+    "model": ("taskpoint.correction", "interval"),
+    "warm": ("taskpoint.fast_forward", "warm"),
+}
+COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """The command. Raises UserError for a method, a number or a trace that makes no sense."""
+    methods = [(name, _method(name)) for name in options.methods.split(",")]
+    cores = _numbers(options.cores)
+    directory = rundir.new_directory(options.output, "evaluation", False)
+    rows = []
+    total = len(options.traces) * len(cores) * (1 + len(methods))
+    with progress_bar() as progress:
+        for trace in options.traces:
+            for number in cores:
+                base = _study(trace, number, options)
+                truth: dict[str, Any] = {}
+                for name, changes in ((FULL, ()), *methods):
+                    place = directory / Path(trace).name.partition(".")[0] / f"{number}-{name.replace('+', '-')}"
+                    row = _measured(base, changes, place, directory / "cache")
+                    truth = truth or row
+                    rows.append(_row(Path(trace).name.partition(".")[0], number, name, row, truth))
+                    progress(len(rows), total)
+    table = _table(rows)
+    write_table(table, directory / "evaluation.parquet")
+    text = summary(table)
+    rundir.write_atomically(directory / "evaluation.txt", text)
+    print(text, end="")
+    print(f"results: {directory}")
+    return 0
+
+
+def _method(name: str) -> tuple[tuple[str, Any], ...]:
+    """Keys of a study and their values, of a method such as lazy+classes+warm."""
+    parts = name.split("+")
+    unknown = [part for part in parts if part not in _PARTS]
+    if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
+        raise UserError(
+            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model and +warm behind it, or interval"
+        )
+    return tuple(_PARTS[part] for part in parts)
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [int(each) if each.strip().isdigit() else 0 for each in text.split(",")]
+    if not all(numbers):
+        raise UserError(f"--cores {text!r}: write numbers of at least 1, such as 8,16,32,64")
+    return numbers
+
+
+def _study(trace: str, cores: int, options: argparse.Namespace) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "schema": 1,
+        "workload": {"path": trace},
+        "target": options.target,
+        "model": {"cpu": "detailed"},
+        "sampling": {"iterations": options.iterations},
+        "mapping": {"cores_per_rank": cores},
+        "timeline": {"ranks": [], "iterations": []},
+    }
+    for text in options.assignments:
+        content = assign(content, *parse_assignment(text))
+    parse_study(content, "evaluate")
+    return content
+
+
+def _measured(base: dict[str, Any], changes: Sequence[tuple[str, Any]], directory: Path, cache: Path) -> dict[str, Any]:
+    """A run's time with its interval, share in detail and CPU time."""
+    content = base
+    for key, value in changes:
+        content = assign(content, key, value)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    options = api.Options(output=directory, executor="local", cache=cache, report=False)
+    finished = api.run_study(content, "evaluate", None, options)
+    figures = finished.points[0].statistics
+    units = pq.read_table(directory / "units.parquet").to_pylist()
+    time = figures[TIME]
+    return {
+        "time": float(time.value),
+        "low": time.ci_low,
+        "high": time.ci_high,
+        "share": float(figures["node.detailed_share"].value),
+        "cpu": sum(unit["cpu_seconds"] for unit in units if unit["kind"] == "node-cell"),
+    }
+
+
+def _row(trace: str, cores: int, method: str, found: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, Any]:
+    holds = found["low"] is not None and found["low"] <= truth["time"] <= found["high"]
+    return {
+        "trace": trace,
+        "cores": cores,
+        "method": method,
+        "time": found["time"],
+        "error": found["time"] / truth["time"] - 1,
+        "half_width": 0.0 if found["low"] is None else (found["high"] - found["low"]) / 2 / found["time"],
+        "holds": int(holds),
+        "detailed_share": found["share"],
+        "cpu_seconds": found["cpu"],
+        "speedup": truth["cpu"] / found["cpu"] if found["cpu"] else 0.0,
+    }
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """A row per trace, number of cores and method; ``error`` with its sign."""
+    texts = ("trace", "method")
+    columns = {name: text_array([row[name] for row in rows]) for name in texts}
+    for name, kind in (("cores", np.int32), ("holds", np.int8)):
+        columns[name] = to_arrow(np.array([row[name] for row in rows], kind))
+    for name in ("time", "error", "half_width", "detailed_share", "cpu_seconds", "speedup"):
+        columns[name] = to_arrow(np.array([row[name] for row in rows], np.float64))
+    return pa.table(columns)
+
+
+def summary(table: pa.Table) -> str:
+    """All rows, and by number of cores and method mean and largest error and the geometric mean of speed-ups."""
+    rows = table.to_pylist()
+    lines = [f"{'trace':24} {'cores':>5} {'method':24} {'error':>8} {'+-':>7} {'detail':>7} {'speed-up':>8}"]
+    for row in rows:
+        if row["method"] != FULL:
+            lines.append(
+                f"{row['trace'][:24]:24} {row['cores']:5d} {row['method']:24} {row['error']:+8.2%} "
+                f"{row['half_width']:7.2%} {row['detailed_share']:7.2%} {row['speedup']:8.1f}"
+            )
+    lines += ["", f"{'method':24} {'cores':>5} {'mean':>7} {'largest':>8} {'holds':>7} {'detail':>7} {'speed-up':>8}"]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        for cores in (*dict.fromkeys(row["cores"] for row in rows), 0):
+            mine = [row for row in rows if row["method"] == method and cores in (row["cores"], 0)]
+            if method == FULL or not mine:
+                continue
+            errors = np.abs([row["error"] for row in mine])
+            holds = np.mean([row["holds"] for row in mine])
+            share = np.mean([row["detailed_share"] for row in mine])
+            speed = np.exp(np.mean(np.log([max(row["speedup"], 1e-9) for row in mine])))
+            lines.append(
+                f"{method:24} {cores or 'all':>5} {errors.mean():7.2%} {errors.max():8.2%} {holds:7.1%} {share:7.2%} "
+                f"{speed:8.1f}"
+            )
+    return "\n".join(lines) + "\n"

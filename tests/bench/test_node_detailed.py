@@ -1,0 +1,59 @@
+"""Speed of cores and memory in detail: accesses per CPU second, in strict order of time over all cores.
+
+The bound is relative to a fixed amount of work measured in the same process (a sort), as in test_memory_dataflow.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpu_time import least_cpu
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models" / "node"))
+from block_programs import Op, blocks, load, node, run_tasks, store
+
+from manyscale.models.detail_tables import InstructionClass as Kind
+
+pytestmark = pytest.mark.bench
+
+UNIT = 12  # sorts of a million numbers in one CPU second, where the bound was set
+NOISE = 1.3
+CORES, COUNT = 16, 100_000
+
+
+def second() -> float:
+    """CPU seconds that stand for one of the machine on which the bound was set."""
+    values = np.random.default_rng(1).random(1_000_000)
+    begin = time.process_time()
+    for _ in range(UNIT):
+        np.sort(values, kind="stable")
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize(("stream", "millions"), [("friendly", 15), ("hostile", 4)])
+def test_accesses_per_second(stream: str, millions: float) -> None:
+    """Friendly: 24 lines per core again and again. Hostile: random lines of 4 MiB per core, hardly one of which is in a
+    cache; aim 6, of which the cores take a fifth of the time and the memory system the rest."""
+    program = blocks([load(8), Op(), load(10), Op(Kind.fp_add, (32,), (32,)), store(8), Op(Kind.branch)])
+    if stream == "friendly":
+        addresses = np.resize(np.arange(3 * 64) * 8, 3 * COUNT)
+    else:
+        addresses = np.random.default_rng(1).integers(0, 1 << 16, 3 * COUNT) * 64
+    tasks = [([0] * COUNT, addresses + (core << 24)) for core in range(CORES)]
+    machine = node(CORES, costs=[(Kind.fp_add, 3, 0.5), (Kind.int_alu, 1, 0.25)], line_fill_buffers=10)
+    taken = {}
+    for window in (0, 100):
+        found = run_tasks(program, machine, tasks[:1], window_cycles=window)
+        taken[window] = least_cpu(lambda w=window: run_tasks(program, machine, tasks, CORES, window_cycles=w), 2)
+    speed = found.num_instructions // 2 * CORES / taken[0]
+    unit = second()
+    print(
+        f"\n{stream}: {speed / 1e6:.1f} M accesses/s, {taken[0] / taken[100]:.2f}x with a window of 100 cycles; ",
+        end="",
+    )
+    print(f"{UNIT} sorts {unit:.2f} s")
+    assert speed * unit >= millions * 1e6 / NOISE

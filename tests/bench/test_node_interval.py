@@ -1,0 +1,60 @@
+"""Speed of instance profiles: accesses per CPU second, in units of a sort in the same process (as in
+test_memory_dataflow.py), and of the interval model: instances."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from cpu_time import least_cpu
+from instance_streams import Execution, Op, profiles_of
+
+from manyscale.models.cpu.interval import predict
+from manyscale.models.node import instance_profile
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.targets import build_machine, shipped_targets
+
+pytestmark = pytest.mark.bench
+
+UNIT = 12  # sorts of a million numbers in one CPU second, where the bounds were set
+NOISE = 1.3
+BLOCKS = [[Op(loads=1), Op(stores=1), *[Op() for _ in range(6)]]]
+
+
+def second() -> float:
+    values = np.random.default_rng(1).random(1_000_000)
+    begin = time.process_time()
+    for _ in range(UNIT):
+        np.sort(values, kind="stable")
+    return time.process_time() - begin
+
+
+def pieces(num_instances: int) -> list[tuple[int, list[Execution]]]:
+    """Each streams over 1,000 doubles of its own and 1,000 that it shares with its neighbours."""
+    return [
+        (i, [(0, (8 * (1000 * i + k), 8 * (500 * i + k) + (1 << 32))) for k in range(1000)])
+        for i in range(num_instances)
+    ]
+
+
+def test_accesses_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least 15 M accesses per CPU second; 10,000 instances are predicted in 2 CPU seconds."""
+    taken = []
+    profile = instance_profile.profile_instances
+
+    def timed(*args: object, **options: object) -> object:
+        taken.append(least_cpu(lambda: profile(*args, **options), 3))  # type: ignore[arg-type]
+        return profile(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("instance_streams.profile_instances", timed)
+    profiles = profiles_of(BLOCKS, pieces(500))
+    unit = second()
+    speed = 1_000_000 / taken[0]
+    many = profiles_of(BLOCKS, [(i, part[:20]) for i, (_, part) in enumerate(pieces(10_000))])
+    node = build_machine(load_yaml(shipped_targets()["grass-high-performance"]), "grass-high-performance").node
+    seconds = least_cpu(lambda: predict(many, node, 64), 2)
+    size = sum(array.nbytes for array in profiles.arrays().values()) / profiles.num_instances
+    print(f"\n{speed / 1e6:.1f} M accesses/s, {size:.0f} B an instance; 10,000 in {seconds:.2f} s; unit {unit:.2f} s")
+    assert speed * unit >= 15e6 / NOISE
+    assert seconds <= 2 * unit * NOISE

@@ -1,0 +1,110 @@
+"""Nodes for tests of their memory, and kernels that ask it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free
+from manyscale.models.machine import Node
+from manyscale.models.node.memory_kernel import access, touch
+from manyscale.models.node.memory_system import MemorySystem
+from manyscale.models.processor import Cache
+
+_CLASSES = (
+    "other move int_alu int_mul int_div fp_add fp_mul fp_fma fp_div fp_sqrt fp_other simd_int branch call call_return nop"
+)
+CORE: dict[str, Any] = {
+    "width": 4,
+    "reorder_buffer": 128,
+    "loads_per_cycle": 2,
+    "stores_per_cycle": 1,
+    "line_fill_buffers": 10,
+    "store_to_load": "5 cycles",
+    "instructions": {
+        name: {"latency": "1 cycle", "reciprocal_throughput": "1 cycle"} for name in _CLASSES.split()
+    },
+}
+DRAM: dict[str, Any] = {
+    "channels": 2,
+    "banks": 4,
+    "row": "1 KiB",
+    "channel_bandwidth": "8 GB/s",  # 8 ns a line
+    "activate": "14 ns",
+    "access": "14 ns",
+    "precharge": "12 ns",
+    "row_cycle": "46 ns",
+}
+MEMORY: dict[str, Any] = {"latency": "100 ns", "bandwidth": "inf B/s"}
+
+
+def caches(sizes: dict[str, tuple[int, int, int]], **more: dict[str, Any]) -> dict[str, Cache]:
+    """Caches by (bytes, ways, cores that share), lines of 64 B, latency 0 if ``more`` of it does not say."""
+    return {
+        name: Cache.model_validate(
+            {"size": f"{size} B", "ways": ways, "shared_by_cores": shared, "line": "64 B", "latency": "0 cycles"}
+            | more.get(name, {})
+        )
+        for name, (size, ways, shared) in sizes.items()
+    }
+
+
+def node(
+    num_cores: int,
+    levels: dict[str, Cache],
+    *,
+    sockets: int = 1,
+    memory: dict[str, Any] = MEMORY,
+    numa: dict[str, Any] | None = None,
+    core: dict[str, Any] = CORE,
+) -> Node:
+    """A node at 1 GHz: a cycle is a nanosecond."""
+    return Node.model_validate(
+        {
+            "sockets": sockets, "cores_per_socket": num_cores // sockets, "frequency": "1 GHz", "caches": levels,
+            "main_memory": memory, "core": core, "numa": numa,
+        }
+    )  # fmt: skip
+
+
+@allocation_free
+def _flow(mem, core, line, is_store, cycle, depth, done):  # type: ignore[no-untyped-def]
+    num_cores = mem.core.shape[0] - 1
+    for i in range(line.shape[0]):
+        start = cycle[i]
+        if depth and i >= depth * num_cores:
+            start = max(start, done[i - depth * num_cores])
+        done[i] = access(mem, core[i], line[i], is_store[i], start)
+
+
+def flow(
+    memory: MemorySystem, core: Any, line: Any, is_store: Any = False, cycle: Any = 0.0, depth: int = 0
+) -> np.ndarray:
+    """When accesses are done. With ``depth``, cores take turns, and each of them waits for its access ``depth`` turns
+    before."""
+    shape = np.broadcast_shapes(*(np.shape(each) for each in (core, line, is_store, cycle)))
+    shape = shape or (1,)
+    given = [
+        np.ascontiguousarray(np.broadcast_to(each, shape), kind)
+        for each, kind in ((core, np.int64), (line, np.int64), (is_store, np.bool_), (cycle, np.float64))
+    ]
+    done = np.zeros(shape)
+    _flow(memory, *given, depth, done)
+    return done
+
+
+def run(memory: MemorySystem, core: Any, line: Any, is_store: Any, cycle: Any) -> np.ndarray:
+    """When accesses are done that ask at given cycles."""
+    return flow(memory, core, line, is_store, cycle)
+
+
+@allocation_free
+def _touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
+    for i in range(line.shape[0]):
+        touch(mem, core[i], line[i], is_store[i])
+
+
+def run_touch(memory: MemorySystem, core: np.ndarray, line: np.ndarray, is_store: np.ndarray) -> None:
+    """Accesses without time."""
+    _touch(memory, core, line, is_store)
