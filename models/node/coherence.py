@@ -50,11 +50,11 @@ def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untype
         return tag
     each = mem.level[level]
     begin = set_begin(each, first, line)
-    place = find(mem.slot, begin, each.ways, line)
+    place = find(mem.tag, begin, each.ways, line)
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
-    tag = mem.slot[place].tag
-    mem.slot[place].tag = (tag | SHARED) & ~DIRTY
+    tag = mem.tag[place]
+    mem.tag[place] = (tag | SHARED) & ~DIRTY
     return tag
 
 
@@ -175,7 +175,7 @@ def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-de
     for level in range(memory.levels):
         each = mem.level[level]
         begin = set_begin(each, mem.first_slot[core, level], line)
-        at = find(mem.slot, begin, each.ways, line)
+        at = find(mem.tag, begin, each.ways, line)
         if at < begin + np.uint64(each.ways):
-            mem.slot[at].tag &= ~SHARED
+            mem.tag[at] &= ~SHARED
     return lost

@@ -20,7 +20,7 @@ FREE: Final = -1
 
 def new_directory(num_lines: int, num_groups: int) -> np.ndarray:
     """int64[places, 1 + words], empty, with room for ``num_lines`` different lines."""
-    places = 1 << max(4, (3 * num_lines // 2).bit_length())
+    places = 1 << max(4, (2 * num_lines).bit_length())
     return np.full((places, 1 + -(-num_groups // WORD_BITS)), FREE, np.int64)
 
 

@@ -44,19 +44,26 @@ def home_of(mem, core, line):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _divided(number, divisor, shift):  # type: ignore[no-untyped-def]
+    """Quotient and remainder; ``shift``: log2 of a divisor that is a power of two, else -1. O(1)."""
+    if shift >= 0:
+        return number >> shift, number & (divisor - 1)
+    return number // divisor, number % divisor
+
+
+@inlined
 def _read_dram(mem, home, line, start):  # type: ignore[no-untyped-def]
     """When a request that leaves the core at ``start`` has its data. O(1)."""
     memory = mem.memory[0]
-    channel = line % memory.channels
-    page = line // memory.channels >> memory.row_shift
-    bank = mem.bank[(home * memory.channels + channel) * memory.banks + page % memory.banks]
-    row = page // memory.banks
+    rest, channel = _divided(line, memory.channels, memory.channel_shift)
+    row, bank_number = _divided(rest >> memory.row_shift, memory.banks, memory.bank_shift)
+    bank_number += (home * memory.channels + channel) * memory.banks
+    bank = mem.bank[np.uint64(bank_number)]
     cycle = start + memory.reach
     if bank.row == row:
         cycle = max(cycle, min(bank.opens, cycle + memory.precharge + memory.activate))
     else:
-        resource = memory.bank_resource + (home * memory.channels + channel) * memory.banks + page % memory.banks
-        cycle = reserve(mem.taken, resource, cycle, memory.row_cycle) + memory.activate
+        cycle = reserve(mem.taken, memory.bank_resource + bank_number, cycle, memory.row_cycle) + memory.activate
         if bank.row != CLOSED:
             cycle += memory.precharge
         bank.row = row

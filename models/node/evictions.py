@@ -15,6 +15,7 @@ from manyscale.models.node.cache_rows import (
     OUTERMOST,
     SHARED,
     find,
+    find_deep,
     insert,
     remove,
     set_begin,
@@ -44,11 +45,13 @@ def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     """The line leaves an instance of a level: its tag, EMPTY if it was not there. O(ways)."""
     each = mem.level[level]
     begin = set_begin(each, first_slot, line)
-    place = find(mem.slot, begin, each.ways, line)
+    place = find(mem.tag, begin, each.ways, line)
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
-    tag = mem.slot[place].tag
-    remove(mem.slot, begin, each.ways, place)
+    tag = mem.tag[place]
+    remove(mem.tag, begin, each.ways, place, EMPTY)
+    if level == 0:
+        remove(mem.ready, begin, each.ways, place, 0.0)
     return tag
 
 
@@ -105,15 +108,15 @@ def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     for nearer in range(level - 1, -1, -1):
         each = mem.level[nearer]
         begin = set_begin(each, mem.first_slot[core, nearer], line)
-        place = find(mem.slot, begin, each.ways, line)
+        place = find(mem.tag, begin, each.ways, line)
         if place < begin + np.uint64(each.ways):
-            mem.slot[place].tag |= OUTERMOST
+            mem.tag[place] |= OUTERMOST
             return
     remove_group(mem.directory, line, mem.core[core].group)
 
 
 @inlined
-def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-def]
+def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
     """A line has left a level to make room, and goes down: dirty ones, and all to an exclusive level. What it pushes out
     there follows. O(levels * ways), of inclusive levels see ``_back_invalidate``."""
     memory = mem.memory[0]
@@ -138,22 +141,22 @@ def evict(mem, level, core, tag, ready, cycle, row):  # type: ignore[no-untyped-
             flags |= tag & SHARED
         elif not dirty:
             return
-        tag, ready = put(mem, level, core, line, flags, ready, cycle)
+        tag = put(mem, level, core, line, flags, cycle)
 
 
 @inlined
-def put(mem, level, core, line, flags, ready, cycle):  # type: ignore[no-untyped-def]
-    """A line comes down to a cache: tag and ready time of what it pushes out. O(ways)."""
+def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
+    """A line comes down to a cache: the tag of what it pushes out, or EMPTY. O(ways)."""
     each = mem.level[level]
     if cycle >= 0.0 and not mem.memory[0].writes_aside:
         take_bandwidth(mem, level, core, cycle)
     begin = set_begin(each, mem.first_slot[core, level], line)
-    place = find(mem.slot, begin, each.ways, line)
+    place = find_deep(mem.tag, begin, each.ways, line)
     if place < begin + np.uint64(each.ways):
-        to_front(mem.slot, begin, place)
-        mem.slot[begin].tag |= flags & (DIRTY | SHARED)
-        return np.int64(EMPTY), 0.0
-    return insert(mem.slot, begin, each.ways, line << FLAG_BITS | flags, ready)
+        to_front(mem.tag, begin, place)
+        mem.tag[begin] |= flags & (DIRTY | SHARED)
+        return np.int64(EMPTY)
+    return insert(mem.tag, begin, each.ways, line << FLAG_BITS | flags)
 
 
 @allocation_free
@@ -165,12 +168,11 @@ def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-d
     while level < levels and mem.level[level].exclusive:
         each = mem.level[level]
         begin = set_begin(each, mem.first_slot[core, level], line)
-        if find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways):
+        if find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
             break
         level += 1
     if level == levels:
         if cycle >= 0.0:
             write_memory(mem, core, line, cycle)
         return
-    tag, ready = put(mem, level, core, line, np.int64(DIRTY), 0.0, cycle)
-    evict(mem, level, core, tag, ready, cycle, row)
+    evict(mem, level, core, put(mem, level, core, line, np.int64(DIRTY), cycle), cycle, row)

@@ -14,7 +14,7 @@ What comes on top:
 
 - A miss of the first level takes one of the core's line fill buffers until the line is there. It waits for one to be
   free: of those that are, it takes the one that was used latest, so a chain of misses far ahead in time holds one only.
-- A line on its way is there when it arrives, for all who ask.
+- A line on its way is there when it arrives, for all who ask (but see ``cache_rows``).
 - A line passes all levels from the one that has it inwards: it takes their bandwidth, the core's and the shared one. (The
   first level's bandwidth is the core's matter: ``loads_per_cycle``.) Lines written back take it, too, unless
   ``writes_back_aside``.
@@ -31,14 +31,18 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, apart, inlined, merged, read_soon
 from manyscale.models.node.cache_rows import (
     DIRTY,
+    EMPTY,
     FLAG_BITS,
     OUTERMOST,
     SHARED,
+    comes_at,
     find,
+    find_deep,
     insert,
     remove,
     set_begin,
     to_front,
+    wait_for,
 )
 from manyscale.models.node.coherence import NOBODY, ask_groups, ask_instances, common_level, take_from_others
 from manyscale.models.node.directory import expect_dirty, home_of_entry
@@ -69,7 +73,7 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
             break
         each = mem.level[level]
         begin = set_begin(each, mem.first_slot[core, level], line)
-        if find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways):
+        if find_deep(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
             break
         mem.counts[served_row, level, MISSED] += 1
         level += 1
@@ -78,20 +82,20 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
 
 @inlined
 def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
-    """The line is read from a cache: flags that it takes with it, and when it is there at the earliest. O(ways)."""
+    """The line is read from a cache: flags that it takes with it. O(ways)."""
     each = mem.level[level]
     begin = set_begin(each, mem.first_slot[core, level], line)
-    place = find(mem.slot, begin, each.ways, line)
-    if mem.slot[place].tag & SHARED and is_store:
+    place = find(mem.tag, begin, each.ways, line)
+    if mem.tag[place] & SHARED and is_store:
         take_from_others(mem, core, line, cycle, row)
-    to_front(mem.slot, begin, place)
-    tag, ready = mem.slot[begin].tag, mem.slot[begin].ready
+    to_front(mem.tag, begin, place)
+    tag = mem.tag[begin]
     if each.exclusive:
-        remove(mem.slot, begin, each.ways, begin)
+        remove(mem.tag, begin, each.ways, begin, EMPTY)
         if tag & DIRTY and mem.memory[0].groups > 1:
             expect_dirty(mem.directory, line)
-        return tag & (SHARED | DIRTY), ready
-    return tag & SHARED, ready
+        return tag & (SHARED | DIRTY)
+    return tag & SHARED
 
 
 @inlined
@@ -114,10 +118,9 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     mem.counts[served_row, level, SERVED] += 1
     done, is_remote = start, source != NOBODY
     if level < memory.levels:
-        more, ready = _read(mem, core, level, line, is_store, start, row)
-        flags |= more
+        flags |= _read(mem, core, level, line, is_store, start, row)
         if start >= 0.0:
-            done = max(start + mem.level[level].latency, ready)
+            done = wait_for(mem.coming, line, start + mem.level[level].latency)
     elif not is_remote:
         done, is_remote = read_memory(mem, core, line, start)
     if source != NOBODY and start >= 0.0:
@@ -127,6 +130,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     if start >= 0.0:
         for passed in range(level, to, -1):
             done = take_bandwidth(mem, passed, core, done)
+        comes_at(mem.coming, line, done)
     for filled in range(level - 1, to - 1, -1):
         each = mem.level[filled]
         if each.exclusive:
@@ -134,8 +138,9 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
         tag = line << FLAG_BITS | flags | (DIRTY if is_store and filled == 0 else 0)
         flags &= ~DIRTY
         begin = set_begin(each, mem.first_slot[core, filled], line)
-        left_tag, left_ready = insert(mem.slot, begin, each.ways, tag, max(done, 0.0))
-        evict(mem, filled, core, left_tag, left_ready, done, row)
+        if filled == 0:
+            insert(mem.ready, begin, each.ways, done)
+        evict(mem, filled, core, insert(mem.tag, begin, each.ways, tag), done, row)
     return done, level
 
 
@@ -144,7 +149,7 @@ def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     """Whether the core's instance of a level holds the line. O(ways)."""
     each = mem.level[level]
     begin = set_begin(each, mem.first_slot[core, level], line)
-    return find(mem.slot, begin, each.ways, line) < begin + np.uint64(each.ways)
+    return find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways)
 
 
 @allocation_free
@@ -154,9 +159,9 @@ def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
     for nearer in range(level):
         each = mem.level[nearer]
         begin = set_begin(each, mem.first_slot[core, nearer], line)
-        place = find(mem.slot, begin, each.ways, line)
+        place = find(mem.tag, begin, each.ways, line)
         if place < begin + np.uint64(each.ways):
-            mem.slot[place].tag &= ~OUTERMOST
+            mem.tag[place] &= ~OUTERMOST
 
 
 @inlined
@@ -187,8 +192,8 @@ def _read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
     for level in range(1, memory.levels):
         each = mem.level[level]
         begin = set_begin(each, mem.first_slot[core, level], line)
-        for place in range(begin, begin + np.uint64(each.ways), np.uint64(4)):
-            read_soon(mem.slot, place)
+        for place in range(begin, begin + np.uint64(each.ways), np.uint64(8)):
+            read_soon(mem.tag, place)
     if memory.groups > 1:
         read_soon(mem.directory, home_of_entry(mem.directory, line))
 
@@ -200,7 +205,7 @@ def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
     if memory.groups > 1:
         each = mem.level[memory.private - 1]
         begin = set_begin(each, mem.first_slot[core, memory.private - 1], line)
-        tag = mem.slot[begin + np.uint64(each.ways - 1)].tag
+        tag = mem.tag[begin + np.uint64(each.ways - 1)]
         read_soon(mem.directory, home_of_entry(mem.directory, tag >> FLAG_BITS))
 
 
@@ -266,18 +271,19 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     first = mem.level[0]
     begin = set_begin(first, mem.first_slot[core, 0], line)
     place = begin
-    tag = mem.slot[begin].tag
+    tag = mem.tag[begin]
     if tag >> FLAG_BITS != line:
-        place = find(mem.slot, begin, first.ways, line)
+        place = find(mem.tag, begin, first.ways, line)
         if place == begin + np.uint64(first.ways):
             return _serve(mem, core, line, is_store, cycle, core, True)
-        to_front(mem.slot, begin, place)
-        tag = mem.slot[begin].tag
+        to_front(mem.tag, begin, place)
+        to_front(mem.ready, begin, place)
+        tag = mem.tag[begin]
     mem.counts[core, 0, SERVED] += 1
     mem.served[core] = 0
-    done = max(cycle + first.latency, mem.slot[begin].ready)
+    done = max(cycle + first.latency, mem.ready[begin])
     if is_store:
-        mem.slot[begin].tag = tag | DIRTY
+        mem.tag[begin] = tag | DIRTY
         if tag & SHARED:
             done = _upgrade(mem, core, line, done, core)
     if first.streams and mem.stream[first.first_stream + mem.core[core].group * first.streams].line != line:
@@ -291,21 +297,22 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     first = mem.level[0]
     nobody = mem.memory[0].cores
     begin = set_begin(first, mem.first_slot[core, 0], line)
-    place = find(mem.slot, begin, first.ways, line)
+    place = find(mem.tag, begin, first.ways, line)
     if place == begin + np.uint64(first.ways):
         _serve(mem, core, line, is_store, -1.0, nobody, True)
         return
-    to_front(mem.slot, begin, place)
+    to_front(mem.tag, begin, place)
+    to_front(mem.ready, begin, place)
     if is_store:
-        tag = mem.slot[begin].tag
-        mem.slot[begin].tag = tag | DIRTY
+        tag = mem.tag[begin]
+        mem.tag[begin] = tag | DIRTY
         if tag & SHARED:
             _upgrade(mem, core, line, -1.0, nobody)
     if first.streams:
         _serve(mem, core, line, is_store, -1.0, nobody, False)
 
 
-@allocation_free
+@inlined
 def look_ahead(mem, core, line):  # type: ignore[no-untyped-def]
     """The core will ask for the line after a few other accesses: changes nothing but the host's caches. Saves time where
     most accesses miss, takes some where they hit. O(levels * ways)."""

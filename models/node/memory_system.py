@@ -14,7 +14,7 @@ import numpy as np
 
 from manyscale.models.machine import Node
 from manyscale.models.node import dram
-from manyscale.models.node.cache_rows import EMPTY, SLOT
+from manyscale.models.node.cache_rows import COMING, EMPTY, NUM_COMING
 from manyscale.models.node.directory import new_directory
 from manyscale.models.node.reservations import new_reservations
 from manyscale.models.processor import Cache, MainMemory, data_caches, needed
@@ -42,6 +42,7 @@ MEMORY: Final = np.dtype(
         ("group_cores", "i8"), ("first_core", "i8"), ("cores", "i8"), ("buffers", "i8"), ("writes_aside", "i8"),
         ("latency", "f8"), ("reach", "f8"),  # until a request is there
         ("channels", "i8"), ("banks", "i8"), ("row_shift", "i8"),  # log2 of a row's lines
+        ("channel_shift", "i8"), ("bank_shift", "i8"),  # log2, -1 if no power of two
         ("activate", "f8"), ("precharge", "f8"), ("row_cycle", "f8"), ("after_activate", "f8"),
         ("channel_cycles", "f8"), ("channel_resource", "i8"), ("bank_resource", "i8"),
         ("sockets", "i8"), ("has_numa", "i8"), ("first_touch", "i8"), ("page_shift", "i8"),
@@ -59,10 +60,12 @@ class MemorySystem(NamedTuple):
     2, 4]: by core and what served as above: lines that were served there (first level: and hits), missed there, written
     back from there, and taken from there since a core elsewhere stored (by the core that lost it). A line from elsewhere
     counts as served by the nearest level that both share, or main memory, too. The last core is where what is not
-    counted goes. ``line_shift`` int64[1]: log2 of a line's bytes.
+    counted goes.
     """
 
-    slot: np.ndarray  # records: all levels' slots, level by level, instance by instance, set by set
+    tag: np.ndarray  # all levels', level by level, instance by instance, set by set: ``cache_rows``
+    ready: np.ndarray  # beside tags of the first level
+    coming: np.ndarray  # records: of other levels
     first_slot: np.ndarray  # [cores, levels]: of the instance that the core uses
     level: np.ndarray  # records; the last is main memory
     core: np.ndarray  # records
@@ -75,13 +78,12 @@ class MemorySystem(NamedTuple):
     bank: np.ndarray  # records
     home: np.ndarray  # of pages: socket
     stream: np.ndarray  # records, of prefetchers, those of an instance in order of use
-    line_shift: np.ndarray
 
 
 def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> MemorySystem:
     """Empty caches for cores [first_core, first_core + num_cores) of a node; cores fill sockets in order, and a level
     of ``shared_by_cores`` n serves n consecutive ones. Raises ValueError for what a node does not say, cannot be, or is
-    not simulated. Memory: 16 B per line of all caches, 16 or 32 B per line of private ones, 32 KiB per channel, bank, link and limited bandwidth of a core or cache."""
+    not simulated. Memory: 8 B per line of all caches, 24 to 48 B per line of private ones, 8 KiB per channel, bank, link and limited bandwidth of a core or cache."""
     caches = data_caches(node.caches)
     _check(caches, node, num_cores, first_core)
     levels = list(caches.values())
@@ -101,8 +103,6 @@ def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> Mem
     num_resources = _main_memory(first, node, main, line_bytes, cycles_per_ps, num_resources, float(level["latency"][-2]))
     private = level[: first["private"]]
     _check_private(first, private, list(caches))
-    slot = np.zeros(num_slots, SLOT)
-    slot["tag"] = EMPTY
     num_private = int((private["slots"] * private["instances"]).sum()) if first["groups"] > 1 else 1
     number = np.arange(first_core, first_core + num_cores)
     instance = number[:, None] // level["cores"][:-1] - first_core // level["cores"][:-1]
@@ -114,7 +114,9 @@ def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> Mem
     stream = np.zeros(max(1, num_streams), STREAM)
     stream["page"] = -1
     return MemorySystem(
-        slot=slot,
+        tag=np.full(num_slots, EMPTY),
+        ready=np.zeros(int(level["slots"][0] * level["instances"][0])),
+        coming=np.zeros(NUM_COMING, COMING),
         first_slot=level["first"][:-1] + instance * level["slots"][:-1],
         level=level,
         core=of_core,
@@ -127,7 +129,6 @@ def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> Mem
         bank=bank,
         home=np.full(dram.HOMES if first["sockets"] > 1 and first["first_touch"] else 1, dram.UNTOUCHED, np.int8),
         stream=stream,
-        line_shift=np.array([line_bytes.bit_length() - 1]),
     )
 
 
@@ -183,6 +184,7 @@ def _main_memory(
         part = main.dram
         memory["channels"], memory["banks"] = part.channels, part.banks
         memory["row_shift"] = (part.row_bytes // line).bit_length() - 1
+        memory["channel_shift"], memory["bank_shift"] = _shift(part.channels), _shift(part.banks)
         memory["activate"], memory["precharge"] = part.activate_ps * cycles_per_ps, part.precharge_ps * cycles_per_ps
         memory["row_cycle"] = part.row_cycle_ps * cycles_per_ps
         memory["after_activate"] = memory["latency"] - memory["activate"] - reach
@@ -205,6 +207,11 @@ def _main_memory(
         raise ValueError(f"numa: page: {page} B is no power of two of at least a line of {line} B")
     memory["page_shift"] = (page // line).bit_length() - 1
     return num_resources
+
+
+def _shift(number: int) -> int:
+    """log2 of a power of two, -1 of other numbers."""
+    return number.bit_length() - 1 if number & (number - 1) == 0 else -1
 
 
 def _check(caches: dict[str, Cache], node: Node, num_cores: int, first_core: int) -> None:

@@ -29,6 +29,7 @@ from manyscale.runner.study import Study
 KIND: Final = "node-cell"
 VERSION: Final = 1  # raised when results change, by a change of any model that a cell is simulated with, too
 _READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
+LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
 
 
@@ -96,13 +97,13 @@ def _check_machine(machine: Machine) -> None:
 def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit. Results:
 
-    ``operation`` int64[] and ``makespan_ps`` int64[]: of the phases before each operation of the cell.
+    ``makespan_ps`` int64[]: of each phase of the cell.
     ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
     Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``cycles``, ``first_misses``,
-    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the phases before operation
-    ``before`` began.
+    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell's phase number
+    ``phase`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.runner.node import simulated_cell
@@ -131,34 +132,20 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     own = (lambda kind: kind) if "traced" in inputs else own_type
     traced_ps = traced_program.piece_ps
     traced = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
-    num_operations = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
-    operation, makespan = _by_operation(program, found.makespan_ps, first, num_operations)
-    before, shift = _places(program, found, first, num_operations)
+    phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
+    begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
     return stored(
         {
-            "operation": operation,
-            "makespan_ps": makespan,
+            **found.arrays,
+            "makespan_ps": found.makespan_ps,
             "predicted_ps": predicted,
             "traced_ps": traced,
-            **found.arrays,
             "type": own_type(found.arrays["type"]).astype(np.int32),
-            "before": before.astype(np.int32),
-            "start_ps": found.arrays["start_ps"] - shift,
-            "end_ps": found.arrays["end_ps"] - shift,
+            "phase": phase.astype(np.int32),
+            "start_ps": found.arrays["start_ps"] - begin,
+            "end_ps": found.arrays["end_ps"] - begin,
         }
     )
-
-
-def _places(program: Any, found: Any, first: int, num_operations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each instance that ran: the operation before which its phase lies, and when the phases before that operation
-    began, since the cell did."""
-    from manyscale.runner.node.schedule_units import operation_of_phases
-
-    of_phase = operation_of_phases(program.phase_operation, num_operations)[first : first + len(found.makespan_ps)]
-    begin = np.cumsum(found.makespan_ps) - found.makespan_ps
-    begin = begin[np.searchsorted(of_phase, of_phase, "left")]
-    phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
-    return of_phase[phase], begin[phase]
 
 
 def _by_type(
@@ -174,22 +161,15 @@ def _by_type(
     return np.bincount(np.where(kind < 0, number, kind), piece_ps[mine], minlength=number + 1).astype(float)
 
 
-def _by_operation(
-    program: Any, makespan_ps: np.ndarray, first: int, num_operations: int
-) -> tuple[np.ndarray, np.ndarray]:
-    from manyscale.runner.node.schedule_units import operation_of_phases
-
-    of_phase = operation_of_phases(program.phase_operation, num_operations)[first : first + len(makespan_ps)]
-    operation, place = np.unique(of_phase, return_inverse=True)
-    total = np.zeros(len(operation), np.int64)
-    np.add.at(total, place, makespan_ps)
-    return operation.astype(np.int64), total
-
-
 def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
-    """What cells show of each task type. Raises UserError where nothing follows from them."""
+    """What cells show of each task type. An initial task that executes next to nothing there, but takes its traced time
+    in the runtime system, shows nothing of itself. Raises UserError where nothing follows from the cells."""
+    own = sum(int(result["type_instructions"][-1]) for result in results)
+    total = sum(int(result["type_instructions"].sum()) for result in results)
+    shows = np.ones(traced.tables["task_types"].num_rows + 1)
+    shows[-1] = own >= LEAST_SHARE * total
     cells = [
-        Cell(cell.stratum, result["predicted_ps"], result["traced_ps"], float(result["half_width"][0]))
+        Cell(cell.stratum, result["predicted_ps"] * shows, result["traced_ps"] * shows, float(result["half_width"][0]))
         for cell, result in zip(plan.cells, results, strict=True)
     ]
     try:
@@ -229,21 +209,15 @@ def _iteration_of(workload: Workload, rank: np.ndarray, operation: np.ndarray) -
 
 
 def simulated_phases(plan: CellPlan, results: Sequence[Arrays]) -> dict[int, Simulated]:
-    """Of each rank with cells, what its phases in them take; nothing where the traced workload has other operations."""
-    same = np.array_equal(plan.traced.rank_offsets, plan.detail.rank_offsets)
+    """Of each rank with cells, what its phases in them take."""
     found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     for cell, result in zip(plan.cells, results, strict=True):
-        if same and len(result["operation"]):
-            found.setdefault(cell.rank, []).append((result["operation"], result["makespan_ps"]))
-    return {rank: _joined(parts) for rank, parts in found.items()}
-
-
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Simulated:
-    """Operations that lie in two cells (a phase that is cut where an iteration ends) take both."""
-    operation, place = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
-    total = np.zeros(len(operation), np.int64)
-    np.add.at(total, place, np.concatenate([part[1] for part in parts]))
-    return Simulated(operation, total)
+        makespan = result["makespan_ps"]
+        found.setdefault(cell.rank, []).append((np.full(len(makespan), cell.iteration, np.int64), makespan))
+    return {
+        rank: Simulated(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
+        for rank, parts in found.items()
+    }
 
 
 __all__ = ["MODELS", "ratios", "simulate_cell", "simulated_phases", "units"]

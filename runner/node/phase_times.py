@@ -148,8 +148,9 @@ class NodePhases:
         """Tables of a Result: cores, task instances, CPI stacks. ``compute_ps`` int64[operations]; ``replay``: what the
         replay resulted in."""
         _, cells, schedules = self.by_stage(study, results)
-        plan = self._cells(study).cells if cells else ()
-        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, replay)
+        found = self._cells(study) if cells else None
+        plan, detail = ((), None) if found is None else (found.cells, found.detail)
+        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, replay, detail)
 
     # ---- stages ----
 

@@ -13,21 +13,28 @@ from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.node.cells import Cell
 from manyscale.runner.node.tables import CPI_STACKS_SCHEMA, MODELS, cores_table, task_instances_table, type_names
+from manyscale.runner.node.task_type_names import same_types
 
 _BURST = MODELS.index("burst")
 
 
 def tables(
     workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
-    compute_ps: np.ndarray, replay: Arrays,
+    compute_ps: np.ndarray, replay: Arrays, detail: Workload | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps`` int64[operations]
-    and ``replay``, what the replay resulted in, say when phases begin, or what cores did that it scheduled itself."""
+    and ``replay``, what the replay resulted in, say when phases begin, or what cores did that it scheduled itself.
+    ``detail``: the workload of the cells, where it is not ``base``.
+
+    Cells are shown on cores where the run takes their times (``simulated_before`` of schedules), else they are shown as
+    all other phases."""
     names = type_names(base)
+    other = base if detail is None else detail
     found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay)}
     if cells:
+        types = np.append(np.arange(len(names) - 1) if other is base else same_types(other, base), -1)
         found["task_instances"] = _instances(names, plan, cells)
-        found["cpi_stacks"] = _stacks(names, plan, cells)
+        found["cpi_stacks"] = _stacks(names, types, plan, cells)
     return found
 
 
@@ -35,18 +42,24 @@ def _cores(
     workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
     schedules: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays,
 ) -> pa.Table:  # fmt: skip
+    """O(rows log rows + operations of the ranks shown)."""
+    of_rank: dict[int, list[Arrays]] = {}
+    for cell, simulated in sorted(zip(plan, cells, strict=True), key=lambda each: (each[0].rank, each[0].iteration)):
+        of_rank.setdefault(cell.rank, []).append(simulated)
     parts = [_replayed(replay)] if "rows_task_instance" in replay else []
     for rank, result in enumerate(schedules):
-        if "compute_ps" not in result:
+        if "compute_ps" not in result or not (len(result["operation"]) or len(result["simulated_before"])):
             continue
         begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, replay["end_ps"])
-        if len(result["operation"]):
-            parts.append(
-                _placed(rank, result, result["operation"], begin, stretch, np.full(len(result["core"]), _BURST))
-            )
-        for cell, simulated in zip(plan, cells, strict=True):
-            if cell.rank == rank and len(simulated["before"]) and simulated["end_ps"].any():
-                parts.append(_placed(rank, simulated, simulated["before"], begin, stretch, simulated["model"]))
+        model = np.full(len(result["core"]), _BURST)
+        parts.append(_placed(rank, result, result["operation"], result["operation"] * 0, begin, stretch, model))
+        first = 0
+        for simulated in of_rank.get(rank, []):
+            phase = first + simulated["phase"]
+            first += len(simulated["makespan_ps"])
+            if first <= len(result["simulated_before"]) and simulated["end_ps"].any():
+                operation, since = result["simulated_before"][phase], result["simulated_begin_ps"][phase]
+                parts.append(_placed(rank, simulated, operation, since, begin, stretch, simulated["model"]))
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7
     order = np.lexsort((columns[1], columns[2], columns[0]))
     return cores_table(names, *(each[order] for each in columns))
@@ -73,10 +86,12 @@ def _phases(
 
 
 def _placed(
-    rank: int, result: Arrays, operation: np.ndarray, begin: np.ndarray, stretch: np.ndarray, model: np.ndarray
-) -> tuple[np.ndarray, ...]:
+    rank: int, result: Arrays, operation: np.ndarray, since_ps: np.ndarray, begin: np.ndarray, stretch: np.ndarray,
+    model: np.ndarray,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    """Columns of ``cores``; ``since_ps``: when, after ``begin``, the time begins that stretches count from."""
     start, end = (
-        begin[operation] + np.rint(result[name] * stretch[operation]).astype(np.int64)
+        begin[operation] + np.rint((since_ps + result[name]) * stretch[operation]).astype(np.int64)
         for name in ("start_ps", "end_ps")
     )
     instance = result["instance"]
@@ -98,8 +113,10 @@ def _instances(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Array
     )  # fmt: skip
 
 
-def _stacks(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays]) -> pa.Table:
-    """A row per cell, core or type, and part. Parts are those of all cells, in the order in which they are met."""
+def _stacks(names: Sequence[str], types: np.ndarray, plan: Sequence[Cell], cells: Sequence[Arrays]) -> pa.Table:
+    """A row per cell, core or type, and part. Parts are those of all cells, in the order in which they are met.
+    ``types`` int64[types of the cells + 1]: which of ``names`` each is, -1 for the initial task and what has no
+    name."""
     parts: list[str] = []
     for cell in cells:
         parts += [str(name) for name in (*cell["part"], *cell["core_part"]) if str(name) not in parts]
@@ -119,7 +136,7 @@ def _stacks(names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays])
             rows["rank"].append(np.full(len(owner), place.rank))
             rows["iteration"].append(np.full(len(owner), place.iteration))
             rows["core"].append(owner if is_core else np.full(len(owner), -1))
-            rows["type"].append(np.full(len(owner), -1) if is_core else np.where(owner == len(stack) - 1, -1, owner))
+            rows["type"].append(np.full(len(owner), -1) if is_core else types[owner])
             rows["part"].append(code[column])
             rows["cycles"].append(stack[owner, column])
             rows["work"].append(work[owner])

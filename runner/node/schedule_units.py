@@ -27,9 +27,10 @@ KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
 @dataclass(frozen=True)
 class Simulated:
-    """Phases of a rank whose makespans are known: those before ``operation`` (int64[]) take ``makespan_ps``."""
+    """Phases of a rank whose makespans are known. ``iteration`` int64[]: of each its iteration (cells.WHOLE: all phases
+    there are), those of an iteration in their order; they take ``makespan_ps`` int64[]."""
 
-    operation: np.ndarray
+    iteration: np.ndarray
     makespan_ps: np.ndarray
 
 
@@ -70,8 +71,8 @@ def units(
         name = f"rank {rank} of {base.digest}"
         add_input(name, part)
         inputs = {"part": name}
-        content = [part.digest, array_digest(known.operation, known.makespan_ps)]
-        if len(known.operation):
+        content = [part.digest, array_digest(known.iteration, known.makespan_ps)]
+        if len(known.iteration):
             inputs["simulated"] = f"simulated phases of rank {rank} {content[-1]}"
             add_input(inputs["simulated"], known)
         weight = 8 * int(tasks[rank]) * _repetitions(repeated)
@@ -120,6 +121,8 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``busy_ps``, ``overhead_ps``, ``idle_ps`` int64[cores]; ``type_ps`` float64[types + 1], time of each type's pieces;
     ``num_instances`` (one value); stretches of instances on cores of the phases that were to be kept: ``operation``,
     ``instance``, ``type``, ``core`` int32[], ``start_ps`` and ``end_ps`` since the phases before that operation began.
+    Of simulated phases, in their order: ``simulated_before`` int32[], the operation, and ``simulated_begin_ps``
+    int64[], when they begin since the phases before it did; nothing where phases do not fit.
 
     A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces], for the replay to schedule.
     """
@@ -152,7 +155,7 @@ class _Rank:
         self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
         traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)
-        self.simulated: Simulated = inputs.get("simulated", NOTHING_SIMULATED)
+        self.simulated, self.simulated_ps = _simulated_phases(program, inputs.get("simulated", NOTHING_SIMULATED))
         base, repetition = inputs.get("repeated", (np.arange(traced), np.zeros(traced, np.int64)))
         # the end of the rank is an operation here
         self.base = np.append(base, traced).astype(np.int64)
@@ -171,12 +174,9 @@ class _Rank:
             times = 1 if self.parameters["jitter"] else int(count[first])
             spent += times * np.stack([found.busy_ps, found.overhead_ps, found.idle_ps])
             makespans += list(found.makespan_ps.T)
+        for phase, known_ps in zip(self.simulated.tolist(), self.simulated_ps.tolist(), strict=True):
+            makespans[phase] = np.full_like(makespans[phase], known_ps + self.sleep_ps[phase])
         compute = self._per_operation(makespans)
-        places = np.searchsorted(self.simulated.operation, self.base)
-        if len(self.simulated.operation):
-            places = np.minimum(places, len(self.simulated.operation) - 1)
-            known = self.simulated.operation[places] == self.base
-            compute[known] = self.simulated.makespan_ps[places[known]]
         kind = self.program.task_type[self.program.piece_instance]
         weight = self.piece_ps * count[self.phase]
         instances = np.diff(self.program.phase_first_instance) @ count
@@ -187,6 +187,8 @@ class _Rank:
             "idle_ps": spent[2],
             "type_ps": np.bincount(np.where(kind < 0, self.num_types - 1, kind), weight, minlength=self.num_types),
             "num_instances": np.array([instances], np.int64),
+            "simulated_before": self.operation[self.simulated].astype(np.int32),
+            "simulated_begin_ps": self._offsets(np.array([each[0] for each in makespans]), 0)[self.simulated],
             **self._stretches(runtime),
         }
 
@@ -211,7 +213,7 @@ class _Rank:
         kept = self.parameters["keep"]
         rows: list[np.ndarray] = []
         operations: list[np.ndarray] = []
-        simulated = np.isin(self.operation, self.simulated.operation)
+        simulated = np.isin(np.arange(len(self.operation)), self.simulated)
         if kept is None:
             choices = [(np.flatnonzero(~simulated), 0, 0)]
         else:
@@ -255,6 +257,21 @@ class _Rank:
         wanted = operation * (int(self.repetition.max()) + 2) + again
         found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
         return np.where(key[found] == wanted, order[found], -1)
+
+
+def _simulated_phases(program: NodeProgram, known: Simulated) -> tuple[np.ndarray, np.ndarray]:
+    """(phases whose makespans are known, ascending; these). Iterations with another number of phases than were
+    simulated are left out: the ratios of their types stand for them."""
+    phases, makespans = [], []
+    for iteration in np.unique(known.iteration).tolist():
+        mine = np.arange(program.num_phases) if iteration < 0 else np.flatnonzero(program.phase_iteration == iteration)
+        values = known.makespan_ps[known.iteration == iteration]
+        if len(mine) == len(values):
+            phases.append(mine)
+            makespans.append(values)
+    if not phases:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.concatenate(phases), np.concatenate(makespans)
 
 
 def operation_of_phases(phase_operation: np.ndarray, last: int) -> np.ndarray:

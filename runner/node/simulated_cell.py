@@ -154,7 +154,9 @@ def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> 
     kind = cell.program.task_type.astype(np.int64)
     if method == "bbv":
         assert profiles is not None
-        found = find_classes(profiles.first_vector, profiles.vector_block, profiles.vector_instructions, kind)
+        # (copies: what is stored cannot be written to, and scipy sorts in place)
+        vectors = (profiles.first_vector, profiles.vector_block, profiles.vector_instructions)
+        found = find_classes(*(each.copy() for each in vectors), kind)
         return found.class_of
     return np.unique(kind, return_inverse=True)[1].astype(np.int32)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from manyscale.runner.execute.units import Arrays
+from manyscale.runner.node.tables import MODELS
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import Study
 
@@ -72,6 +73,7 @@ def _of_cells(
     }
     if cycles > 0:
         figures["node.ipc"] = Statistic(executed / cycles, "1", "ratio", "instructions per cycle of task instances")
+    figures |= _misses(cells)
     parts = [str(name) for name in cells[0]["part"]]
     stack = sum(each["type_stack"].sum(axis=0) for each in cells)
     work = sum(int(each["type_instructions"].sum()) for each in cells)
@@ -90,6 +92,22 @@ def _time_of_cells(cells: Sequence[Arrays]) -> Statistic:
     if not width:
         return Statistic(value, "s", "total", text)
     return Statistic(value, "s", "total", text, ci_low=max(value - width, 0.0), ci_high=value + width)
+
+
+def _misses(cells: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Misses of the first and the last cache per 1000 instructions of task instances simulated in detail."""
+    in_detail = [each["model"] == MODELS.index("detailed") for each in cells]
+    instructions, first, last = (
+        sum(int(each[name][mine].sum()) for each, mine in zip(cells, in_detail, strict=True))
+        for name in ("instructions", "first_misses", "last_misses")
+    )
+    if not instructions:
+        return {}
+    text = "misses of the {} cache per 1000 instructions of task instances in detail"
+    return {
+        f"node.mpki.{name}_cache": Statistic(1000 * misses / instructions, "1", "ratio", text.format(name))
+        for name, misses in (("first", first), ("last", last))
+    }
 
 
 def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from manyscale.models.machine import Link, Machine
+from manyscale.models.machine import Link, Machine, Node
+from manyscale.models.processor import Cache, Dram
 from manyscale.models.topology import Topology
 from manyscale.runner.writers.report_text import binary_size, escape, table, time_unit
 
@@ -23,13 +24,7 @@ def _facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "nodes", f"{machine.num_nodes:,}"
     sockets = f"{node.sockets} socket{'s' if node.sockets > 1 else ''}"
     yield "node", f"{sockets} of {node.cores_per_socket} core{'s' if node.cores_per_socket > 1 else ''}"
-    if node.frequency_hz is not None:
-        yield "clock", f"{node.frequency_hz / 1e9:g} GHz"
-    if node.memory_bytes is not None:
-        yield "memory of a node", binary_size(node.memory_bytes)
-    for name, cache in node.caches.items():
-        shared = f"shared by {cache.shared_by_cores} cores" if cache.shared_by_cores > 1 else "per core"
-        yield f"cache {name}", f"{binary_size(cache.size_bytes)}, {shared}"
+    yield from _node_facts(node)
     yield "between nodes", _route(network.latency_ps, network.ps_per_byte)
     if network.topology is not None:
         yield "topology", _shape(network.topology)
@@ -40,6 +35,50 @@ def _facts(machine: Machine) -> Iterator[tuple[str, str]]:
     starts = {"match": "when both sides are posted", "eager": "an eager message, when it is sent"}
     yield "transfer starts", starts[network.transfer_start]
     yield "collectives", str(network.collectives)
+
+
+def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
+    """Clock, core, caches, memory; what the machine file leaves out is left out."""
+    if node.frequency_hz is not None:
+        yield "clock", f"{node.frequency_hz / 1e9:g} GHz"
+    if node.core is not None:
+        core = node.core
+        commit = core.commit or core.width
+        yield "core", f"reorder buffer of {core.reorder_buffer}, issues {core.width} and commits {commit} per cycle"
+    for name, cache in node.caches.items():
+        yield f"cache {name}", _cache(cache)
+    if node.memory_bytes is not None:
+        yield "memory of a node", binary_size(node.memory_bytes)
+    memory = node.main_memory
+    if memory is not None:
+        whole = "" if memory.node_ps_per_byte is None else f"; all cores {_rate(memory.node_ps_per_byte)}"
+        yield "main memory", f"{_route(memory.latency_ps, memory.ps_per_byte)} for a core{whole}"
+        if memory.dram is not None:
+            yield from _dram_facts(memory.dram)
+    if node.numa is not None:
+        numa = node.numa
+        pages = "of the socket that first touches them" if numa.pages == "first-touch" else "of all sockets in turn"
+        yield "between sockets", f"{_route(numa.latency_ps, numa.ps_per_byte)} a link"
+        yield "pages", f"{binary_size(numa.page_bytes)}, in the memory {pages}"
+
+
+def _cache(cache: Cache) -> str:
+    parts = [binary_size(cache.size_bytes)]
+    parts += [f"{cache.ways} ways"] if cache.ways is not None else []
+    parts += [f"{cache.latency_cycles:g} cycles"] if cache.latency_cycles is not None else []
+    parts.append(f"shared by {cache.shared_by_cores} cores" if cache.shared_by_cores > 1 else "per core")
+    parts += [f"{_rate(cache.ps_per_byte)} for a core"] if cache.ps_per_byte is not None else []
+    parts += (
+        [f"{_rate(cache.shared_ps_per_byte)} for all that share it"] if cache.shared_ps_per_byte is not None else []
+    )
+    return ", ".join(parts)
+
+
+def _dram_facts(dram: Dram) -> Iterator[tuple[str, str]]:
+    channels = f"{dram.channels} channel{'s' if dram.channels > 1 else ''} of {_rate(dram.channel_ps_per_byte)}"
+    yield "DRAM of a socket", f"{channels}, each {dram.banks} banks, rows of {binary_size(dram.row_bytes)}"
+    times = (dram.activate_ps, dram.access_ps, dram.precharge_ps, dram.row_cycle_ps)
+    yield "DRAM tRCD, tCL, tRP, tRC", ", ".join(_time(each) for each in times)
 
 
 def _shape(topology: Topology) -> str:
@@ -58,6 +97,13 @@ def _link(link: Link) -> str:
 
 
 def _route(latency_ps: int, ps_per_byte: float) -> str:
-    rate = f"{1e3 / ps_per_byte:.4g} GB/s" if ps_per_byte else "unlimited"
-    length, unit = time_unit(latency_ps * 1e-12)
-    return f"{latency_ps * 1e-12 / length:.6g} {unit}, {rate}"
+    return f"{_time(latency_ps)}, {_rate(ps_per_byte)}"
+
+
+def _rate(ps_per_byte: float) -> str:
+    return f"{1e3 / ps_per_byte:.4g} GB/s" if ps_per_byte else "unlimited"
+
+
+def _time(picoseconds: int) -> str:
+    length, unit = time_unit(picoseconds * 1e-12)
+    return f"{picoseconds * 1e-12 / length:.6g} {unit}"

@@ -1,8 +1,13 @@
-"""Report of a sweep: makespan and efficiencies along each axis, and a table of the points with links to reports."""
+"""Report of a sweep: makespan and efficiencies along each axis, and a table of the points with links to reports.
+
+Along numbers points are joined by lines, along names they are groups of bars (as in figure 6.10 of Grass, UPC 2017).
+Along the number of cores of a rank there are speed-up and efficiency too (figures 6.3 to 6.6), and misses per 1000
+instructions (figure 4.5) where cores were simulated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from manyscale.models.quantities import parse_quantity
-from manyscale.runner.writers.report_page import Page, axis, line_legend, line_style
+from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis, line_legend, line_style
 from manyscale.runner.writers.report_text import duration, escape, percent, table, time_unit
 
 MAKESPAN: Final = "application.makespan"
@@ -21,7 +26,10 @@ EFFICIENCIES: Final = {
     "application.serialisation_efficiency": "serialisation",
     "application.transfer_efficiency": "transfer",
 }
+CORES: Final = "mapping.cores_per_rank"
+_MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
 _DIMENSIONS: Final = ("time in s", "size in B", "rate in B/s", "frequency in Hz", "rate in flop/s")
+_PATTERNS: Final = ("", "/", ".", "x")  # of bars, where lines have dashes
 _LOGARITHMIC_FROM: Final = 20.0  # ratio of an axis's largest value to its smallest
 
 
@@ -38,8 +46,10 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         lines = _lines(points, axes, number)
         left = _makespan_chart(page, points, axes, number, lines)
         right = _efficiency_chart(page, points, axes, number, lines)
-        key = line_legend(list(lines)) if len(lines) > 1 else ""
+        key = line_legend(list(lines)) if len(lines) > 1 and not axis_of(name, points[name]).is_category else ""
         page.add(f"Along {name}", f'{key}<div class="pair level"><div>{left}</div><div>{right}</div></div>')
+        if name == CORES and lines and not axis_of(name, points[name]).is_category:
+            page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
     page.add("Points", _points_table(points, axes))
     (directory / "report.html").write_text(page.html(), encoding="utf-8")
 
@@ -69,6 +79,10 @@ class _Axis:
 
     positions: list[Any]
     settings: dict[str, Any]
+
+    @property
+    def is_category(self) -> bool:
+        return bool(self.settings["type"] == "category")
 
 
 def axis_of(name: str, values: list[Any]) -> _Axis:
@@ -119,23 +133,31 @@ def _figure(
 ) -> dict[str, Any]:
     """Lines along an axis: by name, their points and the values at these."""
     position = axis_of(along, points[along])
-    data = []
+    data: list[dict[str, Any]] = []
     for i, (name, (line, values)) in enumerate(series.items()):
-        colour, dash = line_style(i)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": name,
-                "x": [position.positions[k] for k in line],
-                "y": values,
-                "text": [str(points[along][k]) for k in line],
-                "line": {"color": colour, "dash": dash, "width": 2},
-                "marker": {"size": 7},
-                "hovertemplate": f"%{{text}}: {hover}<extra>%{{fullData.name}}</extra>",
-            }
-        )
-    return {"data": data, "layout": {"xaxis": position.settings, "yaxis": y, "showlegend": False}}
+        trace = {"name": name, "x": [position.positions[k] for k in line], "y": values}
+        trace |= _bar(i, hover) if position.is_category else _line(i, hover, [str(points[along][k]) for k in line])
+        data.append(trace)
+    layout = {"xaxis": position.settings, "yaxis": y, "showlegend": position.is_category and len(data) > 1}
+    return {"data": data, "layout": layout | ({"barmode": "group"} if position.is_category else {})}
+
+
+def _line(index: int, hover: str, texts: list[str]) -> dict[str, Any]:
+    colour, dash = line_style(index)
+    return {
+        "type": "scatter", "mode": "lines+markers", "text": texts, "marker": {"size": 7},
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "hovertemplate": f"%{{text}}: {hover}<extra>%{{fullData.name}}</extra>",
+    }  # fmt: skip
+
+
+def _bar(index: int, hover: str) -> dict[str, Any]:
+    """The colour of the line of that index, and a pattern where that has a dash."""
+    pattern = _PATTERNS[index // len(LINE_COLOURS) % len(_PATTERNS)]
+    marker = {"color": line_style(index)[0], **({"pattern": {"shape": pattern}} if pattern else {})}
+    return {
+        "type": "bar", "marker": marker, "hovertemplate": f"%{{x}}: {hover}<extra>%{{fullData.name}}</extra>",
+    }  # fmt: skip
 
 
 def _makespan_chart(page: Page, points: _Points, axes: list[str], number: int, lines: _Lines) -> str:
@@ -155,7 +177,8 @@ def _efficiency_chart(page: Page, points: _Points, axes: list[str], number: int,
     if len(lines) == 1:
         (line,) = lines.values()
         series = {label: (line, [values[k] for k in line]) for label, values in known.items()}
-        choices, key = [], line_legend(list(known))
+        is_category = axis_of(axes[number], points[axes[number]]).is_category
+        choices, key = [], "" if is_category else line_legend(list(known))
     else:
         choices = [
             {"label": label, "y": [[values[k] for k in line] for line in lines.values()]}
@@ -168,6 +191,51 @@ def _efficiency_chart(page: Page, points: _Points, axes: list[str], number: int,
     if choices:
         figure["choices"] = choices
     return key + page.chart(f"efficiency-{number}", "figure", 400, figure, f"efficiencies along {axes[number]}")
+
+
+_SCALING_NOTE: Final = (
+    "Speed-up: predicted time with the fewest cores of a rank over that with more, in each line; dotted: as many times "
+    "faster as there are times more cores. Its efficiency: speed-up over that number. MPKI: misses per 1000 "
+    "instructions of task instances that were simulated in detail."
+)
+
+
+def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _Lines) -> Iterator[str]:
+    """Speed-up and its efficiency along the number of cores, and misses where there are figures of them."""
+    cores, times = points[axes[number]], points[MAKESPAN]
+    speed_ups, efficiencies = {}, {}
+    for name, line in lines.items():
+        fewest = line[0]  # lines are in the order of cores
+        gains = [times[fewest] / times[k] if times[k] else 1.0 for k in line]
+        speed_ups[name or "speed-up"] = (line, gains)
+        more = [cores[k] / cores[fewest] for k in line]
+        efficiencies[name or "efficiency"] = line, [gain / each for gain, each in zip(gains, more, strict=True)]
+    figure = _figure(points, axes[number], speed_ups, axis("speed-up", rangemode="tozero"), "%{y:.4~g}")
+    figure["data"].append(_linear(cores))
+    left = page.chart("speed-up", "figure", 400, figure, "speed-up over the fewest cores")
+    most = max(1.0, *(each for _, values in efficiencies.values() for each in values))
+    y = axis("efficiency of the speed-up", range=[0, 1.03 * most], tickformat=".0%")
+    figure = _figure(points, axes[number], efficiencies, y, "%{y:.1%}")
+    right = page.chart("speed-up-efficiency", "figure", 400, figure, "speed-up over the number of times more cores")
+    yield line_legend(list(lines)) if len(lines) > 1 else ""
+    yield f'<div class="pair level"><div>{left}</div><div>{right}</div></div>'
+    charts = []
+    for place, (statistic, label) in enumerate(_MISSES.items()):
+        if statistic not in points:
+            continue
+        series = {name or label: (line, [points[statistic][k] for k in line]) for name, line in lines.items()}
+        figure = _figure(points, axes[number], series, axis(f"MPKI of the {label}", rangemode="tozero"), "%{y:.4~g}")
+        charts.append(page.chart(f"misses-{place}", "figure", 360, figure, f"misses of the {label} over cores"))
+    if charts:
+        yield f'<div class="pair level">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
+
+
+def _linear(cores: list[Any]) -> dict[str, Any]:
+    known = sorted(set(map(float, cores)))
+    return {
+        "type": "scatter", "mode": "lines", "name": "linear", "x": known, "y": [each / known[0] for each in known],
+        "line": {"color": "#9aa4ae", "dash": "dot", "width": 1.5}, "hoverinfo": "skip",
+    }  # fmt: skip
 
 
 def _points_table(points: _Points, axes: list[str]) -> str:

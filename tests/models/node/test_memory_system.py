@@ -73,7 +73,7 @@ def directory_is_exact(memory: MemorySystem) -> None:
         level = memory.level[k]
         for group in range(level["instances"]):
             begin = level["first"] + group * level["slots"]
-            tags = memory.slot["tag"][begin : begin + level["slots"]]
+            tags = memory.tag[begin : begin + level["slots"]]
             held |= {(tag >> FLAG_BITS, group) for tag in tags[tags != EMPTY].tolist()}
     said = set()
     for key, *words in memory.directory[memory.directory[:, 0] != FREE].tolist():

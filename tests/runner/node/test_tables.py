@@ -1,0 +1,150 @@
+"""Tables of what happened inside nodes: names of task types, and rows placed in the run by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from manyscale.runner.node import result_tables, tables
+from manyscale.runner.node.cells import Cell
+from manyscale.runner.node.tables import MODELS
+
+DETAILED = MODELS.index("detailed")
+
+
+def named(*places):
+    """A workload, as far as names of its types go: (function, file, line) of each."""
+    columns = {key: [each[i] for each in places] for i, key in enumerate(("function", "file", "line"))}
+    return SimpleNamespace(tables={"task_types": pa.table(columns | {"construct": ["task"] * len(places)})})
+
+
+@pytest.mark.contract
+def test_names_of_task_types():
+    workload = named(
+        ("solve", "src/a.c", 5), ("sweep", "src/a.c", 7), ("sweep", "src/a.c", 9), (".omp_outlined.", "b.c", 3),
+        ("", "b.c", 4), ("", "", 0), ("init", "", 0),
+    )  # fmt: skip
+    expected = ["solve", "sweep (a.c:7)", "sweep (a.c:9)", "b.c:3", "b.c:4", "type 5", "init", "initial task"]
+    assert tables.type_names(workload) == expected
+
+
+@pytest.mark.contract
+def test_no_two_types_have_one_name():
+    workload = named(("", "a.c", 5), ("", "x/a.c", 5), ("f", "a.c", 1), ("f", "a.c", 1), ("initial task", "a.c", 1))
+    names = tables.type_names(workload)
+    assert names[:2] == ["a.c:5 #0", "a.c:5 #1"]
+    assert len(set(names)) == len(names) == 6
+    assert names[-1] == "initial task"
+
+
+@pytest.mark.contract
+def test_codes_below_zero_are_the_initial_task():
+    column = np.array([0, 1])
+    cores = tables.cores_table(["a", "initial task"], column, column, column, column, column, np.array([-1, 0]), column)
+    assert cores.schema == tables.CORES_SCHEMA
+    assert cores.column("task_type").to_pylist() == ["initial task", "a"]
+    assert cores.column("model").to_pylist() == ["burst", "fast-forward"]
+    codes, names = tables.codes_and_names(pa.chunked_array([cores.column("task_type").chunk(0)] * 2))
+    assert [names[each] for each in codes] == ["initial task", "a"] * 2
+    many = tables.task_instances_table(["a", "initial task"], *[column] * 3, np.array([0, -1]), *[column] * 5)
+    assert many.schema == tables.TASK_INSTANCES_SCHEMA
+    assert many.column("cycles").to_pylist() == [0.0, 1.0]
+
+
+# One rank of three operations that end at 100, 300 and 400; before them it computes 60, 150 and 0 ps.
+WORKLOAD = SimpleNamespace(**vars(named(("f", "", 0), ("g", "", 0))), rank_offsets=np.array([0, 3]), num_ranks=1)
+END = np.array([100, 300, 400])
+COMPUTE = np.array([60, 150, 0])
+
+
+def schedule(rows=(), simulated=()):
+    """Rows: (operation, instance, type, core, start, end); simulated phases: (operation, begin)."""
+    names = ("operation", "instance", "type", "core", "start_ps", "end_ps")
+    result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
+    # the schedule of the phases before operation 1 took 75 ps, half of what they take in the run
+    result |= {"compute_ps": np.array([60, 75, 0, 30]), "simulated_before": np.array([each[0] for each in simulated])}
+    return result | {"simulated_begin_ps": np.array([each[1] for each in simulated])}
+
+
+def cell(makespan, rows):
+    """Rows: (phase, instance, type, core, start, end, instructions, cycles)."""
+    names = ("phase", "instance", "type", "core", "start_ps", "end_ps", "instructions", "cycles")
+    result = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
+    count = len(rows)
+    result |= {"makespan_ps": np.array(makespan), "model": np.full(count, DETAILED), "cycles": result["cycles"] * 1.0}
+    result |= {"first_misses": np.arange(count), "last_misses": np.zeros(count, np.int64)}
+    result |= {"part": np.array(["base", "memory"]), "core_part": np.array(["base", "memory", "idle"])}
+    result |= {"type_stack": np.array([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]), "type_instructions": np.array([10, 0, 20])}
+    return result | {"core_stack": np.array([[4.0, 6.0, 5.0], [0.0, 0.0, 15.0]])}
+
+
+def built(schedules, plan=(), cells=(), **given):
+    return result_tables.tables(WORKLOAD, WORKLOAD, plan, cells, schedules, COMPUTE, {"end_ps": END}, **given)
+
+
+@pytest.mark.theory
+def test_rows_begin_when_the_operation_before_ends_and_stretch_as_the_run_does():
+    rows = [(0, 1, 0, 1, 0, 60), (1, 2, 1, 0, 25, 75), (1, 3, 0, 1, 0, 10), (3, -1, 1, 0, 5, 30)]
+    found = built([schedule(rows)])
+    assert set(found) == {"cores"}
+    names = ("core", "start_ps", "end_ps", "task_instance_id", "task_type", "model")
+    assert [tuple(row[name] for name in names) for row in found["cores"].to_pylist()] == [
+        (1, 0, 60, 1, "f", "burst"),
+        (1, 100, 120, 3, "f", "burst"),  # twice as long
+        (0, 150, 250, 2, "g", "burst"),
+        (0, 405, 430, -1, "g", "burst"),  # after the last operation
+    ]
+
+
+@pytest.mark.theory
+def test_phases_of_cells_lie_where_the_schedule_puts_them():
+    """The second cell's phase comes 40 ps after those before operation 1 began, all stretched by 2."""
+    plan = [Cell(0, 0, 0, 0, 1), Cell(0, 1, 0, 1, 2)]
+    cells = [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)]), cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
+    found = built([schedule(simulated=[(0, 0), (1, 40)])], plan, cells)
+    rows = [(row["core"], row["start_ps"], row["end_ps"], row["model"]) for row in found["cores"].to_pylist()]
+    assert rows == [(0, 0, 60, "detailed"), (1, 100 + 90, 100 + 150, "detailed")]
+    instances = found["task_instances"].to_pylist()
+    assert [(row["iteration"], row["task_instance_id"], row["task_type"]) for row in instances] == [
+        (0, 1, "f"),
+        (1, 2, "g"),
+    ]
+    assert [(row["instructions"], row["cycles"], row["first_cache_misses"]) for row in instances] == [
+        (100, 50.0, 0),
+        (200, 400.0, 0),
+    ]
+
+
+@pytest.mark.contract
+def test_cells_whose_times_the_run_does_not_take_are_not_on_its_cores():
+    plan, cells = [Cell(0, 0, 0, 0, 1)], [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)])]
+    found = built([schedule()], plan, cells)
+    assert found["cores"].num_rows == 0
+    assert found["task_instances"].num_rows == 1
+
+
+@pytest.mark.theory
+def test_stacks_have_a_row_per_cell_type_or_core_and_part():
+    plan, cells = [Cell(0, 4, 0, 0, 1)], [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)])]
+    rows = built([schedule()], plan, cells)["cpi_stacks"].to_pylist()
+    names = ("iteration", "core", "task_type", "part", "cycles", "instructions")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (4, -1, "f", "base", 1.0, 10), (4, -1, "f", "memory", 2.0, 10),
+        (4, -1, "initial task", "base", 3.0, 20), (4, -1, "initial task", "memory", 4.0, 20),
+        (4, 0, "initial task", "base", 4.0, 0), (4, 0, "initial task", "memory", 6.0, 0),
+        (4, 0, "initial task", "idle", 5.0, 0), (4, 1, "initial task", "base", 0.0, 0),
+        (4, 1, "initial task", "memory", 0.0, 0), (4, 1, "initial task", "idle", 15.0, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.theory
+def test_types_of_another_trace_are_those_of_the_same_place():
+    other = named(("h", "", 0), ("f", "", 0))
+    # (the detailed trace's first type is not in the workload, its second is the workload's first)
+    plan, cells = [Cell(0, 4, 0, 0, 1)], [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)])]
+    cells[0]["type_instructions"] = np.array([0, 10, 0])
+    rows = built([schedule()], plan, cells, detail=other)["cpi_stacks"].to_pylist()
+    assert [row["task_type"] for row in rows if row["core"] < 0] == ["f", "f"]
