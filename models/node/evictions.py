@@ -151,7 +151,7 @@ def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
     if cycle >= 0.0 and not mem.memory[0].writes_aside:
         take_bandwidth(mem, level, core, cycle)
     begin = set_begin(each, mem.first_slot[core, level], line)
-    place = find_deep(mem.tag, begin, each.ways, line)
+    place = find(mem.tag, begin, each.ways, line)
     if place < begin + np.uint64(each.ways):
         to_front(mem.tag, begin, place)
         mem.tag[begin] |= flags & (DIRTY | SHARED)

@@ -105,7 +105,7 @@ def _operation(events, draft, operation, used_ps):  # type: ignore[no-untyped-de
     place = operation - control.first_operation
     while control.bound < events.bound.shape[0]:
         bound = events.bound[control.bound]
-        if bound.event >= 0 or bound.operation > operation:
+        if 0 <= bound.event < events.kind.shape[0] or bound.operation > operation:
             break
         _iteration(events, draft)
     rest = events.compute_ps[place] - used_ps

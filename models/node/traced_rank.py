@@ -267,7 +267,10 @@ class TracedRank:
             earlier = np.where(at > 0, self.operation[at - 1], -1)
             is_there &= (self.kind[at] == EventKind.iteration) | (earlier >= operation)
         rows = np.zeros(len(operation), draft.BOUND)
-        rows["operation"], rows["event"], rows["iteration"] = operation, np.where(is_there, event, -1), iteration
+        # one behind the last event comes after it, even where the operation is that event's
+        behind = (event == len(self.kind)) & (self.operation[-1:].max(initial=-1) >= operation)
+        rows["operation"], rows["iteration"] = operation, iteration
+        rows["event"] = np.where(is_there | behind, event, -1)
         return rows[operation <= self.end_operation]
 
     def check(self, code: int, place: int) -> None:

@@ -31,7 +31,7 @@ from manyscale.runner.node.coupling import Coupling, coupling
 from manyscale.runner.node.rank_part import RankPart, rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload
 from manyscale.runner.node.stored_arrays import restored
-from manyscale.runner.node.task_type_names import factors_of_types
+from manyscale.runner.node.task_type_names import check_priorities, factors_of_types
 from manyscale.runner.node.type_ratios import TypeRatios
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import Study, WorkloadChoice
@@ -95,6 +95,7 @@ class NodePhases:
 
     def units(self, study: Study, machine: Machine, content: Mapping[str, Any]) -> list[WorkUnit]:
         """Units of the first stage. Raises UserError for what cannot be simulated."""
+        check_priorities(self._base, study)
         return self._next(study, machine, content, [])
 
     def further_units(

@@ -39,6 +39,13 @@ def factors_of_types(workload: Workload, study: Study) -> np.ndarray:
     return factors
 
 
+def check_priorities(workload: Workload, study: Study) -> None:
+    """Raises UserError for priorities of a type that the trace has not."""
+    for name in study.runtime.priorities:
+        if not len(named_types(workload, name)):
+            raise UserError(f"runtime.priorities: {_unknown(workload, name)}")
+
+
 def same_types(own: Workload, other: Workload) -> np.ndarray:
     """int64[types of own]: the type of ``other`` that is the same place of the source, -1 where there is none."""
     places = [

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.runner.node import result_tables, tables
+from manyscale.runner.node import result_tables, statistics, tables
 from manyscale.runner.node.cells import Cell
 from manyscale.runner.node.tables import MODELS
 
@@ -148,3 +148,17 @@ def test_types_of_another_trace_are_those_of_the_same_place():
     cells[0]["type_instructions"] = np.array([0, 10, 0])
     rows = built([schedule()], plan, cells, detail=other)["cpi_stacks"].to_pylist()
     assert [row["task_type"] for row in rows if row["core"] < 0] == ["f", "f"]
+
+
+@pytest.mark.theory
+def test_misses_per_1000_instructions_of_what_was_simulated_in_detail():
+    """(6 + 3) / 3,000 and 3 / 3,000; what was fast-forwarded is left out."""
+    names = ("instructions", "first_misses", "last_misses", "model")
+    rows = [(1000, 6, 2, DETAILED), (5000, 99, 99, MODELS.index("fast-forward"))], [(2000, 3, 1, DETAILED)]
+    cells = [{name: np.array([row[i] for row in part]) for i, name in enumerate(names)} for part in rows]
+    found = statistics._misses(cells)
+    assert {name: each.value for name, each in found.items()} == {
+        "node.mpki.first_cache": 3.0,
+        "node.mpki.last_cache": 1.0,
+    }
+    assert statistics._misses([{**cells[1], "model": np.array([MODELS.index("interval")])}]) == {}

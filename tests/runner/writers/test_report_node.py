@@ -141,7 +141,9 @@ def test_columns_against_a_count_of_every_picosecond(seed: int, bins: int) -> No
     rows = []
     for core in range(3):
         times = np.sort(generator.integers(5, 60, 8))
-        rows += [(core, int(a), int(b), int(generator.integers(1, 4))) for a, b in zip(times[::2], times[1::2])]
+        rows += [
+            (core, int(a), int(b), int(generator.integers(1, 4))) for a, b in zip(times[::2], times[1::2], strict=True)
+        ]
     core, start, end, code = np.array(rows).T
     begin, finish = 5, 60
     with pytest.MonkeyPatch.context() as patch:
@@ -280,7 +282,7 @@ def test_instances_are_taken_in_the_order_of_creation(tmp_path: Path) -> None:
 def test_the_sections_are_of_bounded_size(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     names = [f"type {each}" for each in range(300)] + ["initial task"]
-    count = 100_000
+    count = 30_000
     kind = generator.integers(0, 300, count)
     start = np.sort(generator.integers(0, 10**9, count))
     columns = (np.zeros(count, int), generator.integers(0, 300, count), start, start + 3000, kind)
@@ -308,7 +310,7 @@ def test_the_sections_are_of_bounded_size(tmp_path: Path) -> None:
             "musa-high-performance",
             (
                 "reorder buffer of 168, issues 4 and commits 4 per cycle",
-                # Grass, table 6.3: 128 MB shared by 64 cores, 28 cycles, 20 ways; DDR3-1600 in four channels of 12.8 GB/s
+                # Grass, table 6.3: 128 MB shared by 64 cores, 28 cycles, 20 ways; four channels of DDR3-1600
                 "20 ways, 28 cycles, shared by 64 cores, 166.4 GB/s for a core, 1331 GB/s for all that share it",
                 "65 ns, 51.2 GB/s for a core; all cores 51.2 GB/s",
                 "4 channels of 12.8 GB/s, each 8 banks, rows of 8 KiB",

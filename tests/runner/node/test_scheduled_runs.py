@@ -1,0 +1,139 @@
+"""Runs whose ranks schedule task instances on several cores, from the study to the run directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import manyscale
+from manyscale.models.columns import to_numpy
+from manyscale.runner.errors import UserError
+from manyscale.runner.shipped import folder
+
+
+def study(name: str, cores: int = 1, **more):
+    mapping = {"cores_per_rank": cores, "ranks_per_node": max(1, 16 // max(cores, 1)), **more.pop("mapping", {})}
+    return {
+        "workload": {"path": str(folder() / f"{name}.tar.zst")},
+        "target": "marenostrum3",
+        "mapping": mapping,
+        **more,
+    }
+
+
+def run(content, directory: Path, **options):
+    return manyscale.run(content, directory, executor="local", report=False, **options)
+
+
+@pytest.mark.theory
+def test_one_core_takes_the_traced_times(tmp_path):
+    """Priorities make the runtime system a matter of the study, but on one core their order changes no sum."""
+    plain = run(study("sparselu-8"), tmp_path / "plain")
+    scheduled = run(study("sparselu-8", runtime={"policy": "lifo"}), tmp_path / "scheduled")
+    assert plain.cores is None
+    assert scheduled.cores is not None
+    assert scheduled.ranks.equals(plain.ranks)
+
+
+@pytest.mark.theory
+def test_compute_is_between_the_work_and_its_share_per_core(tmp_path):
+    serial = run(study("sparselu-8"), tmp_path / "1").statistics["application.compute"].value
+    for cores in (2, 4):
+        found = run(study("sparselu-8", cores), tmp_path / str(cores)).statistics["application.compute"].value
+        assert serial / cores <= found < serial
+
+
+@pytest.mark.theory
+def test_costs_of_the_runtime_system_add_up_on_one_core(tmp_path):
+    """Each instance is created, scheduled and completed once."""
+    base = run(study("sparselu-8"), tmp_path / "a")
+    costs = {"create": "100 ns", "schedule": "20 ns", "complete": "3 ns"}
+    dear = run(study("sparselu-8", runtime=costs), tmp_path / "b")
+    instances = dear.statistics["node.task_instances"].value
+    more = 8 * (dear.statistics["application.compute"].value - base.statistics["application.compute"].value)
+    assert more == pytest.approx(instances * 123e-9, rel=1e-6)
+    assert dear.statistics["node.core_overhead"].value > 0
+
+
+@pytest.mark.theory
+def test_no_core_does_two_things_at_once_and_cores_table_holds_the_work(tmp_path):
+    found = run(study("sparselu-8", 4), tmp_path / "run")
+    table = pq.read_table(tmp_path / "run" / "timeline" / "cores.parquet")
+    for name in ("start_ps", "end_ps", "task_instance_id"):
+        assert table.column(name).equals(found.cores.column(name))
+    rank, core, start, end = (to_numpy(table.column(name)) for name in ("rank", "core", "start_ps", "end_ps"))
+    assert core.max() == 3
+    order = np.lexsort((start, core, rank))
+    same = (np.diff(rank[order]) == 0) & (np.diff(core[order]) == 0)
+    assert np.all(start[order][1:][same] >= end[order][:-1][same])
+    busy = found.statistics["node.core_utilisation"].value
+    assert 0 < busy < 1
+    compute = 8 * 4 * found.statistics["application.compute"].value * 1e12
+    assert (end - start).sum() == pytest.approx(busy * compute, rel=1e-6)
+
+
+@pytest.mark.theory
+def test_communication_inside_tasks_is_overlapped(tmp_path):
+    """Jacobi exchanges halos in tasks: its ranks join the replay, and more cores are not slower."""
+    times = [run(study("jacobi-8", cores), tmp_path / str(cores)).makespan_seconds for cores in (1, 2, 4)]
+    assert times[2] <= times[1] < times[0]
+
+
+@pytest.mark.theory
+def test_task_types_can_be_faster(tmp_path):
+    slow = run(study("sparselu-8"), tmp_path / "a")
+    factors = {"task_types": {"factorise_panels": 2.0}}
+    fast = run(study("sparselu-8", ipc_correction=factors), tmp_path / "b")
+    assert fast.statistics["application.compute"].value < slow.statistics["application.compute"].value
+
+
+@pytest.mark.contract
+def test_jittered_repetitions_have_the_same_bytes_and_a_seed(tmp_path):
+    content = study("sparselu-8", 2, timeline={"ranks": [0], "iterations": [0, 4]})
+    content["workload"]["repeat"] = {"iterations": 6, "jitter": 0.2}
+    first = run(content, tmp_path / "a")
+    run(content, tmp_path / "b", cache=tmp_path / "cache")
+    other = run({**content, "seed": 1}, tmp_path / "c")
+    names = ("timeline/cores.parquet", "timeline/ranks.parquet", "stats.json")
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert other.makespan_seconds != first.makespan_seconds
+    assert set(to_numpy(first.cores.column("rank"))) == {0}
+
+
+@pytest.mark.contract
+def test_what_a_sweep_over_the_network_shares(tmp_path):
+    """Points that differ in the network alone schedule once."""
+    content = study("sparselu-8", 4, sweep={"target.network.latency": ["1 us", "2 us", "4 us"]})
+    manyscale.sweep(content, tmp_path / "sweep", executor="local", report=False, cache=tmp_path / "cache")
+    units = json.loads((tmp_path / "sweep" / "simulator.json").read_text())["units"]
+    assert units["simulated"] == 8 + 8 + 3  # schedules, bursts, replays
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (study("nas-is-A-8", 4), "has no task level"),
+        (study("sparselu-8", 4, mapping={"ranks_per_node": 8}), "would run 8 ranks of 4 cores each on 16 cores"),
+        (study("sparselu-8", 0), "mapping.cores_per_rank"),
+        (study("sparselu-8", 17), "a node of marenostrum3 has 16 cores, not 17"),
+        (study("sparselu-8", model={"cpu": "detailed"}), "has no detailed level"),
+        (study("sparselu-8", sampling={"tasks": "lazy"}), "sampling: model cpu: burst takes all from the trace"),
+        (study("sparselu-8", 2, runtime={"priorities": {"factorise": 1}}), "runtime.priorities: unknown task type .factorise."),
+        (study("sparselu-8", 2, runtime={"policy": "best"}), "runtime.policy"),
+        (study("sparselu-8", 2, runtime={"create": 3}), "has no unit"),
+        (
+            study("sparselu-8", 2, ipc_correction={"task_types": {"factorise_panel": 2}}),
+            "unknown task type 'factorise_panel'; did you mean 'factorise_panels'?",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(content, message, tmp_path):
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        run(content, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
