@@ -60,10 +60,20 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
     ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     source = _phase_times(workload, study)
-    plan = lookup("sampling", "full")(workload, study.model.cpu) if source is None else source.plan(study)
+    plan = _all_ranks(workload, study) if source is None else source.plan(study)
     point = Point(axes, study, machine, content, node, sharing, plan)
     phase_time_units(workload, point)  # refuses what cannot be predicted
     return point
+
+
+def _all_ranks(workload: Workload, study: Study) -> Plan:
+    """The plan of a study whose ranks all take their traced times. Raises UserError for a sampler that leaves some
+    out."""
+    name = "full" if study.sampling.ranks == "auto" else str(study.sampling.ranks)
+    plan: Plan = lookup("sampling", name)(workload, study.model.cpu)
+    if not plan.is_census:
+        raise UserError(f"sampling.ranks: {name!r} leaves ranks out, which the replay cannot stand in for")
+    return plan
 
 
 def _check_network(machine: Machine, study: Study) -> None:

@@ -94,9 +94,13 @@ class SamplingChoice(Strict):
     @field_validator("ranks", "iterations")
     @classmethod
     def _known(cls, value: str | list[int], info: Any) -> str | list[int]:
-        own = "clusters" if info.field_name == "ranks" else "second"
-        if isinstance(value, str) and value not in ("auto", "full", "traced", own) and not one_in(value):
-            raise ValueError(f"unknown method {value!r}; known are auto, full, traced, {own}, one-in-N, or a list")
+        known = [
+            "auto",
+            "traced",
+            *(("clusters", *names("sampling")) if info.field_name == "ranks" else ("full", "second")),
+        ]
+        if isinstance(value, str) and value not in known and not one_in(value):
+            raise ValueError(f"unknown method {value!r}; known are {', '.join(known)}, one-in-N, or a list of numbers")
         if isinstance(value, list) and (not value or len(set(value)) != len(value)):
             raise ValueError("a list names at least one, and each once")
         return value
@@ -224,7 +228,13 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _samples_what_is_simulated(self) -> Study:
-        if self.model.cpu == "burst" and self.sampling != SamplingChoice():
+        chosen = self.sampling.ranks, self.sampling.iterations, self.sampling.tasks
+        takes_all = (
+            chosen[0] == "auto" or chosen[0] in names("sampling"),
+            chosen[1] in ("auto", "full"),
+            chosen[2] == "full",
+        )
+        if self.model.cpu == "burst" and not all(takes_all):
             raise ValueError("sampling: model cpu: burst takes all from the trace; choose detailed or interval")
         if self.model.cpu != "detailed" and self.sampling.tasks != "full":
             raise ValueError(f"sampling.tasks: {self.sampling.tasks} samples model cpu: detailed; choose that model")

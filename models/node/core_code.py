@@ -12,7 +12,8 @@ cycles per execution, the largest over all units, which slows down how instructi
 ``string_bytes_per_cycle``, where the core says so.
 
 Blocks that show no instructions have counts only: their accesses lie evenly between their instructions, and wait for
-nothing but each other's places in the reorder buffer.
+nothing but each other's places in the reorder buffer. So do single accesses that belong to no instruction shown
+(owned_accesses.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from manyscale.models.cpu import dataflow_kernel as dataflow
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.memory.access_stream import Sites, sites_of
+from manyscale.models.node.owned_accesses import OwnedAccesses, owned_accesses
 from manyscale.models.processor import Core
 from manyscale.models.workload import Workload
 
@@ -48,11 +50,11 @@ _BLOCK: Final = np.dtype(
 )  # fmt: skip
 # ``offset``: instructions of the block before it; ``entry``: cycles after the block's entry at which it can ask at the
 # earliest; ``tail``: by how much longer what waits for it alone holds up leaving; ``delay``: of a load beyond what the
-# memory takes; ``forward``: cycles from a store of the same bytes
+# memory takes; ``forward``: cycles from a store of the same bytes; ``row``: which of the block's addresses is its own
 _NODE: Final = np.dtype(
     [
         ("entry", "f8"), ("tail", "f8"), ("delay", "f8"), ("forward", "f8"), ("first_term", "i4"), ("end_term", "i4"),
-        ("offset", "i4"), ("place", "i4"), ("bytes", "i4"), ("kind", "i4"),
+        ("offset", "i4"), ("place", "i4"), ("bytes", "i4"), ("kind", "i4"), ("row", "i4"), ("pad", "i4"),
     ]
 )  # fmt: skip
 _TAIL, _OFFSET, _KIND = 1, 6, 9
@@ -108,21 +110,40 @@ class _Tables:
 
 
 def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]]:
-    """The tables, and notes on what the trace does not show. O(static instructions)."""
-    sites = sites_of(workload)
+    """The tables, and notes on what the trace does not show. O(n log n) in the static instructions."""
     num_instructions = workload.column("blocks", "num_instructions").astype(np.int64)
-    owners = workload.column("block_accesses", "instruction")
-    if not workload.tables["instructions"].num_rows or (owners < 0).any():
-        note = "the trace shows no instructions of its blocks: no access waits for another one's data"
+    if not workload.tables["instructions"].num_rows:
+        sites = sites_of(workload)
         counts = np.maximum(num_instructions, np.maximum(np.diff(sites.offsets), 1))
+        note = "the trace shows no instructions of its blocks: no access waits for another one's data"
         return _without_instructions(sites, counts, core), (note,)
-    code, ends_in_branch = code_of(workload, sites, core)
+    owned = owned_accesses(workload)
+    code, ends_in_branch = code_of(owned.workload, owned.sites, core)
     tables = _Tables()
-    compiler = _Compiler(code, core, tables, ends_in_branch)
-    for block in range(len(num_instructions)):
-        compiler.add_block(block)
+    compiler = _Compiler(code, core, tables, ends_in_branch, owned)
     shown = np.diff(code.blocks[:, dataflow.FIRST_INSTRUCTION])
-    return _finish(tables, np.where(num_instructions >= 0, num_instructions, shown), ends_in_branch), ()
+    for block in range(len(num_instructions)):
+        if shown[block]:
+            compiler.add_block(block)
+        else:
+            compiler.add_hidden(block, int(num_instructions[block]))
+    counts = np.where(num_instructions >= 0, num_instructions, shown)
+    return _finish(tables, counts, ends_in_branch), _notes(owned)
+
+
+def _notes(owned: OwnedAccesses) -> tuple[str, ...]:
+    notes = []
+    if owned.num_loose:
+        notes.append(
+            f"{owned.num_loose} of the code's {len(owned.all_sites)} accesses belong to no instruction that the trace "
+            "shows: they wait for no data, and nothing waits for theirs"
+        )
+    if owned.hidden:
+        notes.append(
+            f"the trace shows no instructions of {len(owned.hidden)} blocks that access memory: none of their accesses "
+            "waits for another one's data"
+        )
+    return tuple(notes)
 
 
 def _finish(tables: _Tables, num_instructions: np.ndarray, ends_in_branch: np.ndarray) -> CoreCode:
@@ -167,8 +188,12 @@ def _without_dead_outs(code: CoreCode) -> CoreCode:
 class _Compiler:
     """Executes blocks symbolically."""
 
-    def __init__(self, code: dataflow.Code, core: Core, tables: _Tables, ends_in_branch: np.ndarray) -> None:
+    def __init__(
+        self, code: dataflow.Code, core: Core, tables: _Tables, ends_in_branch: np.ndarray, owned: OwnedAccesses
+    ) -> None:
         self._tables = tables
+        self._core, self._owned = core, owned
+        self._row = owned.row.tolist()
         self._first = code.blocks[:, dataflow.FIRST_INSTRUCTION].tolist()
         self._instruction = code.instructions.tolist()
         self._registers = code.registers.tolist()
@@ -183,22 +208,20 @@ class _Compiler:
         self._predicts = core.misprediction_cycles > 0
         self._commit = 1 / (core.commit or core.width)
         self._slots, self._counts = _slots(code, core)
+        self._num_accesses = np.diff(owned.all_sites.offsets).tolist()
 
     def add_block(self, block: int) -> None:
         tables, slot, count = self._tables, self._slots[block], self._counts[block]
         self._first_node, first_out = len(tables.nodes), len(tables.outs)
         if self._is_string[block]:
-            self._add_string(self._first[block])
+            self._add_string(block)
             return
         self._state: dict[int, _Value] = {}
         self._commit_value = _Value(_NEVER, {})
         value = _Value(_NEVER, {})
-        offset, num_accesses = 0, 0
+        offset = 0
         for i in range(self._first[block], self._first[block + 1]):
             value = self._instruct(i, offset, slot, count)
-            num_accesses += (
-                self._instruction[i + 1][dataflow.FIRST_ACCESS] - self._instruction[i][dataflow.FIRST_ACCESS]
-            )
             offset += 0 if self._instruction[i][dataflow.TRAITS] & dataflow.FUSED else 1
         for register, out in self._state.items():
             # what was there when the block had entered is there for all that follows
@@ -213,22 +236,48 @@ class _Compiler:
         tables.blocks.append(
             (
                 self._first_node, nodes, first_out, outs, *tables.add_terms(commit.terms),
-                *tables.add_terms(branch.terms), slot, commit_entry, branch.entry, count, num_accesses,
+                *tables.add_terms(branch.terms), slot, commit_entry, branch.entry, count,
+                self._num_accesses[block],
             )
         )  # fmt: skip
         tables.most_places = max(tables.most_places, NUM_REGISTERS + nodes - self._first_node + outs - first_out + 1)
 
-    def _add_string(self, i: int) -> None:
+    def add_hidden(self, block: int, count: int) -> None:
+        """A block of ``count`` instructions that are not shown (-1 unknown)."""
+        sites = self._owned.all_sites
+        mine = slice(int(sites.offsets[block]), int(sites.offsets[block + 1]))
+        alone = Sites(np.zeros_like(sites.block[mine]), sites.is_store[mine], sites.bytes[mine], np.array([0, 0]))
+        alone.offsets[1] = len(alone)
+        code = _without_instructions(alone, np.array([max(count, len(alone), 1)]), self._core)
+        first, terms, outs = len(self._tables.nodes), len(self._tables.terms), len(self._tables.outs)
+        self._tables.nodes.extend(list(node) for node in code.node.tolist())
+        row = code.block[0]
+        places = first, len(self._tables.nodes), outs, outs, terms, terms, terms, terms
+        self._tables.blocks.append(
+            (*places, row["slot"], _NEVER, _NEVER, row["instructions"], self._num_accesses[block])
+        )
+        self._tables.most_places = max(self._tables.most_places, int(code.num_places[0]))
+
+    def _add_string(self, block: int) -> None:
         """A turn of a string instruction: so many bytes per cycle, and it waits for nothing but its data."""
+        i = self._first[block]
         accesses = range(self._instruction[i][dataflow.FIRST_ACCESS], self._instruction[i + 1][dataflow.FIRST_ACCESS])
         for access in accesses:
             kind = STORE if self._access[access][dataflow.IS_STORE] else LOAD
-            self._node(kind, _Value(0.0, {}), 0, self._access[access][dataflow.BYTES])
+            self._node(kind, _Value(0.0, {}), 0, self._access[access][dataflow.BYTES], row=self._row[access])
+        self._add_loose(i, 0, 0.0)
         num_bytes = max(self._access[access][dataflow.BYTES] for access in accesses)
         nodes, outs, terms = len(self._tables.nodes), len(self._tables.outs), len(self._tables.terms)
         places = self._first_node, nodes, outs, outs, terms, terms, terms, terms
-        self._tables.blocks.append((*places, num_bytes * self._string, _NEVER, _NEVER, 1, len(accesses)))
-        self._tables.most_places = max(self._tables.most_places, NUM_REGISTERS + len(accesses) + 1)
+        self._tables.blocks.append((*places, num_bytes * self._string, _NEVER, _NEVER, 1, self._num_accesses[block]))
+        self._tables.most_places = max(self._tables.most_places, NUM_REGISTERS + nodes - self._first_node + 1)
+
+    def _add_loose(self, i: int, offset: int, slot: float) -> None:
+        """Accesses that belong to no instruction, behind instruction ``i``."""
+        for site in self._owned.loose.get(i, ()):
+            kind = STORE if self._owned.all_sites.is_store[site] else LOAD
+            num_bytes, row = int(self._owned.all_sites.bytes[site]), self._owned.row_of(site)
+            self._node(kind, _Value(offset * slot, {}), offset, num_bytes, forward=self._general[1], row=row)
 
     def _instruct(self, i: int, offset: int, slot: float, count: int) -> _Value:
         """One instruction: its accesses and what it writes; the time at which it is done."""
@@ -245,7 +294,9 @@ class _Compiler:
             if not self._access[access][dataflow.IS_STORE]:
                 num_bytes = self._access[access][dataflow.BYTES]
                 num_loads += 1
-                done.append(_Value(_NEVER, {self._node(LOAD, address, offset, num_bytes, delay, forward): 0.0}))
+                row_of = self._row[access]
+                place = self._node(LOAD, address, offset, num_bytes, delay, forward, row_of)
+                done.append(_Value(_NEVER, {place: 0.0}))
         if num_loads == 0:  # else no earlier than their addresses, which their data are later than
             done.append(address)
         value = self._latest(done)
@@ -255,7 +306,8 @@ class _Compiler:
         value = self._shortened(value, offset)
         for access in accesses:
             if self._access[access][dataflow.IS_STORE]:
-                self._node(STORE, value, offset, self._access[access][dataflow.BYTES])
+                self._node(STORE, value, offset, self._access[access][dataflow.BYTES], row=self._row[access])
+        self._add_loose(i, offset, slot)
         for register in self._registers[last : end[dataflow.FIRST_REGISTER]]:
             self._state[register] = value
         return value
@@ -276,12 +328,15 @@ class _Compiler:
         return _Value(_NEVER, {self._node(RESULT, value, offset): 0.0})
 
     def _node(
-        self, kind: int, value: _Value, offset: int, num_bytes: int = 0, delay: float = 0.0, forward: float = 0.0
-    ) -> int:
+        self, kind: int, value: _Value, offset: int, num_bytes: int = 0, delay: float = 0.0, forward: float = 0.0,
+        row: int = 0,
+    ) -> int:  # fmt: skip
         """Add a node: its place."""
         place = NUM_REGISTERS + len(self._tables.nodes) - self._first_node
         first, end = self._tables.add_terms(value.terms)
-        self._tables.nodes.append([value.entry, 0.0, delay, forward, first, end, offset, place, num_bytes, kind])
+        self._tables.nodes.append(
+            [value.entry, 0.0, delay, forward, first, end, offset, place, num_bytes, kind, row, 0]
+        )
         return place
 
     def _holds_up(self, value: _Value, offset: int, count: int) -> None:
@@ -348,7 +403,7 @@ def _without_instructions(sites: Sites, counts: np.ndarray, core: Core) -> CoreC
     slot = np.maximum(counts / core.width, cycles) / counts
     node["entry"], node["offset"], node["place"] = offset * slot[sites.block], offset, NUM_REGISTERS + place
     node["forward"] = core.store_to_load_cycles
-    node["kind"], node["bytes"] = np.where(sites.is_store, STORE, LOAD), sites.bytes
+    node["kind"], node["bytes"], node["row"] = np.where(sites.is_store, STORE, LOAD), sites.bytes, place
     block["first_node"], block["end_node"] = sites.offsets[:-1], sites.offsets[1:]
     block["slot"], block["commit_entry"], block["branch_entry"] = slot, _NEVER, _NEVER
     block["instructions"], block["accesses"] = counts, num_accesses

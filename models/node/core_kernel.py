@@ -222,8 +222,7 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
     request = _latest(cores, code, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
     if limits.tail:
         request = max(request, plain)
-    address = addresses[c.access]
-    c.access += 1
+    address = addresses[c.access + node.row]
     is_store = node.kind != LOAD
     line = np.int64(address >> np.uint64(limits.line_shift))
     last = np.int64((address + np.uint64(max(node.bytes, 1) - 1)) >> np.uint64(limits.line_shift))
@@ -290,6 +289,7 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
             c.late_branch += late
             base += late
     c.base = base
+    c.access += block.accesses
     c.position += block.instructions
     c.instructions += code.instructions[c.block]
 

@@ -15,7 +15,6 @@ from manyscale.models.node.cache_rows import (
     OUTERMOST,
     SHARED,
     find,
-    find_deep,
     insert,
     remove,
     set_begin,

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
+from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import Study
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks_and_iterations import choose_iterations, choose_ranks, strata
@@ -45,6 +46,8 @@ def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> 
     chosen = study.sampling
     try:
         method = "traced" if chosen.ranks == "auto" else chosen.ranks
+        if isinstance(method, str) and method != "full" and method in names("sampling"):  # somebody's own
+            method = lookup("sampling", method)(traced, study.model.cpu).element_id.tolist()
         known = np.unique(of_rank)
         ranks = choose_ranks(traced, method, known, study.model.cpu)
         stratum_of_rank = strata(traced, method, known)

@@ -25,12 +25,14 @@ Task = tuple[Sequence[int], Sequence[int]]  # block ids, addresses
 
 @dataclass(frozen=True)
 class Op:
-    """An instruction: class, registers read and written, accesses (is_store, bytes)."""
+    """An instruction: class, registers read and written, accesses (is_store, bytes), and others in its place that no
+    instruction is known to make."""
 
     kind: Kind = Kind.int_alu
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     accesses: tuple[tuple[bool, int], ...] = ()
+    loose: tuple[tuple[bool, int], ...] = ()
 
 
 def load(to: int, address: int = 20) -> Op:
@@ -62,9 +64,9 @@ def blocks(*listed: list[Op], show: bool = True) -> Workload:
             if show
         ],
         "block_accesses": [
-            dict(zip(SCHEMAS["block_accesses"].names, (block, place if show else -1, *each), strict=True))
+            dict(zip(SCHEMAS["block_accesses"].names, (block, place if show and each in op.accesses else -1, *each), strict=True))
             for block, place, op in flat
-            for each in op.accesses
+            for each in (*op.accesses, *op.loose)
         ],
     }
     tables = {level: pa.Table.from_pylist(rows.get(level, []), schema) for level, schema in SCHEMAS.items()}
