@@ -57,12 +57,17 @@ def _cores(
         for simulated in of_rank.get(rank, []):
             phase = first + simulated["phase"]
             first += len(simulated["makespan_ps"])
-            if first <= len(result["simulated_before"]) and simulated["end_ps"].any():
+            if first <= len(result["simulated_before"]) and _knows_times(simulated):
                 operation, since = result["simulated_before"][phase], result["simulated_begin_ps"][phase]
                 parts.append(_placed(rank, simulated, operation, since, begin, stretch, simulated["model"]))
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7
     order = np.lexsort((columns[1], columns[2], columns[0]))
     return cores_table(names, *(each[order] for each in columns))
+
+
+def _knows_times(simulated: Arrays) -> bool:
+    """Whether a cell says when its instances ran, which those of the interval model do not."""
+    return bool((simulated["end_ps"] > simulated["start_ps"]).any())
 
 
 def _replayed(replay: Arrays) -> tuple[np.ndarray, ...]:

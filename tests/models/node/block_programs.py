@@ -64,9 +64,10 @@ def blocks(*listed: list[Op], show: bool = True) -> Workload:
             if show
         ],
         "block_accesses": [
-            dict(zip(SCHEMAS["block_accesses"].names, (block, place if show and each in op.accesses else -1, *each), strict=True))
-            for block, place, op in flat
-            for each in (*op.accesses, *op.loose)
+            dict(zip(SCHEMAS["block_accesses"].names, (block, place, *each), strict=True))
+            for block, at, op in flat
+            for place, accesses in ((at if show else -1, op.accesses), (-1, op.loose))
+            for each in accesses
         ],
     }
     tables = {level: pa.Table.from_pylist(rows.get(level, []), schema) for level, schema in SCHEMAS.items()}

@@ -86,7 +86,7 @@ def flow(
     shape = np.broadcast_shapes(*(np.shape(each) for each in (core, line, is_store, cycle)))
     shape = shape or (1,)
     given = [
-        np.ascontiguousarray(np.broadcast_to(each, shape), kind)
+        np.array(np.broadcast_to(each, shape), kind)
         for each, kind in ((core, np.int64), (line, np.int64), (is_store, np.bool_), (cycle, np.float64))
     ]
     done = np.zeros(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,47 @@ def test_blocks_without_instructions_make_independent_accesses():
     assert cycles(shown, machine, [0] * COUNT, addresses) == pytest.approx(200, rel=0.01)
     assert cycles(hidden, machine, [0] * COUNT, addresses) == pytest.approx(200 / (64 / 16), rel=0.01)
     assert "no instructions" in run_tasks(hidden, machine, [([0], [0])]).notes[0]
+
+
+@pytest.mark.theory
+def test_an_access_of_no_instruction_shown_is_independent_and_the_others_are_not():
+    """A chain of loads that miss, and a load that nobody is known to make, of one line."""
+    chase = blocks([load(1, address=1), *alu(7), Op(loose=((False, 8),)), *alu(7)])
+    machine = node(memory_latency=200)
+    addresses = np.stack([LINE * (1 + np.arange(COUNT)), np.zeros(COUNT, np.int64)], axis=1).ravel().tolist()
+    assert cycles(chase, machine, [0] * COUNT, addresses) == pytest.approx(200, rel=0.01)
+    addresses = np.stack([np.zeros(COUNT, np.int64), LINE * (1 + np.arange(COUNT))], axis=1).ravel().tolist()
+    assert cycles(chase, machine, [0] * COUNT, addresses) == pytest.approx(200 / (64 / 16), rel=0.01)
+    (note,) = run_tasks(chase, machine, [([0], [0, 0])]).notes
+    assert note.startswith("1 of the code's 2 accesses belong to no instruction")
+
+
+@pytest.mark.theory
+def test_a_block_without_instructions_leaves_the_others_theirs():
+    """Blocks: a chain of loads, one instruction whose load nobody is known to make, which is taken away."""
+    both = blocks([load(1, address=1), *alu(15)], [Op(loose=((False, 8),))])
+    shown = both.tables["instructions"].slice(0, 16)
+    some = replace(both, tables={**both.tables, "instructions": shown})
+    machine, addresses = node(memory_latency=200), np.arange(2 * COUNT) * LINE
+    addresses[1::2] = 0
+    found = cycles(some, machine, [0, 1] * COUNT, addresses.tolist())
+    assert 2 * found == pytest.approx(200, rel=0.01)
+    assert "no instructions of 1 blocks" in run_tasks(some, machine, [([0], [0])]).notes[0]
+    assert int(run_tasks(some, machine, [([0, 1], [0, 0])]).num_instructions) == 17
+
+
+@pytest.mark.theory
+def test_accesses_that_were_seen_in_another_order_belong_to_their_instructions():
+    """A chain of loads that miss, and stores to one line; the trace saw the store before the load."""
+    straight = blocks([load(1, address=1), *alu(14), store(2, address=3)])
+    seen = replace(
+        straight, tables={**straight.tables, "block_accesses": straight.tables["block_accesses"].take([1, 0])}
+    )
+    machine, addresses = node(memory_latency=200, store_buffer=1), np.arange(2 * COUNT) * LINE
+    addresses[0::2] = 0
+    found = cycles(seen, machine, [0] * COUNT, addresses.tolist())
+    assert found == pytest.approx(200, rel=0.01)
+    assert found == cycles(straight, machine, [0] * COUNT, addresses.reshape(-1, 2)[:, ::-1].ravel().tolist())
 
 
 @pytest.mark.theory

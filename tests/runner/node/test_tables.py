@@ -126,6 +126,14 @@ def test_cells_whose_times_the_run_does_not_take_are_not_on_its_cores():
     assert found["task_instances"].num_rows == 1
 
 
+@pytest.mark.contract
+def test_cells_without_times_are_not_on_cores():
+    """As those of the interval model: all times are that of the phase's begin before the cell's."""
+    plan, cells = [Cell(0, 0, 0, 0, 1)], [cell([60, 15], [(1, 1, 0, 0, -60, -60, 100, 50)])]
+    found = built([schedule(simulated=[(0, 0), (1, 0)])], plan, cells)
+    assert found["cores"].num_rows == 0
+
+
 @pytest.mark.theory
 def test_stacks_have_a_row_per_cell_type_or_core_and_part():
     plan, cells = [Cell(0, 4, 0, 0, 1)], [cell([60], [(0, 1, 0, 0, 0, 60, 100, 50)])]

@@ -329,6 +329,13 @@ def test_the_machine_s_memory_is_on_the_page(target: str, texts: tuple[str, ...]
 
 
 @pytest.mark.contract
+def test_a_core_that_commits_more_than_it_issues_says_so() -> None:
+    content = load_yaml(shipped_targets()["musa-high-performance"])
+    content["node"]["core"]["commit"] = 7
+    assert "issues 4 and commits 7 per cycle" in Outline(machine_table(build_machine(content, "seven"))).text
+
+
+@pytest.mark.contract
 def test_what_a_machine_does_not_say_is_left_out() -> None:
     text = Outline(machine_table(tiny.machine())).text
     for row in ("core\n", "main memory", "DRAM", "between sockets", "pages"):
