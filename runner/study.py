@@ -125,9 +125,11 @@ class DetailedChoice(Strict):
     simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
     simulation of the same phases before leaves them (``rerun``). ``request``: when a memory
     instruction asks the caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is
-    strict order, more is faster and biased."""
+    strict order, more is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or none
+    (``free``): then no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
+    creation: Literal["traced", "free"] = "traced"
     request: Literal["insertion", "tail"] = "insertion"
     window: Annotated[int, Field(ge=0)] = 0
 
@@ -138,6 +140,11 @@ class TimelineChoice(Strict):
 
     ranks: list[Annotated[int, Field(ge=0)]] | None = None
     iterations: list[Annotated[int, Field(ge=0)]] | None = None
+
+    def shows(self, rank: int, iteration: int) -> bool:
+        """Whether what was simulated of an iteration of a rank is shown."""
+        of_rank = self.ranks is None or rank in self.ranks
+        return of_rank and (self.iterations is None or iteration in self.iterations)
 
 
 class PlacementFile(Strict):

@@ -51,6 +51,7 @@ from manyscale.models.node.evictions import evict, take_bandwidth
 from manyscale.models.node.prefetches import follow
 
 SERVED, MISSED = np.int64(0), np.int64(1)
+_HIT, _MISS = np.int64(0), np.int64(1)  # not plain ones, for each of which Numba compiles ``_serve`` once more
 
 
 @inlined
@@ -217,9 +218,9 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
     memory = mem.memory[0]
     level, reached, remaining, step = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     start = done = cycle
-    target, takes, fetches, counted = line, is_store, is_miss, row
+    target, takes, fetches, counted = line, is_store, is_miss == _MISS, row
     buffer = 0
-    if is_miss:
+    if fetches:
         _read_sets_soon(mem, core, line)
         mem.counts[row, 0, MISSED] += 1
         if cycle >= 0.0:
@@ -275,7 +276,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     if tag >> FLAG_BITS != line:
         place = find(mem.tag, begin, first.ways, line)
         if place == begin + np.uint64(first.ways):
-            return _serve(mem, core, line, is_store, cycle, core, True)
+            return _serve(mem, core, line, is_store, cycle, core, _MISS)
         to_front(mem.tag, begin, place)
         to_front(mem.ready, begin, place)
         tag = mem.tag[begin]
@@ -287,7 +288,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
         if tag & SHARED:
             done = _upgrade(mem, core, line, done, core)
     if first.streams and mem.stream[first.first_stream + mem.core[core].group * first.streams].line != line:
-        _serve(mem, core, line, is_store, cycle, core, False)
+        _serve(mem, core, line, is_store, cycle, core, _HIT)
     return done
 
 
@@ -299,7 +300,7 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     begin = set_begin(first, mem.first_slot[core, 0], line)
     place = find(mem.tag, begin, first.ways, line)
     if place == begin + np.uint64(first.ways):
-        _serve(mem, core, line, is_store, -1.0, nobody, True)
+        _serve(mem, core, line, is_store, -1.0, nobody, _MISS)
         return
     to_front(mem.tag, begin, place)
     to_front(mem.ready, begin, place)
@@ -309,7 +310,7 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
         if tag & SHARED:
             _upgrade(mem, core, line, -1.0, nobody)
     if first.streams:
-        _serve(mem, core, line, is_store, -1.0, nobody, False)
+        _serve(mem, core, line, is_store, -1.0, nobody, _HIT)
 
 
 @inlined

@@ -151,7 +151,9 @@ class NodePhases:
         _, cells, schedules = self.by_stage(study, results)
         found = self._cells(study) if cells else None
         plan, detail = ((), None) if found is None else (found.cells, found.detail)
-        return result_tables.tables(self._workload, self._base, plan, cells, schedules, compute_ps, replay, detail)
+        return result_tables.tables(
+            self._workload, self._base, plan, cells, schedules, compute_ps, replay, detail, study.timeline
+        )
 
     # ---- stages ----
 

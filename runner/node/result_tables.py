@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,23 +14,26 @@ from manyscale.runner.execute.units import Arrays
 from manyscale.runner.node.cells import Cell
 from manyscale.runner.node.tables import CPI_STACKS_SCHEMA, MODELS, cores_table, task_instances_table, type_names
 from manyscale.runner.node.task_type_names import same_types
+from manyscale.runner.study import TimelineChoice
 
 _BURST = MODELS.index("burst")
+ALL_CHOSEN: Final = TimelineChoice()
 
 
 def tables(
     workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
     compute_ps: np.ndarray, replay: Arrays, detail: Workload | None = None,
+    chosen: TimelineChoice = ALL_CHOSEN,
 ) -> dict[str, Any]:  # fmt: skip
     """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps`` int64[operations]
     and ``replay``, what the replay resulted in, say when phases begin, or what cores did that it scheduled itself.
-    ``detail``: the workload of the cells, where it is not ``base``.
+    ``detail``: the workload of the cells, where it is not ``base``. ``chosen``: cells that are shown on cores.
 
     Cells are shown on cores where the run takes their times (``simulated_before`` of schedules), else they are shown as
     all other phases."""
     names = type_names(base)
     other = base if detail is None else detail
-    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay)}
+    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay, chosen)}
     if cells:
         types = np.append(np.arange(len(names) - 1) if other is base else same_types(other, base), -1)
         found["task_instances"] = _instances(names, plan, cells)
@@ -40,12 +43,12 @@ def tables(
 
 def _cores(
     workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
-    schedules: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays,
+    schedules: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays, chosen: TimelineChoice,
 ) -> pa.Table:  # fmt: skip
     """O(rows log rows + operations of the ranks shown)."""
-    of_rank: dict[int, list[Arrays]] = {}
-    for cell, simulated in sorted(zip(plan, cells, strict=True), key=lambda each: (each[0].rank, each[0].iteration)):
-        of_rank.setdefault(cell.rank, []).append(simulated)
+    of_rank: dict[int, list[tuple[Cell, Arrays]]] = {}
+    for cell, simulated in zip(plan, cells, strict=True):  # in the order in which the schedules know their phases
+        of_rank.setdefault(cell.rank, []).append((cell, simulated))
     parts = [_replayed(replay)] if "rows_task_instance" in replay else []
     for rank, result in enumerate(schedules):
         if "compute_ps" not in result or not (len(result["operation"]) or len(result["simulated_before"])):
@@ -54,10 +57,11 @@ def _cores(
         model = np.full(len(result["core"]), _BURST)
         parts.append(_placed(rank, result, result["operation"], result["operation"] * 0, begin, stretch, model))
         first = 0
-        for simulated in of_rank.get(rank, []):
+        for cell, simulated in of_rank.get(rank, []):
             phase = first + simulated["phase"]
             first += len(simulated["makespan_ps"])
-            if first <= len(result["simulated_before"]) and _knows_times(simulated):
+            is_there = first <= len(result["simulated_before"]) and not np.any(result["simulated_before"][phase] < 0)
+            if is_there and _knows_times(simulated) and chosen.shows(rank, cell.iteration):
                 operation, since = result["simulated_before"][phase], result["simulated_begin_ps"][phase]
                 parts.append(_placed(rank, simulated, operation, since, begin, stretch, simulated["model"]))
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)] if parts else [np.empty(0, np.int64)] * 7

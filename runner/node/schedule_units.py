@@ -121,8 +121,8 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``busy_ps``, ``overhead_ps``, ``idle_ps`` int64[cores]; ``type_ps`` float64[types + 1], time of each type's pieces;
     ``num_instances`` (one value); stretches of instances on cores of the phases that were to be kept: ``operation``,
     ``instance``, ``type``, ``core`` int32[], ``start_ps`` and ``end_ps`` since the phases before that operation began.
-    Of simulated phases, in their order: ``simulated_before`` int32[], the operation, and ``simulated_begin_ps``
-    int64[], when they begin since the phases before it did; nothing where phases do not fit.
+    Of simulated phases, in their order: ``simulated_before`` int32[], the operation, -1 where the rank has no such
+    phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
 
     A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces], for the replay to schedule.
     """
@@ -155,7 +155,8 @@ class _Rank:
         self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
         traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
         self.operation = operation_of_phases(program.phase_operation, traced)
-        self.simulated, self.simulated_ps = _simulated_phases(program, inputs.get("simulated", NOTHING_SIMULATED))
+        known: Simulated = inputs.get("simulated", NOTHING_SIMULATED)
+        self.simulated, self.simulated_ps = _simulated_phases(program, known), known.makespan_ps
         base, repetition = inputs.get("repeated", (np.arange(traced), np.zeros(traced, np.int64)))
         # the end of the rank is an operation here
         self.base = np.append(base, traced).astype(np.int64)
@@ -175,6 +176,8 @@ class _Rank:
             spent += times * np.stack([found.busy_ps, found.overhead_ps, found.idle_ps])
             makespans += list(found.makespan_ps.T)
         for phase, known_ps in zip(self.simulated.tolist(), self.simulated_ps.tolist(), strict=True):
+            if phase < 0:
+                continue
             makespans[phase] = np.full_like(makespans[phase], known_ps + self.sleep_ps[phase])
         compute = self._per_operation(makespans)
         kind = self.program.task_type[self.program.piece_instance]
@@ -187,7 +190,7 @@ class _Rank:
             "idle_ps": spent[2],
             "type_ps": np.bincount(np.where(kind < 0, self.num_types - 1, kind), weight, minlength=self.num_types),
             "num_instances": np.array([instances], np.int64),
-            "simulated_before": self.operation[self.simulated].astype(np.int32),
+            "simulated_before": np.where(self.simulated < 0, -1, self.operation[self.simulated]).astype(np.int32),
             "simulated_begin_ps": self._offsets(np.array([each[0] for each in makespans]), 0)[self.simulated],
             **self._stretches(runtime),
         }
@@ -259,19 +262,16 @@ class _Rank:
         return np.where(key[found] == wanted, order[found], -1)
 
 
-def _simulated_phases(program: NodeProgram, known: Simulated) -> tuple[np.ndarray, np.ndarray]:
-    """(phases whose makespans are known, ascending; these). Iterations with another number of phases than were
-    simulated are left out: the ratios of their types stand for them."""
-    phases, makespans = [], []
+def _simulated_phases(program: NodeProgram, known: Simulated) -> np.ndarray:
+    """int64[]: which phase each one is whose makespan is known. Of iterations with another number of phases than were
+    simulated it is none, -1: the ratios of their types stand for them."""
+    result = np.full(len(known.iteration), -1, np.int64)
     for iteration in np.unique(known.iteration).tolist():
         mine = np.arange(program.num_phases) if iteration < 0 else np.flatnonzero(program.phase_iteration == iteration)
-        values = known.makespan_ps[known.iteration == iteration]
-        if len(mine) == len(values):
-            phases.append(mine)
-            makespans.append(values)
-    if not phases:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    return np.concatenate(phases), np.concatenate(makespans)
+        given = known.iteration == iteration
+        if len(mine) == np.count_nonzero(given):
+            result[given] = mine
+    return result
 
 
 def operation_of_phases(phase_operation: np.ndarray, last: int) -> np.ndarray:

@@ -44,6 +44,7 @@ class OpenCell:
     end: int
     node: Node
     runtime: RuntimeSystem
+    creation_is_free: bool = False
 
     @cached_property
     def pieces(self) -> PieceStream:
@@ -54,8 +55,8 @@ class OpenCell:
 
     @property
     def creation_ps(self) -> np.ndarray:
-        """int64[pieces]: time of those that create instances, as traced."""
-        return np.where(self.creates, self.program.piece_ps, 0)
+        """int64[pieces]: time of those that create instances, as traced unless it is free."""
+        return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
 
     @property
     def instructions(self) -> np.ndarray:
@@ -87,6 +88,7 @@ class Found:
 def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
     """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
     profiles = None if profile is None else profiles_from(restored(profile))
+    cell = replace(cell, creation_is_free=parameters["detailed"]["creation"] == "free")
     if parameters["model"] == "interval":
         assert profiles is not None
         return _by_intervals(cell, parameters, profiles)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 import numpy as np
@@ -47,13 +48,25 @@ def check_priorities(workload: Workload, study: Study) -> None:
 
 
 def same_types(own: Workload, other: Workload) -> np.ndarray:
-    """int64[types of own]: the type of ``other`` that is the same place of the source, -1 where there is none."""
-    places = [
-        list(zip(*(each.tables["task_types"].column(key).to_pylist() for key in _KEY), strict=True))
+    """int64[types of own]: the type of ``other`` that is the same place of the source, -1 where there is none.
+
+    Of a construct whose function has another name there (compilers name outlined functions by their options), the one
+    that stands alone on the same line.
+    """
+    exact = _matches(own, other, _KEY)
+    by_line = _matches(own, other, ("construct", "file", "line"), alone=True)
+    return np.where((exact < 0) & (own.column("task_types", "line") > 0), by_line, exact)
+
+
+def _matches(own: Workload, other: Workload, keys: Sequence[str], *, alone: bool = False) -> np.ndarray:
+    """int64[types of own]: the first, or only, type of ``other`` with the same ``keys``, -1 where there is none."""
+    mine, others = (
+        list(zip(*(each.tables["task_types"].column(key).to_pylist() for key in keys), strict=True))
         for each in (own, other)
-    ]
-    known: Mapping[tuple[object, ...], int] = {place: index for index, place in reversed(list(enumerate(places[1])))}
-    return np.array([known.get(place, -1) for place in places[0]], np.int64)
+    )
+    known: Mapping[tuple[object, ...], int] = {place: index for index, place in reversed(list(enumerate(others)))}
+    count = Counter(others)
+    return np.array([-1 if alone and count[place] > 1 else known.get(place, -1) for place in mine], np.int64)
 
 
 def _unknown(workload: Workload, name: str) -> str:
