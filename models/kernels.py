@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["allocation_free", "apart", "inlined", "merged", "njit", "read_soon"]
+__all__ = ["allocation_free", "apart", "inlined", "inner", "inner_inlined", "merged", "njit", "read_soon"]
 
 
 def _load_without_blas() -> None:
@@ -42,12 +42,21 @@ allocation_free: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=Fa
 # for each access, and is called in few places.
 inlined: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 
-# The same, before it is compiled: for functions of one or two callers. What is compiled by itself is compiled once more
-# with each caller, and with the callers of these.
+# As these two, for functions that only kernels call: without what makes them callable by Python, which takes much of
+# the time of compiling small functions of many arrays.
+inner: Final = njit(
+    cache=True, nogil=True, _nrt=False, forceinline=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+inner_inlined: Final = njit(
+    cache=True, nogil=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+
+# Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
+# compiled once more with each caller, and with the callers of these.
 merged: Final = njit(inline="always")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def apart(context):  # type: ignore[no-untyped-def]
     """Called anywhere in a function: LLVM must not put that function into its callers. For large ones that are seldom
     run, which would else be copied, and compiled, many times."""
@@ -59,10 +68,10 @@ def apart(context):  # type: ignore[no-untyped-def]
     return types.void(), mark
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def read_soon(context, array, index):  # type: ignore[no-untyped-def]
-    """Have the host bring ``array[index]`` (of several dimensions: the first element of that row) into its caches, and go
-    on at once. Nothing is read where that could fail, so any index will do."""
+    """Have the host bring ``array[index]`` (of several dimensions: the first element of that row) into its caches, and
+    go on at once. Nothing is read where that could fail, so any index will do."""
 
     def fetch(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         view = context.make_array(signature.args[0])(context, builder, arguments[0])

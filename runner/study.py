@@ -82,8 +82,8 @@ class SamplingChoice(Strict):
     """What is simulated by the model of the cores, where that is not all (node/sampled_phases.py).
 
     ``ranks`` and ``iterations`` of the main loop: ``full``; ``traced``, those of which the detailed level was traced;
-    ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``; or a list of
-    numbers. ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase:
+    ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``, or ``joined``:
+    all, simulated one after the other as one, so that task instances share their samples; or a list of numbers. ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase:
     ``full``, or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
     """
 
@@ -97,7 +97,7 @@ class SamplingChoice(Strict):
         known = [
             "auto",
             "traced",
-            *(("clusters", *names("sampling")) if info.field_name == "ranks" else ("full", "second")),
+            *(("clusters", *names("sampling")) if info.field_name == "ranks" else ("full", "second", "joined")),
         ]
         if isinstance(value, str) and value not in known and not one_in(value):
             raise ValueError(f"unknown method {value!r}; known are {', '.join(known)}, one-in-N, or a list of numbers")

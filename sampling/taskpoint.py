@@ -10,7 +10,9 @@ what a class without valid samples goes by. An instance begun in detail ends in 
 counts there alone.
 
 A sample is the ratio of model cycles to detailed cycles: with the cycles per instruction of a model of the core given
-for each instance, that is equation 5.1; without, the model is one cycle per instruction, and the ratio is the IPC.
+for each instance, that is equation 5.1; without, the model is one cycle per instruction, and the ratio is the IPC. A
+model that is wrong makes instances differ that do not, so it is used of a class only as long as its samples bear it out
+(see ``correct``), unless asked for always.
 
 What the source leaves open, settled here or by a parameter (see TaskPointParameters): an instance belongs to the
 warm-up if it *begins* there; warm-up ends when enough instances have *ended*; the cut-off for rare classes counts
@@ -21,7 +23,7 @@ The caller owns time: `decide` when a core begins an instance, `observe` when on
 order of simulated time. "Instance" may be any unit that a core does in one piece and that has a class.
 
 Cost: `decide` and `observe` O(1) amortised (O(H) for an instance done in detail; O(classes + cores) when resampling
-begins). Memory: 37 B per instance with the arrays given, 32 B x H per class, H never above the class's instances.
+begins). Memory: 37 B per instance with the arrays given, 48 B x H per class, H never above the class's instances.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ from manyscale.sampling.taskpoint_state import (
     new_taskpoint,
 )
 
-__all__ = ["DETAILED", "FAST", "TaskPoint", "TaskPointParameters", "decide", "new_taskpoint", "observe"]
+LEAST_SPREAD = 0.02  # relative standard deviation; less is not worth a correction
+_EXPLAINED = 0.5  # of the variance may be left
+
+__all__ = ["DETAILED", "FAST", "LEAST_SPREAD", "TaskPoint", "TaskPointParameters", "decide", "new_taskpoint", "observe"]
 
 
 @allocation_free
@@ -100,10 +105,10 @@ def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyp
     if cycles > 0:
         model = state.model_cpi[instance] if state.model_cpi.shape[0] > 1 else state.model_cpi[0]
         work = model * instructions
-        _add_to_all(state, one, of_class, work, cycles)
+        _add_to_all(state, one, of_class, work, cycles, instructions)
         if role == CANDIDATE and is_of_round and (now.mode == SAMPLING or one.sampling):
             state.role[instance] = VALID
-            _add_to_valid(state, one, of_class, work, cycles)
+            _add_to_valid(state, one, of_class, work, cycles, instructions)
     elif role == CANDIDATE and is_of_round:
         one.admitted -= 1
     if now.mode == WARMING and state.round[instance] >= now.round:
@@ -168,7 +173,7 @@ def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-d
 def _forward(state, one, instance, core):  # type: ignore[no-untyped-def]
     """Fast-forward an instance of a class that has a history."""
     has_valid = one.num_valid > 0
-    model = state.model_cpi[instance] if state.model_cpi.shape[0] > 1 else state.model_cpi[0]
+    model = state.model_cpi[instance] if state.model_cpi.shape[0] > 1 and one.by_model else 1.0
     state.cpi[instance] = model / (one.rate if has_valid else one.rate_of_all)
     state.role[instance] = FORWARDED if has_valid else FORWARDED_BY_ALL
     state.support[instance] = one.num_valid if has_valid else one.num_all
@@ -256,26 +261,32 @@ def _enough_done(state, core, per_core):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def _add_to_all(state, one, of_class, work, cycles):  # type: ignore[no-untyped-def]
+def _add_to_all(state, one, of_class, work, cycles, instructions):  # type: ignore[no-untyped-def]
     capacity = state.all.shape[1]
     state.all[of_class, one.next_all, 0] = work
     state.all[of_class, one.next_all, 1] = cycles
+    state.all[of_class, one.next_all, 2] = instructions
     one.next_all = (one.next_all + 1) % capacity
     one.num_all = min(one.num_all + 1, capacity)
-    one.rate_of_all = _rate(state.all, of_class, one.num_all, state.rule[0].of_cycles)
+    if one.num_valid == 0:
+        one.by_model = _explains(state, state.all, of_class, one.num_all)
+    one.rate_of_all = _rate(state.all, of_class, one.num_all, state.rule[0].of_cycles, one.by_model)
 
 
 @allocation_free
-def _add_to_valid(state, one, of_class, work, cycles):  # type: ignore[no-untyped-def]
+def _add_to_valid(state, one, of_class, work, cycles, instructions):  # type: ignore[no-untyped-def]
     """A valid sample more; whether its class is full."""
     rule = state.rule[0]
     now = state.now[0]
     capacity = state.valid.shape[1]
     state.valid[of_class, one.next_valid, 0] = work
     state.valid[of_class, one.next_valid, 1] = cycles
+    state.valid[of_class, one.next_valid, 2] = instructions
     one.next_valid = (one.next_valid + 1) % capacity
     one.num_valid = min(one.num_valid + 1, capacity)
-    one.rate = _rate(state.valid, of_class, one.num_valid, rule.of_cycles)
+    one.by_model = _explains(state, state.valid, of_class, one.num_valid)
+    one.rate = _rate(state.valid, of_class, one.num_valid, rule.of_cycles, one.by_model)
+    one.rate_of_all = _rate(state.all, of_class, one.num_all, rule.of_cycles, one.by_model)
     one.ended += 1
     if one.full or one.num_valid < rule.history:
         return
@@ -288,14 +299,38 @@ def _add_to_valid(state, one, of_class, work, cycles):  # type: ignore[no-untype
 
 
 @allocation_free
-def _rate(history, of_class, count, of_cycles):  # type: ignore[no-untyped-def]
-    """Mean ratio of model cycles to detailed cycles. O(count)."""
+def _explains(state, history, of_class, count):  # type: ignore[no-untyped-def]
+    """Whether instances of the class go by the model: the rule ``correct``. O(count)."""
+    rule = state.rule[0]
+    if state.model_cpi.shape[0] == 1 or not rule.correct_explained:
+        return 1
+    if count < 3:
+        return 0
+    plain = _relative_variance(history, of_class, count, 0)
+    return plain > LEAST_SPREAD**2 and _relative_variance(history, of_class, count, 1) <= _EXPLAINED * plain
+
+
+@allocation_free
+def _relative_variance(history, of_class, count, by_model):  # type: ignore[no-untyped-def]
+    """Of a class's ratios of work to cycles. O(count)."""
+    mean = _rate(history, of_class, count, 0, by_model)
+    work = 0 if by_model else 2
+    squares = 0.0
+    for i in range(count):
+        squares += (history[of_class, i, work] / history[of_class, i, 1] / mean - 1) ** 2
+    return squares / (count - 1)
+
+
+@allocation_free
+def _rate(history, of_class, count, of_cycles, by_model):  # type: ignore[no-untyped-def]
+    """Mean ratio of model cycles, or of instructions, to detailed cycles. O(count)."""
+    column = 0 if by_model else 2
     ratios = 0.0
     work = 0.0
     cycles = 0.0
     for i in range(count):
-        ratios += history[of_class, i, 0] / history[of_class, i, 1]
-        work += history[of_class, i, 0]
+        ratios += history[of_class, i, column] / history[of_class, i, 1]
+        work += history[of_class, i, column]
         cycles += history[of_class, i, 1]
     return work / cycles if of_cycles else ratios / count
 
@@ -305,8 +340,5 @@ def _half_width(state, of_class, count):  # type: ignore[no-untyped-def]
     """Of the confidence interval of a class's mean ratio, relative to it; 0 without a target. O(count)."""
     if state.rule[0].target == np.inf:
         return 0.0
-    mean = _rate(state.valid, of_class, count, 0)
-    squares = 0.0
-    for i in range(count):
-        squares += (state.valid[of_class, i, 0] / state.valid[of_class, i, 1] - mean) ** 2
-    return state.student[count] * np.sqrt(squares / (count - 1) / count) / mean
+    by_model = state.classes[of_class].by_model
+    return state.student[count] * np.sqrt(_relative_variance(state.valid, of_class, count, by_model) / count)

@@ -148,7 +148,9 @@ def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes
     chosen = in_detail & ((role == VALID) | (num_valid[state.class_of[begun]] < 2))
     of_class, cycles = state.class_of[begun[chosen]], cycles[chosen]
     instructions = state.instructions[begun[chosen]]
-    model = state.model_cpi[begun[chosen]] if len(state.model_cpi) > 1 else state.model_cpi[0]
+    model = np.ones(len(of_class))
+    if len(state.model_cpi) > 1:  # of classes that go by it in the end
+        model = np.where(state.classes["by_model"][of_class] > 0, state.model_cpi[begun[chosen]], 1.0)
     work = instructions * model
     count = _per_class(of_class, num_classes)
     with np.errstate(invalid="ignore", divide="ignore"):

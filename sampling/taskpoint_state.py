@@ -78,6 +78,7 @@ class TaskPointParameters(Strict):
     busy_persistence: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
     target: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     most_history: Count = 64
+    correct: Literal["explained", "always"] = "explained"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -106,7 +107,7 @@ class TaskPoint(NamedTuple):
     rule: np.ndarray  # record[1]
     now: np.ndarray  # record[1]
     classes: np.ndarray  # record[classes]
-    valid: np.ndarray  # float64[classes, H, 2]: model cycles and detailed cycles of samples
+    valid: np.ndarray  # float64[classes, H, 3]: model cycles, detailed cycles, instructions of samples
     all: np.ndarray  # the same
     core_done: np.ndarray  # int64[cores]: instances that count for the end of warm-up, then for the cut-off
     core_forwarded: np.ndarray  # int64[cores]: since detail ended
@@ -119,6 +120,7 @@ _RULE: Final = np.dtype(
         ("warm_up", "i8"), ("history", "i8"), ("most_history", "i8"), ("period", "i8"), ("cut_off", "i8"),
         ("count", "i8"), ("admit_start", "i8"), ("scope_class", "i8"), ("current", "i8"), ("of_cycles", "i8"),
         ("busy_change", "f8"), ("busy_persistence", "f8"), ("target", "f8"), ("resample_warm_up", "i8"),
+        ("correct_explained", "i8"),
     ]
 )  # fmt: skip
 # wanting: classes that must become full and are not. done: as core_done, of all cores; cores_done: cores that have
@@ -135,6 +137,7 @@ _CLASS: Final = np.dtype(
         ("num_begun", "i8"), ("round", "i8"), ("met", "i8"), ("full", "i8"), ("sampling", "i8"), ("warm_left", "i8"),
         ("admitted", "i8"), ("limit", "i8"), ("ended", "i8"), ("num_valid", "i8"), ("next_valid", "i8"),
         ("num_all", "i8"), ("next_all", "i8"), ("rate", "f8"), ("rate_of_all", "f8"),
+        ("by_model", "i8"),
     ]
 )  # fmt: skip
 
@@ -173,8 +176,8 @@ def new_taskpoint(
         rule=_rule(parameters),
         now=np.zeros(1, _NOW),
         classes=np.zeros(num_classes, _CLASS),
-        valid=np.zeros((num_classes, capacity, 2)),
-        all=np.zeros((num_classes, min(capacity, parameters.history), 2)),
+        valid=np.zeros((num_classes, capacity, 3)),
+        all=np.zeros((num_classes, min(capacity, parameters.history), 3)),
         core_done=np.zeros(num_cores, np.int64),
         core_forwarded=np.zeros(num_cores, np.int64),
         student=_student(capacity if parameters.target is not None else 1),
@@ -218,6 +221,7 @@ def _rule(parameters: TaskPointParameters) -> np.ndarray:
     rule["current"] = parameters.complete == "current"
     rule["of_cycles"] = parameters.mean == "cycles"
     rule["busy_change"] = np.inf if parameters.busy_change == "never" else parameters.busy_change
+    rule["correct_explained"] = parameters.correct == "explained"
     rule["target"] = np.inf if parameters.target is None else parameters.target
     return rule
 

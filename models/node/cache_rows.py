@@ -3,7 +3,7 @@
 A tag is line << FLAG_BITS | flags. Most accesses find their line in the first place; a miss shifts all. Beside the tags
 of first levels stands ``ready``: no load of the line is complete before that cycle. Of other levels' lines a table
 tells that (``wait_for``): it has one place for many lines, so of two that are on their way at once and share one, the
-earlier asked for is taken to be there. For it to stand beside each tag, too, would take the host's caches twice the room.
+earlier asked for is taken to be there. Times beside all tags would take twice the room in the host's caches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import inlined
+from manyscale.models.kernels import inner_inlined
 
 FLAG_BITS: Final = 3
 DIRTY: Final = 1
@@ -25,14 +25,14 @@ NUM_COMING: Final = 1 << 14  # places: far more than line fill buffers and prefe
 _ONE: Final = np.uint64(1)  # unsigned: a signed index may count from the end, which is looked at each time
 
 
-@inlined
+@inner_inlined
 def set_begin(level, first, line):  # type: ignore[no-untyped-def]
     """First place of the line's set in the instance whose places begin at ``first``. O(1)."""
     mask = level.mask
     return np.uint64(first + (line & mask if mask >= 0 else line % level.sets) * level.ways)
 
 
-@inlined
+@inner_inlined
 def find(tags, begin, ways, line):  # type: ignore[no-untyped-def]
     """Place of the line in its set, ``begin`` + ``ways`` if it is not there. O(ways)."""
     end = begin + np.uint64(ways)
@@ -42,7 +42,7 @@ def find(tags, begin, ways, line):  # type: ignore[no-untyped-def]
     return place
 
 
-@inlined
+@inner_inlined
 def find_deep(tags, begin, ways, line):  # type: ignore[no-untyped-def]
     """As ``find``, for sets that are seldom hit at their front: all tags are looked at, several at once. O(ways)."""
     found = np.uint64(0)
@@ -51,7 +51,7 @@ def find_deep(tags, begin, ways, line):  # type: ignore[no-untyped-def]
     return begin + (found - _ONE if found else np.uint64(ways))
 
 
-@inlined
+@inner_inlined
 def to_front(tags, begin, place):  # type: ignore[no-untyped-def]
     """What stands at a place (a tag, or beside it) was used. O(place)."""
     used = tags[place]
@@ -61,7 +61,7 @@ def to_front(tags, begin, place):  # type: ignore[no-untyped-def]
     tags[begin] = used
 
 
-@inlined
+@inner_inlined
 def insert(tags, begin, ways, tag):  # type: ignore[no-untyped-def]
     """A line (or what stands beside its tag) enters as the latest: what leaves, EMPTY if nothing does. O(ways)."""
     place = begin + np.uint64(ways - 1)
@@ -73,7 +73,7 @@ def insert(tags, begin, ways, tag):  # type: ignore[no-untyped-def]
     return left
 
 
-@inlined
+@inner_inlined
 def remove(tags, begin, ways, place, nothing):  # type: ignore[no-untyped-def]
     """A line leaves; its place, with ``nothing``, becomes the last. O(ways)."""
     last = begin + np.uint64(ways - 1)
@@ -83,7 +83,7 @@ def remove(tags, begin, ways, place, nothing):  # type: ignore[no-untyped-def]
     tags[last] = nothing
 
 
-@inlined
+@inner_inlined
 def comes_at(coming, line, ready):  # type: ignore[no-untyped-def]
     """A line will be there at ``ready``. O(1)."""
     place = coming[np.uint64(line & (NUM_COMING - 1))]
@@ -91,7 +91,7 @@ def comes_at(coming, line, ready):  # type: ignore[no-untyped-def]
     place.ready = ready
 
 
-@inlined
+@inner_inlined
 def wait_for(coming, line, cycle):  # type: ignore[no-untyped-def]
     """When a line is there, if not before ``cycle``. O(1)."""
     place = coming[np.uint64(line & (NUM_COMING - 1))]

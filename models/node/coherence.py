@@ -1,34 +1,36 @@
 """Coherence of the caches of a node: an invalidation protocol with the states of MESI, as in ``memory.coherence``.
 
-Of private levels (those that the same cores share as the first one) a directory says which groups of cores hold a line,
-and whether all know that others may (SHARED) and none has modified it; else they are asked. Caches further out that only
-some cores share are looked at one by one, where a request passes them by.
+Of private levels (those that the same cores share as the first one) a directory says which groups of cores hold a
+line, and whether all know that others may (SHARED) and none has modified it; else they are asked. Caches further out
+that only some cores share are looked at one by one, where a request passes them by.
 
-A modified line that another core reads is written to the nearest level that both share, or to main memory. ``cycle`` < 0:
-no time passes.
+A modified line that another core reads is written to the nearest level that both share, or to main memory.
+``cycle`` < 0: no time passes.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined
-from manyscale.models.node.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED, find, set_begin
+from manyscale.models.kernels import apart, inner, inner_inlined
+from manyscale.models.node.cache_rows import DIRTY, EMPTY, SHARED, find, set_begin
 from manyscale.models.node.directory import FREE, add_group, look_up, next_group, set_alone
 from manyscale.models.node.evictions import WRITTEN_BACK, take_away, write_down
 
 INVALIDATED = np.int64(3)
-NOBODY = np.int64(-1)
+NOBODY: Final = -1
 
 
-@inlined
+@inner_inlined
 def _first_of(mem, group):  # type: ignore[no-untyped-def]
     """The first core of a group. O(1)."""
     memory = mem.memory[0]
     return max(group * memory.group_cores - memory.first_core % memory.group_cores, 0)
 
 
-@inlined
+@inner_inlined
 def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     """The nearest level that two cores share. O(levels)."""
     levels = mem.memory[0].levels
@@ -38,10 +40,10 @@ def common_level(mem, core, other):  # type: ignore[no-untyped-def]
     return levels
 
 
-@inlined
+@inner_inlined
 def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untyped-def]
-    """Take the copy away that a level of another core has, or let it be shared: its tag before, EMPTY if there was none.
-    O(ways)."""
+    """Take the copy away that a level of another core has, or let it be shared: its tag before, EMPTY if there was
+    none. O(ways)."""
     first = mem.first_slot[other, level]
     if takes:
         tag = take_away(mem, level, first, line)
@@ -54,11 +56,11 @@ def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untype
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
     tag = mem.tag[place]
-    mem.tag[place] = (tag | SHARED) & ~DIRTY
+    mem.tag[place] = tag & ~DIRTY
     return tag
 
 
-@allocation_free
+@inner
 def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """All private levels of a group: the nearest that had the line modified, NOBODY if none. O(levels * ways)."""
     apart()
@@ -76,7 +78,7 @@ def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-un
     return dirty_level
 
 
-@allocation_free
+@inner
 def _ask_holders(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """``ask_groups`` where the directory has an entry. O(groups + holders * levels * ways)."""
     apart()
@@ -104,11 +106,11 @@ def _ask_holders(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped
     return np.int64(SHARED), source, source_level
 
 
-@inlined
+@inner_inlined
 def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """A request for a line that the core's private levels do not hold passes them: the core will hold it, alone if it
-    ``takes`` the line. Flags for it, and who had it modified: a core and its level, or NOBODY. O(1) expected, where others
-    hold it see ``_ask_holders``."""
+    ``takes`` the line. Flags for it, and who had it modified: a core and its level, or NOBODY. O(1) expected, where
+    others hold it see ``_ask_holders``."""
     place = look_up(mem.directory, line)
     if mem.directory[place, 0] == FREE:
         set_alone(mem.directory, place, line, mem.core[core].group)
@@ -116,7 +118,7 @@ def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-d
     return _ask_holders(mem, core, line, takes, cycle, row)
 
 
-@allocation_free
+@inner
 def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """Before a request enters ``level`` (which may be main memory) from a level that others do not share: look at what
     only they reach, beside private levels. Flags for the line, and who had it modified. O(cores * levels * ways)."""
@@ -143,10 +145,10 @@ def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no
     return np.int64(0) if takes else flags, source, source_level
 
 
-@allocation_free
+@inner
 def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
-    """A core stores to a line that it holds and others may: nobody else does any more. Some core that lost it, NOBODY if
-    none. O(groups + holders * levels * ways)."""
+    """A core stores to a line that it holds and others may: nobody else does any more. Some core that lost it, NOBODY
+    if none. O(groups + holders * levels * ways)."""
     apart()
     memory, directory = mem.memory[0], mem.directory
     lost = NOBODY

@@ -8,8 +8,8 @@ and the sums that depend on what they take, not its instructions. What a registe
 
 Which registers an address waits for, and what data wait for, is the dataflow model's knowledge (dataflow_code.py), as
 is which instructions are fused or take no time. Units of execution, loads and stores per cycle are a lower bound of
-cycles per execution, the largest over all units, which slows down how instructions enter. String instructions move
-``string_bytes_per_cycle``, where the core says so.
+cycles per execution, the largest over all units, which slows down how instructions enter (block_limits.py). String
+instructions move ``string_bytes_per_cycle``, where the core says so.
 
 Blocks that show no instructions have counts only: their accesses lie evenly between their instructions, and wait for
 nothing but each other's places in the reorder buffer. So do single accesses that belong to no instruction shown
@@ -27,6 +27,7 @@ import numpy as np
 from manyscale.models.cpu import dataflow_kernel as dataflow
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.memory.access_stream import Sites, sites_of
+from manyscale.models.node.block_limits import NOBODY, access_cycles, block_limits, load_cycles
 from manyscale.models.node.owned_accesses import OwnedAccesses, owned_accesses
 from manyscale.models.processor import Core
 from manyscale.models.workload import Workload
@@ -40,24 +41,29 @@ RESULT: Final = 2  # no access: an intermediate result
 
 # ``instructions``: places in the reorder buffer (a fused pair takes one); ``slot``: cycles between two that enter;
 # terms of ``commit``: when its last instruction may leave, beside what its loads say; of ``branch``: when the branch at
-# its end is done. ``commit_entry``, ``branch_entry``: the same, counted from the block's entry.
+# its end is done. ``commit_entry``, ``branch_entry``: the same, counted from the block's entry. The last four: see
+# block_limits.py.
 _BLOCK: Final = np.dtype(
     [
         ("first_node", "i4"), ("end_node", "i4"), ("first_out", "i4"), ("end_out", "i4"),
         ("first_commit", "i4"), ("end_commit", "i4"), ("first_branch", "i4"), ("end_branch", "i4"),
         ("slot", "f8"), ("commit_entry", "f8"), ("branch_entry", "f8"), ("instructions", "i4"), ("accesses", "i4"),
+        ("load_slack", "f8"), ("access_slack", "f8"), ("windows", "f8"), ("before", "i8"),
     ]
 )  # fmt: skip
 # ``offset``: instructions of the block before it; ``entry``: cycles after the block's entry at which it can ask at the
 # earliest; ``tail``: by how much longer what waits for it alone holds up leaving; ``delay``: of a load beyond what the
-# memory takes; ``forward``: cycles from a store of the same bytes; ``row``: which of the block's addresses is its own
+# memory takes; ``forward``: cycles from a store of the same bytes; ``unit``: for which a load takes its unit; ``row``:
+# which of the block's addresses is its own
 _NODE: Final = np.dtype(
     [
-        ("entry", "f8"), ("tail", "f8"), ("delay", "f8"), ("forward", "f8"), ("first_term", "i4"), ("end_term", "i4"),
-        ("offset", "i4"), ("place", "i4"), ("bytes", "i4"), ("kind", "i4"), ("row", "i4"), ("pad", "i4"),
+        ("entry", "f8"), ("tail", "f8"), ("delay", "f8"), ("forward", "f8"), ("unit", "f8"),
+        ("first_term", "i4"), ("end_term", "i4"), ("offset", "i4"), ("place", "i4"), ("bytes", "i4"), ("kind", "i4"),
+        ("row", "i4"), ("pad", "i4"),
     ]
 )  # fmt: skip
-_TAIL, _OFFSET, _KIND = 1, 6, 9
+_NO_LIMITS: Final = (np.inf, np.inf, 0.0, NOBODY)
+_TAIL, _OFFSET, _KIND = 1, 7, 10
 _TERM: Final = np.dtype([("place", "i8"), ("cycles", "f8")])
 _OUT: Final = np.dtype([("entry", "f8"), ("register", "i4"), ("first_term", "i4"), ("end_term", "i4"), ("pad", "i4")])
 
@@ -207,7 +213,11 @@ class _Compiler:
         self._is_string = (self._string * code.blocks[:-1, dataflow.REPEATS] > 0).tolist()
         self._predicts = core.misprediction_cycles > 0
         self._commit = 1 / (core.commit or core.width)
-        self._slots, self._counts = _slots(code, core)
+        limits = block_limits(code, core)
+        self._slots, self._counts = limits.slot.tolist(), limits.count.tolist()
+        columns = limits.load_slack, limits.access_slack, limits.windows, limits.before
+        self._limits = list(zip(*(column.tolist() for column in columns), strict=True))
+        self._units = dict(zip((True, False), load_cycles(core), strict=True))
         self._num_accesses = np.diff(owned.all_sites.offsets).tolist()
 
     def add_block(self, block: int) -> None:
@@ -237,7 +247,7 @@ class _Compiler:
             (
                 self._first_node, nodes, first_out, outs, *tables.add_terms(commit.terms),
                 *tables.add_terms(branch.terms), slot, commit_entry, branch.entry, count,
-                self._num_accesses[block],
+                self._num_accesses[block], *self._limits[block],
             )
         )  # fmt: skip
         tables.most_places = max(tables.most_places, NUM_REGISTERS + nodes - self._first_node + outs - first_out + 1)
@@ -254,7 +264,7 @@ class _Compiler:
         row = code.block[0]
         places = first, len(self._tables.nodes), outs, outs, terms, terms, terms, terms
         self._tables.blocks.append(
-            (*places, row["slot"], _NEVER, _NEVER, row["instructions"], self._num_accesses[block])
+            (*places, row["slot"], _NEVER, _NEVER, row["instructions"], self._num_accesses[block], *_NO_LIMITS)
         )
         self._tables.most_places = max(self._tables.most_places, int(code.num_places[0]))
 
@@ -269,7 +279,9 @@ class _Compiler:
         num_bytes = max(self._access[access][dataflow.BYTES] for access in accesses)
         nodes, outs, terms = len(self._tables.nodes), len(self._tables.outs), len(self._tables.terms)
         places = self._first_node, nodes, outs, outs, terms, terms, terms, terms
-        self._tables.blocks.append((*places, num_bytes * self._string, _NEVER, _NEVER, 1, self._num_accesses[block]))
+        self._tables.blocks.append(
+            (*places, num_bytes * self._string, _NEVER, _NEVER, 1, self._num_accesses[block], *_NO_LIMITS)
+        )
         self._tables.most_places = max(self._tables.most_places, NUM_REGISTERS + nodes - self._first_node + 1)
 
     def _add_loose(self, i: int, offset: int, slot: float) -> None:
@@ -290,12 +302,13 @@ class _Compiler:
         accesses = range(row[dataflow.FIRST_ACCESS], end[dataflow.FIRST_ACCESS])
         num_loads = 0
         delay, forward = self._vector if traits & dataflow.VECTOR else self._general
+        unit = self._units[bool(traits & dataflow.VECTOR)]
         for access in accesses:
             if not self._access[access][dataflow.IS_STORE]:
                 num_bytes = self._access[access][dataflow.BYTES]
                 num_loads += 1
                 row_of = self._row[access]
-                place = self._node(LOAD, address, offset, num_bytes, delay, forward, row_of)
+                place = self._node(LOAD, address, offset, num_bytes, delay, forward, row_of, unit)
                 done.append(_Value(_NEVER, {place: 0.0}))
         if num_loads == 0:  # else no earlier than their addresses, which their data are later than
             done.append(address)
@@ -329,13 +342,13 @@ class _Compiler:
 
     def _node(
         self, kind: int, value: _Value, offset: int, num_bytes: int = 0, delay: float = 0.0, forward: float = 0.0,
-        row: int = 0,
+        row: int = 0, unit: float = 0.0,
     ) -> int:  # fmt: skip
         """Add a node: its place."""
         place = NUM_REGISTERS + len(self._tables.nodes) - self._first_node
         first, end = self._tables.add_terms(value.terms)
         self._tables.nodes.append(
-            [value.entry, 0.0, delay, forward, first, end, offset, place, num_bytes, kind, row, 0]
+            [value.entry, 0.0, delay, forward, unit, first, end, offset, place, num_bytes, kind, row, 0]
         )
         return place
 
@@ -355,58 +368,21 @@ class _Compiler:
         rest.entry = max(rest.entry, value.entry + to_end)
 
 
-def _slots(code: dataflow.Code, core: Core) -> tuple[list[float], list[int]]:
-    """(cycles between two instructions that enter, places in the reorder buffer) of each block."""
-    first = code.blocks[:, dataflow.FIRST_INSTRUCTION]
-    num_blocks, num = len(first) - 1, len(code.costs)
-    block = np.repeat(np.arange(num_blocks), np.diff(first))
-    traits, unit = code.instructions[:num, dataflow.TRAITS], code.instructions[:num, dataflow.UNIT]
-    counts = np.bincount(block, (traits & dataflow.FUSED) == 0, num_blocks)
-    works = (traits & (dataflow.RENAMED | dataflow.ADDRESSES)) == 0
-    num_units = int(unit.max(initial=0)) + 1
-    busy = np.bincount(block[works] * num_units + unit[works], code.costs[works, 1], num_blocks * num_units).reshape(
-        num_blocks, num_units
-    )
-    owner = np.repeat(np.arange(num), np.diff(code.instructions[:, dataflow.FIRST_ACCESS]))
-    vector = (traits[owner] & dataflow.VECTOR) > 0
-    accesses = _access_cycles(
-        block[owner], code.accesses[: len(owner), dataflow.IS_STORE] > 0, vector, num_blocks, core
-    )
-    least = np.maximum.reduce([counts / core.width, busy.max(axis=1), accesses])
-    return (least / np.maximum(counts, 1)).tolist(), counts.astype(int).tolist()
-
-
-def _access_cycles(
-    block: np.ndarray, is_store: np.ndarray, vector: np.ndarray, num_blocks: int, core: Core
-) -> np.ndarray:
-    """float64[blocks]: cycles that loads and stores of one execution take at least."""
-    loads = np.where(vector, 1 / (core.vector_loads_per_cycle or core.loads_per_cycle), 1 / core.loads_per_cycle)
-    stores = np.where(vector, 1 / (core.vector_stores_per_cycle or core.stores_per_cycle), 1 / core.stores_per_cycle)
-    each = 1 / core.accesses_per_cycle if core.accesses_per_cycle else 0.0
-    result: np.ndarray = np.maximum.reduce(
-        [
-            np.bincount(block, np.where(is_store, 0.0, loads), num_blocks),
-            np.bincount(block, np.where(is_store, stores, 0.0), num_blocks),
-            np.bincount(block, minlength=num_blocks) * each,
-        ]
-    )
-    return result
-
-
 def _without_instructions(sites: Sites, counts: np.ndarray, core: Core) -> CoreCode:
     """Blocks of ``counts`` instructions, accesses in equal distances."""
     num_blocks, num_accesses = len(counts), np.diff(sites.offsets)
     node, block = np.zeros(len(sites), _NODE), np.zeros(num_blocks, _BLOCK)
     place = np.arange(len(sites)) - sites.offsets[sites.block]
     offset = (2 * place + 1) * counts[sites.block] // (2 * num_accesses[sites.block])
-    cycles = _access_cycles(sites.block, sites.is_store, np.zeros(len(sites), bool), num_blocks, core)
-    slot = np.maximum(counts / core.width, cycles) / counts
+    cycles = access_cycles(sites.block, sites.is_store, np.zeros(len(sites), bool), num_blocks, core)
+    slot = np.maximum.reduce([counts / core.width, *cycles]) / counts
     node["entry"], node["offset"], node["place"] = offset * slot[sites.block], offset, NUM_REGISTERS + place
     node["forward"] = core.store_to_load_cycles
     node["kind"], node["bytes"], node["row"] = np.where(sites.is_store, STORE, LOAD), sites.bytes, place
     block["first_node"], block["end_node"] = sites.offsets[:-1], sites.offsets[1:]
     block["slot"], block["commit_entry"], block["branch_entry"] = slot, _NEVER, _NEVER
     block["instructions"], block["accesses"] = counts, num_accesses
+    block["load_slack"], block["access_slack"], _, block["before"] = _NO_LIMITS
     places = NUM_REGISTERS + int(num_accesses.max(initial=0)) + 1
     empty = np.zeros(num_blocks, bool)
     return CoreCode(

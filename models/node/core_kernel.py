@@ -7,6 +7,9 @@ insertion), or only when all before it have left (``tail``: nothing overlaps, as
 nothing but the store buffer: they leave, are written in order, and keep their place until their line is there. A load
 of what a store has written not long before waits for the store's data.
 
+The code of a block is fetched window by window, up to ``_FETCHED_AHEAD`` cycles ahead, and loads that lie in two lines
+take their unit twice (block_limits.py).
+
 What does not access memory is part of the tables (core_code.py), so a step goes from access to access: instruction
 p enters at ``base`` + its offset, or when instruction p - reorder_buffer has left. Times of leaving are kept where
 they jump; between two jumps instructions leave at the rate at which others can enter.
@@ -43,6 +46,7 @@ FIRST_LEVEL: Final = 4
 _inlined: Final = njit(inline="always")
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
+_FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
 _HISTORY: Final = 8  # blocks
 _PREDICTIONS: Final = 4096
 _FACTOR: Final = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
@@ -52,17 +56,19 @@ _LIMITS: Final = np.dtype(
     [
         ("slot", "f8"), ("spacing", "f8"), ("drain", "f8"), ("store", "f8"),
         ("misprediction", "f8"), ("reorder", "i8"), ("stores", "i8"), ("marks", "i8"),
-        ("line_shift", "i8"), ("tail", "i8"),
+        ("line_shift", "i8"), ("tail", "i8"), ("fetch", "f8"), ("access", "f8"),
     ]
 )  # fmt: skip
 # ``base``: when the current block's first instruction entered, or would have if nothing had delayed the latest access;
 # ``position``: instructions before the block. ``commit``: when instruction ``commit_position`` left. ``floor_time``:
 # when ``floor_position`` left, the last jump that no instruction to come can be held up by any more. ``is_ready``: the
 # next access enters at ``cycle``. ``late_branch``, ``late_queue``: what entering has lost, and leaving not yet felt.
+# ``split_cycles``, ``num_splits``: for which the block's loads took their unit once more. ``fetched``: until when the
+# front end has fetched.
 _CORE: Final = np.dtype(
     [
         ("cycle", "f8"), ("base", "f8"), ("commit", "f8"), ("floor_time", "f8"), ("begin", "f8"), ("written", "f8"),
-        ("late_branch", "f8"), ("late_queue", "f8"),
+        ("late_branch", "f8"), ("late_queue", "f8"), ("split_cycles", "f8"), ("num_splits", "f8"), ("fetched", "f8"),
         ("execution", "i8"), ("end_execution", "i8"), ("access", "i8"), ("node", "i8"), ("end_node", "i8"),
         ("block", "i8"), ("position", "i8"), ("commit_position", "i8"), ("floor_position", "i8"), ("first_mark", "i8"),
         ("end_mark", "i8"), ("num_stores", "i8"), ("instructions", "i8"), ("hash", "i8"),
@@ -111,6 +117,8 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
     limits["store"] = 1 / core.stores_per_cycle
     limits["misprediction"], limits["reorder"] = core.misprediction_cycles, core.reorder_buffer
     limits["stores"], limits["marks"] = core.store_buffer, marks
+    limits["fetch"] = 1.0 if core.fetch_bytes else 0.0
+    limits["access"] = 1 / core.accesses_per_cycle if core.accesses_per_cycle else 0.0
     limits["line_shift"], limits["tail"] = line_bytes.bit_length() - 1, request == "tail"
     predicts = core.misprediction_cycles > 0
     forward = np.zeros((num_cores, _FORWARDS), _MARK)
@@ -135,12 +143,12 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
 def begin_piece(cores, core, first_execution, end_execution, first_access, cycle):  # type: ignore[no-untyped-def]
     """The core begins to execute a piece of the stream at ``cycle``, with an empty reorder buffer. O(1)."""
     c = cores.core[core]
-    c.begin = c.cycle = c.base = c.commit = c.floor_time = cycle
+    c.begin = c.cycle = c.base = c.commit = c.floor_time = c.fetched = cycle
     c.execution, c.end_execution, c.access = first_execution, end_execution, first_access
     c.node, c.end_node, c.block = 0, 0, -1
     c.commit_position = c.floor_position = c.position - 1
     c.first_mark = c.end_mark
-    c.late_branch = c.late_queue = 0.0
+    c.late_branch = c.late_queue = c.split_cycles = c.num_splits = 0.0
     c.instructions, c.is_ready, c.mispredicted = 0, 0, 0
     for part in range(cores.stack.shape[1]):
         cores.stack[core, part] = 0.0
@@ -234,6 +242,9 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
         if line >= last:
             break
         line += 1
+        if not is_store:
+            c.split_cycles += node.unit
+            c.num_splits += 1.0
     granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
     forward = cores.forward[core, granule & (_FORWARDS - 1)]
     done = request
@@ -276,6 +287,11 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
         cores.value[core, code.out[k].register] = cores.value[core, scratch + k]
     last = c.position + block.instructions - 1
     base = c.base + block.instructions * block.slot
+    if c.num_splits > 0:
+        base += max(c.split_cycles - block.load_slack, c.num_splits * limits.access - block.access_slack, 0.0)
+        c.split_cycles = c.num_splits = 0.0
+    if limits.fetch > 0:
+        base = max(base, c.fetched - limits.fetch)
     if block.end_commit > block.first_commit or block.commit_entry > 0:
         time = _latest(cores, code, core, block.first_commit, block.end_commit, c.base + block.commit_entry)
         if time > c.commit + (last - c.commit_position) * limits.spacing:
@@ -288,6 +304,7 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
         if late > 0:
             c.late_branch += late
             base += late
+            c.fetched = max(c.fetched, base)
     c.base = base
     c.access += block.accesses
     c.position += block.instructions
@@ -316,12 +333,16 @@ def _mispredicts(cores, code, core, block, follower):  # type: ignore[no-untyped
 
 @_inlined
 def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
-    c = cores.core[core]
+    c, limits = cores.core[core], cores.limits[0]
+    before = c.block
     c.block = block_ids[c.execution]
     c.execution += 1
     block = code.block[c.block]
+    if limits.fetch > 0:
+        windows = block.windows - 1 if block.before == before else block.windows
+        c.fetched = max(c.fetched, c.base - _FETCHED_AHEAD) + windows * limits.fetch
     c.node, c.end_node = block.first_node, block.end_node
-    if cores.limits[0].misprediction > 0:
+    if limits.misprediction > 0:
         follower = np.int64(block_ids[c.execution]) if c.execution < c.end_execution else np.int64(-1)
         c.mispredicted = 1 if _mispredicts(cores, code, core, c.block, follower) else 0
 

@@ -1,9 +1,9 @@
 """Which groups of cores hold a line in their private caches: a hash table with a bit mask per line.
 
-An entry is (line << 1 | whether several hold it and none has modified it, mask of groups in words of 63 bits). Entries of four neighbouring lines lie
-side by side. Open addressing; what follows a deleted entry moves up, so there are no traces of former ones. The table
-has at least one and a half times as many places as all private caches have lines, and an entry is deleted with its last
-holder.
+An entry is (line << 1 | whether several hold it and none has modified it, mask of groups in words of 63 bits). Entries
+of four neighbouring lines lie side by side. Open addressing; what follows a deleted entry moves up, so there are no
+traces of former ones. The table has at least twice as many places as all private caches have lines, and an entry is
+deleted with its last holder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined
+from manyscale.models.kernels import apart, inner, inner_inlined
 
 WORD_BITS: Final = 63  # masks stay positive
 FREE: Final = -1
@@ -20,11 +20,11 @@ FREE: Final = -1
 
 def new_directory(num_lines: int, num_groups: int) -> np.ndarray:
     """int64[places, 1 + words], empty, with room for ``num_lines`` different lines."""
-    places = 1 << max(4, (2 * num_lines).bit_length())
+    places = 1 << max(4, (2 * num_lines - 1).bit_length())
     return np.full((places, 1 + -(-num_groups // WORD_BITS)), FREE, np.int64)
 
 
-@inlined
+@inner_inlined
 def home_of_entry(directory, line):  # type: ignore[no-untyped-def]
     """Where an entry belongs. O(1)."""
     mixed = np.uint64(line >> 2) * np.uint64(0x9E3779B97F4A7C15)
@@ -32,7 +32,7 @@ def home_of_entry(directory, line):  # type: ignore[no-untyped-def]
     return (np.int64(mixed << np.uint64(2)) | (line & 3)) & (directory.shape[0] - 1)
 
 
-@inlined
+@inner_inlined
 def look_up(directory, line):  # type: ignore[no-untyped-def]
     """Place of the line's entry, or of the free one where it belongs. Expected O(1)."""
     place = home_of_entry(directory, line)
@@ -43,7 +43,7 @@ def look_up(directory, line):  # type: ignore[no-untyped-def]
         place = (place + 1) & (directory.shape[0] - 1)
 
 
-@inlined
+@inner_inlined
 def set_alone(directory, place, line, group):  # type: ignore[no-untyped-def]
     """Write the entry of a line that one group holds, and no other. O(words)."""
     directory[place, 0] = line << 1
@@ -52,13 +52,13 @@ def set_alone(directory, place, line, group):  # type: ignore[no-untyped-def]
     directory[place, 1 + group // WORD_BITS] = 1 << (group % WORD_BITS)
 
 
-@inlined
+@inner_inlined
 def add_group(directory, place, group):  # type: ignore[no-untyped-def]
     """O(1)."""
     directory[place, 1 + group // WORD_BITS] |= 1 << (group % WORD_BITS)
 
 
-@inlined
+@inner_inlined
 def expect_dirty(directory, line):  # type: ignore[no-untyped-def]
     """A group gets the line modified though others hold it, too. Expected O(1)."""
     place = look_up(directory, line)
@@ -66,7 +66,7 @@ def expect_dirty(directory, line):  # type: ignore[no-untyped-def]
         directory[place, 0] &= ~1
 
 
-@allocation_free
+@inner
 def next_group(directory, place, group):  # type: ignore[no-untyped-def]
     """The first group from ``group`` on that holds the line, -1 if there is none. O(groups)."""
     apart()
@@ -86,7 +86,7 @@ def next_group(directory, place, group):  # type: ignore[no-untyped-def]
     return -1
 
 
-@allocation_free
+@inner
 def _delete(directory, place):  # type: ignore[no-untyped-def]
     """Free an entry, and move those behind it up that belong before. Expected O(1)."""
     apart()
@@ -103,7 +103,7 @@ def _delete(directory, place):  # type: ignore[no-untyped-def]
     directory[hole, 0] = FREE
 
 
-@allocation_free
+@inner
 def remove_group(directory, line, group):  # type: ignore[no-untyped-def]
     """The group does not hold the line any more. Expected O(1)."""
     place = look_up(directory, line)

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import inlined
+from manyscale.models.kernels import inner_inlined
 from manyscale.models.node.reservations import reserve
 
 BANK: Final = np.dtype([("row", "i8"), ("opens", "f8")])  # the open row, -1 if none; from when on it serves
@@ -28,7 +28,7 @@ HOMES: Final = 1 << 22  # pages whose home is kept; pages that far apart share o
 UNTOUCHED: Final = -1
 
 
-@inlined
+@inner_inlined
 def home_of(mem, core, line):  # type: ignore[no-untyped-def]
     """The socket in whose memory the line lies; the first that asks for its page becomes it. O(1)."""
     memory = mem.memory[0]
@@ -43,7 +43,7 @@ def home_of(mem, core, line):  # type: ignore[no-untyped-def]
     return np.int64(mem.home[place])
 
 
-@inlined
+@inner_inlined
 def _divided(number, divisor, shift):  # type: ignore[no-untyped-def]
     """Quotient and remainder; ``shift``: log2 of a divisor that is a power of two, else -1. O(1)."""
     if shift >= 0:
@@ -51,7 +51,7 @@ def _divided(number, divisor, shift):  # type: ignore[no-untyped-def]
     return number // divisor, number % divisor
 
 
-@inlined
+@inner_inlined
 def _read_dram(mem, home, line, start):  # type: ignore[no-untyped-def]
     """When a request that leaves the core at ``start`` has its data. O(1)."""
     memory = mem.memory[0]
@@ -72,7 +72,7 @@ def _read_dram(mem, home, line, start):  # type: ignore[no-untyped-def]
     return reserve(mem.taken, channel, cycle, memory.channel_cycles) + memory.after_activate
 
 
-@inlined
+@inner_inlined
 def read_memory(mem, core, line, start):  # type: ignore[no-untyped-def]
     """When a line that no cache holds, asked for at ``start``, is at the core; ``start`` < 0: no time passes. Whether
     it comes from another socket. O(1)."""
@@ -92,7 +92,7 @@ def read_memory(mem, core, line, start):  # type: ignore[no-untyped-def]
     return done, is_remote
 
 
-@inlined
+@inner_inlined
 def cross(mem, socket, cycle):  # type: ignore[no-untyped-def]
     """When a line that is sent from a socket to another arrives. O(1)."""
     memory = mem.memory[0]
@@ -102,7 +102,7 @@ def cross(mem, socket, cycle):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@inlined
+@inner_inlined
 def write_memory(mem, core, line, cycle):  # type: ignore[no-untyped-def]
     """A line written back takes its share of bandwidth, from ``cycle`` >= 0 on. O(1)."""
     home = home_of(mem, core, line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined
+from manyscale.models.kernels import apart, inner, inner_inlined
 from manyscale.models.node.cache_rows import (
     DIRTY,
     EMPTY,
@@ -27,7 +27,7 @@ from manyscale.models.node.reservations import reserve
 WRITTEN_BACK = np.int64(2)
 
 
-@inlined
+@inner_inlined
 def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     """A line passes between a level and the one before: when, if not before ``cycle``. O(1)."""
     each = mem.level[level]
@@ -39,7 +39,7 @@ def take_bandwidth(mem, level, core, cycle):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@inlined
+@inner_inlined
 def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     """The line leaves an instance of a level: its tag, EMPTY if it was not there. O(ways)."""
     each = mem.level[level]
@@ -54,7 +54,7 @@ def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     return tag
 
 
-@allocation_free
+@inner
 def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     """The line leaves the first levels of a core: whether it was dirty there. O(levels * ways)."""
     apart()
@@ -66,10 +66,10 @@ def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     return dirty
 
 
-@allocation_free
+@inner
 def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
-    """An inclusive level evicts the line, so the levels before lose it: whether it was dirty there. O(holders * levels *
-    ways)."""
+    """An inclusive level evicts the line, so the levels before lose it: whether it was dirty there.
+    O(holders * levels * ways)."""
     apart()
     memory, each = mem.memory[0], mem.level[level]
     private = min(memory.private, level)
@@ -100,7 +100,7 @@ def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     return dirty
 
 
-@inlined
+@inner_inlined
 def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     """The outermost private level that had the line has it no more: the next one that has is now outermost, or the
     directory forgets the group. O(levels * ways)."""
@@ -114,10 +114,10 @@ def _leaves_group(mem, level, core, line):  # type: ignore[no-untyped-def]
     remove_group(mem.directory, line, mem.core[core].group)
 
 
-@inlined
+@inner_inlined
 def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
-    """A line has left a level to make room, and goes down: dirty ones, and all to an exclusive level. What it pushes out
-    there follows. O(levels * ways), of inclusive levels see ``_back_invalidate``."""
+    """A line has left a level to make room, and goes down: dirty ones, and all to an exclusive level. What it pushes
+    out there follows. O(levels * ways), of inclusive levels see ``_back_invalidate``."""
     memory = mem.memory[0]
     while tag != EMPTY:
         line, dirty = tag >> FLAG_BITS, tag & DIRTY
@@ -143,7 +143,7 @@ def evict(mem, level, core, tag, cycle, row):  # type: ignore[no-untyped-def]
         tag = put(mem, level, core, line, flags, cycle)
 
 
-@inlined
+@inner_inlined
 def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
     """A line comes down to a cache: the tag of what it pushes out, or EMPTY. O(ways)."""
     each = mem.level[level]
@@ -158,7 +158,7 @@ def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
     return insert(mem.tag, begin, each.ways, line << FLAG_BITS | flags)
 
 
-@allocation_free
+@inner
 def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A dirty line is written to a level, which may be main memory; exclusive ones that do not hold it pass it on. As
     ``evict``."""

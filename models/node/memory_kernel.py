@@ -2,8 +2,8 @@
 
 An access takes effect on caches when it is called for, whatever its cycle; what it waits for is reserved from its cycle
 on (``reservations``). What happens to lines is what ``memory.hierarchy`` says of such caches, in the same order: the
-line is looked for from the nearest level outwards, filled in from the furthest inwards, and what each level had to evict goes
-down before the next is filled.
+line is looked for from the nearest level outwards, filled in from the furthest inwards, and what each level had to
+evict goes down before the next is filled.
 
 When a load is complete, of an idle memory: ``latency`` cycles of the level that has the line after it was asked for; of
 main memory see ``dram``. A modified line that another core holds comes after the latencies of the nearest level that
@@ -15,11 +15,11 @@ What comes on top:
 - A miss of the first level takes one of the core's line fill buffers until the line is there. It waits for one to be
   free: of those that are, it takes the one that was used latest, so a chain of misses far ahead in time holds one only.
 - A line on its way is there when it arrives, for all who ask (but see ``cache_rows``).
-- A line passes all levels from the one that has it inwards: it takes their bandwidth, the core's and the shared one. (The
-  first level's bandwidth is the core's matter: ``loads_per_cycle``.) Lines written back take it, too, unless
-  ``writes_back_aside``.
-- Prefetches (``memory.stream_prefetcher``) are asked for when the access is, take bandwidth but no line fill buffer, and
-  are not counted.
+- A line passes all levels from the one that has it inwards: it takes their bandwidth, the core's and the shared one.
+  (The first level's bandwidth is the core's matter: ``loads_per_cycle``.) Lines written back take it, too, unless
+  ``writes_back_aside``; DRAM's channels they always take.
+- Prefetches (``memory.stream_prefetcher``) are asked for when the access is, take bandwidth but no line fill buffer,
+  and are not counted.
 
 There are no TLBs, and no queues in front of tags.
 """
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined, merged, read_soon
+from manyscale.models.kernels import apart, inner, inner_inlined, merged, read_soon
 from manyscale.models.node.cache_rows import (
     DIRTY,
     EMPTY,
@@ -54,10 +54,10 @@ SERVED, MISSED = np.int64(0), np.int64(1)
 _HIT, _MISS = np.int64(0), np.int64(1)  # not plain ones, for each of which Numba compiles ``_serve`` once more
 
 
-@inlined
+@inner_inlined
 def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ignore[no-untyped-def]
-    """Look for a line beyond the level ``to``, and take it from others or let them share it: the level that has it, flags
-    for it, and who had it modified. O(levels * ways), and see ``coherence``."""
+    """Look for a line beyond the level ``to``, and take it from others or let them share it: the level that has it,
+    flags for it, and who had it modified. O(levels * ways), and see ``coherence``."""
     memory = mem.memory[0]
     flags, source, source_level = np.int64(0), NOBODY, NOBODY
     level = to + 1
@@ -81,7 +81,7 @@ def _search(mem, core, to, line, is_store, cycle, row, served_row):  # type: ign
     return level, flags, source, source_level
 
 
-@inlined
+@inner_inlined
 def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-untyped-def]
     """The line is read from a cache: flags that it takes with it. O(ways)."""
     each = mem.level[level]
@@ -99,7 +99,7 @@ def _read(mem, core, level, line, is_store, cycle, row):  # type: ignore[no-unty
     return tag & SHARED
 
 
-@inlined
+@inner_inlined
 def _from_others(mem, core, source, source_level, start):  # type: ignore[no-untyped-def]
     """When a line that another core had modified is there. O(levels)."""
     memory = mem.memory[0]
@@ -110,10 +110,11 @@ def _from_others(mem, core, source, source_level, start):  # type: ignore[no-unt
     return done
 
 
-@inlined
+@inner_inlined
 def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: ignore[no-untyped-def]
-    """Bring a line into the levels from ``to`` on that do not have it: when it is there, if it is asked for at ``start``,
-    and which level had it. ``start`` < 0: no time passes. O(levels * ways), and see ``evictions``, ``coherence``."""
+    """Bring a line into the levels from ``to`` on that do not have it: when it is there, if it is asked for at
+    ``start``, and which level had it. ``start`` < 0: no time passes. O(levels * ways), and see ``evictions`` and
+    ``coherence``."""
     memory = mem.memory[0]
     level, flags, source, source_level = _search(mem, core, to, line, is_store, start, row, served_row)
     mem.counts[served_row, level, SERVED] += 1
@@ -145,7 +146,7 @@ def _fetch(mem, core, to, line, is_store, start, row, served_row):  # type: igno
     return done, level
 
 
-@inlined
+@inner_inlined
 def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     """Whether the core's instance of a level holds the line. O(ways)."""
     each = mem.level[level]
@@ -153,7 +154,7 @@ def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     return find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways)
 
 
-@allocation_free
+@inner
 def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
     """A private level holds the line again, so nearer levels do not hold it as the outermost. O(levels * ways)."""
     apart()
@@ -165,17 +166,17 @@ def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
             mem.tag[place] &= ~OUTERMOST
 
 
-@inlined
+@inner_inlined
 def _find_buffer(buffer_free, core, cycle):  # type: ignore[no-untyped-def]
-    """The line fill buffer for a request: of those that are free the latest used, else the first to become free. A core's
-    buffers are in the order in which they become free. O(buffers in use)."""
+    """The line fill buffer for a request: of those that are free the latest used, else the first to become free. A
+    core's buffers are in the order in which they become free. O(buffers in use)."""
     place = buffer_free.shape[1] - 1
     while place > 0 and buffer_free[core, place] > cycle:
         place -= 1
     return place
 
 
-@inlined
+@inner_inlined
 def _use_buffer(buffer_free, core, place, done):  # type: ignore[no-untyped-def]
     """The buffer is in use until ``done``. O(buffers in use)."""
     last = buffer_free.shape[1] - 1
@@ -185,7 +186,7 @@ def _use_buffer(buffer_free, core, place, done):  # type: ignore[no-untyped-def]
     buffer_free[core, place] = done
 
 
-@inlined
+@inner_inlined
 def _read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
     """What the next steps will read lies in the host's far caches or memory; one after the other would take long.
     O(levels * ways)."""
@@ -199,9 +200,9 @@ def _read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
         read_soon(mem.directory, home_of_entry(mem.directory, line))
 
 
-@inlined
+@inner_inlined
 def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
-    """As ``_read_sets_soon``, for the directory's entry of the line that will have to leave the private levels. O(1)."""
+    """As ``_read_sets_soon``, for the directory's entry of the line that has to leave the private levels. O(1)."""
     memory = mem.memory[0]
     if memory.groups > 1:
         each = mem.level[memory.private - 1]
@@ -210,7 +211,7 @@ def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
         read_soon(mem.directory, home_of_entry(mem.directory, tag >> FLAG_BITS))
 
 
-@allocation_free
+@inner
 def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-untyped-def]
     """An access has missed the first level, or hit it where that has a prefetcher: when a line that missed is there.
     Prefetches follow. ``cycle`` < 0: no time passes. O(levels * ways), in sum, and see ``access``."""
@@ -248,7 +249,7 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
         fetches = not _holds(mem, level, core, target)
 
 
-@allocation_free
+@inner
 def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A store to a line that others may hold: when the core owns it. See ``coherence``."""
     apart()
@@ -292,7 +293,7 @@ def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     return done
 
 
-@allocation_free
+@inner
 def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
     """An access without time, and not counted. As ``access``."""
     first = mem.level[0]
@@ -313,9 +314,9 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
         _serve(mem, core, line, is_store, -1.0, nobody, _HIT)
 
 
-@inlined
+@inner_inlined
 def look_ahead(mem, core, line):  # type: ignore[no-untyped-def]
-    """The core will ask for the line after a few other accesses: changes nothing but the host's caches. Saves time where
-    most accesses miss, takes some where they hit. O(levels * ways)."""
+    """The core will ask for the line after a few other accesses: changes nothing but the host's caches. Saves time
+    where most accesses miss, takes some where they hit. O(levels * ways)."""
     _read_sets_soon(mem, core, line)
     _read_victim_soon(mem, core, line)

@@ -2,8 +2,8 @@
 
 ``new_memory_system`` makes it of a machine's Node. Parameters are those of ``models.processor``. What is simulated of
 them: LRU, write-back and write-allocate caches whose lines have one size and no sectors; inclusive and exclusive ones,
-those that promise neither; prefetchers; coherence; line fill buffers; bandwidths; main memory with or without DRAM; sockets. TLBs
-are left out. Other kinds of caches are refused.
+those that promise neither; prefetchers; coherence; line fill buffers; bandwidths; main memory with or without DRAM;
+sockets. TLBs are left out. Other kinds of caches are refused.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ STREAM: Final = np.dtype([("page", "i8"), ("line", "i8"), ("step", "i8"), ("ahea
 class MemorySystem(NamedTuple):
     """State, and what was counted.
 
-    ``served`` int64[cores + 1]: what served a core's last access: the number of a cache, nearest 0; the number of caches
-    for main memory, one more for another core's cache or another socket's memory. ``counts`` int64[cores + 1, levels +
-    2, 4]: by core and what served as above: lines that were served there (first level: and hits), missed there, written
-    back from there, and taken from there since a core elsewhere stored (by the core that lost it). A line from elsewhere
-    counts as served by the nearest level that both share, or main memory, too. The last core is where what is not
-    counted goes.
+    ``served`` int64[cores + 1]: what served a core's last access: the number of a cache, nearest 0; the number of
+    caches for main memory, one more for another core's cache or another socket's memory. ``counts``
+    int64[cores + 1, levels + 2, 4]: by core and what served as above: lines that were served there, missed there,
+    written back from there, and taken from there since a core elsewhere stored (by the core that lost it). A line from
+    elsewhere counts as served by the nearest level that both share, or main memory, too. The last core is where what is
+    not counted goes.
     """
 
     tag: np.ndarray  # all levels', level by level, instance by instance, set by set: ``cache_rows``
@@ -83,7 +83,8 @@ class MemorySystem(NamedTuple):
 def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> MemorySystem:
     """Empty caches for cores [first_core, first_core + num_cores) of a node; cores fill sockets in order, and a level
     of ``shared_by_cores`` n serves n consecutive ones. Raises ValueError for what a node does not say, cannot be, or is
-    not simulated. Memory: 8 B per line of all caches, 24 to 48 B per line of private ones, 8 KiB per channel, bank, link and limited bandwidth of a core or cache."""
+    not simulated. Memory: 8 B per line of all caches, 40 to 72 B more per line of private ones, 8 KiB per channel,
+    bank, link and limited bandwidth of a core or cache."""
     caches = data_caches(node.caches)
     _check(caches, node, num_cores, first_core)
     levels = list(caches.values())
@@ -98,9 +99,10 @@ def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> Mem
     first["levels"], first["cores"], first["first_core"] = len(levels), num_cores, first_core
     first["group_cores"] = levels[0].shared_by_cores
     first["groups"] = level["instances"][0]
-    first["private"] = next((k for k, each in enumerate(levels) if level["cores"][k] != levels[0].shared_by_cores), len(levels))
+    first["private"] = sum(each.shared_by_cores == levels[0].shared_by_cores for each in levels)
     first["buffers"], first["writes_aside"] = core.line_fill_buffers, core.writes_back_aside
-    num_resources = _main_memory(first, node, main, line_bytes, cycles_per_ps, num_resources, float(level["latency"][-2]))
+    reach = float(level["latency"][-2])
+    num_resources = _main_memory(first, node, main, line_bytes, cycles_per_ps, num_resources, reach)
     private = level[: first["private"]]
     _check_private(first, private, list(caches))
     num_private = int((private["slots"] * private["instances"]).sum()) if first["groups"] > 1 else 1
@@ -183,6 +185,8 @@ def _main_memory(
     if main.dram is not None:
         part = main.dram
         memory["channels"], memory["banks"] = part.channels, part.banks
+        if part.row_bytes < line:
+            raise ValueError(f"dram: row: {part.row_bytes} B hold no line of {line} B")
         memory["row_shift"] = (part.row_bytes // line).bit_length() - 1
         memory["channel_shift"], memory["bank_shift"] = _shift(part.channels), _shift(part.banks)
         memory["activate"], memory["precharge"] = part.activate_ps * cycles_per_ps, part.precharge_ps * cycles_per_ps
@@ -219,7 +223,8 @@ def _check(caches: dict[str, Cache], node: Node, num_cores: int, first_core: int
     if not caches:
         raise ValueError("caches: the node has none; add at least one level to the machine")
     if num_cores < 1 or first_core < 0 or first_core + num_cores > node.num_cores:
-        raise ValueError(f"cores {first_core} to {first_core + num_cores - 1} are not all of the node's {node.num_cores}")
+        last = first_core + num_cores - 1
+        raise ValueError(f"cores {first_core} to {last} are not all of the node's {node.num_cores}")
     if num_cores > MOST_CORES:
         raise ValueError(f"{num_cores} cores of a node are not simulated with time; {MOST_CORES} at most")
     nearer: Cache | None = None
@@ -235,7 +240,8 @@ def _check(caches: dict[str, Cache], node: Node, num_cores: int, first_core: int
         }
         for kind, is_so in kinds.items():
             if is_so:
-                raise ValueError(f"{name}: {kind}: not simulated with time; only LRU, write-back, write-allocate, one line size")
+                known = "only LRU, write-back, write-allocate, lines of one size"
+                raise ValueError(f"{name}: {kind}: not simulated with time; {known}")
         if nearer is None and cache.inclusion == "exclusive":
             raise ValueError(f"{name}: the first level cannot be exclusive: no nearer level hands it lines")
         if nearer is not None and cache.shared_by_cores % nearer.shared_by_cores:
@@ -245,7 +251,8 @@ def _check(caches: dict[str, Cache], node: Node, num_cores: int, first_core: int
             )
         if cache.prefetcher is not None and cache.inclusion == "exclusive":
             raise ValueError(f"{name}: an exclusive level cannot prefetch: only nearer levels hand it lines")
-        if cache.prefetcher is not None and (cache.prefetcher.page_bytes < line or cache.prefetcher.page_bytes & (cache.prefetcher.page_bytes - 1)):
+        page = line if cache.prefetcher is None else cache.prefetcher.page_bytes
+        if page < line or page & (page - 1):
             raise ValueError(f"{name}: the prefetcher's page is no power of two of at least a line")
         nearer = cache
 
@@ -254,4 +261,4 @@ def _check_private(memory: np.void, private: np.ndarray, names: list[str]) -> No
     """Raises ValueError for private levels that the directory cannot follow."""
     for name, row in zip(names, private, strict=False):
         if memory["groups"] > 1 and row["exclusive"]:
-            raise ValueError(f"{name}: private and exclusive: not simulated with time for more than one core; say neither")
+            raise ValueError(f"{name}: private and exclusive: not simulated with time for several cores; say neither")

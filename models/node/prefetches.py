@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined
+from manyscale.models.kernels import apart, inner, inner_inlined
 
 
-@inlined
+@inner_inlined
 def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
     """The stream of a page, or else the one that was used least lately, becomes the first. O(streams)."""
     here = first
@@ -23,7 +23,7 @@ def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
     stream[first].page, stream[first].line, stream[first].step, stream[first].ahead = found, line, step, ahead
 
 
-@allocation_free
+@inner
 def follow(streams, each, first_slot, line):  # type: ignore[no-untyped-def]
     """A load or store has reached a level: how many lines to fetch, after which, in which direction (1 or -1).
     O(streams)."""

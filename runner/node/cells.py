@@ -14,6 +14,7 @@ from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks_and_iterations import choose_iterations, choose_ranks, strata
 
 WHOLE = -1  # the iteration of ranks without a main loop: all that they do
+JOINED = -2  # all iterations one after the other, with what lies between
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> 
             mine = of_rank == rank
             seen = np.unique(of_iteration[mine])
             for iteration in _iterations(traced, detail, study, rank, seen):
-                rows = np.flatnonzero(mine & (of_iteration == iteration))
+                rows = np.flatnonzero(mine & (of_iteration >= 0 if iteration == JOINED else of_iteration == iteration))
                 if not len(rows):
                     raise ValueError(_missing(rank, iteration, known, np.unique(of_iteration)))
                 cells.append(Cell(rank, iteration, stratum, int(rows[0]), int(rows[-1]) + 1))
@@ -73,6 +74,8 @@ def _iterations(traced: Workload, detail: Workload, study: Study, rank: int, see
         if method not in ("traced", "full"):
             raise ValueError("knows no iterations of a main loop; leave sampling.iterations out")
         return [WHOLE]
+    if method == "joined":
+        return [JOINED]
     chosen = choose_iterations(number, method, seen[seen >= 0]).tolist()
     if method == "full" or (method == "traced" and not chosen):
         chosen += [WHOLE] if WHOLE in seen else []

@@ -16,7 +16,7 @@ from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.processor import data_caches
 from manyscale.models.workload import WorkloadError
 from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
-from manyscale.runner.node.cells import WHOLE, Cell, CellPlan
+from manyscale.runner.node.cells import JOINED, WHOLE, Cell, CellPlan
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.stored_arrays import stored
 from manyscale.runner.node.streams import stream_part
@@ -116,9 +116,10 @@ def phases_of_cell(program: Any, iteration: int) -> tuple[int, int]:
     """[first, end): the phases that lie in an iteration. Raises WorkloadError where there is none."""
     if iteration == WHOLE:
         return 0, int(program.num_phases)
-    mine = np.flatnonzero(program.phase_iteration == iteration)
+    mine = np.flatnonzero(program.phase_iteration >= 0 if iteration == JOINED else program.phase_iteration == iteration)
     if not len(mine):
-        raise WorkloadError(f"rank {program.rank}: no compute phase lies in iteration {iteration}")
+        which = "any iteration" if iteration == JOINED else f"iteration {iteration}"
+        raise WorkloadError(f"rank {program.rank}: no compute phase lies in {which}")
     return int(mine[0]), int(mine[-1]) + 1
 
 

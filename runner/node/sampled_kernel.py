@@ -15,27 +15,72 @@ from manyscale.models.kernels import allocation_free, inlined
 from manyscale.models.node.core_kernel import step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
 from manyscale.models.node.detailed_kernel import OVER, STUCK, begin_instance_piece, cycle_of, end_piece
-from manyscale.models.node.memory_kernel import touch
+from manyscale.models.node.memory_kernel import look_ahead, touch
 from manyscale.models.node.scheduler_kernel import DONE, OPERATION, PHASE_END, PIECE, advance, begin_phase
 from manyscale.sampling.taskpoint import DETAILED, decide, observe
 
 UNDECIDED, SIMULATED, FORWARDED = 0, 1, 2
+_AHEAD = 12  # touches
 
 
 class Sampled(NamedTuple):
     """``mode`` int8[instances]: UNDECIDED, SIMULATED or FORWARDED; instance 0 is simulated. ``num_instructions``
-    int64[pieces]. Lines to touch where an instance was fast-forwarded, none if ``first_line`` is of length 1: those of
-    instance i, ``line`` int64[] and ``is_written`` bool[], from first_line[i] (int64[instances + 1]) on."""
+    int64[pieces]. ``lines``: what fast-forwarded instances would have left in the caches."""
 
     mode: np.ndarray
     num_instructions: np.ndarray
+    lines: NamedTuple
+
+
+class SkippedLines(NamedTuple):
+    """Lines of instances that were not simulated, to be touched before the next one is. Those of instance i are
+    ``line`` int32[] (that index ``line_number`` int64[lines]) and ``is_written`` bool[], the oldest first, from
+    first_line[i] (int64[instances + 1]) on; of length 1 if none are to be touched.
+
+    ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they ended, ``num`` [0] of them.
+    In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
+    who is to touch it, core c as bit c modulo 64, ``once`` who used it beside, and ``written`` bool[lines] whether it was
+    written. ``chosen`` int32[, 2]:
+    (line, core) to touch. ``num`` [2] and [3]: how many lines fit a core's first cache, all its own; ``room``
+    int64[cores, 2]."""
+
     first_line: np.ndarray
     line: np.ndarray
     is_written: np.ndarray
+    line_number: np.ndarray
+    skipped: np.ndarray
+    round: np.ndarray
+    cores: np.ndarray
+    once: np.ndarray
+    written: np.ndarray
+    chosen: np.ndarray
+    room: np.ndarray
+    num: np.ndarray
+
+
+def skipped_lines(
+    first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
+    first_lines: int, own_lines: int,
+) -> SkippedLines:  # fmt: skip
+    """Of instances whose lines are given; ``first_lines``: that fit the first cache, ``own_lines``: all caches that a
+    core has to itself."""
+    lines = len(line_number)
+    return SkippedLines(
+        first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),
+        np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
+        np.empty((min(len(line), lines + num_cores * own_lines), 2), np.int32), np.zeros((num_cores, 2), np.int64),
+        np.array([0, 0, first_lines, own_lines], np.int64),
+    )  # fmt: skip
+
+
+def no_lines(num_cores: int) -> SkippedLines:
+    """Nothing is touched."""
+    none = np.empty(0, np.int64)
+    return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0)
 
 
 @inlined
-def _decide(sch, pieces, point, sampled, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+def _decide(sch, mem, pieces, point, sampled, core, cycles_per_ps):  # type: ignore[no-untyped-def]
     """How the piece that a core is to begin is executed, and if in no detail, how long it takes."""
     me = sch.core[core]
     instance = np.int64(me.instance)
@@ -44,33 +89,86 @@ def _decide(sch, pieces, point, sampled, core, cycles_per_ps):  # type: ignore[n
         in_detail = decide(point, instance, core, busy) == DETAILED
         sampled.mode[instance] = SIMULATED if in_detail else FORWARDED
         pieces.is_detailed[instance] = in_detail
+        if in_detail and sampled.lines.num[0] > 0:
+            touch_skipped(mem, sampled.lines)
     if sampled.mode[instance] == FORWARDED:
         cycles = sampled.num_instructions[me.piece] * point.cpi[instance]
         pieces.given_ps[me.piece] = np.int64(np.rint(cycles / cycles_per_ps))
 
 
 @inlined
-def _ended(sch, mem, records, point, sampled, core, instance):  # type: ignore[no-untyped-def]
-    """An instance is complete. O(its distinct lines) where they are touched."""
+def _ended(sch, records, point, sampled, core, instance):  # type: ignore[no-untyped-def]
+    """An instance is complete. O(1) beside ``observe``."""
     if sampled.mode[instance] == SIMULATED:
         busy = sch.core.shape[0] - sch.node[0].num_idle
         observe(point, instance, core, records.instance[instance].cycles, busy)
-    elif sampled.mode[instance] == FORWARDED and sampled.first_line.shape[0] > 1:
-        touch_lines(mem, core, sampled, instance)
+    elif sampled.mode[instance] == FORWARDED and sampled.lines.first_line.shape[0] > 1:
+        skip(sampled.lines, instance, core)
 
 
 @allocation_free
-def touch_lines(mem, core, sampled, instance):  # type: ignore[no-untyped-def]
-    """The lines of an instance, in the order of their last use, are in the caches as if it had run on ``core``."""
-    for place in range(sampled.first_line[instance], sampled.first_line[instance + 1]):
-        touch(mem, core, sampled.line[place], sampled.is_written[place])
+def skip(lines, instance, core):  # type: ignore[no-untyped-def]
+    """An instance has ended on ``core`` without having been simulated. O(1)."""
+    lines.skipped[lines.num[0], 0] = instance
+    lines.skipped[lines.num[0], 1] = core
+    lines.num[0] += 1
+
+
+def skip_all(lines: SkippedLines, instances: np.ndarray) -> None:
+    """Instances, in the order of ``instances`` int[], on the cores in turn. To be called first of all."""
+    lines.skipped[: len(instances), 0] = instances
+    lines.skipped[: len(instances), 1] = np.arange(len(instances)) % len(lines.room)
+    lines.num[0] = len(instances)
 
 
 @allocation_free
-def touch_all(mem, num_cores, sampled, order):  # type: ignore[no-untyped-def]
-    """The lines of instances ``order`` int64[], one after the other, on the cores in turn."""
-    for k in range(order.shape[0]):
-        touch_lines(mem, k % num_cores, sampled, order[k])
+def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
+    """The caches are as if what was skipped had run, as far as the order of lines by their last use goes.
+
+    Of each line the last use counts. Uses by other cores before do as long as what a core used later fits its first
+    cache, and, as long as it fits all of its own caches, if the core used the line twice: what cores share and use again
+    is near to all of them, and what passes from core to core, as where neighbours' edges are read, is not touched for
+    each, which would cost more than to simulate small instances. O(lines of what was skipped), of which the
+    touches, at most lines + cores x own lines, are what takes time.
+    """
+    num = lines.num
+    num[1] += 1
+    lines.room[:, 0] = num[2]
+    lines.room[:, 1] = num[3]
+    count = lines.chosen.shape[0]
+    first = count
+    for k in range(num[0] - 1, -1, -1):
+        instance, core = np.int64(lines.skipped[k, 0]), np.int64(lines.skipped[k, 1])
+        bit = np.uint64(1) << np.uint64(core & 63)
+        for place in range(lines.first_line[instance + 1] - 1, lines.first_line[instance] - 1, -1):
+            line = lines.line[place]
+            if lines.round[line] != num[1]:
+                lines.round[line] = num[1]
+                lines.cores[line] = lines.once[line] = np.uint64(0)
+                lines.written[line] = False
+            elif lines.cores[line] & bit or lines.room[core, 1] <= 0:
+                lines.written[line] |= lines.is_written[place]
+                continue
+            elif lines.room[core, 0] <= 0 and not lines.once[line] & bit:
+                lines.once[line] |= bit
+                lines.written[line] |= lines.is_written[place]
+                continue
+            lines.cores[line] |= bit
+            lines.written[line] |= lines.is_written[place]
+            lines.room[core, 0] -= 1
+            lines.room[core, 1] -= 1
+            first -= 1
+            lines.chosen[first, 0] = line
+            lines.chosen[first, 1] = core
+    num[0] = 0
+    for k in range(first, count):
+        ahead = min(k + _AHEAD, count - 1)
+        look_ahead(mem, np.int64(lines.chosen[ahead, 1]), lines.line_number[lines.chosen[ahead, 0]])
+        line, bit = lines.chosen[k, 0], np.uint64(1) << np.uint64(lines.chosen[k, 1] & 63)
+        lines.cores[line] &= ~bit
+        # the last one to use it writes it, if any did: others' copies would be invalid, or come after
+        is_written = lines.written[line] and lines.cores[line] == 0
+        touch(mem, np.int64(lines.chosen[k, 1]), lines.line_number[line], is_written)
 
 
 @inlined
@@ -98,10 +196,10 @@ def _run_phase(  # type: ignore[no-untyped-def]
                 push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
             sch.num_woken[0] = 0
             if row > 0 and sch.instance[row].flags & DONE:
-                _ended(sch, mem, records, point, sampled, core, before)
+                _ended(sch, records, point, sampled, core, before)
             if what == PIECE:
                 if sch.core[core].piece >= 0 and sch.core[core].instance > 0:
-                    _decide(sch, pieces, point, sampled, core, cycles_per_ps)
+                    _decide(sch, mem, pieces, point, sampled, core, cycles_per_ps)
                 begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
             elif what == PHASE_END:
                 return np.int64(OVER), time_ps

@@ -267,7 +267,12 @@ def _simulated_phases(program: NodeProgram, known: Simulated) -> np.ndarray:
     simulated it is none, -1: the ratios of their types stand for them."""
     result = np.full(len(known.iteration), -1, np.int64)
     for iteration in np.unique(known.iteration).tolist():
-        mine = np.arange(program.num_phases) if iteration < 0 else np.flatnonzero(program.phase_iteration == iteration)
+        mine = np.arange(program.num_phases)
+        if iteration == JOINED:
+            inside = np.flatnonzero(program.phase_iteration >= 0)
+            mine = mine[inside[0] : inside[-1] + 1] if len(inside) else mine[:0]
+        elif iteration != WHOLE:
+            mine = np.flatnonzero(program.phase_iteration == iteration)
         given = known.iteration == iteration
         if len(mine) == np.count_nonzero(given):
             result[given] = mine

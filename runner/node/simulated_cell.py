@@ -17,17 +17,28 @@ from manyscale.models.node.instance_profile import InstanceProfiles, profiles_fr
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.processor import data_caches
 from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays
-from manyscale.runner.node.sampled_kernel import SIMULATED, Sampled, run_sampled, touch_all
+from manyscale.runner.node.sampled_kernel import (
+    SIMULATED,
+    Sampled,
+    SkippedLines,
+    no_lines,
+    run_sampled,
+    skip_all,
+    skipped_lines,
+    touch_skipped,
+)
 from manyscale.runner.node.schedule_units import phase_of_pieces
 from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.tables import MODELS
 from manyscale.sampling.task_classes import find_classes
-from manyscale.sampling.taskpoint import TaskPoint, TaskPointParameters, new_taskpoint
-from manyscale.sampling.taskpoint_estimate import Estimate, estimate
+from manyscale.sampling.taskpoint import LEAST_SPREAD, TaskPoint, TaskPointParameters, new_taskpoint
+from manyscale.sampling.taskpoint_estimate import estimate
+from manyscale.sampling.taskpoint_state import FORWARDED, FORWARDED_BY_ALL
 
-_NO_LINES = np.zeros(1, np.int64)
+LEAST_SHARE = 0.01  # of the busy time
 _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
 
 
@@ -92,13 +103,41 @@ def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | No
     if parameters["model"] == "interval":
         assert profiles is not None
         return _by_intervals(cell, parameters, profiles)
-    return _in_detail(cell, parameters, profiles)
+    if parameters["tasks"] != "full":
+        return _sampled(cell, parameters, profiles)
+    return _in_detail(cell, parameters, profiles, None)
 
 
 # ---- detailed, and TaskPoint ----
 
 
-def _in_detail(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> Found:
+def _sampled(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> Found:
+    """Without the interval model first: it takes longer than what is sampled, and corrects nothing where samples of a
+    class agree."""
+    classes = _classes(cell, parameters["taskpoint"]["classes"], profiles)
+    point = _taskpoint(cell, parameters, classes, None)
+    found = _in_detail(cell, parameters, profiles, point)
+    if parameters["taskpoint"]["correction"] == "none":
+        return found
+    if parameters["taskpoint"]["correct"] == "explained" and not _differ(point):
+        return found
+    assert profiles is not None
+    instructions = cell.instructions
+    cycles = interval.predict(profiles, cell.node, parameters["cores"]).cycles
+    model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
+    return _in_detail(cell, parameters, profiles, _taskpoint(cell, parameters, classes, model))
+
+
+def _differ(point: TaskPoint) -> bool:
+    """Whether samples of a class that matters differ so much that a model might say why."""
+    classes = estimate(point).classes
+    matters = classes.forwarded_cycles > LEAST_SHARE * classes.cycles.sum()
+    return bool(np.any(classes.deviation[matters] > LEAST_SPREAD))
+
+
+def _in_detail(
+    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, point: TaskPoint | None
+) -> Found:
     chosen, cores = parameters["detailed"], parameters["cores"]
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
@@ -106,49 +145,46 @@ def _in_detail(cell: OpenCell, parameters: Mapping[str, Any], profiles: Instance
         request=chosen["request"],
         seed=parameters["seed"], keep_served=True,
     )  # fmt: skip
-    sampled_tasks = parameters["tasks"] != "full"
-    lines = _lines(cell, profiles)
+    lines = no_lines(cores) if profiles is None else _lines(profiles, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
-        order = cell.instances[np.argsort(profiles.order[cell.instances], kind="stable")]
-        touch_all(simulation.memory, cores, lines, order)
+        order = np.argsort(profiles.order[cell.instances], kind="stable")
+        skip_all(lines, cell.instances[order])
+        touch_skipped(simulation.memory, lines)
     elif chosen["caches"] == "rerun":
         simulation.run()
     simulation.start()
-    point = None
-    if sampled_tasks:
-        point = _taskpoint(cell, parameters, profiles)
-        if parameters["taskpoint"]["fast_forward"] != "warm":
-            lines = lines._replace(first_line=_NO_LINES)
-        simulation.run_with(run_sampled, point, lines)
-    else:
-        simulation.run()
-    return _found(cell, simulation, point, lines)
-
-
-def _lines(cell: OpenCell, profiles: InstanceProfiles | None) -> Sampled:
     mode = np.zeros(cell.program.num_instances, np.int8)
     mode[0] = SIMULATED
-    if profiles is None:
-        empty = (_NO_LINES, np.empty(0, np.int64), np.empty(0, bool))
-        return Sampled(mode, cell.pieces.num_instructions, *empty)
-    line = profiles.line_number[profiles.line]
-    return Sampled(mode, cell.pieces.num_instructions, profiles.first_line, line, profiles.line_written)
+    if point is not None:
+        touched = lines if parameters["taskpoint"]["fast_forward"] == "warm" else no_lines(cores)
+        simulation.run_with(run_sampled, point, Sampled(mode, cell.pieces.num_instructions, touched))
+    else:
+        simulation.run()
+    return _found(cell, simulation, point, mode)
 
 
-def _taskpoint(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> TaskPoint:
-    chosen = dict(parameters["taskpoint"])
-    own = {name: chosen.pop(name) for name in _OWN_CHOICES}
+def _lines(profiles: InstanceProfiles, node: Node, num_cores: int) -> SkippedLines:
+    own = [
+        cache.size_bytes // profiles.line_bytes
+        for cache in data_caches(node.caches).values()
+        if cache.shared_by_cores == 1
+    ]
+    return skipped_lines(
+        profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
+        own[0] if own else 0, sum(own),
+    )  # fmt: skip
+
+
+def _taskpoint(
+    cell: OpenCell, parameters: Mapping[str, Any], classes: np.ndarray, model: np.ndarray | None
+) -> TaskPoint:
+    chosen = {name: value for name, value in parameters["taskpoint"].items() if name not in _OWN_CHOICES}
     if parameters["tasks"] == "lazy":
         chosen["period"] = "lazy"
     instructions = cell.instructions
     instructions[0] = 0  # the initial task is simulated, whatever its size
-    model = None
-    if own["correction"] == "interval":
-        assert profiles is not None
-        cycles = interval.predict(profiles, cell.node, parameters["cores"]).cycles
-        model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
     rules = TaskPointParameters.model_validate(chosen)
-    return new_taskpoint(_classes(cell, own["classes"], profiles), instructions, model, parameters["cores"], rules)
+    return new_taskpoint(classes, instructions, model, parameters["cores"], rules)
 
 
 def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> np.ndarray:
@@ -163,7 +199,19 @@ def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> 
     return np.unique(kind, return_inverse=True)[1].astype(np.int32)
 
 
-def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, lines: Sampled) -> Found:
+def _granularity(point: TaskPoint, makespan_ps: np.ndarray, node: Node) -> float:
+    """What the busy time leaves open of the makespan: a phase ends with its last instance, and which core has how many
+    turns on those that time decides; so an instance's mean time for each phase, relative to all."""
+    forwarded = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
+    if not forwarded.any():
+        return 0.0
+    assert node.frequency_hz is not None
+    mean_ps = float((point.instructions * point.cpi)[forwarded].mean()) / node.frequency_hz * 1e12
+    total_ps = float(makespan_ps.sum())
+    return min(mean_ps * np.count_nonzero(makespan_ps) / total_ps, 1.0) if total_ps else 0.0
+
+
+def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, mode: np.ndarray) -> Found:
     result = simulation.result()
     rows = cell.instances
     instances = result.instances[rows]
@@ -171,10 +219,10 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, 
     rows, instances = rows[ran], instances[ran]
     instructions = cell.instructions
     cycles, model = instances["cycles"].copy(), np.full(len(rows), MODELS.index("detailed"), np.int8)
-    summary: Estimate | None = None
+    half_width = 0.0
     if point is not None:
-        summary = estimate(point)
-        forwarded = lines.mode[rows] != SIMULATED
+        half_width = estimate(point).relative_half_width + _granularity(point, result.makespan_ps, cell.node)
+        forwarded = mode[rows] != SIMULATED
         cycles[forwarded] = (instructions * point.cpi)[rows][forwarded]
         model[forwarded] = MODELS.index("fast-forward")
     served = result.served[rows]
@@ -200,7 +248,7 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, 
         "core_part": np.array(result.core_parts),
         "core_stack": result.core_stack,
         "type_instructions": np.bincount(kind, instructions * simulated, minlength=types + 1).astype(np.int64),
-        "half_width": np.array([0.0 if summary is None else summary.relative_half_width]),
+        "half_width": np.array([half_width]),
         "num_instructions": np.array([instructions.sum()]),
         "num_detailed_instructions": np.array([instructions[simulated].sum()]),
         "num_instances": np.array([len(rows)]),

@@ -27,7 +27,7 @@ from manyscale.sampling.taskpoint_state import (
 
 # One letter per role, in the order of the numbers: instances in figures below
 LETTERS = ".0fawscv"
-SOURCE = {"count": "per-thread", "busy_change": "never"}  # the number of busy cores has tests of its own
+SOURCE = {"count": "per-thread", "busy_change": "never", "correct": "always"}  # the number of busy cores has tests of its own
 
 
 def parameters(**given: object) -> TaskPointParameters:
@@ -229,6 +229,25 @@ def test_correction_by_a_model() -> None:
     assert two.state.cpi[2] == pytest.approx(1 / 0.175)
 
 
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("cycles", "model", "used"),
+    [
+        ([1000.0, 2000.0, 3000.0], [1.0, 2.0, 3.0], True),  # the model explains all of the spread
+        ([2000.0, 2000.0, 2000.0], [1.0, 2.0, 3.0], False),  # there is none, and the model makes one
+        ([2000.0, 2010.0, 1990.0], [1.0, 1.005, 0.995], False),  # so small that it is not worth it
+        ([3000.0, 2000.0, 1000.0], [1.0, 2.0, 3.0], False),  # the model says the contrary
+    ],
+)
+def test_a_model_is_used_where_samples_bear_it_out(cycles: list[float], model: list[float], used: bool) -> None:
+    """1,000 instructions each; the fourth goes at the mean IPC, unless the model explains why samples differ."""
+    given = parameters(history=3, warm_up=0, correct="explained")
+    result = run(given, [*cycles, 0.0], 1, model=[*model, 4.0])
+    ipc = [1000 / each for each in cycles]
+    by_model = np.mean([a * b for a, b in zip(ipc, model, strict=True)])
+    assert result.state.cpi[3] == pytest.approx(4.0 / by_model if used else 1 / np.mean(ipc))
+
+
 @pytest.mark.property
 def test_a_right_model_leaves_no_error() -> None:
     """If detail is everywhere 1.3 times what the model says, every instance is predicted exactly."""
@@ -253,6 +272,7 @@ def programs(draw: st.DrawFn) -> dict[str, object]:
                 "count": draw(st.sampled_from(["total", "per-thread", "busy"])),
                 "admit": draw(st.sampled_from(["finish", "start"])), "scope": draw(st.sampled_from(["all", "class"])),
                 "complete": draw(st.sampled_from(["seen", "current"])),
+                "correct": "always",
                 "busy_change": draw(st.sampled_from(["never", 0.0, 0.5])), "busy_persistence": draw(integer),
             }
         ),

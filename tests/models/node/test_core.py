@@ -84,6 +84,34 @@ def test_units_slow_down_what_enters():
 
 
 @pytest.mark.theory
+def test_loads_in_two_lines_take_their_unit_twice():
+    """Two loads and two other instructions; with one load per cycle 2 cycles, or 4 where both lie in two lines."""
+    loads, machine = blocks([load(1), load(2), *alu(2)]), node(loads_per_cycle=1.0)
+    straight, split = [0, LINE // 2] * COUNT, [LINE - 4, 2 * LINE - 4] * COUNT
+    assert cycles(loads, machine, [0] * COUNT, straight, warm="second-run") == pytest.approx(2, rel=0.01)
+    assert cycles(loads, machine, [0] * COUNT, split, warm="second-run") == pytest.approx(4, rel=0.01)
+    # where the units have cycles to spare, these are taken first: 4 accesses per 2 cycles of width, one per cycle free
+    slow = blocks([load(1), load(2), *alu(14)])
+    assert cycles(slow, machine, [0] * COUNT, split, warm="second-run") == pytest.approx(4, rel=0.01)
+    machine = node(loads_per_cycle=4.0, accesses_per_cycle=1.0)
+    assert cycles(loads, machine, [0] * COUNT, split, warm="second-run") == pytest.approx(4, rel=0.01)
+
+
+@pytest.mark.theory
+def test_code_is_fetched_by_windows():
+    """A window of 16 bytes per cycle. Blocks lie 64 bytes apart: five instructions fill four windows where the next
+    block says so, those of the last one take four bytes each, two windows."""
+    machine, both = node(fetch="16 B"), blocks(alu(5), alu(5))
+    assert cycles(both, node(), [0] * COUNT) == pytest.approx(5 / 4, rel=0.01)
+    assert cycles(both, machine, [0] * COUNT) == pytest.approx(4, rel=0.01)
+    assert cycles(both, machine, [1] * COUNT) == pytest.approx(2, rel=0.01)
+    # what waits for memory leaves time to fetch ahead
+    waits = blocks([load(1, address=1), *alu(4)], alu(5))
+    assert cycles(waits, machine, [0] * COUNT, [0] * COUNT, warm="second-run") == pytest.approx(4, rel=0.01)
+    assert cycles(waits, machine, [0, 1, 1] * COUNT, [0] * COUNT, warm="second-run") == pytest.approx(8 / 3, rel=0.01)
+
+
+@pytest.mark.theory
 def test_an_address_that_was_loaded_makes_a_load_wait():
     """Both miss, once in 128 instructions; the second one's address is the first one's data, in its block or before it.
     The next two enter when the 63rd instruction after the second one has left."""

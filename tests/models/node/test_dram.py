@@ -79,8 +79,9 @@ def test_rows_and_banks() -> None:
     again = flow(memory, 0, [256, 258], False, [9000.0, 9001.0])
     assert again[0] == 9112.0  # the row opens at 9026; the channel is free again 8 later, or less in the same window
     assert 9112.0 < again[1] <= 9120.0
-    held_up = flow(memory, 0, [384, 512, 32], False, [20000.0, 20000.0, 20000.0])
-    assert held_up.tolist() == [20112.0, 20158.0, 20086.0]  # the same bank 46 later, another at once
+    start = 300 * WINDOW
+    held_up = flow(memory, 0, [384, 512, 32], False, start) - start
+    assert held_up.tolist() == [112.0, 158.0, 94.0]  # the same bank 46 later; another at once, but for the channel
 
 
 @pytest.mark.theory

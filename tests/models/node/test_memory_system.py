@@ -6,13 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from node_memory import CORE, DRAM, caches, flow, node, run, run_touch
+from node_memory import CORE, caches, flow, node, run, run_touch
 
 from manyscale.models.memory.hierarchy import CacheHierarchy
 from manyscale.models.memory.hierarchy_counts import Counter
 from manyscale.models.node.cache_rows import EMPTY, FLAG_BITS
 from manyscale.models.node.directory import FREE, WORD_BITS
-from manyscale.models.node.memory_system import INVALIDATED, MISSED, SERVED, WRITTEN_BACK, MemorySystem, new_memory_system
+from manyscale.models.node.memory_system import (
+    INVALIDATED,
+    MISSED,
+    SERVED,
+    WRITTEN_BACK,
+    MemorySystem,
+    new_memory_system,
+)
 from manyscale.models.processor import Cache
 
 PRIVATE = {"L1D": (1024, 2, 1), "L2": (4096, 4, 1)}
@@ -292,6 +299,6 @@ def test_times_do_not_fall_where_latencies_grow() -> None:
 )
 def test_what_is_not_simulated_is_refused(changes: dict[str, Any], message: str) -> None:
     """In one line that names it."""
-    with pytest.raises(ValueError, match="^[^\n]*$") as error:
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         timed(**changes)
     assert message in str(error.value)

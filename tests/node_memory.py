@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.kernels import allocation_free
 from manyscale.models.machine import Node
 from manyscale.models.node.memory_kernel import access, touch
 from manyscale.models.node.memory_system import MemorySystem
 from manyscale.models.processor import Cache
 
-_CLASSES = (
-    "other move int_alu int_mul int_div fp_add fp_mul fp_fma fp_div fp_sqrt fp_other simd_int branch call call_return nop"
-)
+_ONE_CYCLE = {"latency": "1 cycle", "reciprocal_throughput": "1 cycle"}
 CORE: dict[str, Any] = {
     "width": 4,
     "reorder_buffer": 128,
@@ -22,9 +21,7 @@ CORE: dict[str, Any] = {
     "stores_per_cycle": 1,
     "line_fill_buffers": 10,
     "store_to_load": "5 cycles",
-    "instructions": {
-        name: {"latency": "1 cycle", "reciprocal_throughput": "1 cycle"} for name in _CLASSES.split()
-    },
+    "instructions": {each.name: _ONE_CYCLE for each in InstructionClass},
 }
 DRAM: dict[str, Any] = {
     "channels": 2,
