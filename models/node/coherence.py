@@ -56,7 +56,7 @@ def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untype
     if place == begin + np.uint64(each.ways):
         return np.int64(EMPTY)
     tag = mem.tag[place]
-    mem.tag[place] = tag & ~DIRTY
+    mem.tag[place] = (tag | SHARED) & ~DIRTY
     return tag
 
 

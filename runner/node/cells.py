@@ -71,7 +71,7 @@ def _iterations(traced: Workload, detail: Workload, study: Study, rank: int, see
     number = int(np.count_nonzero(detail.column("iterations", "rank") == rank))
     method = "traced" if study.sampling.iterations == "auto" else study.sampling.iterations
     if not number:
-        if method not in ("traced", "full"):
+        if method not in ("traced", "full", "joined"):
             raise ValueError("knows no iterations of a main loop; leave sampling.iterations out")
         return [WHOLE]
     if method == "joined":

@@ -60,15 +60,15 @@ class SkippedLines(NamedTuple):
 
 def skipped_lines(
     first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
-    first_lines: int, own_lines: int,
+    first_lines: int, own_lines: int, most_lines: int,
 ) -> SkippedLines:  # fmt: skip
     """Of instances whose lines are given; ``first_lines``: that fit the first cache, ``own_lines``: all caches that a
-    core has to itself."""
+    core has to itself; ``most_lines``: that fit all caches of the node."""
     lines = len(line_number)
     return SkippedLines(
         first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),
         np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
-        np.empty((min(len(line), lines + num_cores * own_lines), 2), np.int32), np.zeros((num_cores, 2), np.int64),
+        np.empty((min(len(line), most_lines), 2), np.int32), np.zeros((num_cores, 2), np.int64),
         np.array([0, 0, first_lines, own_lines], np.int64),
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def skipped_lines(
 def no_lines(num_cores: int) -> SkippedLines:
     """Nothing is touched."""
     none = np.empty(0, np.int64)
-    return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0)
+    return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0, 0)
 
 
 @inlined
@@ -129,7 +129,7 @@ def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
     cache, and, as long as it fits all of its own caches, if the core used the line twice: what cores share and use again
     is near to all of them, and what passes from core to core, as where neighbours' edges are read, is not touched for
     each, which would cost more than to simulate small instances. O(lines of what was skipped), of which the
-    touches, at most lines + cores x own lines, are what takes time.
+    touches, at most what all caches hold, are what takes time.
     """
     num = lines.num
     num[1] += 1
@@ -141,6 +141,8 @@ def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
         instance, core = np.int64(lines.skipped[k, 0]), np.int64(lines.skipped[k, 1])
         bit = np.uint64(1) << np.uint64(core & 63)
         for place in range(lines.first_line[instance + 1] - 1, lines.first_line[instance] - 1, -1):
+            if first == 0:  # what was used before would have been replaced
+                break
             line = lines.line[place]
             if lines.round[line] != num[1]:
                 lines.round[line] = num[1]

@@ -164,14 +164,14 @@ def _in_detail(
 
 
 def _lines(profiles: InstanceProfiles, node: Node, num_cores: int) -> SkippedLines:
-    own = [
-        cache.size_bytes // profiles.line_bytes
-        for cache in data_caches(node.caches).values()
-        if cache.shared_by_cores == 1
+    caches = [
+        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
     ]
+    own = [lines for lines, cores in caches if cores == 1]
+    most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
     return skipped_lines(
         profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
-        own[0] if own else 0, sum(own),
+        own[0] if own else 0, sum(own), most,
     )  # fmt: skip
 
 
