@@ -83,8 +83,9 @@ class SamplingChoice(Strict):
 
     ``ranks`` and ``iterations`` of the main loop: ``full``; ``traced``, those of which the detailed level was traced;
     ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``, or ``joined``:
-    all, simulated one after the other as one, so that task instances share their samples; or a list of numbers. ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase:
-    ``full``, or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
+    all, simulated one after the other as one, so that task instances share their samples; or a list of numbers.
+    ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase: ``full``,
+    or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
     """
 
     ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
@@ -125,8 +126,8 @@ class DetailedChoice(Strict):
     simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
     simulation of the same phases before leaves them (``rerun``). ``request``: when a memory
     instruction asks the caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is
-    strict order, more is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or none
-    (``free``): then no core waits for it, and what cores and memory do shows."""
+    strict order, more is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or
+    none (``free``): then no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
     creation: Literal["traced", "free"] = "traced"

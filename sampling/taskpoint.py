@@ -157,7 +157,8 @@ def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-d
     rule = state.rule[0]
     if one.num_all == 0:
         return NEW_CLASS if one.num_begun == 1 else NO_HISTORY
-    if state.core_forwarded[core] >= rule.period:
+    if state.core_forwarded[core] >= now.period:
+        now.period = min(2 * now.period, rule.period) if rule.settle > 0 else rule.period
         return PERIOD
     sampled_busy = now.busy_sum / max(now.busy_count, 1)
     if abs(busy_cores - sampled_busy) > rule.busy_change * sampled_busy:

@@ -42,6 +42,9 @@ class TaskPointParameters(Strict):
     Choices, with what they cost. The source's own are ``per-thread``, ``finish``, ``all``, ``seen``, ``ipc``,
     busy_change 0 and busy_persistence 0.
 
+    ``settle``: the first period, which doubles with each resampling by period up to ``period``; 0: it is ``period``
+    from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a lazy run
+    never notices. Costs log2 (instances per core / settle) resamplings.
     ``count``: how "instances per core" is counted. ``per-thread``: every core has done its number; a core without work
     then keeps all others in detail for good. ``total``: the number times the cores, by any of them; few busy cores
     each do many. ``busy``: times the most cores that were busy since detail began; cheapest where few are.
@@ -68,6 +71,7 @@ class TaskPointParameters(Strict):
     resample_warm_up: CountOrNone = 1
     history: Count = 4
     period: Count | Literal["lazy"] = 250
+    settle: CountOrNone = 0
     cut_off: Count = 5
     count: Literal["total", "per-thread", "busy"] = "total"
     admit: Literal["finish", "start"] = "finish"
@@ -120,7 +124,7 @@ _RULE: Final = np.dtype(
         ("warm_up", "i8"), ("history", "i8"), ("most_history", "i8"), ("period", "i8"), ("cut_off", "i8"),
         ("count", "i8"), ("admit_start", "i8"), ("scope_class", "i8"), ("current", "i8"), ("of_cycles", "i8"),
         ("busy_change", "f8"), ("busy_persistence", "f8"), ("target", "f8"), ("resample_warm_up", "i8"),
-        ("correct_explained", "i8"),
+        ("correct_explained", "i8"), ("settle", "i8"),
     ]
 )  # fmt: skip
 # wanting: classes that must become full and are not. done: as core_done, of all cores; cores_done: cores that have
@@ -129,6 +133,7 @@ _NOW: Final = np.dtype(
     [
         ("mode", "i8"), ("round", "i8"), ("wanting", "i8"), ("done", "i8"), ("cores_done", "i8"), ("most_busy", "i8"),
         ("busy_sum", "i8"), ("busy_count", "i8"), ("deviations", "i8"), ("forwarded", "i8"),
+        ("period", "i8"),
     ]
 )  # fmt: skip
 # round: of the valid samples. met: last round in which it was wanted. admitted: begun as samples; limit: how many may.
@@ -184,6 +189,7 @@ def new_taskpoint(
         resamples=np.zeros(len(REASONS), np.int64),
     )
     state.now["round"] = 1
+    state.now["period"] = min(parameters.settle or _NEVER, int(state.rule["period"][0]))
     state.now["mode"] = WARMING if parameters.warm_up else SAMPLING
     state.classes["round"] = 1
     state.classes["limit"] = parameters.history
@@ -211,7 +217,7 @@ def _check_arrays(
 
 def _rule(parameters: TaskPointParameters) -> np.ndarray:
     rule = np.zeros(1, _RULE)
-    for name in ("warm_up", "resample_warm_up", "history", "cut_off", "busy_persistence"):
+    for name in ("warm_up", "resample_warm_up", "history", "cut_off", "busy_persistence", "settle"):
         rule[name] = getattr(parameters, name)
     rule["most_history"] = parameters.history if parameters.target is None else parameters.most_history
     rule["period"] = _NEVER if parameters.period == "lazy" else parameters.period

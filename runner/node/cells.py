@@ -56,7 +56,10 @@ def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> 
         for stratum, rank in enumerate(ranks.element_id.tolist()):
             mine = of_rank == rank
             seen = np.unique(of_iteration[mine])
-            for iteration in _iterations(traced, detail, study, rank, seen):
+            chosen_here = _iterations(traced, detail, study, rank, seen)
+            if not chosen_here:
+                raise ValueError(_missing(rank, int(of_iteration.max(initial=WHOLE)), known, np.unique(of_iteration)))
+            for iteration in chosen_here:
                 rows = np.flatnonzero(mine & (of_iteration >= 0 if iteration == JOINED else of_iteration == iteration))
                 if not len(rows):
                     raise ValueError(_missing(rank, iteration, known, np.unique(of_iteration)))

@@ -38,6 +38,7 @@ _PARTS: Final[dict[str, tuple[str, Any]]] = {
     "classes": ("taskpoint.classes", "bbv"),
     "model": ("taskpoint.correction", "interval"),
     "warm": ("taskpoint.fast_forward", "warm"),
+    "settle": ("taskpoint.settle", 8),
 }
 COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
 
@@ -58,7 +59,8 @@ def evaluate(options: argparse.Namespace) -> int:
                 for name, changes in ((FULL, ()), *methods):
                     place = directory / Path(trace).name.partition(".")[0] / f"{number}-{name.replace('+', '-')}"
                     if name not in compiled:
-                        _measured(base, changes, directory / "first" / name.replace("+", "-"), directory / "first-cache")
+                        first = directory / "first" / name.replace("+", "-")
+                        _measured(base, changes, first, directory / "first-cache")
                         compiled.add(name)
                     row = _measured(base, changes, place, directory / "cache")
                     truth = truth or row
@@ -79,7 +81,7 @@ def _method(name: str) -> tuple[tuple[str, Any], ...]:
     unknown = [part for part in parts if part not in _PARTS]
     if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
         raise UserError(
-            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model and +warm behind it, or interval"
+            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model, +warm and +settle behind it, or interval"
         )
     return tuple(_PARTS[part] for part in parts)
 

@@ -39,10 +39,8 @@ class SkippedLines(NamedTuple):
 
     ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they ended, ``num`` [0] of them.
     In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
-    who is to touch it, core c as bit c modulo 64, ``once`` who used it beside, and ``written`` bool[lines] whether it was
-    written. ``chosen`` int32[, 2]:
-    (line, core) to touch. ``num`` [2] and [3]: how many lines fit a core's first cache, all its own; ``room``
-    int64[cores, 2]."""
+    who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether it was written. ``chosen`` int32[,
+    2]: (line, core) to touch. ``num`` [2]: how many lines fit a core's own caches; ``room`` int64[cores]."""
 
     first_line: np.ndarray
     line: np.ndarray
@@ -51,7 +49,6 @@ class SkippedLines(NamedTuple):
     skipped: np.ndarray
     round: np.ndarray
     cores: np.ndarray
-    once: np.ndarray
     written: np.ndarray
     chosen: np.ndarray
     room: np.ndarray
@@ -60,23 +57,22 @@ class SkippedLines(NamedTuple):
 
 def skipped_lines(
     first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
-    first_lines: int, own_lines: int, most_lines: int,
+    own_lines: int, most_lines: int,
 ) -> SkippedLines:  # fmt: skip
-    """Of instances whose lines are given; ``first_lines``: that fit the first cache, ``own_lines``: all caches that a
-    core has to itself; ``most_lines``: that fit all caches of the node."""
+    """Of instances whose lines are given; ``own_lines``: that fit the caches that a core has to itself; ``most_lines``: that fit all caches of the node."""
     lines = len(line_number)
     return SkippedLines(
         first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),
-        np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
-        np.empty((min(len(line), most_lines), 2), np.int32), np.zeros((num_cores, 2), np.int64),
-        np.array([0, 0, first_lines, own_lines], np.int64),
+        np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
+        np.empty((min(len(line), most_lines), 2), np.int32), np.zeros(num_cores, np.int64),
+        np.array([0, 0, own_lines], np.int64),
     )  # fmt: skip
 
 
 def no_lines(num_cores: int) -> SkippedLines:
     """Nothing is touched."""
     none = np.empty(0, np.int64)
-    return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0, 0)
+    return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0)
 
 
 @inlined
@@ -114,10 +110,12 @@ def skip(lines, instance, core):  # type: ignore[no-untyped-def]
     lines.num[0] += 1
 
 
-def skip_all(lines: SkippedLines, instances: np.ndarray) -> None:
-    """Instances, in the order of ``instances`` int[], on the cores in turn. To be called first of all."""
+def skip_all(lines: SkippedLines, instances: np.ndarray, seed: int = 0) -> None:
+    """Instances, in the order of ``instances`` int[], on cores drawn by chance: in turn, the first ones to run again
+    would find in their own cores' caches what a runtime system that hands out instances as cores become free leaves
+    anywhere. To be called first of all."""
     lines.skipped[: len(instances), 0] = instances
-    lines.skipped[: len(instances), 1] = np.arange(len(instances)) % len(lines.room)
+    lines.skipped[: len(instances), 1] = np.random.default_rng(seed).integers(0, len(lines.room), len(instances))
     lines.num[0] = len(instances)
 
 
@@ -125,16 +123,14 @@ def skip_all(lines: SkippedLines, instances: np.ndarray) -> None:
 def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
     """The caches are as if what was skipped had run, as far as the order of lines by their last use goes.
 
-    Of each line the last use counts. Uses by other cores before do as long as what a core used later fits its first
-    cache, and, as long as it fits all of its own caches, if the core used the line twice: what cores share and use again
-    is near to all of them, and what passes from core to core, as where neighbours' edges are read, is not touched for
-    each, which would cost more than to simulate small instances. O(lines of what was skipped), of which the
-    touches, at most what all caches hold, are what takes time.
+    Of each line the last use by each core counts, as long as what the core used later fits its own caches, and the last
+    use by any. What was before that would have been replaced. (Copies in several cores' caches matter: they take the
+    room of other lines.) O(lines of what was skipped), of which the touches, at most as many as all caches hold, are
+    what takes time.
     """
     num = lines.num
     num[1] += 1
-    lines.room[:, 0] = num[2]
-    lines.room[:, 1] = num[3]
+    lines.room[:] = num[2]
     count = lines.chosen.shape[0]
     first = count
     for k in range(num[0] - 1, -1, -1):
@@ -146,19 +142,14 @@ def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
             line = lines.line[place]
             if lines.round[line] != num[1]:
                 lines.round[line] = num[1]
-                lines.cores[line] = lines.once[line] = np.uint64(0)
+                lines.cores[line] = np.uint64(0)
                 lines.written[line] = False
-            elif lines.cores[line] & bit or lines.room[core, 1] <= 0:
-                lines.written[line] |= lines.is_written[place]
-                continue
-            elif lines.room[core, 0] <= 0 and not lines.once[line] & bit:
-                lines.once[line] |= bit
+            elif lines.cores[line] & bit or lines.room[core] <= 0:
                 lines.written[line] |= lines.is_written[place]
                 continue
             lines.cores[line] |= bit
             lines.written[line] |= lines.is_written[place]
-            lines.room[core, 0] -= 1
-            lines.room[core, 1] -= 1
+            lines.room[core] -= 1
             first -= 1
             lines.chosen[first, 0] = line
             lines.chosen[first, 1] = core

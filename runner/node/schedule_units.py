@@ -13,6 +13,7 @@ from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays, WorkUnit, array_digest, unit_key
+from manyscale.runner.node.cells import JOINED, WHOLE
 from manyscale.runner.node.creation import creation_pieces
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload

@@ -171,7 +171,7 @@ def _lines(profiles: InstanceProfiles, node: Node, num_cores: int) -> SkippedLin
     most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
     return skipped_lines(
         profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
-        own[0] if own else 0, sum(own), most,
+        sum(own), most,
     )  # fmt: skip
 
 
@@ -193,9 +193,8 @@ def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> 
     if method == "bbv":
         assert profiles is not None
         # (copies: what is stored cannot be written to, and scipy sorts in place)
-        vectors = (profiles.first_vector, profiles.vector_block, profiles.vector_instructions)
-        found = find_classes(*(each.copy() for each in vectors), kind)
-        return found.class_of
+        first, block, count = profiles.first_vector, profiles.vector_block, profiles.vector_instructions
+        return find_classes(first.copy(), block.copy(), count.copy(), kind).class_of
     return np.unique(kind, return_inverse=True)[1].astype(np.int32)
 
 

@@ -27,7 +27,8 @@ from manyscale.sampling.taskpoint_state import (
 
 # One letter per role, in the order of the numbers: instances in figures below
 LETTERS = ".0fawscv"
-SOURCE = {"count": "per-thread", "busy_change": "never", "correct": "always"}  # the number of busy cores has tests of its own
+# The number of busy cores has tests of its own
+SOURCE = {"count": "per-thread", "busy_change": "never", "correct": "always"}
 
 
 def parameters(**given: object) -> TaskPointParameters:

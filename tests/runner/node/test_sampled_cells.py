@@ -10,19 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.models.node.memory_system import new_memory_system
-from manyscale.runner.node.sampled_kernel import SkippedLines, skip_all, skipped_lines, touch_skipped
+from manyscale.runner.node.sampled_kernel import SkippedLines, skip, skipped_lines, touch_skipped
 from manyscale.runner.study import parse_study
 from manyscale.runner.targets import resolve_target
 
 EXAMPLE = Path(__file__).parents[3] / "runner" / "examples" / "multizone-8-detail.tar.zst"
 
-def lines_of(uses: list[list[int]], first_lines: int, own_lines: int, most: int = 100) -> SkippedLines:
+
+def lines_of(uses: list[list[int]], own_lines: int, most: int = 100) -> SkippedLines:
     """Instance i uses the lines ``uses[i]``, in that order; two cores take instances in turn."""
     ends = np.cumsum([0, *(len(each) for each in uses)])
     line = np.array([one for each in uses for one in each], np.int32)
     number = np.arange(line.max() + 1, dtype=np.int64) + 100
-    lines = skipped_lines(ends, line, np.zeros(len(line), bool), number, 2, first_lines, own_lines, most)
-    skip_all(lines, np.arange(len(uses)))
+    lines = skipped_lines(ends, line, np.zeros(len(line), bool), number, 2, own_lines, most)
+    for instance in range(len(uses)):
+        skip(lines, instance, instance % 2)
     return lines
 
 
@@ -37,28 +39,21 @@ def touched(lines: SkippedLines) -> list[tuple[int, int]]:
 
 @pytest.mark.theory
 def test_last_uses_are_touched_in_order() -> None:
-    """Without room for what others used before: each line once, where it was used last."""
-    assert touched(lines_of([[0, 1], [1, 2], [0, 3]], 0, 0)) == [(1, 1), (2, 1), (0, 0), (3, 0)]
+    """Cores without caches of their own: each line once, where it was used last."""
+    assert touched(lines_of([[0, 1], [1, 2], [0, 3]], 0)) == [(1, 1), (2, 1), (0, 0), (3, 0)]
 
 
 @pytest.mark.theory
-def test_the_first_cache_holds_what_a_core_used_lately() -> None:
-    """Core 1 used line 0 before core 0 did: it has it, too, if its first cache had room."""
-    uses = [[9], [0, 1], [0]]
-    assert touched(lines_of(uses, 2, 2)) == [(9, 0), (0, 1), (1, 1), (0, 0)]
-    assert touched(lines_of(uses, 1, 1)) == [(9, 0), (1, 1), (0, 0)]
-
-
-@pytest.mark.theory
-def test_what_a_core_uses_twice_stays_in_its_own_caches() -> None:
-    """Line 0 is used twice by core 1, line 1 once, both later by core 0."""
-    uses = [[9], [0, 1], [9], [0], [0, 1]]
-    assert touched(lines_of(uses, 0, 8)) == [(0, 1), (9, 0), (0, 0), (1, 0)]
+def test_own_caches_hold_what_a_core_used_lately() -> None:
+    """Core 1 used line 0 before core 0 did: it has it, too, if there is room behind line 1. No core has it twice."""
+    uses = [[9, 0], [0, 1], [0]]
+    assert touched(lines_of(uses, 2)) == [(9, 0), (0, 1), (1, 1), (0, 0)]
+    assert touched(lines_of(uses, 1)) == [(9, 0), (1, 1), (0, 0)]
 
 
 @pytest.mark.theory
 def test_no_more_lines_are_touched_than_caches_hold() -> None:
-    assert touched(lines_of([[0, 1], [1, 2], [0, 3]], 0, 0, most=3)) == [(2, 1), (0, 0), (3, 0)]
+    assert touched(lines_of([[0, 1], [1, 2], [0, 3]], 0, most=3)) == [(2, 1), (0, 0), (3, 0)]
 
 
 @pytest.mark.slow

@@ -1,0 +1,115 @@
+"""Runs whose cores are simulated from a detailed trace of some ranks and iterations."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import manyscale
+from manyscale.models.columns import to_numpy
+from manyscale.runner.errors import UserError
+from manyscale.runner.shipped import folder
+
+TRACES = {"path": str(folder() / "multizone-8.tar.zst"), "detail": str(folder() / "multizone-8-detail.tar.zst")}
+
+
+def study(**more):
+    base = {
+        "workload": TRACES,
+        "target": "marenostrum3",
+        "model": {"cpu": "interval"},
+        "mapping": {"cores_per_rank": 4},
+    }
+    return {**base, **more}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ({"ranks": [3]}, "rank 3, iteration 1, is to be simulated, but has no detailed level, which ranks 0, 7"),
+        ({"ranks": "full"}, "rank 1, iteration 1, is to be simulated, but has no detailed level"),
+        ({"iterations": [0]}, "rank 0, iteration 0, is to be simulated, but has no detailed level"),
+        ({"iterations": [7]}, "iteration 7 is not one of the trace's 4"),
+        ({"ranks": [8]}, "rank 8 is not one of the trace's 8"),
+    ],
+)
+def test_what_was_not_traced_in_detail_is_refused(sampling, message, tmp_path):
+    with pytest.raises(UserError, match=re.escape(message)):
+        manyscale.run(study(sampling=sampling), tmp_path / "run", executor="local")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.contract
+def test_a_machine_without_cores_is_refused(tmp_path):
+    message = "crossbar256: simulated cores need node.main_memory, node.core, node.caches"
+    with pytest.raises(UserError, match=re.escape(message)):
+        manyscale.run(study(target="crossbar256", mapping={}), tmp_path / "run", executor="local")
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_the_interval_model_shows_types_and_cycles(tmp_path):
+    found = manyscale.run(study(), tmp_path / "run", executor="local", report=False)
+    plan = pq.read_table(tmp_path / "run" / "plan.parquet").to_pydict()
+    assert plan["element_id"] == [0, 7]
+    assert sum(plan["weight"]) == 8
+    makespan = found.statistics["application.makespan"]
+    assert makespan.ci_low < makespan.value < makespan.ci_high
+    parts = [each.value for name, each in found.statistics.items() if name.startswith("node.cpi.")]
+    stacks, instances = found.cpi_stacks, found.task_instances
+    cycles = to_numpy(stacks.column("cycles"))[to_numpy(stacks.column("core")) < 0].sum()
+    work = to_numpy(instances.column("instructions")).sum()
+    assert sum(parts) == pytest.approx(cycles / work, rel=0.01)
+    assert sum(parts) == pytest.approx(1 / found.statistics["node.ipc"].value, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_a_sweep_over_the_network_simulates_cells_once(tmp_path):
+    content = study(sweep={"target.network.latency": ["1 us", "2 us"]})
+    manyscale.sweep(content, tmp_path / "sweep", executor="local", report=False, cache=tmp_path / "cache")
+    units = pq.read_table(tmp_path / "sweep" / "units.parquet").to_pydict()["kind"]
+    assert {kind: units.count(kind) for kind in set(units)} == {
+        "node-profile": 2, "node-cell": 2, "node-schedule": 8, "interval": 8, "replay": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+@pytest.mark.parametrize("sampling", [{}, {"tasks": "lazy"}])
+def test_detailed_cells_have_the_same_bytes_on_ray(sampling, tmp_path):
+    content = study(model={"cpu": "detailed"}, sampling=sampling)
+    manyscale.run(content, tmp_path / "a", executor="local", cache=tmp_path / "one")
+    manyscale.run(content, tmp_path / "b", executor="ray", num_workers=2, cache=tmp_path / "two")
+    names = ["stats.json", *(f"timeline/{name}.parquet" for name in ("cores", "task_instances", "cpi_stacks", "ranks"))]
+    for name in (*names, "report.html", "cores.prv", "trace.json.gz"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.slow
+@pytest.mark.theory
+def test_detailed_takes_less_than_one_core_and_more_than_its_share(tmp_path):
+    """From one core to eight: at least an eighth, and the critical path, of the cells' time."""
+    times = {}
+    for cores in (1, 8):
+        content = study(model={"cpu": "detailed"}, mapping={"cores_per_rank": cores})
+        directory = tmp_path / str(cores)
+        manyscale.run(content, directory, executor="local", report=False)
+        times[cores] = json.loads((directory / "stats.json").read_text())["node.cells_time"]["value"]
+    assert times[1] / 8 <= times[8] < times[1] / 3
+
+
+def test_the_example_of_a_design_space_is_a_sweep_of_thirty_six(cli):
+    outcome = cli("run", "multizone-8-design", "--dry-run")
+    assert outcome.status == 0
+    assert "36 points" in outcome.out
+
+
+@pytest.mark.contract
+def test_plans_name_what_is_simulated(cli, tmp_path: Path):
+    assert cli("plan", "multizone-8-design", "-o", "plan").status == 0
