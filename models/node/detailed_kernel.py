@@ -4,7 +4,10 @@ What the runtime system decides happens at picoseconds, what cores do in clock c
 detail begins with a cycle, and ends when its last instruction has left. Of each cycle, first what the runtime system
 does up to its begin, then the accesses that enter reorder buffers in it, core by core. With a window of w cycles a core
 goes on for w cycles more before the others have their turn: less is handed over, and accesses of different cores take
-effect up to w cycles out of order.
+effect up to w cycles out of order. Where what cores use together is about as large as their caches, that is a bias: an
+FFT of 25 MiB, 8 cores with 2 MiB each and 20 MiB of LRU in common, takes 2, 6 and 11 % less with windows of 1, 5 and 20
+cycles, its L3 having up to 2.4 times the hits (strict order with 1 to 10 ns more per instance: 1 to 3 % more); with 64
+MiB in common the same to 0.02 %.
 
 Cost: O(log cores) for each thing that the runtime system does, and O(1) for each turn of a core beside its step.
 """

@@ -81,7 +81,8 @@ def _method(name: str) -> tuple[tuple[str, Any], ...]:
     unknown = [part for part in parts if part not in _PARTS]
     if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
         raise UserError(
-            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model, +warm and +settle behind it, or interval"
+            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model, +warm and +settle behind it, "
+            "or interval"
         )
     return tuple(_PARTS[part] for part in parts)
 

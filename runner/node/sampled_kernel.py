@@ -39,8 +39,8 @@ class SkippedLines(NamedTuple):
 
     ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they ended, ``num`` [0] of them.
     In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
-    who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether it was written. ``chosen`` int32[,
-    2]: (line, core) to touch. ``num`` [2]: how many lines fit a core's own caches; ``room`` int64[cores]."""
+    who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether it was written. ``chosen``
+    int32[, 2]: (line, core) to touch. ``num`` [2]: how many lines fit a core's own caches; ``room`` int64[cores]."""
 
     first_line: np.ndarray
     line: np.ndarray
@@ -59,7 +59,8 @@ def skipped_lines(
     first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
     own_lines: int, most_lines: int,
 ) -> SkippedLines:  # fmt: skip
-    """Of instances whose lines are given; ``own_lines``: that fit the caches that a core has to itself; ``most_lines``: that fit all caches of the node."""
+    """Of instances whose lines are given; ``own_lines``: that fit the caches that a core has to itself; ``most_lines``:
+    that fit all caches of the node."""
     lines = len(line_number)
     return SkippedLines(
         first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),

@@ -231,6 +231,16 @@ def test_correction_by_a_model() -> None:
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(("period", "later"), [("lazy", "v" + "f" * 16 + "v"), (5, "vfffff" * 3 + "v")])
+def test_settling_samples_ever_more_seldom(period: object, later: str) -> None:
+    """Two instances fast-forwarded, then four, eight, ..., but no more than the period."""
+    begin = "vffvffff" + ("vffffffff" if period == "lazy" else "vfffff")
+    given = parameters(warm_up=0, resample_warm_up=0, history=1, settle=2, period=period)
+    result = run(given, [1000.0] * len(begin + later), 1)
+    assert roles(result) == begin + later
+
+
+@pytest.mark.theory
 @pytest.mark.parametrize(
     ("cycles", "model", "used"),
     [

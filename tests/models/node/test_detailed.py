@@ -145,6 +145,14 @@ def test_the_same_comes_out_again():
 
 
 @pytest.mark.property
+def test_cores_that_have_nothing_to_do_change_nothing():
+    """Two tasks that share the bandwidth of memory, and cores beside."""
+    two, eight = (run_tasks(compute(), node(cores, shared="4 GB/s"), streaming(2), cores) for cores in (2, 8))
+    for name in ("makespan_ps", "piece_ps", "type_stack"):
+        assert getattr(two, name).tobytes() == getattr(eight, name).tobytes()
+
+
+@pytest.mark.property
 @pytest.mark.parametrize("window", [10, 100, 1000])
 def test_windows_change_little_where_cores_share_nothing(window: int):
     strict = run_tasks(compute(), node(3), resident(6), 3)
