@@ -309,10 +309,10 @@ def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
     evaluate.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
     evaluate.add_argument(
         "--methods", default="lazy,periodic,lazy+classes,lazy+classes+model+warm", metavar="LIST",
-        help="lazy or periodic, with any of +classes, +model, +warm; or interval",
+        help="lazy or periodic, with any of +classes, +model, +warm, +settle; or interval",
     )  # fmt: skip
     evaluate.add_argument(
-        "--iterations", default="second", metavar="METHOD", help="what is simulated, as sampling.iterations says"
+        "--iterations", default="joined", metavar="METHOD", help="what is simulated, as sampling.iterations says"
     )
     evaluate.add_argument(
         "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",

@@ -55,7 +55,8 @@ def same_types(own: Workload, other: Workload) -> np.ndarray:
     """
     exact = _matches(own, other, _KEY)
     by_line = _matches(own, other, ("construct", "file", "line"), alone=True)
-    return np.where((exact < 0) & (own.column("task_types", "line") > 0), by_line, exact)
+    lines = np.array(own.tables["task_types"].column("line").to_pylist(), np.int64)
+    return np.where((exact < 0) & (lines > 0), by_line, exact)
 
 
 def _matches(own: Workload, other: Workload, keys: Sequence[str], *, alone: bool = False) -> np.ndarray:

@@ -54,6 +54,21 @@ _CPU: Final = {
         "What the detailed level does not see takes no time: libraries that were not instrumented, the MPI library and "
         "the OpenMP runtime among them, and the system.",
     ),
+    "detailed": (
+        "CPU detailed: cores, caches and main memory were simulated for {cells} of the ranks' iterations, "
+        "{detailed_share} of their instructions in detail. All other phases take their traced time, scaled by the "
+        "ratio of predicted to traced time of each task type.",
+        "Cores are buffers of instructions with latencies and units; instruction caches and address translation are "
+        "not modelled. Ranks of one node do not disturb each other. Working sets that just fill a shared cache depend "
+        "on the order of single accesses: a few per cent either way.",
+        "The runtime system's own time is the traced one, or what the study's key runtime says.",
+    ),
+    "interval": (
+        "CPU interval: task instances of {cells} of the ranks' iterations take what an analytical model of a core "
+        "says; all other phases their traced time, scaled by the ratio of each task type. Prefetchers, address "
+        "translation and conflicts of cache sets are not modelled.",
+        "Contention is that of instances that are neighbours in the traced run, on average.",
+    ),
 }
 
 
@@ -83,6 +98,9 @@ def limits(result: Result) -> Iterator[str]:
         "routing": _routing(result),
         "cpu_ratio": f"{float(result.resolved.get('cpu_ratio', 1.0)):g}",
     }
+    cells, share = (result.statistics.get(f"node.{name}") for name in ("cells", "detailed_share"))
+    values["cells"] = "-" if cells is None else f"{cells.value:,}"
+    values["detailed_share"] = "-" if share is None else percent(float(share.value))
     amm = result.resolved.get("amm", {})
     values["amm_form"] = str(amm.get("form", "")) if isinstance(amm, Mapping) else ""
     for basis in ("detailed", "same_place", "same_region", "other"):

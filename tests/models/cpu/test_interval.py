@@ -12,6 +12,8 @@ from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.machine import Node
 from manyscale.models.node.instance_profile import InstanceProfiles
 
+pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
+
 WIDTH, REORDER_BUFFER, L1, MEMORY = 4, 128, 4, 200
 BANDWIDTH = 16  # bytes per cycle, of the node
 FREQUENCY = 1e9

@@ -12,6 +12,8 @@ from block_programs import LINE, Op, alu, blocks, cycles, load, node, run_tasks,
 
 from manyscale.models.detail_tables import InstructionClass as Kind
 
+pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
+
 COUNT = 2000
 
 

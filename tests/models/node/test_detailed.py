@@ -15,6 +15,8 @@ from manyscale.models.node.node_program import Action
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload, WorkloadError
 
+pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
+
 COUNT = 1000
 RUNTIME = RuntimeSystem()
 

@@ -22,6 +22,8 @@ from manyscale.models.node.memory_system import (
 )
 from manyscale.models.processor import Cache
 
+pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
+
 PRIVATE = {"L1D": (1024, 2, 1), "L2": (4096, 4, 1)}
 FETCHER = {"streams": 4, "confirm": 2, "degree": 2, "distance": 4, "page": "1 KiB"}
 
