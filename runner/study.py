@@ -79,7 +79,7 @@ class ModelChoice(Strict):
 
 
 class SamplingChoice(Strict):
-    """What is simulated by the model of the cores, where that is not all (node/sampled_phases.py).
+    """What is simulated by the model of the cores, where that is not all (node/cells.py).
 
     ``ranks`` and ``iterations`` of the main loop: ``full``; ``traced``, those of which the detailed level was traced;
     ``one-in-N``; for ranks ``clusters``, one of each cluster of alike ranks; for iterations ``second``, or ``joined``:
@@ -124,10 +124,10 @@ class TaskPointChoice(TaskPointParameters):
 class DetailedChoice(Strict):
     """How ``model: {cpu: detailed}`` simulates (models/node/detailed.py). ``caches``: at the beginning of what is
     simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
-    simulation of the same phases before leaves them (``rerun``). ``request``: when a memory
-    instruction asks the caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is
-    strict order, more is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or
-    none (``free``): then no core waits for it, and what cores and memory do shows."""
+    simulation of the same phases before leaves them (``rerun``). ``request``: when a memory instruction asks the
+    caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is strict order, more
+    is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or none (``free``): then
+    no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
     creation: Literal["traced", "free"] = "traced"
