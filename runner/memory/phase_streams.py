@@ -53,17 +53,7 @@ class PhaseStream:
 
     def open(self) -> Detail:
         """The stream. Raises ValueError, saying what to do, where its file cannot be read here or is another."""
-        if not isinstance(self.detail, Path):
-            return self.detail
-        try:
-            detail = DetailStore(self.detail)
-        except UserError as error:
-            raise ValueError(
-                f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
-            ) from None
-        if detail.digest != self.detail_digest:
-            raise ValueError(f"{self.detail}: was changed since the run began; start a new run")
-        return detail
+        return opened(self.detail, self.detail_digest)
 
     def stretches(self, detail: Detail, chunks: Sequence[int]) -> Iterator[Stretch]:
         """What this thread executed in these chunks, in order, cut where the piece changes. The block that
@@ -90,6 +80,22 @@ class PhaseStream:
             for first, end in pairwise(cuts):
                 following = int(block_ids[end]) if end < len(block_ids) else -1
                 yield int(of_block[first]), block_ids[first:end], addresses[ends[first] : ends[end]], following
+
+
+def opened(detail: Detail | Path, digest: str) -> Detail:
+    """A stream that a work unit was told of, from its file where it is one. Raises ValueError, saying what to do, where
+    the file cannot be read here or is another."""
+    if not isinstance(detail, Path):
+        return detail
+    try:
+        found = DetailStore(detail)
+    except UserError as error:
+        raise ValueError(
+            f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
+        ) from None
+    if found.digest != digest:
+        raise ValueError(f"{detail}: was changed since the run began; start a new run")
+    return found
 
 
 def streams_by_phase(workload: Workload, of_segment: np.ndarray) -> tuple[list[PhaseStream], list[np.ndarray]]:

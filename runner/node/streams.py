@@ -20,8 +20,8 @@ import numpy as np
 from manyscale.models.detail_tables import Detail
 from manyscale.models.node.instruction_stream import InstructionStream, decode
 from manyscale.models.workload import Workload
-from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
+from manyscale.runner.memory.phase_streams import opened
 from manyscale.runner.readers.detail_store import DetailStore
 
 IN_MEMORY_BYTES: Final = 64_000_000  # less is not worth a file
@@ -49,7 +49,7 @@ class StreamPart:
         """The segments, decoded. Raises ValueError, saying what to do, where the stream cannot be read here."""
         executions, accesses = int(self.num_executions.sum()), int(self.num_accesses.sum())
         if 4 * executions + 8 * accesses <= IN_MEMORY_BYTES:
-            stream = decode(self._detail(), self.first, self.end)
+            stream = decode(opened(self.detail, self.detail_digest), self.first, self.end)
             return replace(stream, block_ids=_read_only(stream.block_ids), addresses=_read_only(stream.addresses))
         folder = default_cache() / "streams" / f"{FORMAT}-{self.detail_digest[:24]}-{self.first}-{self.end}"
         if not folder.is_dir():
@@ -76,7 +76,7 @@ class StreamPart:
                 )
             blocks = np.memmap(made / "blocks", np.int32, "w+", shape=(max(1, executions),))
             addresses = np.memmap(made / "addresses", np.uint64, "w+", shape=(max(1, accesses),))
-            detail, at, at_access = self._detail(), 0, 0
+            detail, at, at_access = opened(self.detail, self.detail_digest), 0, 0
             for first, end in self._batches():
                 batch = detail.read(first, end)
                 blocks[at : at + len(batch.block_ids)] = batch.block_ids
@@ -99,19 +99,6 @@ class StreamPart:
         group = np.cumsum(self.num_accesses) // BATCH_ACCESSES
         cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)]
         return [(self.first + a, self.first + b) for a, b in pairwise(cuts)]
-
-    def _detail(self) -> Detail:
-        if not isinstance(self.detail, Path):
-            return self.detail
-        try:
-            detail = DetailStore(self.detail)
-        except UserError as error:
-            raise ValueError(
-                f"{error} (every worker reads the detailed level: put the trace where all hosts see it)"
-            ) from None
-        if detail.digest != self.detail_digest:
-            raise ValueError(f"{self.detail}: was changed since the run began; start a new run")
-        return detail
 
 
 def stream_part(workload: Workload, first: int, end: int) -> StreamPart:
