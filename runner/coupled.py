@@ -82,14 +82,6 @@ def to_arrays(result: CoupledTimeline, num_point_to_point: int) -> Arrays:
     }
 
 
-def is_stored(arrays: Mapping[str, np.ndarray]) -> bool:
-    return "exposed_ps" in arrays
-
-
-def core_rows(arrays: Mapping[str, np.ndarray]) -> CoreRows:
-    return CoreRows(*(arrays[f"rows_{name}"] for name in _CORE_ROWS))
-
-
 def ranks_table(workload: Workload, exposed_ps: np.ndarray, end_ps: np.ndarray, rank_end_ps: np.ndarray) -> pa.Table:
     """States of every rank, without those of no duration, sorted by rank and time. O(operations x log operations).
 

@@ -30,25 +30,17 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.columns import to_numpy
 from manyscale.models.kernels import njit
 from manyscale.models.node import program_kernel as kernel
 from manyscale.models.node.node_program import NodeProgram
 from manyscale.models.node.program_draft import Draft, Events, new_draft
 from manyscale.models.node.program_loops import place_chunks, scan
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.node.traced_rank import TracedRank, rows_of_rank
-from manyscale.models.task_tables import EventKind
+from manyscale.models.node.traced_rank import TracedRank
 from manyscale.models.workload import Workload, WorkloadError
 
 _MAX_INSTANCES: Final = 2**31 - 1
 _DEFAULT: Final = RuntimeSystem()
-
-
-def rank_has_tasks(workload: Workload, rank: int) -> bool:
-    """Whether the rank created task instances or shared work out: whether more cores can be of use."""
-    kind = to_numpy(rows_of_rank(workload, "events", rank).column("kind"))
-    return bool(np.any(np.isin(kind, [EventKind.task_create, EventKind.loop_chunk, EventKind.section])))
 
 
 def build_program(

@@ -21,7 +21,6 @@ from manyscale.runner.node.profile_units import cell_inputs, open_cell, phases_o
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.schedule_units import SLEEP, Simulated
 from manyscale.runner.node.stored_arrays import stored
-from manyscale.runner.node.tables import MODELS
 from manyscale.runner.node.task_type_names import same_types
 from manyscale.runner.node.type_ratios import Cell, TypeRatios, type_ratios
 from manyscale.runner.study import Study
@@ -218,6 +217,3 @@ def simulated_phases(plan: CellPlan, results: Sequence[Arrays]) -> dict[int, Sim
         rank: Simulated(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
         for rank, parts in found.items()
     }
-
-
-__all__ = ["MODELS", "ratios", "simulate_cell", "simulated_phases", "units"]

@@ -66,6 +66,8 @@ class NodePhases:
         self._workload, self._choice = workload, choice
         self._base = workload.base if isinstance(workload, RepeatedWorkload) else workload
         self._inputs: dict[str, Any] = {}
+        self._parts: dict[int, RankPart] = {}
+        self._plans: dict[str, CellPlan] = {}
 
     @cached_property
     def _detail(self) -> Workload:
@@ -186,8 +188,11 @@ class NodePhases:
         return list(results[:first]), [restored(each) for each in results[first:schedules]], list(results[schedules:])
 
     def _cells(self, study: Study) -> CellPlan:
-        place = self._choice.detail or self._choice.path
-        return plan_cells(self._base, self._detail, study, place)
+        key = f"{study.model.cpu} {study.sampling.model_dump_json()}"  # all that it reads of a study
+        if key not in self._plans:
+            place = self._choice.detail or self._choice.path
+            self._plans[key] = plan_cells(self._base, self._detail, study, place)
+        return self._plans[key]
 
     def _profile_units(
         self, study: Study, machine: Machine, content: Mapping[str, Any], before: list[list[Arrays]]
@@ -207,8 +212,9 @@ class NodePhases:
         results = [restored(each) for each in before[-1]] if before else None
         ratios = None if results is None else self.ratios(study, results)
         return schedule_units.units(
-            self._workload, self._base, study, given, ratios, self._simulated(study, results), self._add_input
-        )
+            self._workload, self._base, self._part, study, given, ratios, self._simulated(study, results),
+            self._add_input,
+        )  # fmt: skip
 
     def ratios(self, study: Study, results: Sequence[Arrays]) -> tuple[TypeRatios, np.ndarray]:
         """What cells show, and the stratum of each rank."""
@@ -224,8 +230,11 @@ class NodePhases:
     def _add_input(self, name: str, value: Any) -> None:
         self._inputs.setdefault(name, value)
 
-    def part(self, rank: int) -> RankPart:
-        return rank_part(self._base, rank)
+    def _part(self, rank: int) -> RankPart:
+        """A rank's part, kept: its digest is asked for at every point of a sweep."""
+        if rank not in self._parts:
+            self._parts[rank] = rank_part(self._base, rank)
+        return self._parts[rank]
 
 
 def _share_group(machine: Machine, num_cores: int) -> np.ndarray | None:

@@ -121,6 +121,3 @@ def phases_of_cell(program: Any, iteration: int) -> tuple[int, int]:
         which = "any iteration" if iteration == JOINED else f"iteration {iteration}"
         raise WorkloadError(f"rank {program.rank}: no compute phase lies in {which}")
     return int(mine[0]), int(mine[-1]) + 1
-
-
-__all__ = ["are_needed", "cell_inputs", "line_bytes_of", "open_cell", "phases_of_cell", "profile_cell", "units"]

@@ -15,7 +15,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.node.cells import JOINED, WHOLE
 from manyscale.runner.node.creation import creation_pieces
-from manyscale.runner.node.rank_part import rank_part
+from manyscale.runner.node.rank_part import RankPart
 from manyscale.runner.node.repeat import RepeatedWorkload
 from manyscale.runner.node.type_ratios import TypeRatios
 from manyscale.runner.study import Study
@@ -41,20 +41,21 @@ NOTHING_SIMULATED: Final = Simulated(np.empty(0, np.int64), np.empty(0, np.int64
 def units(
     workload: Workload,
     base: Workload,
+    part_of: Callable[[int], RankPart],
     study: Study,
     faster: np.ndarray,
     ratios: tuple[TypeRatios, np.ndarray] | None,
     simulated: Mapping[int, Simulated],
     add_input: Callable[[str, Any], None],
 ) -> list[WorkUnit]:
-    """A unit per rank. ``faster`` float64[types + 1]: given factors. ``ratios``: predicted over traced time by stratum
-    and type, and the stratum of each rank; None for 1."""
+    """A unit per rank. ``part_of``: each rank's part of ``base``. ``faster`` float64[types + 1]: given factors.
+    ``ratios``: predicted over traced time by stratum and type, and the stratum of each rank; None for 1."""
     repeated = workload if isinstance(workload, RepeatedWorkload) else None
     result = []
     tasks = np.bincount(base.column("tasks", "rank"), minlength=base.num_ranks)
     most = int(tasks.sum()) * _repetitions(repeated)
     for rank in range(workload.num_ranks):
-        part = rank_part(base, rank)
+        part = part_of(rank)
         scale = study.cpu_ratio / faster
         if ratios is not None:
             scale = scale * ratios[0].ratio[ratios[1][rank]]

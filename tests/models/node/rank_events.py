@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
 from manyscale.models.workload import SCHEMAS, OperationKind, PhaseKind, Workload
 
@@ -163,3 +164,24 @@ class Recorder:
 def compute_ps(workload: Workload, rank: int) -> int:
     own = (workload.column("phases", "rank") == rank) & (workload.column("phases", "kind") == PhaseKind.compute)
     return int(np.sum(workload.column("phases", "duration_ps")[own]))
+
+
+def steps(program: NodeProgram, instance: int) -> list[tuple[str, int]]:
+    """What an instance asks for; of a piece its time."""
+    rows = slice(int(program.first_step[instance]), int(program.first_step[instance + 1]))
+    pairs = zip(program.step_action[rows].tolist(), program.step_target[rows].tolist(), strict=True)
+    return [
+        (Action(action).name, int(program.piece_ps[target]) if action == Action.compute else target)
+        for action, target in pairs
+    ]
+
+
+def asked(program: NodeProgram, instance: int) -> list[str]:
+    """The same without pieces and targets."""
+    return [name for name, _ in steps(program, instance) if name != "compute"]
+
+
+def edges(program: NodeProgram) -> list[tuple[int, int]]:
+    """(predecessor, successor), sorted."""
+    before = np.repeat(np.arange(program.num_instances), np.diff(program.first_successor))
+    return sorted(zip(before.tolist(), program.successor.tolist(), strict=True))
