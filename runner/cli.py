@@ -308,8 +308,9 @@ def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     evaluate.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
     evaluate.add_argument(
-        "--methods", default="lazy,periodic,lazy+classes,lazy+classes+model+warm", metavar="LIST",
-        help="lazy or periodic, with any of +classes, +model, +warm, +settle; or interval",
+        "--methods", default="lazy+source,periodic+source,lazy,periodic", metavar="LIST",
+        help="lazy or periodic, with any of +source (its parameters), +types, +classes, +model, +stale, +warm, "
+        "+settle, +unsettled; or interval",
     )  # fmt: skip
     evaluate.add_argument(
         "--iterations", default="joined", metavar="METHOD", help="what is simulated, as sampling.iterations says"

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import to_numpy
+from manyscale.models.task_tables import ITERATIONS_SCHEMA, EventKind
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner import traces
 from manyscale.runner.errors import UserError
@@ -42,20 +43,18 @@ def iterations(options: argparse.Namespace) -> int:
 def iterations_summary(workload: Workload, table: pa.Table) -> list[str]:
     """Lines to read: how many iterations, what they hold, and the first of them one by one; means over ranks.
 
-    ``table``: as ``sampling.iterations.find_iterations`` returns it. O(operations + phases).
+    ``table``: as ``sampling.iterations.find_iterations`` returns it. O(operations + phases + events).
     """
     if not table.num_rows:
         return [f"{workload.name}: no iterations; nothing repeats often enough, mark them in the source"]
-    rank, number, first, end = (
-        to_numpy(table.column(name)).astype(np.int64)
-        for name in ("rank", "iteration", "first_operation_id", "end_operation_id")
+    rank, number, first, end, first_event, end_event = (
+        to_numpy(table.column(name)).astype(np.int64) for name in ITERATIONS_SCHEMA.names[:6]
     )
     count = np.bincount(rank, minlength=workload.num_ranks)
     shown = f"{count.max()}" if np.all(count == count.max()) else f"{count.min()} to {count.max()}"
     how = "marked in the source" if table.column("annotated")[0].as_py() else "found by their period"
     time = np.append(0, np.cumsum(_compute_ps(workload)))
-    base = workload.rank_offsets[rank]
-    compute = time[base + end] - time[base + first]
+    compute = _until_ps(workload, time, rank, end, end_event) - _until_ps(workload, time, rank, first, first_event)
     part_operations = int((end - first).sum()) / max(1, workload.num_operations)
     part_time = float(compute.sum()) / max(1, int(time[-1]))
     lines = [
@@ -72,6 +71,24 @@ def iterations_summary(workload: Workload, table: pa.Table) -> list[str]:
         rest = mean[MOST_ROWS:]
         lines.append(f"{len(rest)} more, {duration(rest.min() * 1e-12)} to {duration(rest.max() * 1e-12)} of compute")
     return lines
+
+
+def _until_ps(
+    workload: Workload, time: np.ndarray, rank: np.ndarray, operation: np.ndarray, event: np.ndarray
+) -> np.ndarray:
+    """int64[]: compute of all ranks before places: a mark that is an event, or what leads to an operation.
+
+    ``time`` int64[operations + 1]: before the compute of each operation.
+    """
+    kind, before, owner = (workload.column("events", name) for name in ("kind", "operation_id", "rank"))
+    spent = np.append(0, np.cumsum(workload.column("events", "cpu_ps")))
+    row = np.searchsorted(owner, rank) + event
+    is_mark = np.append(kind == EventKind.iteration, False)[row] & (row < np.searchsorted(owner, rank, "right"))
+    span = int(max(before.max(initial=0), operation.max(initial=0))) + 1
+    of_operation = np.searchsorted(owner.astype(np.int64) * span + before, rank * span + operation)
+    row = np.maximum(row + is_mark, of_operation)  # an event's time precedes it
+    found: np.ndarray = time[workload.rank_offsets[rank] + operation] + spent[row] - spent[of_operation]
+    return found
 
 
 def _compute_ps(workload: Workload) -> np.ndarray:

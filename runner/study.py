@@ -12,7 +12,7 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.parameters import Count, Strict
+from manyscale.models.parameters import Count, CountOrNone, Strict
 from manyscale.models.quantities import parse_flop_rate, parse_time_ps
 from manyscale.runner import what_if
 from manyscale.runner.errors import UserError
@@ -114,11 +114,32 @@ class TaskPointChoice(TaskPointParameters):
     ``correction``: of the samples' mean for each instance, by the ``interval`` model (equation 5.1), or ``none``.
     ``fast_forward``: caches keep what was there when fast-forwarding began (``stale``, as in the source), or the
     distinct lines of skipped instances are touched (``warm``).
+
+    Defaults are what has the smallest errors for its time (tests/validation/taskpoint), not the source's, which
+    ``source_choices`` gives.
     """
 
-    classes: Literal["types", "bbv"] = "types"
+    classes: Literal["types", "bbv"] = "bbv"
     correction: Literal["none", "interval"] = "none"
-    fast_forward: Literal["stale", "warm"] = "stale"
+    fast_forward: Literal["stale", "warm"] = "warm"
+    resample_warm_up: CountOrNone = 2
+    history: Count = 16
+    settle: CountOrNone = 8
+    settled: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    rare: Annotated[float, Field(ge=0, lt=1)] = 0.005
+    cut_off: Count = 2
+    longest: Count | None = 4
+    admit: Literal["finish", "start"] = "start"
+    complete: Literal["seen", "current"] = "current"
+    mean: Literal["ipc", "cycles"] = "cycles"
+    busy_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["never", "levels"] = "levels"
+
+
+def source_choices() -> dict[str, Any]:
+    """TaskPoint's own parameters, and what the source chooses beside: all keys of ``taskpoint`` that differ."""
+    own = {name: field.default for name, field in TaskPointParameters.model_fields.items()}
+    own |= {"classes": "types", "correction": "none", "fast_forward": "stale"}
+    return {name: value for name, value in own.items() if value != TaskPointChoice.model_fields[name].default}
 
 
 class DetailedChoice(Strict):
@@ -126,8 +147,8 @@ class DetailedChoice(Strict):
     simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
     simulation of the same phases before leaves them (``rerun``). ``request``: when a memory instruction asks the
     caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is strict order, more
-    is faster and biased. ``creation``: what creates task instances takes its ``traced`` time, or none (``free``): then
-    no core waits for it, and what cores and memory do shows."""
+    is faster and biased. ``creation``: what creates task instances or enters loops takes its ``traced`` time, or none
+    (``free``): then no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
     creation: Literal["traced", "free"] = "traced"

@@ -10,9 +10,10 @@ stands for itself).
 measured is measured; the others follow by linear interpolation of cycles over instructions between the measured ones
 next to them, or by the outermost one (section 4.3.2).
 ``clusters``: k-means on the instruction counts (the best division, not one that depends on where a search began); the
-instance nearest to the centre of a cluster (the first executed of equally near ones) stands for all of it (section
-4.3.2). The source has k = 2; without a given k, that of the greatest mean silhouette (Rousseeuw, J. Comput. Appl. Math.
-20, 1987) is taken, up to MOST_CLUSTERS, and one cluster if none reaches LEAST_SILHOUETTE ("reasonable structure";
+instance nearest to the centre of a cluster stands for all of it (section 4.3.2), and where many are equally near, the
+middle one of them in the order of execution (the source leaves that open; the first one fills the caches for the
+others). The source has k = 2; without a given k, that of the greatest mean silhouette (Rousseeuw, J. Comput. Appl.
+Math. 20, 1987) is taken, up to MOST_CLUSTERS, and one cluster if none reaches LEAST_SILHOUETTE ("reasonable structure";
 Kaufman and Rousseeuw, "Finding Groups in Data", 1990, ch. 2).
 
 Errors are |predicted - actual| / actual of sums of cycles; equation 4.1 as printed is not symmetric.
@@ -121,7 +122,9 @@ def clusters(instances: Instances, num_clusters: int | None = None) -> Predictio
         label, centres = _clusters(instances.instructions[mine], num_clusters)
         for cluster, centre in enumerate(centres):
             members = mine[label == cluster]
-            representative = members[np.argmin(np.abs(instances.instructions[members] - centre))]
+            distance = np.abs(instances.instructions[members] - centre)
+            nearest = members[distance == distance.min()]
+            representative = nearest[(len(nearest) - 1) // 2]
             cycles[members] = instances.cycles[representative]
             chosen.append(int(representative))
     return _prediction(instances, cycles, np.array(chosen, np.int64))

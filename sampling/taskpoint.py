@@ -45,6 +45,7 @@ from manyscale.sampling.taskpoint_state import (
     NO_HISTORY,
     PER_THREAD,
     PERIOD,
+    RARE,
     SAMPLING,
     SURPLUS,
     VALID,
@@ -72,6 +73,12 @@ def decide(state, instance, core, busy_cores):  # type: ignore[no-untyped-def]
     now = state.now[0]
     rule = state.rule[0]
     one = state.classes[state.class_of[instance]]
+    if one.is_rare:
+        state.role[instance] = RARE
+        return DETAILED
+    if rule.levels > 1:
+        state.class_of[instance] += _level(busy_cores)
+        one = state.classes[state.class_of[instance]]
     one.num_begun += 1
     if now.mode == FORWARDING and not one.sampling:
         reason = _resample_reason(state, one, core, busy_cores)
@@ -101,6 +108,8 @@ def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyp
     one = state.classes[of_class]
     instructions = state.instructions[instance]
     state.cpi[instance] = cycles / instructions
+    if role == RARE:
+        return
     is_of_round = state.round[instance] >= one.round
     if cycles > 0:
         model = state.model_cpi[instance] if state.model_cpi.shape[0] > 1 else state.model_cpi[0]
@@ -118,8 +127,19 @@ def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyp
     elif now.mode == SAMPLING:
         counts = role != WARM_UP and state.round[instance] >= now.round and one.full
         is_cut_off = counts and _enough_done(state, core, state.rule[0].cut_off)
-        if (now.wanting == 0 and one.full) or is_cut_off:
+        now.sampled += 1
+        is_long = now.sampled >= state.rule[0].longest * state.core_done.shape[0]
+        if (now.wanting == 0 and one.full) or is_cut_off or is_long:
             _forward_from_now(state, busy_cores)
+
+
+@allocation_free
+def _level(busy_cores):  # type: ignore[no-untyped-def]
+    """The nearest power of two, of those that are equally far the larger one. O(log cores)."""
+    level = np.int32(0)
+    while 3 << level <= 2 * busy_cores:  # halfway between 1 << level and the next is 3 << level halves
+        level += 1
+    return level
 
 
 @allocation_free
@@ -127,7 +147,7 @@ def _want(now, one):  # type: ignore[no-untyped-def]
     """Count a class that is met for the first time in this detail among those that must become full."""
     if now.mode != FORWARDING and one.met < now.round:
         one.met = now.round
-        now.wanting += 1
+        now.wanting += 1 - one.full
 
 
 @allocation_free
@@ -158,7 +178,6 @@ def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-d
     if one.num_all == 0:
         return NEW_CLASS if one.num_begun == 1 else NO_HISTORY
     if state.core_forwarded[core] >= now.period:
-        now.period = min(2 * now.period, rule.period) if rule.settle > 0 else rule.period
         return PERIOD
     sampled_busy = now.busy_sum / max(now.busy_count, 1)
     if abs(busy_cores - sampled_busy) > rule.busy_change * sampled_busy:
@@ -189,20 +208,26 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
     now = state.now[0]
     rule = state.rule[0]
     state.resamples[reason] += 1
+    if reason == PERIOD:
+        now.period = min(2 * now.period, rule.period) if rule.settle > 0 else rule.period
+    now.reason = reason
     now.round += 1
     now.mode = WARMING if rule.resample_warm_up > 0 else SAMPLING
     now.wanting = 0
     now.most_busy = 0
+    now.sampled = 0
     now.busy_sum = 0
     now.busy_count = 0
     _clear_done(state)
     for i in range(state.classes.shape[0]):
         one = state.classes[i]
-        _forget(state, one)
+        one.rate_before = one.rate if one.num_valid > 0 else 0.0
+        if rule.levels == 1 or reason == PERIOD:
+            _forget(state, one)
         one.sampling = 0
         if one.num_begun > 0 and not rule.current:
             one.met = now.round
-            now.wanting += 1
+            now.wanting += 1 - one.full
 
 
 @allocation_free
@@ -235,7 +260,21 @@ def _forward_from_now(state, busy_cores):  # type: ignore[no-untyped-def]
     if now.busy_count == 0:
         now.busy_sum = busy_cores
         now.busy_count = 1
+    if now.reason == PERIOD and _change(state) < state.rule[0].settled:
+        now.period = state.rule[0].period
     state.core_forwarded[:] = 0
+
+
+@allocation_free
+def _change(state):  # type: ignore[no-untyped-def]
+    """Share by which resampling has changed the predicted time of the classes sampled before and now. O(classes)."""
+    before = now = 0.0
+    for i in range(state.classes.shape[0]):
+        one = state.classes[i]
+        if one.num_valid > 0 and one.rate_before > 0:
+            before += one.instructions / one.rate_before
+            now += one.instructions / one.rate
+    return abs(now / before - 1) if before > 0 else np.inf
 
 
 @allocation_free

@@ -179,7 +179,9 @@ def _error(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: 
     of_class = state.class_of[forwarded].astype(np.int64)
     by_all = state.role[forwarded] == FORWARDED_BY_ALL
     group_code = (state.round[forwarded].astype(np.int64) * len(state.classes) + of_class) * 2 + by_all
-    _, first, group = np.unique(group_code, return_index=True, return_inverse=True)
+    group = (np.cumsum(np.bincount(group_code) > 0) - 1)[group_code]
+    first = np.empty(group.max() + 1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the last one written stays
     total = np.bincount(group, cycles)
     support = np.bincount(group, cycles * state.support[forwarded]) / total
     own = np.bincount(of_class, cycles**2, len(state.classes))

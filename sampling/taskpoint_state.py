@@ -26,10 +26,11 @@ WARM_UP: Final = 4  # in detail
 SURPLUS: Final = 5  # in detail, begun while sampling after enough others of its class (admit: start)
 CANDIDATE: Final = 6  # in detail, begun while sampling; still so at the end: it ended too late
 VALID: Final = 7  # in detail, a valid sample
+RARE: Final = 8  # in detail, of a class that is not worth sampling
 
 REASONS: Final = ("period", "busy cores", "new class", "no history")
 PERIOD, BUSY, NEW_CLASS, NO_HISTORY = range(4)
-_NEVER: Final = 1 << 62
+_NEVER: Final = 1 << 50
 TOTAL, PER_THREAD, BUSY_CORES = range(3)
 _CONFIDENCE: Final = 0.95
 
@@ -45,12 +46,17 @@ class TaskPointParameters(Strict):
     ``settle``: the first period, which doubles with each resampling by period up to ``period``; 0: it is ``period``
     from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a lazy run
     never notices. Costs log2 (instances per core / settle) resamplings.
+    ``settled``: once a resampling by period changes the predicted time by less than this share, the next one comes
+    after ``period``, as without ``settle``.
+    ``rare``: the classes with the fewest instructions, up to this share of all instructions, are always done in detail,
+    beside everything else: they never make others be sampled again.
     ``count``: how "instances per core" is counted. ``per-thread``: every core has done its number; a core without work
     then keeps all others in detail for good. ``total``: the number times the cores, by any of them; few busy cores
     each do many. ``busy``: times the most cores that were busy since detail began; cheapest where few are.
     ``admit``: which instances are samples. ``finish``: those that end while sampling goes on; the short ones end
-    first, so they are favoured, and cores that begin together sample the same moment. ``start``: the first H that
-    begin; no such bias, and detail lasts until the longest of them has ended.
+    first, so they are favoured, and cores that begin together sample the same moment. ``start``: the first that begin,
+    H or one per core, whichever is more (all cores are in detail anyway); no such bias, and detail lasts until the
+    longest of them has ended.
     ``scope``: what is sampled again when an instance has no history. ``all``: every class, all cores in detail; with
     many classes that is most of the run. ``class``: instances of that class alone; its samples see neighbours that make
     no memory accesses, so contention is missing from them.
@@ -63,6 +69,9 @@ class TaskPointParameters(Strict):
     ``busy_change``: share by which the number of busy cores must differ from its mean while sampling, in
     ``busy_persistence`` times as many consecutive beginnings as cores are busy, to force resampling; "never": it
     does not. Below 2, the beginning of a parallel phase, when core after core gets work, is taken for a change.
+    ``busy_change: levels``: a class has histories of its own for every number of busy cores, to the nearest power of
+    two, so that each is sampled once, however often the number changes, and none forgets what another has sampled.
+    ``longest``: instances per core that end while sampling goes on, after which it ends whatever is not full.
     ``target``: relative half-width (95 %) of a class's mean rate at which it counts as sampled; H grows until then, to
     at most ``most_history``. Stopping once a spread looks small makes intervals a little too narrow.
     """
@@ -72,13 +81,16 @@ class TaskPointParameters(Strict):
     history: Count = 4
     period: Count | Literal["lazy"] = 250
     settle: CountOrNone = 0
+    settled: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    rare: Annotated[float, Field(ge=0, lt=1)] = 0.0
     cut_off: Count = 5
+    longest: Count | None = None
     count: Literal["total", "per-thread", "busy"] = "total"
     admit: Literal["finish", "start"] = "finish"
     scope: Literal["all", "class"] = "all"
     complete: Literal["seen", "current"] = "seen"
     mean: Literal["ipc", "cycles"] = "ipc"
-    busy_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["never"] = 0.25
+    busy_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["never", "levels"] = 0.25
     busy_persistence: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
     target: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     most_history: Count = 64
@@ -124,16 +136,19 @@ _RULE: Final = np.dtype(
         ("warm_up", "i8"), ("history", "i8"), ("most_history", "i8"), ("period", "i8"), ("cut_off", "i8"),
         ("count", "i8"), ("admit_start", "i8"), ("scope_class", "i8"), ("current", "i8"), ("of_cycles", "i8"),
         ("busy_change", "f8"), ("busy_persistence", "f8"), ("target", "f8"), ("resample_warm_up", "i8"),
-        ("correct_explained", "i8"), ("settle", "i8"),
+        ("correct_explained", "i8"), ("settle", "i8"), ("settled", "f8"),
+        ("levels", "i8"),  # of busy cores
+        ("longest", "i8"),
     ]
 )  # fmt: skip
 # wanting: classes that must become full and are not. done: as core_done, of all cores; cores_done: cores that have
-# done their number. most_busy: since detail began. busy_sum, busy_count: of beginnings while sampling.
+# done their number. most_busy: since detail began. sampled: instances that ended while sampling went on. busy_sum,
+# busy_count: of beginnings while sampling.
 _NOW: Final = np.dtype(
     [
         ("mode", "i8"), ("round", "i8"), ("wanting", "i8"), ("done", "i8"), ("cores_done", "i8"), ("most_busy", "i8"),
         ("busy_sum", "i8"), ("busy_count", "i8"), ("deviations", "i8"), ("forwarded", "i8"),
-        ("period", "i8"),
+        ("period", "i8"), ("reason", "i8"), ("sampled", "i8"),
     ]
 )  # fmt: skip
 # round: of the valid samples. met: last round in which it was wanted. admitted: begun as samples; limit: how many may.
@@ -142,7 +157,7 @@ _CLASS: Final = np.dtype(
         ("num_begun", "i8"), ("round", "i8"), ("met", "i8"), ("full", "i8"), ("sampling", "i8"), ("warm_left", "i8"),
         ("admitted", "i8"), ("limit", "i8"), ("ended", "i8"), ("num_valid", "i8"), ("next_valid", "i8"),
         ("num_all", "i8"), ("next_all", "i8"), ("rate", "f8"), ("rate_of_all", "f8"),
-        ("by_model", "i8"),
+        ("by_model", "i8"), ("instructions", "f8"), ("is_rare", "i8"), ("rate_before", "f8"),
     ]
 )  # fmt: skip
 
@@ -166,9 +181,13 @@ def new_taskpoint(
     model = np.ascontiguousarray(model, np.float64)
     _check_arrays(class_of, instructions, model, model_cycles_per_instruction is not None, num_cores)
     count = len(class_of)
-    num_classes = int(class_of.max(initial=-1)) + 1
+    levels = (3 * num_cores // 2).bit_length() if parameters.busy_change == "levels" else 1
+    total = np.bincount(class_of, instructions)
+    class_of = class_of * np.int32(levels)
+    num_classes = len(total) * levels
     most = int(np.bincount(class_of[instructions > 0], minlength=1).max(initial=0))
-    history = parameters.history if parameters.target is None else parameters.most_history
+    least = max(parameters.history, num_cores) if parameters.admit == "start" else parameters.history
+    history = least if parameters.target is None else max(least, parameters.most_history)
     capacity = max(min(history, most), 1)
     state = TaskPoint(
         class_of=class_of,
@@ -182,7 +201,7 @@ def new_taskpoint(
         now=np.zeros(1, _NOW),
         classes=np.zeros(num_classes, _CLASS),
         valid=np.zeros((num_classes, capacity, 3)),
-        all=np.zeros((num_classes, min(capacity, parameters.history), 3)),
+        all=np.zeros((num_classes, min(capacity, least), 3)),
         core_done=np.zeros(num_cores, np.int64),
         core_forwarded=np.zeros(num_cores, np.int64),
         student=_student(capacity if parameters.target is not None else 1),
@@ -192,8 +211,20 @@ def new_taskpoint(
     state.now["period"] = min(parameters.settle or _NEVER, int(state.rule["period"][0]))
     state.now["mode"] = WARMING if parameters.warm_up else SAMPLING
     state.classes["round"] = 1
-    state.classes["limit"] = parameters.history
+    state.rule["history"], state.rule["most_history"] = least, history
+    state.classes["limit"] = least
+    state.rule["levels"] = levels
+    state.classes["instructions"] = np.repeat(total, levels)
+    state.classes["is_rare"] = np.repeat(_rare(total, parameters.rare), levels)
     return state
+
+
+def _rare(instructions: np.ndarray, share: float) -> np.ndarray:
+    """bool[classes]: the smallest ones that make up to ``share`` of all."""
+    order = np.argsort(instructions, kind="stable")
+    result = np.zeros(len(instructions), bool)
+    result[order] = np.cumsum(instructions[order]) <= share * instructions.sum()
+    return result
 
 
 def _check_arrays(
@@ -217,16 +248,16 @@ def _check_arrays(
 
 def _rule(parameters: TaskPointParameters) -> np.ndarray:
     rule = np.zeros(1, _RULE)
-    for name in ("warm_up", "resample_warm_up", "history", "cut_off", "busy_persistence", "settle"):
+    for name in ("warm_up", "resample_warm_up", "cut_off", "busy_persistence", "settle", "settled"):
         rule[name] = getattr(parameters, name)
-    rule["most_history"] = parameters.history if parameters.target is None else parameters.most_history
+    rule["longest"] = _NEVER if parameters.longest is None else parameters.longest
     rule["period"] = _NEVER if parameters.period == "lazy" else parameters.period
     rule["count"] = {"total": TOTAL, "per-thread": PER_THREAD, "busy": BUSY_CORES}[parameters.count]
     rule["admit_start"] = parameters.admit == "start"
     rule["scope_class"] = parameters.scope == "class"
     rule["current"] = parameters.complete == "current"
     rule["of_cycles"] = parameters.mean == "cycles"
-    rule["busy_change"] = np.inf if parameters.busy_change == "never" else parameters.busy_change
+    rule["busy_change"] = np.inf if isinstance(parameters.busy_change, str) else parameters.busy_change
     rule["correct_explained"] = parameters.correct == "explained"
     rule["target"] = np.inf if parameters.target is None else parameters.target
     return rule

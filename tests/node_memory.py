@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from manyscale.models.detail_tables import InstructionClass
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.machine import Node
-from manyscale.models.node.memory_kernel import access, touch
+from manyscale.models.node.memory_kernel import access, read_sets_soon, touch
 from manyscale.models.node.memory_system import MemorySystem
 from manyscale.models.processor import Cache
 
@@ -67,12 +67,15 @@ def node(
 
 @allocation_free
 def _flow(mem, core, line, is_store, cycle, depth, done):  # type: ignore[no-untyped-def]
+    mem = by_reference(mem)
     num_cores = mem.core.shape[0] - 1
     for i in range(line.shape[0]):
         start = cycle[i]
         if depth and i >= depth * num_cores:
             start = max(start, done[i - depth * num_cores])
         done[i] = access(mem, core[i], line[i], is_store[i], start)
+        if mem.served[core[i]] > 0 and i + num_cores < line.shape[0]:  # as a core does
+            read_sets_soon(mem, core[i], line[i + num_cores])
 
 
 def flow(
@@ -98,6 +101,7 @@ def run(memory: MemorySystem, core: Any, line: Any, is_store: Any, cycle: Any) -
 
 @allocation_free
 def _touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
+    mem = by_reference(mem)
     for i in range(line.shape[0]):
         touch(mem, core[i], line[i], is_store[i])
 

@@ -84,9 +84,15 @@ def remove(tags, begin, ways, place, nothing):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
+def coming_place(line):  # type: ignore[no-untyped-def]
+    """Where ``coming`` tells of a line. O(1)."""
+    return np.uint64(line & (NUM_COMING - 1))
+
+
+@inner_inlined
 def comes_at(coming, line, ready):  # type: ignore[no-untyped-def]
     """A line will be there at ``ready``. O(1)."""
-    place = coming[np.uint64(line & (NUM_COMING - 1))]
+    place = coming[coming_place(line)]
     place.line = line
     place.ready = ready
 
@@ -94,5 +100,5 @@ def comes_at(coming, line, ready):  # type: ignore[no-untyped-def]
 @inner_inlined
 def wait_for(coming, line, cycle):  # type: ignore[no-untyped-def]
     """When a line is there, if not before ``cycle``. O(1)."""
-    place = coming[np.uint64(line & (NUM_COMING - 1))]
+    place = coming[coming_place(line)]
     return max(cycle, place.ready) if place.line == line else cycle

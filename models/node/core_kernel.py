@@ -30,7 +30,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.machine import Node
 from manyscale.models.node.core_code import LOAD, NUM_REGISTERS, RESULT, CoreCode
-from manyscale.models.node.memory_kernel import access
+from manyscale.models.node.memory_kernel import access, read_sets_soon
 from manyscale.models.processor import data_caches, needed
 
 Request: TypeAlias = Literal["insertion", "tail"]
@@ -245,6 +245,10 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
         if not is_store:
             c.split_cycles += node.unit
             c.num_splits += 1.0
+    if served > 0:  # where one access misses, the next one is likely to; the others have their turns until then
+        following = c.access + node.row + 1
+        if following < addresses.shape[0]:
+            read_sets_soon(mem, core, np.int64(addresses[following] >> np.uint64(limits.line_shift)))
     granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
     forward = cores.forward[core, granule & (_FORWARDS - 1)]
     done = request

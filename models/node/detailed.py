@@ -73,8 +73,8 @@ class DetailedPhases:
 
 class NodeSimulation:
     """Phases [``first_phase``, ``end_phase``) of a program, to be simulated one after the other; see `simulate` for the
-    arguments. ``memory``: the memory system, which may be touched before a run. Raises ValueError for arguments that
-    make no sense or a node that lacks a parameter."""
+    arguments, and new_memory_system for ``most_lines``. ``memory``: the memory system, which may be touched before a
+    run. Raises ValueError for arguments that make no sense or a node that lacks a parameter."""
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class NodeSimulation:
         keep: bool = True,
         keep_served: bool = False,
         seed: int = 0,
+        most_lines: int | None = None,
     ) -> None:
         end = program.num_phases if end_phase is None else end_phase
         given = program.piece_ps if piece_ps is None else piece_ps
@@ -106,7 +107,7 @@ class NodeSimulation:
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._stream, self._first, self._end, self._window = stream, first_phase, end, window_cycles
         self._keep, self._keep_served = keep, keep_served
-        self.memory = new_memory_system(node, num_cores)
+        self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
         self._cores = new_cores(node, num_cores, self._code, request)
         self._clock = Clock(
             np.zeros(num_cores + 1, event_record(np.dtype("i8"))), np.zeros(1, np.int64), new_wheel(num_cores),

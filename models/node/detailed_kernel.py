@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.event_heap import pop, push
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import allocation_free, by_reference, njit
 from manyscale.models.node.core_kernel import begin_piece, step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
 from manyscale.models.node.scheduler_kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
@@ -159,6 +159,7 @@ def run(  # type: ignore[no-untyped-def]
     clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase, begin_ps, makespan_ps, window
 ):
     """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when)."""
+    sch, mem = by_reference(sch), by_reference(mem)
     cycles_per_ps = clock.cycles_per_ps[0]
     num_begun = 0
     time_ps = phase_ps = begin_ps

@@ -36,6 +36,7 @@ from manyscale.models.node.cache_rows import (
     OUTERMOST,
     SHARED,
     comes_at,
+    coming_place,
     find,
     find_deep,
     insert,
@@ -187,22 +188,24 @@ def _use_buffer(buffer_free, core, place, done):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
-    """What the next steps will read lies in the host's far caches or memory; one after the other would take long.
-    O(levels * ways)."""
+def read_sets_soon(mem, core, line):  # type: ignore[no-untyped-def]
+    """The core will ask for the line next, or does: what a miss reads lies in the host's far caches or memory, and one
+    after the other would take long. Changes nothing but the host's caches. O(levels * ways)."""
     memory = mem.memory[0]
     for level in range(1, memory.levels):
         each = mem.level[level]
         begin = set_begin(each, mem.first_slot[core, level], line)
         for place in range(begin, begin + np.uint64(each.ways), np.uint64(8)):
             read_soon(mem.tag, place)
+    read_soon(mem.coming, coming_place(line))
     if memory.groups > 1:
         read_soon(mem.directory, home_of_entry(mem.directory, line))
 
 
 @inner_inlined
 def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
-    """As ``_read_sets_soon``, for the directory's entry of the line that has to leave the private levels. O(1)."""
+    """As ``read_sets_soon``, for the directory's entry of the line that has to leave the private levels; reads that
+    line's tag. O(1)."""
     memory = mem.memory[0]
     if memory.groups > 1:
         each = mem.level[memory.private - 1]
@@ -222,12 +225,13 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
     target, takes, fetches, counted = line, is_store, is_miss == _MISS, row
     buffer = 0
     if fetches:
-        _read_sets_soon(mem, core, line)
+        if mem.served[row] == 0:  # else the caller has looked ahead, when the access before missed
+            read_sets_soon(mem, core, line)
+        _read_victim_soon(mem, core, line)
         mem.counts[row, 0, MISSED] += 1
         if cycle >= 0.0:
             buffer = _find_buffer(mem.buffer_free, core, cycle)
             start = max(cycle, mem.buffer_free[core, buffer])
-        _read_victim_soon(mem, core, line)
     while True:  # once for the line, then for each that is prefetched
         if fetches:
             arrives, found = _fetch(mem, core, max(level, 0), target, takes, start, row, counted)
@@ -318,5 +322,5 @@ def touch(mem, core, line, is_store):  # type: ignore[no-untyped-def]
 def look_ahead(mem, core, line):  # type: ignore[no-untyped-def]
     """The core will ask for the line after a few other accesses: changes nothing but the host's caches. Saves time
     where most accesses miss, takes some where they hit. O(levels * ways)."""
-    _read_sets_soon(mem, core, line)
+    read_sets_soon(mem, core, line)
     _read_victim_soon(mem, core, line)

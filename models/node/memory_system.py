@@ -80,11 +80,14 @@ class MemorySystem(NamedTuple):
     stream: np.ndarray  # records, of prefetchers, those of an instance in order of use
 
 
-def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> MemorySystem:
+def new_memory_system(
+    node: Node, num_cores: int, *, first_core: int = 0, most_lines: int | None = None
+) -> MemorySystem:
     """Empty caches for cores [first_core, first_core + num_cores) of a node; cores fill sockets in order, and a level
-    of ``shared_by_cores`` n serves n consecutive ones. Raises ValueError for what a node does not say, cannot be, or is
-    not simulated. Memory: 8 B per line of all caches, 40 to 72 B more per line of private ones, 8 KiB per channel,
-    bank, link and limited bandwidth of a core or cache."""
+    of ``shared_by_cores`` n serves n consecutive ones. ``most_lines``: how many different lines will be asked for at
+    most, prefetched ones included, if that is known; the directory is no larger than they need. Raises ValueError for
+    what a node does not say, cannot be, or is not simulated. Memory: 8 B per line of all caches, 40 to 72 B more per
+    line of private ones, 8 KiB per channel, bank, link and limited bandwidth of a core or cache."""
     caches = data_caches(node.caches)
     _check(caches, node, num_cores, first_core)
     levels = list(caches.values())
@@ -106,6 +109,8 @@ def new_memory_system(node: Node, num_cores: int, *, first_core: int = 0) -> Mem
     private = level[: first["private"]]
     _check_private(first, private, list(caches))
     num_private = int((private["slots"] * private["instances"]).sum()) if first["groups"] > 1 else 1
+    if most_lines is not None:
+        num_private = min(num_private, max(most_lines, 1))
     number = np.arange(first_core, first_core + num_cores)
     instance = number[:, None] // level["cores"][:-1] - first_core // level["cores"][:-1]
     of_core = np.zeros(num_cores + 1, CORE)

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart
+from manyscale.models.kernels import allocation_free, apart, inlined
 
 WINDOW: Final = 64.0  # cycles: some lines of main memory; less would cost more memory and gain little
 NUM_WINDOWS: Final = 1024
@@ -36,10 +36,23 @@ def new_reservations(num_resources: int) -> np.ndarray:
     return np.zeros((NUM_WINDOWS, num_resources + 1))
 
 
-@allocation_free
+@inlined
 def reserve(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
     """Take ``amount`` cycles of a resource from ``cycle`` >= 0 on: when it serves. O(amount / WINDOW), and amortised
     almost O(1) for full windows."""
+    window = np.int64(cycle * _PER_CYCLE)
+    begin = window * WINDOW
+    place = np.uint64(window & _MASK), np.uint64(resource)
+    free = max(taken[place], begin)
+    if free + amount > begin + WINDOW:  # not in this window alone
+        return _reserve_later(taken, resource, cycle, amount)
+    taken[place] = free + amount
+    return max(cycle, free)
+
+
+@allocation_free
+def _reserve_later(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
+    """As ``reserve``, wherever there is room."""
     apart()
     first = np.int64(cycle * _PER_CYCLE)
     window = first

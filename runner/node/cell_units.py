@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.machine import Machine, Node
+from manyscale.models.node.node_program import NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.processor import data_caches
 from manyscale.models.workload import Workload
@@ -16,7 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.node import profile_units
 from manyscale.runner.node.cells import CellPlan
-from manyscale.runner.node.creation import creation_pieces
+from manyscale.runner.node.creation import as_traced, creation_pieces
 from manyscale.runner.node.profile_units import cell_inputs, open_cell, phases_of_cell
 from manyscale.runner.node.rank_part import rank_part
 from manyscale.runner.node.schedule_units import SLEEP, Simulated
@@ -26,7 +27,7 @@ from manyscale.runner.node.type_ratios import Cell, TypeRatios, type_ratios
 from manyscale.runner.study import Study
 
 KIND: Final = "node-cell"
-VERSION: Final = 1  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
 _READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
@@ -53,7 +54,8 @@ def units(
             add_input(inputs["traced"], traced)
             digests.append(traced.digest)
         if profiles is not None:
-            inputs["profile"] = f"profile of {' '.join(digests)} {profile_units.line_bytes_of(machine)}"
+            line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
+            inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores"
             add_input(inputs["profile"], profiles[index])
         own = {
             "rank": cell.rank,
@@ -111,8 +113,17 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     node = Node.model_validate(parameters["node"])
     program, stream, pieces = open_cell(parameters, inputs, runtime)
     first, end = phases_of_cell(program, parameters["iteration"])
-    creates = creation_pieces(program, inputs["part"].workload)
-    cell = simulated_cell.OpenCell(inputs["part"].workload, program, stream, pieces, creates, first, end, node, runtime)
+    detailed = inputs["part"].workload
+    creates = creation_pieces(program, detailed)
+    traced_program, traced_creates = program, creates
+    if "traced" in inputs:
+        from manyscale.models.node.build_program import build_program
+
+        traced = inputs["traced"].workload
+        traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
+        traced_creates = creation_pieces(traced_program, traced)
+        program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
+    cell = simulated_cell.OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
     found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
@@ -121,16 +132,10 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         return np.where(kind < 0, -1, types[kind])
 
     predicted = _by_type(program, found.piece_ps, ~creates, first, end, own_type, number)
-    traced_program, traced_creates = program, creates
-    if "traced" in inputs:
-        from manyscale.models.node.build_program import build_program
-
-        traced_program = build_program(inputs["traced"].workload, parameters["rank"], parameters["cores"], runtime)
-        traced_creates = creation_pieces(traced_program, inputs["traced"].workload)
     first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
     own = (lambda kind: kind) if "traced" in inputs else own_type
     traced_ps = traced_program.piece_ps
-    traced = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
+    base = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
     phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
     begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
     return stored(
@@ -138,7 +143,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             **found.arrays,
             "makespan_ps": found.makespan_ps,
             "predicted_ps": predicted,
-            "traced_ps": traced,
+            "traced_ps": base,
             "type": own_type(found.arrays["type"]).astype(np.int32),
             "phase": phase.astype(np.int32),
             "start_ps": found.arrays["start_ps"] - begin,
@@ -148,7 +153,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
 
 
 def _by_type(
-    program: Any, piece_ps: np.ndarray, counts: np.ndarray, first: int, end: int,
+    program: NodeProgram, piece_ps: np.ndarray, counts: np.ndarray, first: int, end: int,
     own_type: Callable[[np.ndarray], np.ndarray], number: int,
 ) -> np.ndarray:  # fmt: skip
     """float64[types + 1]: time of the pieces of phases [first, end) that count, sleeps left out."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manyscale.models.task_tables import EventKind
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.registry import lookup, names
@@ -103,7 +104,7 @@ def _listed(numbers: np.ndarray) -> str:
 
 def detailed_segments(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """(rank, iteration) int64[segments] of a workload's segments; iteration WHOLE outside the main loop, and rank -1
-    for segments that belong to no place of a rank's sequence."""
+    for segments that belong to no place of a rank's sequence. O(segments x iterations of a rank)."""
     rank = workload.column("segments", "rank").astype(np.int64)
     operation = workload.column("segments", "operation_id").astype(np.int64)
     event = workload.column("segments", "event_id").astype(np.int64)
@@ -111,13 +112,20 @@ def detailed_segments(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     names = ("rank", "iteration", "first_operation_id", "end_operation_id", "first_event_id", "end_event_id")
     columns = [workload.column("iterations", name).tolist() for name in names]
     by_rank = [np.flatnonzero(rank == each) for each in range(workload.num_ranks)]
+    first_row = np.searchsorted(workload.column("events", "rank"), np.arange(workload.num_ranks + 1)).tolist()
+    before = workload.column("events", "operation_id")
+    kind = workload.column("events", "kind")
+
+    def is_behind(owner: int, at_operation: int, at_event: int) -> np.ndarray:
+        """Which segments of a rank follow the place where an iteration begins or ends."""
+        mine, row = by_rank[owner], first_row[owner] + at_event
+        is_event = row < first_row[owner + 1] and kind[row] == EventKind.iteration
+        # otherwise it is the operation before, unless other events stand between them
+        is_event |= at_event > 0 and before[row - 1] >= at_operation
+        by_operation: np.ndarray = operation[mine] >= at_operation
+        return np.where(event[mine] >= 0, event[mine] > at_event, by_operation) if is_event else by_operation
+
     for owner, number, first_operation, end_operation, first_event, end_event in zip(*columns, strict=True):
-        mine = by_rank[owner]
-        # before an event: the piece belongs to the iteration whose events hold it; before an operation: likewise
-        inside = np.where(
-            event[mine] >= 0,
-            (event[mine] > first_event) & (event[mine] <= end_event),
-            (operation[mine] >= first_operation) & (operation[mine] < end_operation),
-        )
-        iteration[mine[inside]] = number
+        inside = is_behind(owner, first_operation, first_event) & ~is_behind(owner, end_operation, end_event)
+        iteration[by_rank[owner][inside]] = number
     return np.where(operation >= 0, rank, -1), iteration

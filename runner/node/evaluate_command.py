@@ -27,20 +27,25 @@ from manyscale.models.columns import text_array, to_arrow
 from manyscale.runner import api, rundir
 from manyscale.runner.commands import progress_bar
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import assign, parse_assignment, parse_study
+from manyscale.runner.study import assign, parse_assignment, parse_study, source_choices
 from manyscale.runner.writers.parquet import write_table
 
 TIME: Final = "node.cells_time"
 FULL: Final = "full"
-_PARTS: Final[dict[str, tuple[str, Any]]] = {
-    "lazy": ("sampling.tasks", "lazy"),
-    "periodic": ("sampling.tasks", "periodic"),
-    "interval": ("model.cpu", "interval"),
-    "classes": ("taskpoint.classes", "bbv"),
-    "model": ("taskpoint.correction", "interval"),
-    "warm": ("taskpoint.fast_forward", "warm"),
-    "settle": ("taskpoint.settle", 8),
+_PARTS: Final[dict[str, dict[str, Any]]] = {
+    "lazy": {"sampling.tasks": "lazy"},
+    "periodic": {"sampling.tasks": "periodic"},
+    "interval": {"model.cpu": "interval"},
+    "source": {f"taskpoint.{name}": value for name, value in source_choices().items()},
+    "types": {"taskpoint.classes": "types"},
+    "classes": {"taskpoint.classes": "bbv"},
+    "model": {"taskpoint.correction": "interval"},
+    "stale": {"taskpoint.fast_forward": "stale"},
+    "warm": {"taskpoint.fast_forward": "warm"},
+    "settle": {"taskpoint.settle": 8},
+    "unsettled": {"taskpoint.settle": 0},
 }
+_BEHIND: Final = [name for name in _PARTS if name not in ("lazy", "periodic", "interval")]
 COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
 
 
@@ -77,15 +82,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _method(name: str) -> tuple[tuple[str, Any], ...]:
-    """Keys of a study and their values, of a method such as lazy+classes+warm."""
+    """Keys of a study and their values, of a method such as lazy+source+classes."""
     parts = name.split("+")
     unknown = [part for part in parts if part not in _PARTS]
     if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
         raise UserError(
-            f"--methods {name!r}: write lazy or periodic, with any of +classes, +model, +warm and +settle behind it, "
-            "or interval"
+            f"--methods {name!r}: write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, or interval"
         )
-    return tuple(_PARTS[part] for part in parts)
+    return tuple(pair for part in parts for pair in _PARTS[part].items())
 
 
 def _numbers(text: str) -> list[int]:

@@ -31,7 +31,7 @@ from manyscale.runner.node.coupling import Coupling, coupling
 from manyscale.runner.node.rank_part import RankPart, rank_part
 from manyscale.runner.node.repeat import RepeatedWorkload
 from manyscale.runner.node.stored_arrays import restored
-from manyscale.runner.node.task_type_names import check_priorities, factors_of_types
+from manyscale.runner.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.node.type_ratios import TypeRatios
 from manyscale.runner.results import Statistic
 from manyscale.runner.study import Study, WorkloadChoice
@@ -81,6 +81,10 @@ class NodePhases:
                     f"{choice.detail}: has {found.num_ranks} ranks, but {choice.path} has {self._base.num_ranks}; "
                     "workload.detail names a trace of the same run"
                 )
+        if found is not self._base and not _may_be_same(found, self._base):
+            raise UserError(
+                f"{choice.detail}: has no task type of {choice.path}; workload.detail names a trace of the same program"
+            )
         if found.detail is None:
             raise UserError(
                 f"{choice.detail or choice.path}: has no detailed level, from which cores are simulated; trace some "
@@ -235,6 +239,12 @@ class NodePhases:
         if rank not in self._parts:
             self._parts[rank] = rank_part(self._base, rank)
         return self._parts[rank]
+
+
+def _may_be_same(detail: Workload, traced: Workload) -> bool:
+    """Whether two traces are of one program: they have a place of the source in common, or no tasks to tell by."""
+    types = same_types(detail, traced)
+    return not len(types) or not traced.tables["task_types"].num_rows or bool(np.any(types >= 0))
 
 
 def _share_group(machine: Machine, num_cores: int) -> np.ndarray | None:

@@ -1,7 +1,8 @@
 """Work units that profile what each task instance of a cell does, whatever the machine (instance_profile.py).
 
 Needed by classes of basic-block vectors, by the interval model, and to touch the lines of instances that are not
-simulated. A profile depends on the trace and the line size alone, so a study of many machines computes it once.
+simulated. A profile depends on the trace, the line size and the number of cores, into which static loops are cut, so a
+study of many machines computes it once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from manyscale.runner.node.streams import stream_part
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
-VERSION: Final = 1  # raised when results change, by a change of the profile or of how programs are built, too
+VERSION: Final = 2  # raised when results change, by a change of the profile or of how programs are built, too
 
 
 def are_needed(study: Study) -> bool:
@@ -74,9 +75,10 @@ def cell_inputs(plan: CellPlan, cell: Cell, add_input: Callable[[str, Any], None
 
 def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit: the arrays of InstanceProfiles of all instances of the rank (those of other iterations have
-    nothing)."""
+    nothing), and ``task_class`` int32[instances]: classes of like basic-block vectors."""
     from manyscale.models.cpu.block_windows import block_code
     from manyscale.models.node.instance_profile import profile_instances
+    from manyscale.sampling.task_classes import find_classes
 
     program, stream, pieces = open_cell(parameters, inputs)
     workload = inputs["part"].workload
@@ -85,7 +87,10 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     profiles = profile_instances(
         program, stream, pieces, sites, code, site_instruction, line_bytes=parameters["line_bytes"]
     )
-    return stored(profiles.arrays())
+    classes = find_classes(
+        profiles.first_vector, profiles.vector_block, profiles.vector_instructions, program.task_type.astype(np.int64)
+    )
+    return stored({**profiles.arrays(), "task_class": classes.class_of})
 
 
 def open_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime: Any = None) -> tuple[Any, Any, Any]:

@@ -1,5 +1,9 @@
-"""TaskPoint inside a node: the loop of models/node/detailed_kernel.py, which asks at each begin of a task instance
-whether to simulate it in detail, and tells of each one that has ended.
+"""TaskPoint inside a node: the loop of models/node/detailed_kernel.py, which asks at each begin of a piece of a task
+instance whether to simulate it in detail, and tells of each one that has ended.
+
+TaskPoint's unit is the piece, what an instance does between two points where the runtime system may suspend it. With
+whole instances, one that waits for its children would stay in detail, and would not be a sample, until all of them are
+over: a recursive program would be simulated in detail down to its leaves before anything is sampled.
 
 It stands in the runner since it joins what models and sampling know nothing of each other of.
 """
@@ -11,25 +15,38 @@ from typing import NamedTuple
 import numpy as np
 
 from manyscale.models.event_heap import pop, push
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, by_reference, inlined
 from manyscale.models.node.core_kernel import step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
 from manyscale.models.node.detailed_kernel import OVER, STUCK, begin_instance_piece, cycle_of, end_piece
 from manyscale.models.node.memory_kernel import look_ahead, touch
-from manyscale.models.node.scheduler_kernel import DONE, OPERATION, PHASE_END, PIECE, advance, begin_phase
+from manyscale.models.node.scheduler_kernel import OPERATION, PHASE_END, PIECE, advance, begin_phase
+from manyscale.models.node.used_lines import put_used
 from manyscale.sampling.taskpoint import DETAILED, decide, observe
+from manyscale.sampling.taskpoint_state import RARE
 
-UNDECIDED, SIMULATED, FORWARDED = 0, 1, 2
+NOTHING = -1
 _AHEAD = 12  # touches
 
 
 class Sampled(NamedTuple):
-    """``mode`` int8[instances]: UNDECIDED, SIMULATED or FORWARDED; instance 0 is simulated. ``num_instructions``
-    int64[pieces]. ``lines``: what fast-forwarded instances would have left in the caches."""
+    """``is_forwarded`` bool[instances]: whether a piece of it was fast-forwarded. ``num_instructions`` int64[pieces].
+    ``piece`` int64[cores]: what a core executes that TaskPoint waits for, NOTHING otherwise; ``cycles``
+    float64[cores]: that its instance had executed before. ``lines``: what fast-forwarded instances would have left in
+    the caches."""
 
-    mode: np.ndarray
+    is_forwarded: np.ndarray
     num_instructions: np.ndarray
+    piece: np.ndarray
+    cycles: np.ndarray
     lines: NamedTuple
+
+
+def new_sampled(num_instructions: np.ndarray, num_instances: int, num_cores: int, lines: SkippedLines) -> Sampled:
+    """Before the first piece."""
+    return Sampled(
+        np.zeros(num_instances, bool), num_instructions, np.full(num_cores, NOTHING), np.zeros(num_cores), lines
+    )
 
 
 class SkippedLines(NamedTuple):
@@ -39,8 +56,9 @@ class SkippedLines(NamedTuple):
 
     ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they ended, ``num`` [0] of them.
     In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
-    who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether it was written. ``chosen``
-    int32[, 2]: (line, core) to touch. ``num`` [2]: how many lines fit a core's own caches; ``room`` int64[cores]."""
+    who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether the earliest of these uses
+    wrote it. ``chosen`` int32[, 3]: (line, core, whether it writes) to touch. ``num`` [2]: how many lines fit a
+    core's own caches; ``room`` int64[cores]."""
 
     first_line: np.ndarray
     line: np.ndarray
@@ -65,7 +83,7 @@ def skipped_lines(
     return SkippedLines(
         first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),
         np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
-        np.empty((min(len(line), most_lines), 2), np.int32), np.zeros(num_cores, np.int64),
+        np.empty((min(len(line), most_lines), 3), np.int32), np.zeros(num_cores, np.int64),
         np.array([0, 0, own_lines], np.int64),
     )  # fmt: skip
 
@@ -77,92 +95,119 @@ def no_lines(num_cores: int) -> SkippedLines:
 
 
 @inlined
-def _decide(sch, mem, pieces, point, sampled, core, cycles_per_ps):  # type: ignore[no-untyped-def]
-    """How the piece that a core is to begin is executed, and if in no detail, how long it takes."""
+def _decide(sch, mem, pieces, records, point, sampled, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+    """How the piece that a core is to begin is executed, and if in no detail, how long it takes. Those without
+    instructions take what they would in detail."""
     me = sch.core[core]
-    instance = np.int64(me.instance)
-    if sampled.mode[instance] == UNDECIDED:
-        busy = sch.core.shape[0] - sch.node[0].num_idle
-        in_detail = decide(point, instance, core, busy) == DETAILED
-        sampled.mode[instance] = SIMULATED if in_detail else FORWARDED
-        pieces.is_detailed[instance] = in_detail
-        if in_detail and sampled.lines.num[0] > 0:
+    piece, instance = np.int64(me.piece), np.int64(me.instance)
+    pieces.is_detailed[instance] = True
+    if sampled.num_instructions[piece] == 0:
+        return
+    busy = sch.core.shape[0] - sch.node[0].num_idle
+    if decide(point, piece, core, busy) == DETAILED:
+        if sampled.lines.num[0] > 0 and point.role[piece] != RARE:
             touch_skipped(mem, sampled.lines)
-    if sampled.mode[instance] == FORWARDED:
-        cycles = sampled.num_instructions[me.piece] * point.cpi[instance]
-        pieces.given_ps[me.piece] = np.int64(np.rint(cycles / cycles_per_ps))
+        sampled.piece[core] = piece
+        sampled.cycles[core] = records.instance[instance].cycles
+        return
+    pieces.is_detailed[instance] = False
+    cycles = sampled.num_instructions[piece] * point.cpi[piece]
+    pieces.given_ps[piece] = np.int64(np.rint(cycles / cycles_per_ps))
+    if not sampled.is_forwarded[instance] and sampled.lines.first_line.shape[0] > 1:
+        skip(sampled.lines, instance, core)
+    sampled.is_forwarded[instance] = True
 
 
 @inlined
-def _ended(sch, records, point, sampled, core, instance):  # type: ignore[no-untyped-def]
-    """An instance is complete. O(1) beside ``observe``."""
-    if sampled.mode[instance] == SIMULATED:
-        busy = sch.core.shape[0] - sch.node[0].num_idle
-        observe(point, instance, core, records.instance[instance].cycles, busy)
-    elif sampled.mode[instance] == FORWARDED and sampled.lines.first_line.shape[0] > 1:
-        skip(sampled.lines, instance, core)
+def _ended(sch, records, point, sampled, core):  # type: ignore[no-untyped-def]
+    """A core has done the piece that TaskPoint waits for. O(1) beside ``observe``."""
+    cycles = records.instance[sch.core[core].instance].cycles - sampled.cycles[core]
+    observe(point, sampled.piece[core], core, cycles, sch.core.shape[0] - sch.node[0].num_idle)
+    sampled.piece[core] = NOTHING
 
 
 @allocation_free
 def skip(lines, instance, core):  # type: ignore[no-untyped-def]
-    """An instance has ended on ``core`` without having been simulated. O(1)."""
+    """An instance begins on ``core`` and is not simulated. O(1)."""
     lines.skipped[lines.num[0], 0] = instance
     lines.skipped[lines.num[0], 1] = core
     lines.num[0] += 1
 
 
-def skip_all(lines: SkippedLines, instances: np.ndarray, seed: int = 0) -> None:
-    """Instances, in the order of ``instances`` int[], on cores drawn by chance: in turn, the first ones to run again
-    would find in their own cores' caches what a runtime system that hands out instances as cores become free leaves
-    anywhere. To be called first of all."""
+def skip_all(lines: SkippedLines, instances: np.ndarray, cores: np.ndarray) -> None:
+    """Instances int[] have run on ``cores`` int[], in this order. To be called first of all."""
     lines.skipped[: len(instances), 0] = instances
-    lines.skipped[: len(instances), 1] = np.random.default_rng(seed).integers(0, len(lines.room), len(instances))
+    lines.skipped[: len(instances), 1] = cores
     lines.num[0] = len(instances)
 
 
 @allocation_free
-def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
-    """The caches are as if what was skipped had run, as far as the order of lines by their last use goes.
+def _choose(lines):  # type: ignore[no-untyped-def]
+    """The uses of lines by what was skipped that caches still show, the oldest first: the first of them in ``chosen``.
 
-    Of each line the last use by each core counts, as long as what the core used later fits its own caches, and the last
-    use by any. What was before that would have been replaced. (Copies in several cores' caches matter: they take the
-    room of other lines.) O(lines of what was skipped), of which the touches, at most as many as all caches hold, are
-    what takes time.
+    Of each line the last use by each core since an instance wrote it counts, that one included, as long as what the
+    core used later fits its own caches, and the last use by any. What was before that would have been replaced, or
+    invalidated. O(lines of what was skipped).
     """
     num = lines.num
     num[1] += 1
     lines.room[:] = num[2]
-    count = lines.chosen.shape[0]
-    first = count
+    first = lines.chosen.shape[0]
     for k in range(num[0] - 1, -1, -1):
         instance, core = np.int64(lines.skipped[k, 0]), np.int64(lines.skipped[k, 1])
         bit = np.uint64(1) << np.uint64(core & 63)
+        if first == 0:
+            break
         for place in range(lines.first_line[instance + 1] - 1, lines.first_line[instance] - 1, -1):
-            if first == 0:  # what was used before would have been replaced
-                break
             line = lines.line[place]
             if lines.round[line] != num[1]:
                 lines.round[line] = num[1]
                 lines.cores[line] = np.uint64(0)
                 lines.written[line] = False
-            elif lines.cores[line] & bit or lines.room[core] <= 0:
-                lines.written[line] |= lines.is_written[place]
+            elif lines.written[line]:
                 continue
+            elif lines.cores[line] & bit or lines.room[core] <= 0:
+                lines.written[line] = lines.is_written[place]
+                continue
+            if first == 0:
+                break
             lines.cores[line] |= bit
-            lines.written[line] |= lines.is_written[place]
+            lines.written[line] = lines.is_written[place]
             lines.room[core] -= 1
             first -= 1
             lines.chosen[first, 0] = line
             lines.chosen[first, 1] = core
+            lines.chosen[first, 2] = lines.is_written[place]
     num[0] = 0
-    for k in range(first, count):
-        ahead = min(k + _AHEAD, count - 1)
-        look_ahead(mem, np.int64(lines.chosen[ahead, 1]), lines.line_number[lines.chosen[ahead, 0]])
-        line, bit = lines.chosen[k, 0], np.uint64(1) << np.uint64(lines.chosen[k, 1] & 63)
-        lines.cores[line] &= ~bit
-        # the last one to use it writes it, if any did: others' copies would be invalid, or come after
-        is_written = lines.written[line] and lines.cores[line] == 0
-        touch(mem, np.int64(lines.chosen[k, 1]), lines.line_number[line], is_written)
+    return first
+
+
+@inlined
+def _look_ahead(mem, lines, k):  # type: ignore[no-untyped-def]
+    ahead = min(k + _AHEAD, lines.chosen.shape[0] - 1)
+    look_ahead(mem, np.int64(lines.chosen[ahead, 1]), lines.line_number[lines.chosen[ahead, 0]])
+
+
+@allocation_free
+def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
+    """The caches are as if what was skipped had run, as far as the order of lines by their last use goes. See
+    ``_choose``; the touches, at most as many as all caches hold, are what takes time."""
+    mem = by_reference(mem)
+    for k in range(_choose(lines), lines.chosen.shape[0]):
+        _look_ahead(mem, lines, k)
+        touch(mem, np.int64(lines.chosen[k, 1]), lines.line_number[lines.chosen[k, 0]], lines.chosen[k, 2] != 0)
+
+
+@allocation_free
+def fill_skipped(mem, lines):  # type: ignore[no-untyped-def]
+    """As ``touch_skipped``, of empty caches, which takes a third of the time; first levels stay empty."""
+    mem = by_reference(mem)
+    for k in range(_choose(lines), lines.chosen.shape[0]):
+        _look_ahead(mem, lines, k)
+        line = lines.chosen[k, 0]
+        holders = lines.cores[line]
+        is_shared = (holders & (holders - np.uint64(1))) != 0
+        put_used(mem, np.int64(lines.chosen[k, 1]), lines.line_number[line], is_shared, lines.written[line])
 
 
 @inlined
@@ -184,16 +229,15 @@ def _run_phase(  # type: ignore[no-untyped-def]
             time_ps = clock.heap[0].time
             core = pop(clock.heap, clock.heap_size)
             clock.wheel.now[0] = max(clock.wheel.now[0], event)
-            before, row = np.int64(sch.core[core].instance), np.int64(sch.core[core].row)
+            if sampled.piece[core] >= 0:
+                _ended(sch, records, point, sampled, core)
             what = advance(sch, core, time_ps)
             for k in range(sch.num_woken[0]):
                 push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
             sch.num_woken[0] = 0
-            if row > 0 and sch.instance[row].flags & DONE:
-                _ended(sch, records, point, sampled, core, before)
             if what == PIECE:
                 if sch.core[core].piece >= 0 and sch.core[core].instance > 0:
-                    _decide(sch, mem, pieces, point, sampled, core, cycles_per_ps)
+                    _decide(sch, mem, pieces, records, point, sampled, core, cycles_per_ps)
                 begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
             elif what == PHASE_END:
                 return np.int64(OVER), time_ps
@@ -219,6 +263,7 @@ def run_sampled(  # type: ignore[no-untyped-def]
     makespan_ps, window,
 ):  # fmt: skip
     """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when)."""
+    mem = by_reference(mem)
     what = np.int64(OVER)
     for k in range(makespan_ps.shape[0]):
         what, end_ps = _run_phase(

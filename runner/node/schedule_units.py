@@ -21,7 +21,7 @@ from manyscale.runner.node.type_ratios import TypeRatios
 from manyscale.runner.study import Study
 
 KIND: Final = "node-schedule"
-VERSION: Final = 1  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 2  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 

@@ -21,24 +21,23 @@ from manyscale.models.processor import data_caches
 from manyscale.models.workload import Workload
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.node.sampled_kernel import (
-    SIMULATED,
-    Sampled,
     SkippedLines,
+    fill_skipped,
+    new_sampled,
     no_lines,
     run_sampled,
     skip_all,
     skipped_lines,
-    touch_skipped,
 )
 from manyscale.runner.node.schedule_units import phase_of_pieces
 from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.tables import MODELS
-from manyscale.sampling.task_classes import find_classes
 from manyscale.sampling.taskpoint import LEAST_SPREAD, TaskPoint, TaskPointParameters, new_taskpoint
 from manyscale.sampling.taskpoint_estimate import estimate
 from manyscale.sampling.taskpoint_state import FORWARDED, FORWARDED_BY_ALL
 
 LEAST_SHARE = 0.01  # of the busy time
+MOST_PARTS = 4  # of an instance, that are told apart
 _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
 
 
@@ -98,23 +97,26 @@ class Found:
 
 def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
     """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
-    profiles = None if profile is None else profiles_from(restored(profile))
+    arrays = None if profile is None else restored(profile)
+    profiles = None if arrays is None else profiles_from(arrays)
     cell = replace(cell, creation_is_free=parameters["detailed"]["creation"] == "free")
     if parameters["model"] == "interval":
         assert profiles is not None
         return _by_intervals(cell, parameters, profiles)
     if parameters["tasks"] != "full":
-        return _sampled(cell, parameters, profiles)
+        by_blocks = parameters["taskpoint"]["classes"] == "bbv"
+        return _sampled(cell, parameters, profiles, _classes(cell, arrays if by_blocks else None))
     return _in_detail(cell, parameters, profiles, None)
 
 
 # ---- detailed, and TaskPoint ----
 
 
-def _sampled(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None) -> Found:
+def _sampled(
+    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, classes: np.ndarray
+) -> Found:
     """Without the interval model first: it takes longer than what is sampled, and corrects nothing where samples of a
     class agree."""
-    classes = _classes(cell, parameters["taskpoint"]["classes"], profiles)
     point = _taskpoint(cell, parameters, classes, None)
     found = _in_detail(cell, parameters, profiles, point)
     if parameters["taskpoint"]["correction"] == "none":
@@ -143,24 +145,49 @@ def _in_detail(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
         request=chosen["request"],
-        seed=parameters["seed"], keep_served=True,
+        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(profiles, cell.node),
     )  # fmt: skip
     lines = no_lines(cores) if profiles is None else _lines(profiles, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
-        order = np.argsort(profiles.order[cell.instances], kind="stable")
-        skip_all(lines, cell.instances[order])
-        touch_skipped(simulation.memory, lines)
+        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
+        fill_skipped(simulation.memory, lines)
     elif chosen["caches"] == "rerun":
         simulation.run()
     simulation.start()
-    mode = np.zeros(cell.program.num_instances, np.int8)
-    mode[0] = SIMULATED
     if point is not None:
         touched = lines if parameters["taskpoint"]["fast_forward"] == "warm" else no_lines(cores)
-        simulation.run_with(run_sampled, point, Sampled(mode, cell.pieces.num_instructions, touched))
+        sampled = new_sampled(cell.pieces.num_instructions, cell.program.num_instances, cores, touched)
+        simulation.run_with(run_sampled, point, sampled)
     else:
         simulation.run()
-    return _found(cell, simulation, point, mode)
+    return _found(cell, simulation, point)
+
+
+def _most_lines(profiles: InstanceProfiles | None, node: Node) -> int | None:
+    """How many different lines the cell asks for, if that is known: prefetchers may ask for others."""
+    if profiles is None or any(cache.prefetcher is not None for cache in node.caches.values()):
+        return None
+    return len(profiles.line_number)
+
+
+def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles) -> tuple[np.ndarray, np.ndarray]:
+    """(int[], int[]): the instances of the cell in the order in which they end, and the cores that execute them, if
+    every instruction takes as long as any other: what caches have seen when such a cell ran before. Where the replay
+    has to schedule them, in the order in which the traced run began them, on one core after the other."""
+    if np.any(cell.program.step_action == Action.operation):
+        order = cell.instances[np.argsort(profiles.order[cell.instances], kind="stable")]
+        return order, np.arange(len(order)) % cores
+    assert cell.node.frequency_hz is not None
+    piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+    stretches = run_phases(
+        cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, cell.first, cell.end, seed=seed,
+        share_group=last_cache_of(cell.node, cores), keep=True,
+    ).stretches  # fmt: skip
+    last = np.full(cell.program.num_instances, -1)
+    last[stretches["instance"]] = np.arange(len(stretches))
+    last = last[1:][last[1:] >= 0]
+    last.sort()
+    return stretches["instance"][last], stretches["core"][last]
 
 
 def _lines(profiles: InstanceProfiles, node: Node, num_cores: int) -> SkippedLines:
@@ -181,21 +208,32 @@ def _taskpoint(
     chosen = {name: value for name, value in parameters["taskpoint"].items() if name not in _OWN_CHOICES}
     if parameters["tasks"] == "lazy":
         chosen["period"] = "lazy"
-    instructions = cell.instructions
-    instructions[0] = 0  # the initial task is simulated, whatever its size
+    owner, instructions = cell.program.piece_instance, cell.pieces.num_instructions
+    instructions = np.where(owner == 0, 0, instructions)  # the initial task is simulated, whatever its size
     rules = TaskPointParameters.model_validate(chosen)
-    return new_taskpoint(classes, instructions, model, parameters["cores"], rules)
+    unit_class = _classes_of_pieces(owner, instructions, classes)
+    return new_taskpoint(unit_class, instructions, None if model is None else model[owner], parameters["cores"], rules)
 
 
-def _classes(cell: OpenCell, method: str, profiles: InstanceProfiles | None) -> np.ndarray:
-    """int32[instances]: classes from 0. Instances outside the cell are in a class that nobody meets."""
-    kind = cell.program.task_type.astype(np.int64)
-    if method == "bbv":
-        assert profiles is not None
-        # (copies: what is stored cannot be written to, and scipy sorts in place)
-        first, block, count = profiles.first_vector, profiles.vector_block, profiles.vector_instructions
-        return find_classes(first.copy(), block.copy(), count.copy(), kind).class_of
-    return np.unique(kind, return_inverse=True)[1].astype(np.int32)
+def _classes_of_pieces(owner: np.ndarray, instructions: np.ndarray, class_of: np.ndarray) -> np.ndarray:
+    """int32[pieces]: classes from 0. The first, second, ... pieces with instructions of the instances of a class are
+    classes of their own, the MOST_PARTS-th and later ones one. O(pieces log pieces)."""
+    works = np.flatnonzero(instructions)
+    works = works[np.argsort(owner[works], kind="stable")]
+    mine = owner[works]
+    begins = np.flatnonzero(np.diff(mine, prepend=-1))
+    part = np.arange(len(works)) - np.repeat(begins, np.diff(begins, append=len(works)))
+    code = np.zeros(len(owner), np.int64)
+    code[works] = 1 + class_of[mine].astype(np.int64) * MOST_PARTS + np.minimum(part, MOST_PARTS - 1)
+    number = np.cumsum(np.bincount(code) > 0) - 1
+    return number[code].astype(np.int32)
+
+
+def _classes(cell: OpenCell, profile: Arrays | None) -> np.ndarray:
+    """int32[instances]: classes from 0, those of the profile or of task types."""
+    if profile is not None:
+        return profile["task_class"]
+    return np.unique(cell.program.task_type, return_inverse=True)[1].astype(np.int32)
 
 
 def _granularity(point: TaskPoint, makespan_ps: np.ndarray, node: Node) -> float:
@@ -210,7 +248,7 @@ def _granularity(point: TaskPoint, makespan_ps: np.ndarray, node: Node) -> float
     return min(mean_ps * np.count_nonzero(makespan_ps) / total_ps, 1.0) if total_ps else 0.0
 
 
-def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, mode: np.ndarray) -> Found:
+def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) -> Found:
     result = simulation.result()
     rows = cell.instances
     instances = result.instances[rows]
@@ -219,18 +257,22 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, 
     instructions = cell.instructions
     cycles, model = instances["cycles"].copy(), np.full(len(rows), MODELS.index("detailed"), np.int8)
     half_width = 0.0
+    forwarded = np.zeros(cell.program.num_instances, np.int64)  # instructions
     if point is not None:
         half_width = estimate(point).relative_half_width + _granularity(point, result.makespan_ps, cell.node)
-        forwarded = mode[rows] != SIMULATED
-        cycles[forwarded] = (instructions * point.cpi)[rows][forwarded]
-        model[forwarded] = MODELS.index("fast-forward")
+        not_simulated = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
+        owner = cell.program.piece_instance[not_simulated]
+        given = (point.instructions * point.cpi)[not_simulated]
+        cycles += np.bincount(owner, given, cell.program.num_instances)[rows]
+        forwarded = np.bincount(owner, point.instructions[not_simulated], cell.program.num_instances).astype(np.int64)
+        model[forwarded[rows] > 0] = MODELS.index("fast-forward")
     served = result.served[rows]
     types = len(result.type_stack) - 1
-    detailed = (model == MODELS.index("detailed")) | (rows == 0)
     kind = np.where(cell.program.task_type < 0, types, cell.program.task_type)
-    simulated = np.zeros(cell.program.num_instances, bool)
-    simulated[rows[detailed]] = True
-    simulated[0] = True
+    ran_here = np.zeros(cell.program.num_instances, bool)
+    ran_here[rows] = True
+    ran_here[0] = True
+    simulated = np.where(ran_here, instructions - forwarded, 0)
     arrays: Arrays = {
         "instance": cell.program.instance_id[rows].astype(np.int32),
         "type": cell.program.task_type[rows].astype(np.int32),
@@ -246,12 +288,12 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None, 
         "type_stack": result.type_stack,
         "core_part": np.array(result.core_parts),
         "core_stack": result.core_stack,
-        "type_instructions": np.bincount(kind, instructions * simulated, minlength=types + 1).astype(np.int64),
+        "type_instructions": np.bincount(kind, simulated, minlength=types + 1).astype(np.int64),
         "half_width": np.array([half_width]),
         "num_instructions": np.array([instructions.sum()]),
-        "num_detailed_instructions": np.array([instructions[simulated].sum()]),
+        "num_detailed_instructions": np.array([simulated.sum()]),
         "num_instances": np.array([len(rows)]),
-        "num_detailed": np.array([np.count_nonzero(detailed)]),
+        "num_detailed": np.array([np.count_nonzero(model == MODELS.index("detailed"))]),
         "resamples": np.zeros(4, np.int64) if point is None else point.resamples,
     }
     return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays)

@@ -94,7 +94,7 @@ def _write(workload: Workload, directory: Path, status: int, options: argparse.N
     workload_folder.write(workload, directory)
     if not options.keep_raw:
         shutil.rmtree(directory / RAW)
-    _tell(workload, directory)
+    _tell(workload, directory, options)
     if status:
         print(f"note: the program ended with {_ending(status)}; the trace holds what it did before", file=sys.stderr)
     return 1 if status else 0
@@ -183,11 +183,18 @@ def _stacks(options: argparse.Namespace, command: Sequence[str], program: launch
     return _write(workload, directory, status, options)
 
 
-def _tell(workload: Workload, directory: Path) -> None:
+def _tell(workload: Workload, directory: Path, options: argparse.Namespace) -> None:
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
-    print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target {_TARGETS[workload.num_ranks > 8]}")
+    named = shlex.quote(str(directory))
+    if options.level == "detailed" and options.route == "coverage" and workload.detail is not None:
+        print(
+            f"next: manyscale run --workload TRACE --set workload.detail={named} --model cpu=detailed "
+            f"--target {_TARGETS[True]}, where TRACE is one at --level tasks of the usual build"
+        )
+        return
+    print(f"next: manyscale run --workload {named} --target {_TARGETS[workload.num_ranks > 8]}")
 
 
 def _ending(status: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,10 @@ from manyscale.sampling.iterations import windows
 
 _REPEATS = np.array([name not in UNREPEATED for name in NAMES])
 _EVER = 2**32 - 1
+SLOW_BUILD: Final = (
+    "times are those of a build that counts its blocks, several times as long as without; name this trace by "
+    "workload.detail beside one of the usual build (--level tasks)"
+)
 
 
 def window_lines(workload: Workload, raw: Path, ranks: Sequence[int], iterations: Sequence[int] | None) -> list[str]:
@@ -81,7 +86,7 @@ def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, count
         index = segments.schema.get_field_index(name)
         segments = segments.set_column(index, segments.schema.field(index), to_arrow(column.astype(np.int32)))
     found: dict[str, pa.Table] = {**workload.tables, **tables, "segments": segments}
-    told = (*workload.notes, *(f"detailed run: {note}" for note in endings), *notes)
+    told = (*workload.notes, *(f"detailed run: {note}" for note in endings), *notes, SLOW_BUILD)
     return Workload(workload.name, workload.num_ranks, found, told, workload.source_format, stream)
 
 

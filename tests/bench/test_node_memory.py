@@ -35,11 +35,11 @@ def hostile(num_cores: int) -> np.ndarray:
 
 @pytest.mark.parametrize("num_cores", [1, 16, 64])
 def test_accesses_per_second(num_cores: int) -> None:
-    """A fifth of the speed without time and of one core on friendly streams, a twentieth on hostile ones, for any
+    """A fifth of the speed without time and of one core on friendly streams, a fifteenth on hostile ones, for any
     number of cores."""
     levels = caches(SIZES, L1D={"latency": "4 cycles"}, L2={"latency": "11 cycles"}, L3={"latency": "28 cycles"})
     core = np.arange(NUM_ACCESSES) % num_cores
-    for stream, ratio in ((friendly, 5), (hostile, 20)):
+    for stream, ratio in ((friendly, 5), (hostile, 15)):
         line = stream(num_cores)
         memory = new_memory_system(node(64, levels, memory=MEMORY), num_cores)
         seconds = least_cpu(lambda line=line, memory=memory: flow(memory, core, line, False, 0.0, depth=10), 3)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, apart, by_reference, inner
 
 
 @allocation_free
@@ -21,6 +22,34 @@ def test_arrays_are_handed_on_and_kept() -> None:
     assert _last_of_each(values, values) == 8
     assert sys.getrefcount(values) == before
     assert values.tolist() == [0, 1, 2, 3, 4]
+
+
+class _Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+
+
+@inner
+def _move(pair, place):  # type: ignore[no-untyped-def]
+    apart()
+    pair.second[place, 1] += pair.first[place]
+    pair.first[place] = 0
+
+
+@allocation_free
+def _move_all(pair):  # type: ignore[no-untyped-def]
+    pair = by_reference(by_reference(pair))
+    for place in range(pair.first.shape[0]):
+        _move(pair, place)
+
+
+def test_members_of_a_tuple_handed_on_by_reference_are_its_arrays() -> None:
+    first, second = np.arange(3), np.ones((3, 2))
+    before = sys.getrefcount(first)
+    _move_all(_Pair(first, second))
+    assert first.tolist() == [0, 0, 0]
+    assert second.tolist() == [[1, 1], [1, 2], [1, 3]]
+    assert sys.getrefcount(first) == before
 
 
 def test_a_first_kernel_does_not_load_scipy_and_scipy_still_loads_after_it() -> None:

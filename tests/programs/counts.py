@@ -1,10 +1,11 @@
 """What follows from the source of the programs: task instances per type, dependence edges, messages and their bytes.
 
 Nothing here is measured: kernels have closed forms, the distributed programs are walked through step by step. Arguments
-are those of the command line, in its order; counts are those of all iterations together. A task's type is the function
-that its construct calls. An edge is a pair of sibling tasks one of which must wait for the other, as they declare
-(OpenMP 5.0, section 2.17.11): a reader for the last writer; a writer for the readers since, or for the last writer if
-there are none. No dependences cross iterations, each of which is a parallel region of its own.
+are those of the command line, in its order; what follows the iterations has the program's default. Counts are those of
+all iterations together. A task's type is the function that its construct calls. An edge is a pair of sibling tasks one
+of which must wait for the other, as they declare (OpenMP 5.0, section 2.17.11): a reader for the last writer; a writer
+for the readers since, or for the last writer if there are none. No dependences cross iterations, each of which is a
+parallel region of its own.
 """
 
 from __future__ import annotations
@@ -191,7 +192,9 @@ def merge_sort(elements: int, leaf: int, grain: int, iterations: int) -> RankCou
     return RankCounts(tasks).times(iterations)
 
 
-def sparse_matrix_vector(tasks: int, rows: int, nonzeros: int, columns: int, iterations: int) -> RankCounts:
+def sparse_matrix_vector(
+    tasks: int, rows: int, nonzeros: int, columns: int, iterations: int, vectors: int = 1
+) -> RankCounts:
     return RankCounts(Counter(multiply=tasks)).times(iterations)
 
 
@@ -200,18 +203,21 @@ def n_body(blocks: int, bodies: int, partners: int, iterations: int) -> RankCoun
     return RankCounts(tasks, blocks * (6 * partners + 1)).times(iterations)
 
 
-def histogram(tasks: int, elements: int, bins: int, iterations: int) -> RankCounts:
+def histogram(tasks: int, elements: int, bins: int, iterations: int, levels: int = 1) -> RankCounts:
     return RankCounts(Counter(count=tasks)).times(iterations)
 
 
-def reduction(leaves: int, rows: int, width: int, iterations: int) -> RankCounts:
+def reduction(leaves: int, rows: int, width: int, iterations: int, shares: int = 1) -> RankCounts:
     return RankCounts(Counter(sum=leaves, add=leaves - 1), 2 * (leaves - 1)).times(iterations)
 
 
-def stencil(x_blocks: int, y_blocks: int, z_blocks: int, block_size: int, iterations: int) -> RankCounts:
+def stencil(
+    x_blocks: int, y_blocks: int, z_blocks: int, block_size: int, iterations: int, rounds: int = 1
+) -> RankCounts:
     num_blocks = x_blocks * y_blocks * z_blocks
     faces = 3 * num_blocks - y_blocks * z_blocks - x_blocks * z_blocks - x_blocks * y_blocks
-    return RankCounts(Counter(sweep=2 * num_blocks), num_blocks + 2 * faces).times(iterations)
+    num_edges = (num_blocks + 2 * faces) * (2 * rounds - 1)
+    return RankCounts(Counter(sweep=2 * num_blocks * rounds), num_edges).times(iterations)
 
 
 def fft(transforms: int, length: int, tile: int, rows: int, iterations: int) -> RankCounts:
@@ -221,15 +227,22 @@ def fft(transforms: int, length: int, tile: int, rows: int, iterations: int) -> 
     return RankCounts(tasks).times(iterations)
 
 
-def k_means(blocks: int, points: int, centres: int, dimensions: int, iterations: int) -> RankCounts:
-    return RankCounts(Counter(assign=blocks, collect=centres)).times(iterations)
+def k_means(
+    blocks: int, points: int, centres: int, dimensions: int, iterations: int, group: int | None = None
+) -> RankCounts:
+    tasks, size = Counter(assign=blocks, gather=0, collect=centres), group or blocks
+    while group and size < blocks:
+        tasks["gather"] += math.ceil(blocks / size)
+        size *= group
+    return RankCounts(tasks).times(iterations)
 
 
-def matrix_multiply(blocks: int, block_size: int, iterations: int) -> RankCounts:
-    return RankCounts(Counter(multiply=blocks**3), blocks**2 * (blocks - 1)).times(iterations)
+def matrix_multiply(blocks: int, block_size: int, iterations: int, rows: int | None = None) -> RankCounts:
+    chains = (rows or blocks) * blocks
+    return RankCounts(Counter(multiply=chains * blocks), chains * (blocks - 1)).times(iterations)
 
 
-def convolution_2d(tiles: int, tile: int, radius: int, iterations: int) -> RankCounts:
+def convolution_2d(tiles: int, tile: int, radius: int, iterations: int, step: int = 1) -> RankCounts:
     return RankCounts(Counter(convolve=tiles**2)).times(iterations)
 
 
@@ -237,7 +250,7 @@ def monte_carlo(tasks: int, samples: int, table: int, iterations: int) -> RankCo
     return RankCounts(Counter(sample=tasks)).times(iterations)
 
 
-def vector_operation(tasks: int, elements: int, iterations: int) -> RankCounts:
+def vector_operation(tasks: int, elements: int, iterations: int, updates: int = 1) -> RankCounts:
     return RankCounts(Counter(add_scaled=tasks)).times(iterations)
 
 
@@ -264,7 +277,7 @@ KERNELS: Final[dict[str, Callable[..., RankCounts]]] = {
 
 
 def expected(program: str, arguments: Iterable[int], num_ranks: int = 1) -> list[RankCounts]:
-    """One entry per rank. All arguments of the program are named, its iterations last."""
+    """One entry per rank. All arguments of the program up to its iterations are named."""
     if program in APPS:
         return APPS[program](num_ranks, *arguments)
     return [KERNELS[program](*arguments)]

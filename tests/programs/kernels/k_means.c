@@ -1,18 +1,20 @@
 /* Lloyd's algorithm: points are assigned to the nearest centre, centres move to the mean of their points.
 
-   k_means [blocks 2048] [points 16] [centres 8] [dimensions 4] [iterations 3]
+   k_means [blocks 2048] [points 16] [centres 8] [dimensions 4] [iterations 3] [group blocks]
 
-   assign(block) finds the nearest centre of each of its points and sums them per centre; collect(centre) adds the blocks'
-   sums and moves the centre. taskwait separates them. Working set: blocks * points * dimensions * 8 bytes, and the
-   blocks' sums, blocks * centres * (dimensions + 1) * 8 bytes.
+   assign finds the nearest centre of each of a block's points and sums them per centre; gather adds the sums of a group
+   of blocks, then of groups of groups, until a group is left; collect adds what is left and moves a centre. taskwait
+   separates these stages; with one group of all blocks there is no gather. Working set: points, blocks * points *
+   dimensions * 8 bytes, and sums, blocks * centres * (dimensions + 1) * 8 bytes.
 
-   Counts per iteration: assign blocks, collect centres; no edges. Instructions: some 14 points * centres * dimensions in
-   assign, 11 blocks * dimensions in collect.
+   Counts per iteration: assign blocks; gather ceil(blocks / s) for s = group, group^2, ... < blocks; collect centres;
+   no edges. Instructions: some 14 points * centres * dimensions in assign, 3 group * centres * (dimensions + 1) in
+   gather, 11 blocks * dimensions in collect of one group.
 
    Check: clusters lie far apart, so that each is found, and its centre is the mean of its points. */
 #include "../common.h"
 
-static int num_blocks, num_points, num_centres, num_dimensions;
+static int num_blocks, num_points, num_centres, num_dimensions, group;
 static double *points, *centres; /* [point][dimension], [centre][dimension] */
 static double *sums;             /* [block][centre][dimension + 1], the last one counts */
 static int *nearest;             /* [point] */
@@ -42,10 +44,20 @@ static void assign(int block) {
     }
 }
 
-static void collect(int centre) {
+/* Adds the sums of the blocks that follow ``first`` at so many places to its own. */
+static void gather(int first, int stride) {
+    int width = num_centres * (num_dimensions + 1);
+    double *own = sums + (size_t)first * width;
+    for (int member = 1; member < group && member < (num_blocks - first + stride - 1) / stride; member++) {
+        const double *other = own + (size_t)member * stride * width;
+        for (int i = 0; i < width; i++) own[i] += other[i];
+    }
+}
+
+static void collect(int centre, int stride) {
     double *place = centres + centre * num_dimensions, count = 0;
     for (int axis = 0; axis < num_dimensions; axis++) place[axis] = 0;
-    for (int block = 0; block < num_blocks; block++) {
+    for (int block = 0; block < num_blocks; block += stride) {
         const double *sum = sums + ((size_t)block * num_centres + centre) * (num_dimensions + 1);
         for (int axis = 0; axis < num_dimensions; axis++) place[axis] += sum[axis];
         count += sum[num_dimensions];
@@ -83,6 +95,7 @@ int main(int argc, char **argv) {
     num_centres = argument(argc, argv, 3, 8, 1);
     num_dimensions = argument(argc, argv, 4, 4, 1);
     int iterations = argument(argc, argv, 5, 3, 1);
+    group = argument(argc, argv, 6, num_blocks, 2);
     size_t count = (size_t)num_blocks * num_points;
     if (count < (size_t)num_centres) fail("k_means: give at least as many points as centres");
     points = zeros(count * num_dimensions, sizeof *points);
@@ -100,9 +113,17 @@ int main(int argc, char **argv) {
                 assign(block);
             }
 #pragma omp taskwait
+            int stride = 1;
+            for (; stride < (num_blocks + group - 1) / group; stride *= group) {
+                for (int64_t first = 0; first < num_blocks; first += (int64_t)stride * group) {
+#pragma omp task
+                    gather((int)first, stride);
+                }
+#pragma omp taskwait
+            }
             for (int centre = 0; centre < num_centres; centre++) {
 #pragma omp task
-                collect(centre);
+                collect(centre, stride);
             }
         }
     }

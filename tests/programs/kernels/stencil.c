@@ -1,13 +1,13 @@
-/* 3-D 7-point stencil in blocks, two sweeps an iteration: from one array to the other and back.
+/* 3-D 7-point stencil in blocks, two sweeps a round: from one array to the other and back.
 
-   stencil [x_blocks 12] [y_blocks 12] [z_blocks 8] [block_size 6] [iterations 2]
+   stencil [x_blocks 12] [y_blocks 12] [z_blocks 8] [block_size 6] [iterations 2] [rounds 1]
 
    Working set: two arrays of x_blocks * y_blocks * z_blocks * block_size^3 doubles; strided accesses.
 
    Counts per iteration, N = x y z blocks, F = (x-1) y z + x (y-1) z + x y (z-1) faces between them:
-     instances  sweep 2 N
-     edges      N + 2 F: a block's second sweep waits for the first one of itself and of its neighbours, whose results it
-                reads, and who read what it overwrites
+     instances  sweep 2 N rounds
+     edges      (N + 2 F) (2 rounds - 1): a block's sweep waits for the one before of itself and of its neighbours,
+                whose results it reads, and who read what it overwrites
    Instructions: some 24 per point.
 
    Check: sin(pi x) sin(pi y) sin(pi z) is an eigenvector: a sweep multiplies it by the mean of three cosines. */
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     const int fallback[3] = {12, 12, 8};
     for (int axis = 0; axis < 3; axis++) num_blocks[axis] = argument(argc, argv, axis + 1, fallback[axis], 1);
     block_size = argument(argc, argv, 4, 6, 1);
-    int iterations = argument(argc, argv, 5, 2, 1);
+    int iterations = argument(argc, argv, 5, 2, 1), rounds = argument(argc, argv, 6, 1, 1);
     row_stride = num_blocks[2] * block_size + 2;
     plane_stride = row_stride * (num_blocks[1] * block_size + 2);
     for (int array = 0; array < 2; array++) {
@@ -87,9 +87,9 @@ int main(int argc, char **argv) {
         MANYSCALE_ITERATION(iteration);
 #pragma omp parallel
 #pragma omp single
-        for (int from = 0; from < 2; from++) create_sweep(from);
+        for (int number = 0; number < 2 * rounds; number++) create_sweep(number % 2);
     }
     double eigenvalue = 0;
     for (int axis = 0; axis < 3; axis++) eigenvalue += cos(pi / (num_blocks[axis] * block_size + 1)) / 3;
-    return verdict("stencil", visit(pow(eigenvalue, 2 * iterations)) <= 1e-12);
+    return verdict("stencil", visit(pow(eigenvalue, 2.0 * rounds * iterations)) <= 1e-12);
 }

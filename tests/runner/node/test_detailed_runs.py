@@ -6,13 +6,18 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import manyscale
 from manyscale.models.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.node.phase_times import NodePhases
 from manyscale.runner.shipped import folder
+from manyscale.runner.study import parse_study
+from manyscale.runner.targets import resolve_target
+from manyscale.runner.traces import read_workload
 
 TRACES = {"path": str(folder() / "multizone-8.tar.zst"), "detail": str(folder() / "multizone-8-detail.tar.zst")}
 
@@ -41,6 +46,14 @@ def study(**more):
 def test_what_was_not_traced_in_detail_is_refused(sampling, message, tmp_path):
     with pytest.raises(UserError, match=re.escape(message)):
         manyscale.run(study(sampling=sampling), tmp_path / "run", executor="local")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.contract
+def test_a_detailed_trace_of_another_program_is_refused(tmp_path):
+    content = study(workload=TRACES | {"path": str(folder() / "jacobi-8.tar.zst")})
+    with pytest.raises(UserError, match=re.escape("multizone-8-detail.tar.zst: has no task type of ")):
+        manyscale.run(content, tmp_path / "run", executor="local")
     assert not (tmp_path / "run").exists()
 
 
@@ -77,6 +90,21 @@ def test_a_sweep_over_the_network_simulates_cells_once(tmp_path):
     assert {kind: units.count(kind) for kind in set(units)} == {
         "node-profile": 2, "node-cell": 2, "node-schedule": 8, "interval": 8, "replay": 2,
     }  # fmt: skip
+
+
+@pytest.mark.contract
+def test_a_sweep_over_cores_reads_the_profiles_of_each_number():
+    """Static loops have a chunk per core, so instances are others."""
+    workload = read_workload(parse_study(study(), "study").workload)
+    phases = NodePhases(workload, parse_study(study(), "study").workload)
+    for cores in (4, 8):
+        point = parse_study(study(mapping={"cores_per_rank": cores}), "study")
+        machine, content = resolve_target(point)
+        profiles = [{"cores": np.array([cores])} for _ in phases.units(point, machine, content)]
+        cells = phases.further_units(point, machine, content, profiles)
+        assert len(cells) == len(profiles) == 2
+        for cell, profile in zip(cells, profiles, strict=True):
+            assert phases.shared(set(cell.inputs.values()))[cell.inputs["profile"]] is profile
 
 
 @pytest.mark.slow

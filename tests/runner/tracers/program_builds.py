@@ -29,6 +29,21 @@ SMALL = {
     "stencil": (3, 2, 4, 3, 2),
     "vector_operation": (10, 33, 2),
 }
+# With the argument that follows the iterations, at a value other than its default.
+LONGER = {
+    program: (*SMALL[program], last)
+    for program, last in {
+        "convolution_2d": 3,
+        "histogram": 4,
+        "k_means": 4,
+        "matrix_multiply": 7,
+        "reduction": 8,
+        "sparse_matrix_vector": 3,
+        "stencil": 3,
+        "vector_operation": 5,
+    }.items()
+}
+KERNEL_CALLS = [*((program, SMALL[program]) for program in counts.KERNELS), *LONGER.items()]
 
 
 def run(command: Sequence[str | Path], threads: int = 1) -> subprocess.CompletedProcess[str]:

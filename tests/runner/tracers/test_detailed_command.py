@@ -35,10 +35,15 @@ def cholesky(tmp_path_factory, tracer_cache):
 
 
 @pytest.fixture
-def detailed(traced, cholesky):
+def outcome(traced, cholesky):
     command = ["mpiexec.mpich", "-bind-to", "none", "-n", 4, cholesky / "detailed", 6, 8, 3]
     outcome = traced(command, "--level", "detailed", "--ranks", "0,3", "--counting", cholesky / "counting")
     assert outcome.status == 0, outcome.err
+    return outcome
+
+
+@pytest.fixture
+def detailed(outcome):
     return outcome.workload
 
 
@@ -61,6 +66,13 @@ def test_only_the_chosen_ranks_and_iteration_are_detailed(detailed):
         mine = set(explicit.loc[explicit["rank"] == rank, "task_instance_id"])
         assert recorded & mine == instances(detailed, rank, 1)
         assert instances(detailed, rank, 1)
+
+
+def test_whoever_has_times_of_a_slow_build_is_told(outcome):
+    assert any("workload.detail" in note for note in outcome.workload.notes)
+    (following,) = (line for line in outcome.out.splitlines() if line.startswith("next: "))
+    assert "--set workload.detail=" in following
+    assert "--model cpu=detailed" in following
 
 
 def test_segments_lie_in_their_iteration_and_sum_up_to_the_stream(detailed):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from program_builds import BUILD, SMALL, build, run
+from program_builds import BUILD, KERNEL_CALLS, LONGER, SMALL, build, run
 from programs import counts
 from tracer_programs import MPI
 
@@ -20,16 +20,27 @@ SLIPS = {
     "multizone": ("right ? 0 : zones[other].width - 1", "right ? 1 : zones[other].width - 1"),
     "convolution_2d": ("row * side + column] * corner", "column * side + row] * corner"),
     "fft": ("bit = length / 2;", "bit = length / 4;"),
-    "histogram": ("bins[own[i]] += 1", "bins[own[i] / 2] += 1"),
+    "histogram": ("own[i] >> level] += 1", "own[i] / 2 >> level] += 1"),
     "k_means": ("square < least", "square > least"),
     "matrix_multiply": ("factor * right[k * block_size + j]", "factor * right[j * block_size + k]"),
     "merge_sort": ("x[i] <= y[j])", "x[i] >= y[j])"),
     "monte_carlo": ("state ^= state << 13;", "state |= state << 13;"),
     "n_body": ("partner * stride + num_blocks", "partner * partner * stride + num_blocks"),
     "reduction": ("for (int stride = 1; stride <", "for (int stride = 1; 2 * stride <"),
-    "sparse_matrix_vector": ("x[column[element]];", "x[column[element] / 2];"),
+    "sparse_matrix_vector": ("from[column[element]];", "from[column[element] / 2];"),
     "stencil": ("in[z + plane]", "in[z + 2]"),
     "vector_operation": ("i < count; i++", "i + 1 < count; i++"),
+}
+# One that shows only where the argument that follows the iterations is not its default.
+LONGER_SLIPS = {
+    "convolution_2d": ("+ j * step;", "+ j;"),
+    "histogram": ("own[i] >> level] += 1", "own[i] >> level / 2] += 1"),
+    "k_means": ("own[i] += other[i]", "own[i] -= other[i]"),
+    "matrix_multiply": ("i < num_rows; i++", "i < num_blocks; i++"),
+    "reduction": ("number < num_shares", "number < (num_shares + 1) / 2"),
+    "sparse_matrix_vector": ("x + (size_t)vector * num_columns;", "x;"),
+    "stencil": ("number < 2 * rounds", "number < 2"),
+    "vector_operation": ("update < updates", "update < (updates + 1) / 2"),
 }
 
 
@@ -45,10 +56,10 @@ def apps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize("program", counts.KERNELS)
-def test_kernels_say_ok(kernels: Path, program: str) -> None:
+@pytest.mark.parametrize(("program", "arguments"), KERNEL_CALLS)
+def test_kernels_say_ok(kernels: Path, program: str, arguments: tuple[int, ...]) -> None:
     for threads in (1, 2):
-        done = run([kernels / program, *map(str, SMALL[program])], threads)
+        done = run([kernels / program, *map(str, arguments)], threads)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{program} ok\n", "")
 
 
@@ -60,12 +71,16 @@ def test_distributed_programs_say_ok(apps: tuple[Path, str], program: str) -> No
     assert (done.returncode, done.stdout) == (0, f"{program} ok\n"), done.stderr
 
 
-@pytest.mark.parametrize("program", [*counts.APPS, *counts.KERNELS])
-def test_a_slip_is_noticed(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "slip", "arguments"),
+    [(program, slip, SMALL[program]) for program, slip in SLIPS.items()]
+    + [(program, slip, LONGER[program]) for program, slip in LONGER_SLIPS.items()],
+)
+def test_a_slip_is_noticed(program: str, slip: tuple[str, str], arguments: tuple[int, ...], tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     shutil.copytree(counts.PROGRAMS_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     source = folder / counts.source(program).relative_to(counts.PROGRAMS_FOLDER)
-    before, after = SLIPS[program]
+    before, after = slip
     assert source.read_text().count(before) == 1
     source.write_text(source.read_text().replace(before, after))
     compiler = next((name for name in ("clang", "gcc") if shutil.which(name)), None)
@@ -75,7 +90,7 @@ def test_a_slip_is_noticed(program: str, tmp_path: Path) -> None:
     built = run([folder / "build.sh", tmp_path, "--cc", compiler, "--mpicc", wrapper or "mpicc", program])
     assert built.returncode == 0, built.stderr
     # A program of MPI is its own only rank without a launcher.
-    done = run([tmp_path / program, *map(str, SMALL[program])])
+    done = run([tmp_path / program, *map(str, arguments)])
     assert (done.returncode, done.stdout) == (1, f"{program} WRONG\n")
 
 
@@ -84,6 +99,20 @@ def test_arguments_are_checked(kernels: Path) -> None:
         done = run([kernels / "monte_carlo", "10", bad])
         assert done.returncode == 2
         assert f"argument 2 is '{bad}': give a whole number from 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "last", "told"),
+    [
+        ("histogram", 32, "histogram: give at most 31 levels"),
+        ("k_means", 1, "argument 6 is '1': give a whole number from 2"),
+        ("reduction", 6, "reduction: the shares are a power of two"),
+    ],
+)
+def test_what_follows_the_iterations_is_checked(kernels: Path, program: str, last: int, told: str) -> None:
+    done = run([kernels / program, *map(str, SMALL[program]), str(last)])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,6 +207,12 @@ def test_merge_sort_has_the_closed_form_of_its_source() -> None:
     assert counts.merge_sort(n, leaf, grain, 1).tasks == {"sort": 2 * (n // leaf - 1), "merge": merges}
 
 
+@pytest.mark.theory
+@pytest.mark.parametrize(("group", "gathers"), [(2, 5 + 3 + 2), (3, 4 + 2), (9, 2), (10, 0), (None, 0)])
+def test_k_means_gathers_groups_of_groups_until_one_is_left(group: int | None, gathers: int) -> None:
+    assert counts.k_means(10, 16, 3, 4, 1, group).tasks == {"assign": 10, "gather": gathers, "collect": 3}
+
+
 def _n_body(siblings: counts.Siblings, blocks: int, bodies: int, partners: int) -> None:
     stride = blocks // (2 * partners + 2)
     for block in range(blocks):
@@ -188,7 +223,7 @@ def _n_body(siblings: counts.Siblings, blocks: int, bodies: int, partners: int) 
         siblings.create("move", writes=[("at", block), ("force", block)])
 
 
-def _reduction(siblings: counts.Siblings, leaves: int, rows: int, width: int) -> None:
+def _reduction(siblings: counts.Siblings, leaves: int, rows: int, width: int, shares: int = 1) -> None:
     for leaf in range(leaves):
         siblings.create("sum", writes=[leaf])
     stride = 1
@@ -198,8 +233,10 @@ def _reduction(siblings: counts.Siblings, leaves: int, rows: int, width: int) ->
         stride *= 2
 
 
-def _stencil(siblings: counts.Siblings, x_blocks: int, y_blocks: int, z_blocks: int, block_size: int) -> None:
-    for array in (0, 1):
+def _stencil(
+    siblings: counts.Siblings, x_blocks: int, y_blocks: int, z_blocks: int, block_size: int, rounds: int = 1
+) -> None:
+    for array in (0, 1) * rounds:
         for x in range(x_blocks):
             for y in range(y_blocks):
                 for z in range(z_blocks):
@@ -208,8 +245,8 @@ def _stencil(siblings: counts.Siblings, x_blocks: int, y_blocks: int, z_blocks: 
                     siblings.create("sweep", reads=reads, writes=[(1 - array, (x, y, z))])
 
 
-def _matrix_multiply(siblings: counts.Siblings, blocks: int, block_size: int) -> None:
-    for i in range(blocks):
+def _matrix_multiply(siblings: counts.Siblings, blocks: int, block_size: int, rows: int | None = None) -> None:
+    for i in range(rows or blocks):
         for j in range(blocks):
             for k in range(blocks):
                 siblings.create("multiply", reads=[("a", i, k), ("b", k, j)], writes=[("c", i, j)])
@@ -220,11 +257,12 @@ def _matrix_multiply(siblings: counts.Siblings, blocks: int, block_size: int) ->
 def test_kernels_with_dependences_have_their_closed_forms(walk: Callable[..., None]) -> None:
     program = walk.__name__[1:]
     *arguments, iterations = SMALL[program]
-    siblings = counts.Siblings()
-    walk(siblings, *arguments)
-    expected = counts.KERNELS[program](*arguments, iterations)
-    assert expected.tasks == {name: count * iterations for name, count in siblings.tasks.items()}
-    assert expected.num_edges == siblings.num_edges * iterations
+    for last in ((), LONGER.get(program, ())[-1:]):
+        siblings = counts.Siblings()
+        walk(siblings, *arguments, *last)
+        expected = counts.KERNELS[program](*arguments, iterations, *last)
+        assert expected.tasks == {name: count * iterations for name, count in siblings.tasks.items()}
+        assert expected.num_edges == siblings.num_edges * iterations
 
 
 @pytest.mark.contract

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from program_builds import SMALL, build
+from program_builds import KERNEL_CALLS, SMALL, build
 from programs import counts
 from tracer_programs import MPI, need_libomp
 
@@ -120,12 +120,14 @@ def test_halos_are_exchanged_inside_tasks(apps: tuple[Path, list[str]], traced: 
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize("program", counts.KERNELS)
-def test_kernels_are_those_of_the_source(kernels: tuple[Path, str], program: str, traced: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("program", "arguments"), KERNEL_CALLS)
+def test_kernels_are_those_of_the_source(
+    kernels: tuple[Path, str], program: str, arguments: tuple[int, ...], traced: Callable[..., Any]
+) -> None:
     folder, compiler = kernels
-    trace = traced([folder / program, *SMALL[program]], "--level", "tasks")
+    trace = traced([folder / program, *arguments], "--level", "tasks")
     assert trace.status == 0, trace.err
-    (expected,) = counts.expected(program, SMALL[program])
+    (expected,) = counts.expected(program, arguments)
     if compiler == "clang":
         assert Counter(instances(trace.workload, program, 0).values()) == expected.tasks
     assert len(explicit_tasks(trace.workload, 0)) == expected.tasks.total()

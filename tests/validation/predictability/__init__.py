@@ -1,0 +1,1 @@
+"""Execution-time predictability: errors of its predictors on kernels whose task instances differ."""
