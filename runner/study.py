@@ -125,7 +125,6 @@ class TaskPointChoice(TaskPointParameters):
     resample_warm_up: CountOrNone = 2
     history: Count = 16
     settle: CountOrNone = 8
-    settled: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.005
     cut_off: Count = 2
     longest: Count | None = 4
@@ -144,8 +143,9 @@ def source_choices() -> dict[str, Any]:
 
 class DetailedChoice(Strict):
     """How ``model: {cpu: detailed}`` simulates (models/node/detailed.py). ``caches``: at the beginning of what is
-    simulated ``cold``; ``warm``, with the lines that its task instances use, those of the last ones nearest; or as a
-    simulation of the same phases before leaves them (``rerun``). ``request``: when a memory instruction asks the
+    simulated ``cold``; ``warm``, as if the same phases had run before, as far as the lines that instances use tell; or
+    as a simulation of the same phases before leaves them (``rerun``; for ``cpu: interval`` the same as warm).
+    ``request``: when a memory instruction asks the
     caches, see core_kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is strict order, more
     is faster and biased. ``creation``: what creates task instances or enters loops takes its ``traced`` time, or none
     (``free``): then no core waits for it, and what cores and memory do shows."""

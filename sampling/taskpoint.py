@@ -209,8 +209,7 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
     rule = state.rule[0]
     state.resamples[reason] += 1
     if reason == PERIOD:
-        now.period = min(2 * now.period, rule.period) if rule.settle > 0 else rule.period
-    now.reason = reason
+        now.period = min(4 * now.period, rule.period) if rule.settle > 0 else rule.period
     now.round += 1
     now.mode = WARMING if rule.resample_warm_up > 0 else SAMPLING
     now.wanting = 0
@@ -221,7 +220,6 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
     _clear_done(state)
     for i in range(state.classes.shape[0]):
         one = state.classes[i]
-        one.rate_before = one.rate if one.num_valid > 0 else 0.0
         if rule.levels == 1 or reason == PERIOD:
             _forget(state, one)
         one.sampling = 0
@@ -260,21 +258,7 @@ def _forward_from_now(state, busy_cores):  # type: ignore[no-untyped-def]
     if now.busy_count == 0:
         now.busy_sum = busy_cores
         now.busy_count = 1
-    if now.reason == PERIOD and _change(state) < state.rule[0].settled:
-        now.period = state.rule[0].period
     state.core_forwarded[:] = 0
-
-
-@allocation_free
-def _change(state):  # type: ignore[no-untyped-def]
-    """Share by which resampling has changed the predicted time of the classes sampled before and now. O(classes)."""
-    before = now = 0.0
-    for i in range(state.classes.shape[0]):
-        one = state.classes[i]
-        if one.num_valid > 0 and one.rate_before > 0:
-            before += one.instructions / one.rate_before
-            now += one.instructions / one.rate
-    return abs(now / before - 1) if before > 0 else np.inf
 
 
 @allocation_free

@@ -43,11 +43,9 @@ class TaskPointParameters(Strict):
     Choices, with what they cost. The source's own are ``per-thread``, ``finish``, ``all``, ``seen``, ``ipc``,
     busy_change 0 and busy_persistence 0.
 
-    ``settle``: the first period, which doubles with each resampling by period up to ``period``; 0: it is ``period``
-    from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a lazy run
-    never notices. Costs log2 (instances per core / settle) resamplings.
-    ``settled``: once a resampling by period changes the predicted time by less than this share, the next one comes
-    after ``period``, as without ``settle``.
+    ``settle``: the first period, four times as long after each resampling by period, up to ``period``; 0: it is
+    ``period`` from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a
+    lazy run never notices. Costs log4 (instances per core / settle) resamplings.
     ``rare``: the classes with the fewest instructions, up to this share of all instructions, are always done in detail,
     beside everything else: they never make others be sampled again.
     ``count``: how "instances per core" is counted. ``per-thread``: every core has done its number; a core without work
@@ -81,7 +79,6 @@ class TaskPointParameters(Strict):
     history: Count = 4
     period: Count | Literal["lazy"] = 250
     settle: CountOrNone = 0
-    settled: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.0
     cut_off: Count = 5
     longest: Count | None = None
@@ -136,7 +133,7 @@ _RULE: Final = np.dtype(
         ("warm_up", "i8"), ("history", "i8"), ("most_history", "i8"), ("period", "i8"), ("cut_off", "i8"),
         ("count", "i8"), ("admit_start", "i8"), ("scope_class", "i8"), ("current", "i8"), ("of_cycles", "i8"),
         ("busy_change", "f8"), ("busy_persistence", "f8"), ("target", "f8"), ("resample_warm_up", "i8"),
-        ("correct_explained", "i8"), ("settle", "i8"), ("settled", "f8"),
+        ("correct_explained", "i8"), ("settle", "i8"),
         ("levels", "i8"),  # of busy cores
         ("longest", "i8"),
     ]
@@ -148,7 +145,7 @@ _NOW: Final = np.dtype(
     [
         ("mode", "i8"), ("round", "i8"), ("wanting", "i8"), ("done", "i8"), ("cores_done", "i8"), ("most_busy", "i8"),
         ("busy_sum", "i8"), ("busy_count", "i8"), ("deviations", "i8"), ("forwarded", "i8"),
-        ("period", "i8"), ("reason", "i8"), ("sampled", "i8"),
+        ("period", "i8"), ("sampled", "i8"),
     ]
 )  # fmt: skip
 # round: of the valid samples. met: last round in which it was wanted. admitted: begun as samples; limit: how many may.
@@ -157,7 +154,7 @@ _CLASS: Final = np.dtype(
         ("num_begun", "i8"), ("round", "i8"), ("met", "i8"), ("full", "i8"), ("sampling", "i8"), ("warm_left", "i8"),
         ("admitted", "i8"), ("limit", "i8"), ("ended", "i8"), ("num_valid", "i8"), ("next_valid", "i8"),
         ("num_all", "i8"), ("next_all", "i8"), ("rate", "f8"), ("rate_of_all", "f8"),
-        ("by_model", "i8"), ("instructions", "f8"), ("is_rare", "i8"), ("rate_before", "f8"),
+        ("by_model", "i8"), ("instructions", "f8"), ("is_rare", "i8"),
     ]
 )  # fmt: skip
 
@@ -248,7 +245,7 @@ def _check_arrays(
 
 def _rule(parameters: TaskPointParameters) -> np.ndarray:
     rule = np.zeros(1, _RULE)
-    for name in ("warm_up", "resample_warm_up", "cut_off", "busy_persistence", "settle", "settled"):
+    for name in ("warm_up", "resample_warm_up", "cut_off", "busy_persistence", "settle"):
         rule[name] = getattr(parameters, name)
     rule["longest"] = _NEVER if parameters.longest is None else parameters.longest
     rule["period"] = _NEVER if parameters.period == "lazy" else parameters.period

@@ -41,7 +41,7 @@ from manyscale.models.node.instance_profile import GROUP_INSTRUCTIONS, InstanceP
 from manyscale.models.processor import Core, data_caches, needed
 
 NAME = "interval"
-VERSION = 1
+VERSION = 2
 PARTS: Final = ("base", "dependency", "branches", "cache", "memory", "bandwidth")
 _SHARED_UNITS: Final = {
     Kind.fp_fma: Kind.fp_mul,
@@ -93,16 +93,22 @@ class IntervalTimes:
 
 
 def predict(
-    profiles: InstanceProfiles, node: Node, num_cores: int, parameters: IntervalParameters = DEFAULT
+    profiles: InstanceProfiles,
+    node: Node,
+    num_cores: int,
+    parameters: IntervalParameters = DEFAULT,
+    *,
+    warm: bool = False,
 ) -> IntervalTimes:
-    """Cycles of every instance if ``num_cores`` cores execute instances at the same time.
+    """Cycles of every instance if ``num_cores`` cores execute instances at the same time, beginning with empty caches
+    or, if ``warm``, with what the same instances have left there.
 
     Raises ValueError for no cores, where the node lacks a parameter, and for caches of other lines than the profiles'.
     O(instances x caches + rows of the profiles).
     """
     if num_cores < 1:
         raise ValueError(f"{num_cores} cores execute nothing; give at least one")
-    model = _Model(profiles, node, num_cores if parameters.contention else 1, parameters)
+    model = _Model(profiles, node, num_cores if parameters.contention else 1, parameters, warm)
     return model.solve()
 
 
@@ -115,7 +121,9 @@ class _Resource:
 
 
 class _Model:
-    def __init__(self, profiles: InstanceProfiles, node: Node, num_cores: int, parameters: IntervalParameters) -> None:
+    def __init__(
+        self, profiles: InstanceProfiles, node: Node, num_cores: int, parameters: IntervalParameters, warm: bool
+    ) -> None:
         self.profiles, self.parameters, self.num_cores = profiles, parameters, num_cores
         self.core = core = needed(node.core, "node.core")
         frequency = needed(node.frequency_hz, "node.frequency")
@@ -133,7 +141,7 @@ class _Model:
             needed(c.latency_cycles, "latency", f"node.caches.{n}.") for n, c in data_caches(node.caches).items()
         ]
         self.latency = np.maximum.accumulate([*latencies, memory.latency_ps * cycles_per_ps])
-        self.served = served_accesses(profiles, caches, num_cores)
+        self.served = served_accesses(profiles, caches, num_cores, warm=warm)
         self.instructions = profiles.num_instructions.astype(np.float64)
         self._dispatch(core)
         self.groups = self._groups(core)

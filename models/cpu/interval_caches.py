@@ -4,10 +4,11 @@ Source: Eklov and Hagersten, "StatStack: efficient modeling of LRU caches", ISPA
 distance inside an instance becomes the stack distance expected from the distribution of the instance's own reuses. For
 a cache that n cores share, the others bring in as many lines meanwhile, but for those that they share with each other.
 
-First uses of lines: the profile knows how many distinct lines lie between it and the earlier use in the traced run. Of
-G caches of a level, the earlier user ran behind this one with the probability 1 / G (no scheduler is assumed to care),
-and the lines in between are spread over all. A line that is used again and again, and not written, comes back as often
-as the time for which a cache keeps it allows. Beside, n - 1 instances are under way.
+First uses of lines: the profile knows how many distinct lines lie between it and the earlier use in the traced run, or,
+if caches are warm, in the same run before. Of G caches of a level, the earlier user ran behind this one with the
+probability 1 / G (no scheduler is assumed to care), and the lines in between are spread over all. A line that is used
+again and again, and not written, comes back as often as the time for which a cache keeps it allows. Beside, n - 1
+instances are under way.
 
 Caches are taken as fully associative LRU; what no instance used before is in no cache.
 """
@@ -38,8 +39,9 @@ class Served:
     written_back: np.ndarray
 
 
-def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cores: int) -> Served:
-    """O((rows of the histograms) x caches)."""
+def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cores: int, *, warm: bool) -> Served:
+    """``warm``: the same instances ran just before. O((rows of the histograms) x caches)."""
+    uses = profiles.earlier_warm if warm else profiles.earlier_cold
     edges = bin_edges()
     lines = profiles.num_lines.astype(np.float64)
     busy = lines[profiles.num_instructions > 0]
@@ -49,25 +51,25 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
         profiles.first_reuse, profiles.reuse_bin, profiles.reuse_count, profiles.num_lines, profiles.num_accesses,
         edges, stack,
     )  # fmt: skip
-    is_written = (profiles.earlier_bin & 1).astype(bool)
+    is_written = (uses.bin & 1).astype(bool)
     last = len(edges) - 2
-    which = profiles.earlier_bin >> 1
+    which = uses.bin >> 1
     earlier = 0.5 * (edges[which] + np.maximum(edges[which + 1] - 1, edges[which]))
     earlier[which == last] = np.inf
     loads = profiles.num_loads / np.maximum(profiles.num_accesses, 1)
     misses, groups, reuses = [], [], []
-    instance = np.repeat(np.arange(profiles.num_instances), np.diff(profiles.first_earlier))
+    instance = np.repeat(np.arange(profiles.num_instances), np.diff(uses.first))
     band = np.searchsorted(GROUP_BANDS, earlier, side="right") - 1
     cell = instance * len(GROUP_BANDS) + band
     size = profiles.num_instances * len(GROUP_BANDS)
-    of_band = np.bincount(cell, profiles.earlier_count, size)
+    of_band = np.bincount(cell, uses.count, size)
     for cache in caches:
         users = min(num_cores, cache.shared_by_cores)
         num_caches = -(-num_cores // users)
         # those that run at once share what was used so recently
         private = np.bincount(
             instance,
-            np.where(earlier >= max(users - 1, 1) * mean_lines, profiles.earlier_count, 0), profiles.num_instances,
+            np.where(earlier >= max(users - 1, 1) * mean_lines, uses.count, 0), profiles.num_instances,
         )  # fmt: skip
         private_share = np.clip(private / np.maximum(lines, 1), 0, 1)
         stretch = 1 + (users - 1) * private_share
@@ -80,13 +82,13 @@ def served_accesses(profiles: InstanceProfiles, caches: Sequence[Cache], num_cor
             np.isinf(earlier), earlier, np.minimum(earlier + beside, max(len(profiles.line_number) - 1, 0))
         )
         missed = 1.0 - _hit_ratio(distance, is_written, cache.num_lines, num_caches, mean_lines)
-        first = profiles.sum_rows(profiles.first_earlier, profiles.earlier_count * missed)
+        first = profiles.sum_rows(uses.first, uses.count * missed)
         misses.append(reused + first)
         reuses.append(reused * loads)
         # the farther, the more pass: what a band passes more than the one before holds for all beyond it
-        share = np.bincount(cell, profiles.earlier_count * missed, size) / np.maximum(of_band, 1e-300)
+        share = np.bincount(cell, uses.count * missed, size) / np.maximum(of_band, 1e-300)
         share = np.maximum.accumulate(share.reshape(-1, len(GROUP_BANDS)), axis=1)
-        groups.append((np.diff(share, axis=1, prepend=0.0)[:, :, None] * profiles.first_load_groups).sum(axis=1))
+        groups.append((np.diff(share, axis=1, prepend=0.0)[:, :, None] * uses.load_groups).sum(axis=1))
     fewest = [np.minimum.accumulate(np.stack(each, axis=1), axis=1) for each in (misses, reuses, groups)]
     written = np.clip(profiles.num_lines_written / np.maximum(lines, 1), 0, 1)
     return Served(fewest[0], fewest[2][:, :, 0], fewest[1], fewest[2], fewest[0][:, -1] * written)

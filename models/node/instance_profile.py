@@ -7,13 +7,16 @@ power modeling using micro-architecture independent characteristics", IEEE TC 20
 Two distances tell of caches. The *reuse distance inside the instance* counts accesses since its last use of the line.
 Of its first use of each line, the *distance to the earlier use* counts the distinct lines that instances between have
 used, in the order in which the traced run began them. The latter is exact but for one thing: an instance's lines count
-as used once, all at the same time (so it may be off by what the two instances themselves use).
+as used once, all at the same time (so it may be off by what the two instances themselves use). What no instance used
+before has no earlier use if the program begins with them (``EarlierUses`` *cold*); if the same instances ran just
+before (*warm*), it is the last use there, so the distance goes around: from that use to the end, and from the beginning
+on.
 
 Assumptions: an access is one of the line of its first byte; an instance's pieces are taken one after the other, what it
 created in between is not seen from inside.
 
 Cost: O(executions + accesses + distinct lines x log). Memory beside the stream: 4 B an access, and 20 B a line used by
-the application; of each instance what ``InstanceProfiles`` holds: 368 B, 12 B a block of its vector, 9 and 10 B a bin
+the application; of each instance what ``InstanceProfiles`` holds: 664 B, 12 B a block of its vector, 9 and 20 B a bin
 (about 10 and 5), 5 B a line.
 """
 
@@ -40,6 +43,25 @@ _SAMPLES: Final = 5  # of windows that begin with a block: its executions number
 
 
 @dataclass(frozen=True)
+class EarlierUses:
+    """Of each instance's first uses of lines, how far the earlier use lies back; rows [first[i], first[i + 1]) belong
+    to instance i (``first`` int64[instances + 1]).
+
+    ``bin`` uint16[], ``count`` int64[]: lines by bins; a bin is 2 x that of the distinct lines between, + 1 if the
+    instance that used the line last wrote it; that of 2 x (NUM_BINS - 1) is of lines that nothing used before.
+
+    ``load_groups`` int32[instances, bands, sizes]: of first uses that are loads and whose earlier use lies at least
+    GROUP_BANDS[j] distinct lines back, into how many groups they fall if a group begins with one and ends
+    GROUP_INSTRUCTIONS[k] instructions later (their burstiness; the first size is 1, which counts all).
+    """
+
+    first: np.ndarray
+    bin: np.ndarray
+    count: np.ndarray
+    load_groups: np.ndarray
+
+
+@dataclass(frozen=True)
 class InstanceProfiles:
     """Rows [first_x[i], first_x[i + 1]) of a column belong to instance i (``first_x`` int64[instances + 1]).
 
@@ -52,14 +74,10 @@ class InstanceProfiles:
     first; ``line_number`` int64[lines]: address // ``line_bytes`` of each line.
     Reuses inside the instance: ``reuse_bin`` uint8[], ``reuse_count`` int64[], from ``first_reuse``; accesses in
     between by bins (``bin_edges``).
-    First uses: ``earlier_bin`` uint16[], ``earlier_count`` int64[], from ``first_earlier``; a bin is 2 x that of the
-    distinct lines between, + 1 if the instance that used the line last wrote it; the bin of 2 x (NUM_BINS - 1) is of
-    lines that nothing used before.
+    First uses: ``earlier_cold`` if the instances begin with empty caches, ``earlier_warm`` if the same ones ran before.
 
-    ``first_load_groups`` int32[instances, bands, sizes]: of first uses that are loads and whose earlier use lies at
-    least GROUP_BANDS[j] distinct lines back, into how many groups they fall if a group begins with one and ends
-    GROUP_INSTRUCTIONS[k] instructions later (their burstiness; the first size is 1, which counts all). ``code`` and
-    ``windows``: static code and sampled pieces of the stream (cpu/block_windows.py), which tell what depends on what.
+    ``code`` and ``windows``: static code and sampled pieces of the stream (cpu/block_windows.py), which tell what
+    depends on what.
     """
 
     line_bytes: int
@@ -79,10 +97,8 @@ class InstanceProfiles:
     first_reuse: np.ndarray
     reuse_bin: np.ndarray
     reuse_count: np.ndarray
-    first_earlier: np.ndarray
-    earlier_bin: np.ndarray
-    earlier_count: np.ndarray
-    first_load_groups: np.ndarray
+    earlier_cold: EarlierUses
+    earlier_warm: EarlierUses
     code: BlockCode
     windows: BlockWindows
 
@@ -124,18 +140,23 @@ class InstanceProfiles:
         result: dict[str, np.ndarray] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, BlockCode | BlockWindows):
+            if field.name in _PARTS:
                 result |= {f"{field.name}_{part.name}": getattr(value, part.name) for part in fields(value)}
             else:
                 result[field.name] = np.asarray(value)
         return result
 
 
+_PARTS: Final[dict[str, type]] = {
+    "earlier_cold": EarlierUses, "earlier_warm": EarlierUses, "code": BlockCode, "windows": BlockWindows,
+}  # fmt: skip
+
+
 def profiles_from(arrays: dict[str, np.ndarray]) -> InstanceProfiles:
     """The profiles that ``InstanceProfiles.arrays`` gave."""
     values: dict[str, object] = {}
     for field in fields(InstanceProfiles):
-        kind = {"code": BlockCode, "windows": BlockWindows}.get(field.name)
+        kind = _PARTS.get(field.name)
         if kind is not None:
             values[field.name] = kind(*(arrays[f"{field.name}_{part.name}"] for part in fields(kind)))
         else:
@@ -179,7 +200,6 @@ def profile_instances(
     line_ids, line_number = _lines(stream.addresses, line_bytes.bit_length() - 1)
 
     totals = np.zeros((count, 3), np.int64)
-    groups = np.zeros((count, len(GROUP_BANDS), len(GROUP_INSTRUCTIONS)), np.int32)
     chosen = np.full((sites.num_blocks, _SAMPLES + 1, 2), -1, np.int64)
     chosen[:, 0, 0] = 0
     blocks = np.stack([sites.offsets, np.append(code.block_instructions, 0)], axis=1)
@@ -191,7 +211,7 @@ def profile_instances(
     )
     first_vector, first_reuse, first_line = np.ascontiguousarray(firsts.T)
     order = _begin_order(columns, first_piece)
-    earlier = _earlier(order, first_line, lines, first_uses, len(line_number), groups)
+    earlier_cold, earlier_warm = _earlier(order, first_line, lines, first_uses, len(line_number))
     samples = chosen[:, 1:][chosen[:, 1:, 0] >= 0]
     size = np.maximum(code.block_instructions, 1)[vector[0]]
     executed = np.where(branches.is_branch[vector[0]], vector[1] // size, 0)
@@ -200,7 +220,6 @@ def profile_instances(
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     num_instructions, num_loads, num_stores = np.ascontiguousarray(totals.T)
-    first_earlier, earlier_bin, earlier_count = earlier
     return InstanceProfiles(
         line_bytes=line_bytes,
         num_instructions=num_instructions,
@@ -219,10 +238,8 @@ def profile_instances(
         first_reuse=first_reuse,
         reuse_bin=reuse[0],
         reuse_count=reuse[1],
-        first_earlier=first_earlier,
-        earlier_bin=earlier_bin,
-        earlier_count=earlier_count,
-        first_load_groups=groups,
+        earlier_cold=earlier_cold,
+        earlier_warm=earlier_warm,
         code=code,
         windows=windows_at(block_ids, samples[:, 0], samples[:, 1], code.block_instructions, _WINDOW_INSTRUCTIONS),
     )
@@ -262,17 +279,26 @@ def _earlier(
     lines: tuple[np.ndarray, np.ndarray],
     first_uses: tuple[np.ndarray, np.ndarray],
     num_lines: int,
-    groups: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(first_earlier, earlier_bin, earlier_count), rows sorted by instance."""
+) -> tuple[EarlierUses, EarlierUses]:
+    """Cold and warm. The second time, the lines of the first time's first uses suffice, each once: to use a line again
+    makes no other one distinct. O(lines of instances x log)."""
     length = np.diff(first_line)[order]
     ends = np.cumsum(length)
     rows = np.repeat(first_line[:-1][order] - (ends - length), length) + np.arange(int(ends[-1]) if len(ends) else 0)
-    distance = StackDistances().feed(lines[0][rows].astype(np.int64))
-    firsts, bins, counts = kernel.count_first_uses(
-        order, first_line, *lines, *first_uses, num_lines, distance, GROUP_BANDS, GROUP_INSTRUCTIONS, groups
-    )
-    size = firsts[:, 1] - firsts[:, 0]
-    first = np.concatenate(([0], np.cumsum(size)))
-    back = np.repeat(firsts[:, 0] - first[:-1], size) + np.arange(first[-1])
-    return first, bins[back], counts[back]
+    used = lines[0][rows].astype(np.int64)
+    stack = StackDistances()
+    cold = stack.feed(used)
+    warm = cold.copy()
+    warm[cold < 0] = stack.feed(used[cold < 0])
+    was_written = np.zeros(num_lines, np.bool_)  # the second time, as the first time left them
+    found = []
+    for distance in (cold, warm):
+        groups = np.zeros((len(order), len(GROUP_BANDS), len(GROUP_INSTRUCTIONS)), np.int32)
+        firsts, bins, counts = kernel.count_first_uses(
+            order, first_line, *lines, *first_uses, was_written, distance, GROUP_BANDS, GROUP_INSTRUCTIONS, groups
+        )
+        size = firsts[:, 1] - firsts[:, 0]
+        first = np.concatenate(([0], np.cumsum(size)))
+        back = np.repeat(firsts[:, 0] - first[:-1], size) + np.arange(first[-1])
+        found.append(EarlierUses(first, bins[back], counts[back], groups))
+    return found[0], found[1]

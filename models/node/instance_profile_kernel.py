@@ -186,20 +186,20 @@ def profile_by_instance(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_first_uses(  # type: ignore[no-untyped-def]
-    order, line_first, lines, written, first_lines, first_at, num_lines, distance, bands, sizes, groups
+    order, line_first, lines, written, first_lines, first_at, was_written, distance, bands, sizes, groups
 ):
     """Of each instance, how far the earlier use of its lines lies back.
 
     Instances in ``order``; ``distance`` int64[]: distinct lines between, in that order, -1 where there is no use
-    before. Returns CSR columns (firsts by instance, bin and count); a bin is 2 x the distance's + 1 where the instance
-    that used it last wrote it, and the last two are of lines never used before. ``groups`` int32[instances, bands,
-    sizes]: see InstanceProfiles. O(lines x (bands + sizes) + instances x bins).
+    before; ``was_written`` bool[lines]: whether what used each last wrote it, before and after. Returns CSR columns
+    (firsts by instance, bin and count); a bin is 2 x the distance's + 1 where the instance that used it last wrote it,
+    and the last two are of lines never used before. ``groups`` int32[instances, bands, sizes]: see EarlierUses.
+    O(lines x (bands + sizes) + instances x bins).
     """
     far = np.int64(1) << 62
-    of_line = np.zeros(num_lines, np.int64)
+    of_line = np.zeros(was_written.shape[0], np.int64)
     group_end = np.zeros((bands.shape[0], sizes.shape[0]), np.int64)
     num_instances = line_first.shape[0] - 1
-    was_written = np.zeros(num_lines, np.bool_)
     in_bin = np.zeros(2 * NUM_BINS, np.int64)
     firsts = np.zeros((num_instances, 2), np.int64)
     bins, count = np.empty(1024, np.uint16), np.empty(1024, np.int64)

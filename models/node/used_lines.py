@@ -13,26 +13,30 @@ _UNTIMED = -1.0
 
 
 @inner
-def put_used(mem, core, line, is_shared, is_dirty):  # type: ignore[no-untyped-def]
+def put_used(mem, core, line, is_first, is_shared, is_dirty):  # type: ignore[no-untyped-def]
     """The core has used a line: it is the latest in the core's last private level and in those further out that did not
-    hold it. ``is_shared``: other cores have it, too, so a modified one is modified in the last level only. Lines come
-    in the order in which they were used; those that a core stored to last are given for that core alone.
+    hold it. ``is_first``: it was not put anywhere yet. ``is_shared``: other cores have it, too, so if it was modified,
+    that was written to the last level. Lines come in the order in which they were used; those that a core stored to
+    last are given for that core alone.
 
     Nearer levels stay empty, as they are small and soon full. O(levels * ways), see ``evictions``.
     """
     memory = mem.memory[0]
     nobody = memory.cores
-    flags = np.int64(SHARED if is_shared else 0)
-    nearest = memory.private - 1
-    for level in range(memory.levels - 1, nearest - 1, -1):
+    nearest, last = memory.private - 1, memory.levels - 1
+    for level in range(last, nearest - 1, -1):
         each = mem.level[level]
-        if each.exclusive and level > nearest:
-            continue
         begin = set_begin(each, mem.first_slot[core, level], line)
-        if level > nearest and find_deep(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
-            continue
-        is_owner = level == nearest if not is_shared or memory.levels == memory.private else level == memory.levels - 1
-        tag = line << FLAG_BITS | flags | np.int64(DIRTY if is_dirty and is_owner else 0)
+        if level > nearest:
+            if each.exclusive or (each.instances == 1 and not is_first):
+                continue
+            if each.instances > 1 and find_deep(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways):
+                continue
+        tag = line << FLAG_BITS
+        if is_shared:
+            tag |= SHARED
+        if is_dirty and (level == last and level > nearest if is_shared else level == nearest):
+            tag |= DIRTY
         left = insert(mem.tag, begin, each.ways, tag)
         if level == 0:
             insert(mem.ready, begin, each.ways, 0.0)

@@ -16,7 +16,7 @@ from manyscale.runner.node.tables import CPI_STACKS_SCHEMA, MODELS, cores_table,
 from manyscale.runner.node.task_type_names import same_types
 from manyscale.runner.study import TimelineChoice
 
-_BURST = MODELS.index("burst")
+_BURST, _RATIO = MODELS.index("burst"), MODELS.index("ratio")
 ALL_CHOSEN: Final = TimelineChoice()
 
 
@@ -30,7 +30,7 @@ def tables(
     ``detail``: the workload of the cells, where it is not ``base``. ``chosen``: cells that are shown on cores.
 
     Cells are shown on cores where the run takes their times (``simulated_before`` of schedules), else they are shown as
-    all other phases."""
+    all other phases: in traced times, scaled by the ratios of task types if there are cells."""
     names = type_names(base)
     other = base if detail is None else detail
     found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay, chosen)}
@@ -49,12 +49,13 @@ def _cores(
     of_rank: dict[int, list[tuple[Cell, Arrays]]] = {}
     for cell, simulated in zip(plan, cells, strict=True):  # in the order in which the schedules know their phases
         of_rank.setdefault(cell.rank, []).append((cell, simulated))
-    parts = [_replayed(replay)] if "rows_task_instance" in replay else []
+    traced = _RATIO if cells else _BURST
+    parts = [_replayed(replay, traced)] if "rows_task_instance" in replay else []
     for rank, result in enumerate(schedules):
         if "compute_ps" not in result or not (len(result["operation"]) or len(result["simulated_before"])):
             continue
         begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, replay["end_ps"])
-        model = np.full(len(result["core"]), _BURST)
+        model = np.full(len(result["core"]), traced)
         parts.append(_placed(rank, result, result["operation"], result["operation"] * 0, begin, stretch, model))
         first = 0
         for cell, simulated in of_rank.get(rank, []):
@@ -70,15 +71,16 @@ def _cores(
 
 
 def _knows_times(simulated: Arrays) -> bool:
-    """Whether a cell says when its instances ran, which those of the interval model do not."""
+    """Whether a cell says when its instances ran, which those of the interval model do not where the replay schedules
+    them."""
     return bool((simulated["end_ps"] > simulated["start_ps"]).any())
 
 
-def _replayed(replay: Arrays) -> tuple[np.ndarray, ...]:
+def _replayed(replay: Arrays, model: int) -> tuple[np.ndarray, ...]:
     """What cores did that the replay scheduled, communication left out."""
     kept = replay["rows_instance"] >= 0
     names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type")
-    return (*(replay[f"rows_{name}"][kept] for name in names), np.full(int(kept.sum()), _BURST))
+    return (*(replay[f"rows_{name}"][kept] for name in names), np.full(int(kept.sum()), model))
 
 
 def _phases(

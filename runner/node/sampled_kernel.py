@@ -207,7 +207,10 @@ def fill_skipped(mem, lines):  # type: ignore[no-untyped-def]
         line = lines.chosen[k, 0]
         holders = lines.cores[line]
         is_shared = (holders & (holders - np.uint64(1))) != 0
-        put_used(mem, np.int64(lines.chosen[k, 1]), lines.line_number[line], is_shared, lines.written[line])
+        is_first = lines.round[line] > 0
+        lines.round[line] = 0
+        core = np.int64(lines.chosen[k, 1])
+        put_used(mem, core, lines.line_number[line], is_first, is_shared, lines.written[line])
 
 
 @inlined

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from manyscale.models.cpu import interval
 from manyscale.models.machine import Node
@@ -33,10 +34,12 @@ from manyscale.runner.node.schedule_units import phase_of_pieces
 from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.tables import MODELS
 from manyscale.sampling.taskpoint import LEAST_SPREAD, TaskPoint, TaskPointParameters, new_taskpoint
-from manyscale.sampling.taskpoint_estimate import estimate
+from manyscale.sampling.taskpoint_estimate import Estimate, estimate
 from manyscale.sampling.taskpoint_state import FORWARDED, FORWARDED_BY_ALL
 
 LEAST_SHARE = 0.01  # of the busy time
+RESCHEDULED = 4  # times
+LEAST_JITTER = 0.001
 MOST_PARTS = 4  # of an instance, that are told apart
 _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
 
@@ -125,7 +128,8 @@ def _sampled(
         return found
     assert profiles is not None
     instructions = cell.instructions
-    cycles = interval.predict(profiles, cell.node, parameters["cores"]).cycles
+    warm = parameters["detailed"]["caches"] != "cold"
+    cycles = interval.predict(profiles, cell.node, parameters["cores"], warm=warm).cycles
     model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
     return _in_detail(cell, parameters, profiles, _taskpoint(cell, parameters, classes, model))
 
@@ -248,6 +252,29 @@ def _granularity(point: TaskPoint, makespan_ps: np.ndarray, node: Node) -> float
     return min(mean_ps * np.count_nonzero(makespan_ps) / total_ps, 1.0) if total_ps else 0.0
 
 
+def _schedule_half_width(cell: OpenCell, cores: int, piece_ps: np.ndarray, found: Estimate) -> float:
+    """What follows from task instances that take a little more or less than predicted, relative to the makespan: where
+    they wait for each other or create each other, the order in which cores take them is another then, and the makespan
+    may be by far more than by what they differ (Graham's anomalies: SIAM J. Appl. Math. 17, 1969). Of RESCHEDULED
+    schedules of the predicted times, each instance's changed by a factor of as large a deviation as samples have; no
+    independent instances, and none that the replay has to schedule."""
+    program = cell.program
+    mine = cell.instances
+    if not (np.any(program.num_predecessors[mine]) or np.any(program.parent[mine])):
+        return 0.0
+    if np.any(program.step_action == Action.operation):
+        return 0.0
+    classes = found.classes
+    known = np.isfinite(classes.deviation) & (classes.cycles > 0)
+    share = classes.cycles[known] / classes.cycles[known].sum() if known.any() else np.zeros(0)
+    jitter = max(float(np.sqrt(share @ classes.deviation[known] ** 2)), LEAST_JITTER)
+    makespan = run_phases(
+        program, cores, cell.runtime, np.maximum(piece_ps, 0), cell.first, cell.end,
+        share_group=last_cache_of(cell.node, cores), repetitions=RESCHEDULED, jitter=jitter,
+    ).makespan_ps.sum(axis=1)  # fmt: skip
+    return float(makespan.std(ddof=1) / makespan.mean() * stdtrit(RESCHEDULED - 1, 0.975)) if makespan.any() else 0.0
+
+
 def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) -> Found:
     result = simulation.result()
     rows = cell.instances
@@ -259,7 +286,11 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) 
     half_width = 0.0
     forwarded = np.zeros(cell.program.num_instances, np.int64)  # instructions
     if point is not None:
-        half_width = estimate(point).relative_half_width + _granularity(point, result.makespan_ps, cell.node)
+        found = estimate(point)
+        half_width = found.relative_half_width + _granularity(point, result.makespan_ps, cell.node)
+        half_width = float(
+            np.hypot(half_width, _schedule_half_width(cell, len(result.core_stack), result.piece_ps, found))
+        )
         not_simulated = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
         owner = cell.program.piece_instance[not_simulated]
         given = (point.instructions * point.cpi)[not_simulated]
@@ -305,7 +336,7 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) 
 def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles) -> Found:
     """Every instance takes what the interval model says, its pieces their share by instructions."""
     cores, program = parameters["cores"], cell.program
-    times = interval.predict(profiles, cell.node, cores)
+    times = interval.predict(profiles, cell.node, cores, warm=parameters["detailed"]["caches"] != "cold")
     frequency = cell.node.frequency_hz
     assert frequency is not None
     instructions = cell.instructions
@@ -313,14 +344,20 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: Insta
     owner = program.piece_instance
     cycles = per_instruction[owner] * cell.pieces.num_instructions
     piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps
-    if np.any(program.step_action == Action.operation):
-        makespan = np.zeros(cell.end - cell.first, np.int64)  # the replay schedules them
-    else:
+    makespan = np.zeros(cell.end - cell.first, np.int64)
+    core, start, end = np.zeros((3, program.num_instances), np.int64)
+    if not np.any(program.step_action == Action.operation):  # the replay schedules those
         found = run_phases(
             program, cores, cell.runtime, piece_ps, cell.first, cell.end, seed=parameters["seed"],
-            share_group=last_cache_of(cell.node, cores),
+            share_group=last_cache_of(cell.node, cores), keep=True,
         )  # fmt: skip
         makespan = found.makespan_ps[0]
+        stretch = found.stretches
+        begin = (np.cumsum(makespan) - makespan)[stretch["phase"]]
+        # in the order of their ends: the first stretch of an instance is written last, and the last one
+        start[stretch["instance"][::-1]] = (begin + stretch["start_ps"])[::-1]
+        end[stretch["instance"]] = begin + stretch["end_ps"]
+        core[stretch["instance"]] = stretch["core"]
     rows = cell.instances[instructions[cell.instances] > 0]
     types = int(program.task_type.max(initial=-1)) + 1
     everyone = np.append(0, cell.instances)
@@ -335,9 +372,9 @@ def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: Insta
         "first_misses": none,
         "last_misses": none,
         "model": np.full(len(rows), MODELS.index("interval"), np.int8),
-        "core": none.astype(np.int32),
-        "start_ps": none,
-        "end_ps": none,
+        "core": core[rows].astype(np.int32),
+        "start_ps": start[rows],
+        "end_ps": end[rows],
         "part": np.array(list(times.parts)),
         "type_stack": stack,
         "core_part": np.array(list(times.parts)),

@@ -88,7 +88,7 @@ def _time_of_cells(cells: Sequence[Arrays]) -> Statistic:
     times = np.array([each["makespan_ps"].sum() for each in cells]) / 1e12
     widths = np.array([float(each["half_width"][0]) for each in cells])
     value, width = float(times.sum()), float(np.sqrt(((times * widths) ** 2).sum()))
-    text = "predicted time of the iterations of ranks that were simulated, summed"
+    text = "predicted time of the iterations of ranks that were simulated, summed; MPI calls inside phases take none"
     if not width:
         return Statistic(value, "s", "total", text)
     return Statistic(value, "s", "total", text, ci_low=max(value - width, 0.0), ci_high=value + width)

@@ -20,7 +20,7 @@ CORES_SCHEMA: Final = pa.schema(
         pa.field("end_ps", pa.int64(), nullable=False),
         pa.field("task_instance_id", pa.int32(), nullable=False),  # 0: the initial task; -1: a chunk of a loop
         pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
     ]
 )
 TASK_INSTANCES_SCHEMA: Final = pa.schema(
@@ -33,7 +33,7 @@ TASK_INSTANCES_SCHEMA: Final = pa.schema(
         pa.field("cycles", pa.float64(), nullable=False),
         pa.field("first_cache_misses", pa.int64(), nullable=False),  # 0 where they were not simulated
         pa.field("last_cache_misses", pa.int64(), nullable=False),
-        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # how its time came about
+        pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
     ]
 )
 CPI_STACKS_SCHEMA: Final = pa.schema(
@@ -47,7 +47,11 @@ CPI_STACKS_SCHEMA: Final = pa.schema(
         pa.field("instructions", pa.int64(), nullable=False),  # of the core or type, in each of its rows
     ]
 )
-MODELS: Final = ("burst", "fast-forward", "detailed", "interval")  # codes of the column ``model``
+# Codes of the column ``model``, how a time came about: traced, by factors of the study; by TaskPoint, from samples of
+# its class; simulated in detail; predicted by the interval model; traced, by the ratio that simulated iterations show
+# of its task type. The last holds for phases that were not simulated, and for all of ranks that call MPI inside phases:
+# the replay schedules their instances, and what was simulated of them is in task_instances.
+MODELS: Final = ("burst", "fast-forward", "detailed", "interval", "ratio")
 INITIAL: Final = "initial task"
 
 

@@ -141,6 +141,31 @@ def test_lines_that_the_instance_before_used() -> None:
 
 
 @pytest.mark.theory
+@pytest.mark.parametrize(("lines", "beyond"), [(400, [0, 0]), (2048, [2048, 0]), (24_000, [24_000, 24_000])])
+def test_a_cell_that_ran_before_finds_what_fits(lines: int, beyond: list[int]) -> None:
+    """A loop over lines: 512 fit into the first cache and 16,384 into the second; LRU has gone by the rest."""
+    profiles = profiles_of(BLOCKS, [(0, instance(1, cold(lines // 2))), (1, instance(1, cold(lines // 2, lines // 2)))])
+    first = predict(profiles, node(), 1)
+    again = predict(profiles, node(), 1, warm=True)
+    assert first.misses.sum(axis=0) == pytest.approx([lines, lines])
+    assert again.misses.sum(axis=0) == pytest.approx(beyond)
+    ideal = 16 * lines / WIDTH
+    if not any(beyond):
+        assert again.cycles.sum() == pytest.approx(ideal)
+    assert first.cycles.sum() == pytest.approx(max(lines / 8 * MEMORY, ideal), rel=0.03)
+
+
+@pytest.mark.theory
+def test_warm_the_first_instance_finds_what_the_last_one_left() -> None:
+    """As test_lines_that_the_instance_before_used: any of four cores may have written its 100 lines last."""
+    profiles = profiles_of([[Op(stores=1)]], [(i, [(0, (64 * k,)) for k in range(100)]) for i in range(9)])
+    shared = predict(profiles, node(4), 4, warm=True)
+    assert shared.misses[:, 0] == pytest.approx(75)
+    assert shared.misses[:, 1] == pytest.approx(0)
+    assert predict(profiles, node(4), 4).misses[0] == pytest.approx([100, 100])
+
+
+@pytest.mark.theory
 def test_branches_cost_resolution_and_refill() -> None:
     outcomes = np.random.default_rng(1).integers(0, 2, 4000).tolist()
     executed: list[Execution] = [each for taken in outcomes for each in ((0, ()), (1 + taken, ()))]

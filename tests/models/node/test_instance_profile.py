@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_streams import Op, profiles_of
 
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.node.instance_profile import GROUP_INSTRUCTIONS, InstanceProfiles, bin_edges, profiles_from
+from manyscale.models.node.instance_profile import (
+    GROUP_BANDS,
+    GROUP_INSTRUCTIONS,
+    EarlierUses,
+    InstanceProfiles,
+    bin_edges,
+    profiles_from,
+)
 from manyscale.models.node.instance_profile_kernel import NUM_BINS, bin_of
 
 LOAD, STORE = Op(loads=1), Op(stores=1)
@@ -52,16 +58,47 @@ def test_earlier_uses_by_other_instances() -> None:
     write, read = [(1, (0, 0))], [(0, (0,))]
     other = [(0, (64 * k,)) for k in range(1, 4)]
     profiles = profiles_of(BLOCKS, [(0, write), (1, other), (2, read), (3, read)])
-    cold = 2 * (NUM_BINS - 1)
-    found = [rows(profiles.first_earlier, i, profiles.earlier_bin, profiles.earlier_count) for i in range(4)]
-    assert found == [[(cold, 1)], [(cold, 3)], [(2 * 3 + 1, 1)], [(0, 1)]]
+    unused = 2 * (NUM_BINS - 1)
+    assert earlier(profiles.earlier_cold) == [[(unused, 1)], [(unused, 3)], [(2 * 3 + 1, 1)], [(0, 1)]]
+
+
+def earlier(uses: EarlierUses) -> list[list[tuple[int, ...]]]:
+    return [rows(uses.first, i, uses.bin, uses.count) for i in range(len(uses.first) - 1)]
+
+
+@pytest.mark.theory
+def test_earlier_uses_if_the_same_instances_ran_before() -> None:
+    """Instance 0 writes line 0, 1 and 2 read lines 1 to 3, 3 reads line 0. Around the end, nothing lies between 3 and
+    0; between 2 and 1 lie two of their own lines, and line 0."""
+    write, read = [(1, (0, 0))], [(0, (0,))]
+    other = [(0, (64 * k,)) for k in range(1, 4)]
+    profiles = profiles_of(BLOCKS, [(0, write), (1, other), (2, other), (3, read)])
+    known = [[(2 * 2, 3)], [(2 * 3 + 1, 1)]]
+    assert earlier(profiles.earlier_cold)[2:] == known
+    assert earlier(profiles.earlier_warm) == [[(0, 1)], [(2 * 3, 3)], *known]
+
+
+@pytest.mark.theory
+def test_what_was_written_last_in_the_run_before() -> None:
+    """One line, read first and written last: warm, the reader finds what the writer left."""
+    profiles = profiles_of(BLOCKS, [(0, [(0, (0,))]), (1, [(1, (0, 0))])])
+    assert earlier(profiles.earlier_cold)[1] == [(0, 1)]
+    assert earlier(profiles.earlier_warm) == [[(1, 1)], [(0, 1)]]
+
+
+@pytest.mark.theory
+def test_groups_of_loads_whose_lines_the_run_before_used() -> None:
+    """300 lines, each once: if they were used before, 299 others lie between, so two bands hold them instead of all."""
+    profiles = profiles_of(BLOCKS, [(0, [(0, (64 * k,)) for k in range(300)])])
+    assert profiles.earlier_cold.load_groups[0, :, 0].tolist() == [300] * len(GROUP_BANDS)
+    assert profiles.earlier_warm.load_groups[0, :, 0].tolist() == [300, 300] + [0] * (len(GROUP_BANDS) - 2)
 
 
 @pytest.mark.theory
 def test_groups_of_first_loads() -> None:
     """A new line every 4 instructions: a window of 16 holds four, one of 1024 all 20."""
     profiles = profiles_of(BLOCKS, [(0, [(0, (64 * k,)) for k in range(20)])])
-    groups = dict(zip(GROUP_INSTRUCTIONS.tolist(), profiles.first_load_groups[0, -1].tolist(), strict=True))
+    groups = dict(zip(GROUP_INSTRUCTIONS.tolist(), profiles.earlier_cold.load_groups[0, -1].tolist(), strict=True))
     assert groups == {1: 20, 16: 5, 32: 3, 64: 2, 128: 1, 256: 1, 512: 1, 1024: 1}
 
 
@@ -86,8 +123,8 @@ def test_against_brute_force(pieces: list[tuple[int, list[int]]]) -> None:
         if instance not in began:
             began.append(instance)
     used = {i: [line for owner, lines in pieces if owner == i for line in lines] for i in range(5)}
-    stack = StackDistances()
-    for instance in began:
+    in_order: list[int] = []  # lines of instances, those of the run before, too
+    for is_warm, instance in [(is_warm, each) for is_warm in (False, True) for each in began]:
         lines = used[instance]
         expected = sorted(
             k - max(j for j in range(k) if lines[j] == lines[k]) - 1 for k in range(len(lines)) if lines[k] in lines[:k]
@@ -98,10 +135,14 @@ def test_against_brute_force(pieces: list[tuple[int, list[int]]]) -> None:
         assert [
             row[0] for row in rows(profiles.first_line, instance, profiles.line_number[profiles.line])
         ] == by_last_use
-        distance = stack.feed(np.array(by_last_use, np.int64))
-        bins = np.sort(np.where(distance < 0, NUM_BINS - 1, [bin_of(max(d, 0)) for d in distance]))
-        told = rows(profiles.first_earlier, instance, profiles.earlier_bin >> 1, profiles.earlier_count)
-        assert [b for b, n in told for _ in range(n)] == bins.tolist()
+        bins = []
+        for line in by_last_use:
+            since = in_order[::-1].index(line) if line in in_order else None
+            bins.append(NUM_BINS - 1 if since is None else int(bin_of(len(set(in_order[len(in_order) - since :])))))
+            in_order.append(line)
+        uses = profiles.earlier_warm if is_warm else profiles.earlier_cold
+        told = rows(uses.first, instance, uses.bin >> 1, uses.count)
+        assert [b for b, n in told for _ in range(n)] == sorted(bins)
 
 
 @pytest.mark.property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,20 @@ def test_the_interval_model_shows_types_and_cycles(tmp_path):
     work = to_numpy(instances.column("instructions")).sum()
     assert sum(parts) == pytest.approx(cycles / work, rel=0.01)
     assert sum(parts) == pytest.approx(1 / found.statistics["node.ipc"].value, rel=0.01)
+    check_cores(found.cores.to_pylist(), instances.to_pylist(), frequency_hz=2.6e9)
+
+
+def check_cores(cores, instances, frequency_hz):
+    """What the interval model predicted is on cores for its cycles, one after the other; all else takes ratios."""
+    shown = [row for row in cores if row["model"] == "interval"]
+    assert {row["model"] for row in cores} == {"interval", "ratio"}
+    duration = {(row["rank"], row["task_instance_id"]): row["end_ps"] - row["start_ps"] for row in shown}
+    expected = {(row["rank"], row["task_instance_id"]): row["cycles"] / frequency_hz * 1e12 for row in instances}
+    assert duration == pytest.approx(expected, rel=1e-5)
+    shown.sort(key=lambda row: (row["rank"], row["core"], row["start_ps"]))
+    assert {row["core"] for row in shown} == {0, 1, 2, 3}
+    for one, other in pairwise(shown):
+        assert (one["rank"], one["core"]) != (other["rank"], other["core"]) or one["end_ps"] <= other["start_ps"]
 
 
 @pytest.mark.slow

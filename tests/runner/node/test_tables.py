@@ -128,10 +128,27 @@ def test_cells_whose_times_the_run_does_not_take_are_not_on_its_cores():
 
 @pytest.mark.contract
 def test_cells_without_times_are_not_on_cores():
-    """As those of the interval model: all times are that of the phase's begin before the cell's."""
+    """As those of the interval model of ranks that call MPI inside phases: all times are that of the phase's begin
+    before the cell's."""
     plan, cells = [Cell(0, 0, 0, 0, 1)], [cell([60, 15], [(1, 1, 0, 0, -60, -60, 100, 50)])]
     found = built([schedule(simulated=[(0, 0), (1, 0)])], plan, cells)
     assert found["cores"].num_rows == 0
+
+
+@pytest.mark.contract
+def test_what_takes_the_ratio_of_its_type_says_so():
+    """Beside a cell that was simulated: phases of bursts, and what the replay scheduled, of which communication is left
+    out."""
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance", "task_type", "instance")
+    replayed = [(0, 1, 20, 30, 7, 0, 2), (0, 1, 30, 40, -1, -1, -1)]
+    replay = {f"rows_{name}": np.array([row[i] for row in replayed]) for i, name in enumerate(names)}
+    plan, cells = [Cell(0, 1, 0, 0, 1)], [cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
+    schedules = [schedule([(0, 1, 0, 0, 0, 60)], [(1, 40)])]
+    found = result_tables.tables(WORKLOAD, WORKLOAD, plan, cells, schedules, COMPUTE, {"end_ps": END} | replay)
+    rows = [(row["task_instance_id"], row["start_ps"], row["model"]) for row in found["cores"].to_pylist()]
+    assert rows == [(1, 0, "ratio"), (7, 20, "ratio"), (2, 190, "detailed")]
+    found = result_tables.tables(WORKLOAD, WORKLOAD, [], [], schedules, COMPUTE, {"end_ps": END} | replay)
+    assert set(found["cores"].column("model").to_pylist()) == {"burst"}
 
 
 @pytest.mark.theory

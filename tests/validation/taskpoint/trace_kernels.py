@@ -58,7 +58,7 @@ SUITES: Final[dict[str, dict[str, Kernel]]] = {
         "convolution_2d": Kernel((250, 4, 2, 2)),
         "fft": Kernel((180, 64, 16, 1, 2)),
         "histogram": Kernel((80000, 48, 4096, 2, 6)),
-        "k_means": Kernel((60000, 8, 16, 2, 2, 50)),
+        "k_means": Kernel((30000, 16, 8, 2, 2, 50)),
         "matrix_multiply": Kernel((46, 8, 2)),
         "merge_sort": Kernel((524288, 32, 256, 2)),
         "monte_carlo": Kernel((100000, 200, 131072, 2)),
@@ -66,7 +66,7 @@ SUITES: Final[dict[str, dict[str, Kernel]]] = {
         "reduction": Kernel((32000, 1, 30, 2, 32)),
         "sparse_matrix_vector": Kernel((44000, 1, 12, 2048, 2, 24)),
         "stencil": Kernel((16, 16, 16, 4, 2, 12)),
-        "vector_operation": Kernel((80000, 12, 2, 80)),
+        "vector_operation": Kernel((80000, 8, 2, 100)),
     },
     "beyond": {
         "convolution_2d": Kernel((300, 7, 1, 2, 2)),
