@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from manyscale.models.cpu import interval
 from manyscale.models.machine import Node
@@ -30,16 +29,15 @@ from manyscale.runner.node.sampled_kernel import (
     skip_all,
     skipped_lines,
 )
+from manyscale.runner.node.sampled_uncertainty import relative_half_width
 from manyscale.runner.node.schedule_units import phase_of_pieces
 from manyscale.runner.node.stored_arrays import restored
 from manyscale.runner.node.tables import MODELS
 from manyscale.sampling.taskpoint import LEAST_SPREAD, TaskPoint, TaskPointParameters, new_taskpoint
-from manyscale.sampling.taskpoint_estimate import Estimate, estimate
+from manyscale.sampling.taskpoint_estimate import estimate
 from manyscale.sampling.taskpoint_state import FORWARDED, FORWARDED_BY_ALL
 
 LEAST_SHARE = 0.01  # of the busy time
-RESCHEDULED = 4  # times
-LEAST_JITTER = 0.001
 MOST_PARTS = 4  # of an instance, that are told apart
 _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
 
@@ -240,41 +238,6 @@ def _classes(cell: OpenCell, profile: Arrays | None) -> np.ndarray:
     return np.unique(cell.program.task_type, return_inverse=True)[1].astype(np.int32)
 
 
-def _granularity(point: TaskPoint, makespan_ps: np.ndarray, node: Node) -> float:
-    """What the busy time leaves open of the makespan: a phase ends with its last instance, and which core has how many
-    turns on those that time decides; so an instance's mean time for each phase, relative to all."""
-    forwarded = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
-    if not forwarded.any():
-        return 0.0
-    assert node.frequency_hz is not None
-    mean_ps = float((point.instructions * point.cpi)[forwarded].mean()) / node.frequency_hz * 1e12
-    total_ps = float(makespan_ps.sum())
-    return min(mean_ps * np.count_nonzero(makespan_ps) / total_ps, 1.0) if total_ps else 0.0
-
-
-def _schedule_half_width(cell: OpenCell, cores: int, piece_ps: np.ndarray, found: Estimate) -> float:
-    """What follows from task instances that take a little more or less than predicted, relative to the makespan: where
-    they wait for each other or create each other, the order in which cores take them is another then, and the makespan
-    may be by far more than by what they differ (Graham's anomalies: SIAM J. Appl. Math. 17, 1969). Of RESCHEDULED
-    schedules of the predicted times, each instance's changed by a factor of as large a deviation as samples have; no
-    independent instances, and none that the replay has to schedule."""
-    program = cell.program
-    mine = cell.instances
-    if not (np.any(program.num_predecessors[mine]) or np.any(program.parent[mine])):
-        return 0.0
-    if np.any(program.step_action == Action.operation):
-        return 0.0
-    classes = found.classes
-    known = np.isfinite(classes.deviation) & (classes.cycles > 0)
-    share = classes.cycles[known] / classes.cycles[known].sum() if known.any() else np.zeros(0)
-    jitter = max(float(np.sqrt(share @ classes.deviation[known] ** 2)), LEAST_JITTER)
-    makespan = run_phases(
-        program, cores, cell.runtime, np.maximum(piece_ps, 0), cell.first, cell.end,
-        share_group=last_cache_of(cell.node, cores), repetitions=RESCHEDULED, jitter=jitter,
-    ).makespan_ps.sum(axis=1)  # fmt: skip
-    return float(makespan.std(ddof=1) / makespan.mean() * stdtrit(RESCHEDULED - 1, 0.975)) if makespan.any() else 0.0
-
-
 def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) -> Found:
     result = simulation.result()
     rows = cell.instances
@@ -286,11 +249,7 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) 
     half_width = 0.0
     forwarded = np.zeros(cell.program.num_instances, np.int64)  # instructions
     if point is not None:
-        found = estimate(point)
-        half_width = found.relative_half_width + _granularity(point, result.makespan_ps, cell.node)
-        half_width = float(
-            np.hypot(half_width, _schedule_half_width(cell, len(result.core_stack), result.piece_ps, found))
-        )
+        half_width = relative_half_width(cell, result, point)
         not_simulated = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
         owner = cell.program.piece_instance[not_simulated]
         given = (point.instructions * point.cpi)[not_simulated]

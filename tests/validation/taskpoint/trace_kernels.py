@@ -4,17 +4,16 @@
 importable and clang installed, writes the workload folders ``OUT/SUITE/KERNEL``, and of each a row of
 ``OUT/SUITE/traces.json`` (which keeps rows of kernels that were not asked for). The binaries go to ``OUT/bin``.
 
-``resident``: the distinct lines that tasks touch in an iteration are at most 16 MB, so that they stay in the last cache
-of the target grass-high-performance (20 MiB). ``beyond``: they are at least three times that cache; of kernels whose
-tasks use their data too often for that, at least three times the last cache of grass-low-power (1 MiB), and the table
-says so.
+``resident``: what tasks touch in an iteration stays in the caches of the target grass-high-performance (20 MiB that all
+share, 2 MiB more for each core): at most 20 MB of lines. ``beyond``: it is at least three times the cache that all cores
+of grass-low-power share (1 MiB), mostly a hundred times. Neighbouring tasks write no line in common, but for the
+stencil and the convolution, whose blocks end where they end: what cores do to each other there drifts as the program
+goes on, and shows nothing of sampling.
 
-One iteration has 20,000 to 100,000 task instances: 64 cores that sample anew every 250 instances need some 40,000 to
-skip most of them. The median instance of a type has 2,000 to 10,000 instructions, as fine-grained tasks have (types
+One iteration has 20,000 to 100,000 task instances, or few more: 64 cores that sample anew every 250 instances need some
+40,000 to skip most of them. The median instance of a type has 2,000 to 10,000 instructions, as fine-grained tasks have (types
 that only join or hand out may have fewer: ``move`` of n_body, ``transpose_diagonal`` of fft, ``collect`` of k_means).
-An iteration has about 200 million instructions at most, so that all of it in detail takes 20 seconds or so. (The
-source takes 16,000 to 25,000 instances of at least 100,000 instructions.) Where so many instances do not fit into 16 MB
-if each element is used once, a task uses its own several times: ``updates``, ``shares``, ``vectors``, ``levels`` of the
+An iteration has 100 to 450 million instructions, so that all of it in detail takes 2 to 25 seconds. (The 16,000 to 25,000 instances of at least 100,000 instructions.) Where so many instances do not fit into 16 MB if each element is used once, a task uses its own several times: ``updates``, ``shares``, ``vectors``, ``levels`` of the
 programs; ``rounds`` are more tasks on the same elements. There are two iterations; the second one counts, the first
 one is there so that the program's arrays have their pages and addresses. Addresses depend on the C library's placement
 of large blocks: traces are equal but for them.
@@ -29,7 +28,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,42 +43,35 @@ _LINE_SHIFT: Final = 6
 _ACCESSES_AT_ONCE: Final = 20_000_000
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """``arguments``: of the program, in its order; ``cache``: which target's last cache the suite's name refers to."""
-
-    arguments: tuple[int, ...]
-    cache: str = "grass-high-performance"
-
-
-SUITES: Final[dict[str, dict[str, Kernel]]] = {
+# of each program its arguments, in their order
+SUITES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
     "resident": {
-        "convolution_2d": Kernel((250, 4, 2, 2)),
-        "fft": Kernel((180, 64, 16, 1, 2)),
-        "histogram": Kernel((80000, 48, 4096, 2, 6)),
-        "k_means": Kernel((30000, 16, 8, 2, 2, 50)),
-        "matrix_multiply": Kernel((46, 8, 2)),
-        "merge_sort": Kernel((524288, 32, 256, 2)),
-        "monte_carlo": Kernel((100000, 200, 131072, 2)),
-        "n_body": Kernel((10000, 10, 4, 2)),
-        "reduction": Kernel((32000, 1, 30, 2, 32)),
-        "sparse_matrix_vector": Kernel((44000, 1, 12, 2048, 2, 24)),
-        "stencil": Kernel((16, 16, 16, 4, 2, 12)),
-        "vector_operation": Kernel((80000, 8, 2, 100)),
+        "convolution_2d": (250, 4, 2, 2),
+        "fft": (180, 64, 16, 1, 2),
+        "histogram": (80000, 48, 4096, 2, 6),
+        "k_means": (30000, 16, 8, 2, 2, 50),
+        "matrix_multiply": (46, 8, 2),
+        "merge_sort": (524288, 32, 256, 2),
+        "monte_carlo": (100000, 200, 131072, 2),
+        "n_body": (10000, 10, 4, 2),
+        "reduction": (32000, 1, 30, 2, 32),
+        "sparse_matrix_vector": (44000, 1, 12, 2048, 2, 24),
+        "stencil": (16, 16, 16, 4, 2, 12),
+        "vector_operation": (80000, 8, 2, 100),
     },
     "beyond": {
-        "convolution_2d": Kernel((300, 7, 1, 2, 2)),
-        "fft": Kernel((900, 32, 16, 1, 2)),
-        "histogram": Kernel((80000, 256, 4194304, 2)),
-        "k_means": Kernel((100000, 8, 2, 16, 2, 50)),
-        "matrix_multiply": Kernel((110, 8, 2, 8)),
-        "merge_sort": Kernel((524288, 32, 256, 2)),
-        "monte_carlo": Kernel((100000, 200, 8388608, 2)),
-        "n_body": Kernel((16000, 10, 2, 2)),
-        "reduction": Kernel((40000, 2, 104, 2, 8)),
-        "sparse_matrix_vector": Kernel((60000, 4, 24, 1048576, 2, 4)),
-        "stencil": Kernel((36, 36, 36, 5, 2)),
-        "vector_operation": Kernel((100000, 104, 2, 8)),
+        "convolution_2d": (300, 7, 1, 2, 2),
+        "fft": (900, 32, 16, 1, 2),
+        "histogram": (80000, 256, 4194304, 2),
+        "k_means": (100000, 8, 2, 16, 2, 50),
+        "matrix_multiply": (110, 8, 2, 8),
+        "merge_sort": (524288, 32, 256, 2),
+        "monte_carlo": (100000, 200, 8388608, 2),
+        "n_body": (16000, 10, 2, 2),
+        "reduction": (40000, 2, 104, 2, 8),
+        "sparse_matrix_vector": (60000, 4, 24, 1048576, 2, 4),
+        "stencil": (36, 36, 36, 5, 2),
+        "vector_operation": (100000, 104, 2, 8),
     },
 }
 
@@ -114,19 +105,19 @@ def build_kernels(kernels: Sequence[str], binaries: Path) -> None:
 
 def trace_kernel(suite: str, name: str, output: Path) -> dict[str, Any]:
     """Trace one kernel, all its iterations, on one thread; the row that describes the trace."""
-    kernel, binaries = SUITES[suite][name], output / "bin"
+    values, binaries = SUITES[suite][name], output / "bin"
     folder = output / suite / name
     start = time.perf_counter()
     subprocess.run(
         [
             *MANYSCALE, "trace", "--level", "detailed", "--iterations", "all", "--max-gb", "20",
             "--counting", str(binaries / "counting" / name), "-o", str(folder),
-            "--", str(binaries / "coverage" / name), *map(str, kernel.arguments),
+            "--", str(binaries / "coverage" / name), *map(str, values),
         ],
         check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=sys.stderr,
     )  # fmt: skip
     seconds = round(time.perf_counter() - start, 1)
-    row = {"suite": suite, "kernel": name, "arguments": kernel.arguments, "cache": kernel.cache}
+    row = {"suite": suite, "kernel": name, "arguments": values}
     row |= description(workload_folder.read(folder))
     row |= {"trace_MB": round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 1), "seconds": seconds}
     table = output / suite / "traces.json"
