@@ -5,18 +5,20 @@ importable and clang installed, writes the workload folders ``OUT/SUITE/KERNEL``
 ``OUT/SUITE/traces.json`` (which keeps rows of kernels that were not asked for). The binaries go to ``OUT/bin``.
 
 ``resident``: what tasks touch in an iteration stays in the caches of the target grass-high-performance (20 MiB that all
-share, 2 MiB more for each core): at most 20 MB of lines. ``beyond``: it is at least three times the cache that all cores
-of grass-low-power share (1 MiB), mostly a hundred times. Neighbouring tasks write no line in common, but for the
+share, 2 MiB more for each core): at most 20 MB of lines. ``beyond``: it is at least three times the cache that the
+cores of grass-low-power share (1 MiB), mostly a hundred times. Neighbouring tasks write no line in common, but for the
 stencil and the convolution, whose blocks end where they end: what cores do to each other there drifts as the program
 goes on, and shows nothing of sampling.
 
-One iteration has 20,000 to 100,000 task instances, or few more: 64 cores that sample anew every 250 instances need some
-40,000 to skip most of them. The median instance of a type has 2,000 to 10,000 instructions, as fine-grained tasks have (types
-that only join or hand out may have fewer: ``move`` of n_body, ``transpose_diagonal`` of fft, ``collect`` of k_means).
-An iteration has 100 to 450 million instructions, so that all of it in detail takes 2 to 25 seconds. (The 16,000 to 25,000 instances of at least 100,000 instructions.) Where so many instances do not fit into 16 MB if each element is used once, a task uses its own several times: ``updates``, ``shares``, ``vectors``, ``levels`` of the
-programs; ``rounds`` are more tasks on the same elements. There are two iterations; the second one counts, the first
-one is there so that the program's arrays have their pages and addresses. Addresses depend on the C library's placement
-of large blocks: traces are equal but for them.
+One iteration has 20,000 to 100,000 task instances, or a few more: 64 cores that sample anew every 250 instances need
+some 40,000 to skip most of them. The median instance of a type has 2,000 to 10,000 instructions, as fine-grained tasks
+have (types that only join or hand out may have fewer: ``move`` of n_body, ``transpose_diagonal`` of fft, ``collect`` of
+k_means). An iteration has 100 to 450 million instructions, so that all of it in detail takes 2 to 25 seconds. (The
+source takes 16,000 to 25,000 instances of at least 100,000 instructions.) Where so many instances do not fit into the
+caches if each element is used once, a task uses its own several times: ``updates``, ``shares``, ``vectors``, ``levels``
+of the programs; ``rounds`` are more tasks on the same elements. There are two iterations; the second one counts, the
+first one is there so that the program's arrays have their pages and addresses. Addresses depend on the C library's
+placement of large blocks: traces are equal but for them.
 """
 
 from __future__ import annotations
