@@ -125,6 +125,7 @@ class TaskPointChoice(TaskPointParameters):
     resample_warm_up: CountOrNone = 2
     history: Count = 16
     settle: CountOrNone = 8
+    stagger: Annotated[float, Field(ge=0, lt=1)] = 0.5
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.005
     cut_off: Count = 2
     longest: Count | None = 4

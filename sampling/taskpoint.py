@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
+from manyscale.models.node.ready_queues import mix
 from manyscale.sampling.taskpoint_state import (
     BUSY,
     BUSY_CORES,
@@ -177,7 +178,7 @@ def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-d
     rule = state.rule[0]
     if one.num_all == 0:
         return NEW_CLASS if one.num_begun == 1 else NO_HISTORY
-    if state.core_forwarded[core] >= now.period:
+    if state.core_forwarded[core] >= now.next_period:
         return PERIOD
     sampled_busy = now.busy_sum / max(now.busy_count, 1)
     if abs(busy_cores - sampled_busy) > rule.busy_change * sampled_busy:
@@ -210,6 +211,8 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
     state.resamples[reason] += 1
     if reason == PERIOD:
         now.period = min(4 * now.period, rule.period) if rule.settle > 0 else rule.period
+        drawn = np.float64(mix(np.uint64(0), np.uint64(now.round)) >> np.uint64(11)) * 2.0**-53
+        now.next_period = np.int64(now.period * (1 + rule.stagger * (2 * drawn - 1)))
     now.round += 1
     now.mode = WARMING if rule.resample_warm_up > 0 else SAMPLING
     now.wanting = 0

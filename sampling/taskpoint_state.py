@@ -46,6 +46,8 @@ class TaskPointParameters(Strict):
     ``settle``: the first period, four times as long after each resampling by period, up to ``period``; 0: it is
     ``period`` from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a
     lazy run never notices. Costs log4 (instances per core / settle) resamplings.
+    ``stagger``: periods are drawn from [1 - stagger, 1 + stagger] times what they would be, always the same ones: where
+    instances differ in turn, equal periods may meet the same kind each time.
     ``rare``: the classes with the fewest instructions, up to this share of all instructions, are always done in detail,
     beside everything else: they never make others be sampled again.
     ``count``: how "instances per core" is counted. ``per-thread``: every core has done its number; a core without work
@@ -79,6 +81,7 @@ class TaskPointParameters(Strict):
     history: Count = 4
     period: Count | Literal["lazy"] = 250
     settle: CountOrNone = 0
+    stagger: Annotated[float, Field(ge=0, lt=1)] = 0.0
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.0
     cut_off: Count = 5
     longest: Count | None = None
@@ -133,7 +136,7 @@ _RULE: Final = np.dtype(
         ("warm_up", "i8"), ("history", "i8"), ("most_history", "i8"), ("period", "i8"), ("cut_off", "i8"),
         ("count", "i8"), ("admit_start", "i8"), ("scope_class", "i8"), ("current", "i8"), ("of_cycles", "i8"),
         ("busy_change", "f8"), ("busy_persistence", "f8"), ("target", "f8"), ("resample_warm_up", "i8"),
-        ("correct_explained", "i8"), ("settle", "i8"),
+        ("correct_explained", "i8"), ("settle", "i8"), ("stagger", "f8"),
         ("levels", "i8"),  # of busy cores
         ("longest", "i8"),
     ]
@@ -145,7 +148,7 @@ _NOW: Final = np.dtype(
     [
         ("mode", "i8"), ("round", "i8"), ("wanting", "i8"), ("done", "i8"), ("cores_done", "i8"), ("most_busy", "i8"),
         ("busy_sum", "i8"), ("busy_count", "i8"), ("deviations", "i8"), ("forwarded", "i8"),
-        ("period", "i8"), ("sampled", "i8"),
+        ("period", "i8"), ("next_period", "i8"), ("sampled", "i8"),
     ]
 )  # fmt: skip
 # round: of the valid samples. met: last round in which it was wanted. admitted: begun as samples; limit: how many may.
@@ -205,7 +208,7 @@ def new_taskpoint(
         resamples=np.zeros(len(REASONS), np.int64),
     )
     state.now["round"] = 1
-    state.now["period"] = min(parameters.settle or _NEVER, int(state.rule["period"][0]))
+    state.now["period"] = state.now["next_period"] = min(parameters.settle or _NEVER, int(state.rule["period"][0]))
     state.now["mode"] = WARMING if parameters.warm_up else SAMPLING
     state.classes["round"] = 1
     state.rule["history"], state.rule["most_history"] = least, history
@@ -245,7 +248,7 @@ def _check_arrays(
 
 def _rule(parameters: TaskPointParameters) -> np.ndarray:
     rule = np.zeros(1, _RULE)
-    for name in ("warm_up", "resample_warm_up", "cut_off", "busy_persistence", "settle"):
+    for name in ("warm_up", "resample_warm_up", "cut_off", "busy_persistence", "settle", "stagger"):
         rule[name] = getattr(parameters, name)
     rule["longest"] = _NEVER if parameters.longest is None else parameters.longest
     rule["period"] = _NEVER if parameters.period == "lazy" else parameters.period
