@@ -211,8 +211,10 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
     state.resamples[reason] += 1
     if reason == PERIOD:
         now.period = min(4 * now.period, rule.period) if rule.settle > 0 else rule.period
-        drawn = np.float64(mix(np.uint64(0), np.uint64(now.round)) >> np.uint64(11)) * 2.0**-53
-        now.next_period = np.int64(now.period * (1 + rule.stagger * (2 * drawn - 1)))
+        now.next_period = now.period
+        if now.period == rule.period and rule.stagger > 0:
+            drawn = np.float64(mix(np.uint64(0), np.uint64(now.round)) >> np.uint64(11)) * 2.0**-53
+            now.next_period = np.int64(now.period * (1 + rule.stagger * (2 * drawn - 1)))
     now.round += 1
     now.mode = WARMING if rule.resample_warm_up > 0 else SAMPLING
     now.wanting = 0

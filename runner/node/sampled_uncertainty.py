@@ -17,7 +17,8 @@ from manyscale.sampling.taskpoint_state import FORWARDED, FORWARDED_BY_ALL
 if TYPE_CHECKING:
     from manyscale.runner.node.simulated_cell import OpenCell
 
-RESCHEDULED: Final = 4  # times
+RESCHEDULED: Final = 4  # times, half of them first
+SETTLED: Final = 0.002  # relative half-width that needs no more schedules
 LEAST_JITTER: Final = 0.001
 _SHARE: Final = 0.975  # two-sided 95 %
 
@@ -48,7 +49,7 @@ def _of_schedules(cell: OpenCell, result: DetailedPhases, found: Estimate) -> fl
     they wait for each other or create each other, the order in which cores take them is another then, and the makespan
     may differ by far more than they do (Graham's anomalies: SIAM J. Appl. Math. 17, 1969).
 
-    Of RESCHEDULED schedules of the predicted times without the initial task's, each instance's changed by a factor of
+    Of up to RESCHEDULED schedules of the predicted times without the initial task's, each instance's changed by a factor of
     as large a deviation as samples have. 0 for independent instances, and for those that the replay has to schedule.
     """
     program, cores, makespan_ps = cell.program, len(result.core_stack), int(result.makespan_ps.sum())
@@ -60,8 +61,14 @@ def _of_schedules(cell: OpenCell, result: DetailedPhases, found: Estimate) -> fl
     known = np.isfinite(classes.deviation) & (classes.cycles > 0)
     variance = classes.deviation[known] ** 2 @ classes.cycles[known] / max(classes.cycles[known].sum(), 1.0)
     others_ps = np.where(program.piece_instance > 0, np.maximum(result.piece_ps, 0), 0)
-    makespans = run_phases(
-        program, cores, cell.runtime, others_ps, cell.first, cell.end, repetitions=RESCHEDULED,
-        share_group=last_cache_of(cell.node, cores), jitter=max(float(np.sqrt(variance)), LEAST_JITTER),
-    ).makespan_ps.sum(axis=1)  # fmt: skip
-    return float(makespans.std(ddof=1) * stdtrit(RESCHEDULED - 1, _SHARE) / makespan_ps)
+    makespans = np.zeros(0)
+    half_width = np.inf
+    while half_width > SETTLED and len(makespans) < RESCHEDULED:
+        more = run_phases(
+            program, cores, cell.runtime, others_ps, cell.first, cell.end, first_repetition=len(makespans),
+            repetitions=RESCHEDULED // 2, share_group=last_cache_of(cell.node, cores),
+            jitter=max(float(np.sqrt(variance)), LEAST_JITTER),
+        ).makespan_ps  # fmt: skip
+        makespans = np.append(makespans, more.sum(axis=1))
+        half_width = float(makespans.std(ddof=1) * stdtrit(len(makespans) - 1, _SHARE) / makespan_ps)
+    return half_width
