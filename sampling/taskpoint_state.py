@@ -46,8 +46,8 @@ class TaskPointParameters(Strict):
     ``settle``: the first period, four times as long after each resampling by period, up to ``period``; 0: it is
     ``period`` from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a
     lazy run never notices. Costs log4 (instances per core / settle) resamplings.
-    ``stagger``: once they have settled, periods are drawn from [1 - stagger, 1 + stagger] times P, always the same ones:
-    where instances differ in turn, equal periods may meet the same kind each time.
+    ``stagger``: once they have settled, periods are drawn from [1 - stagger, 1 + stagger] times P, always the same
+    ones: where instances differ in turn, equal periods may meet the same kind each time.
     ``rare``: the classes with the fewest instructions, up to this share of all instructions, are always done in detail,
     beside everything else: they never make others be sampled again.
     ``count``: how "instances per core" is counted. ``per-thread``: every core has done its number; a core without work

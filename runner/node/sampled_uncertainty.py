@@ -49,8 +49,9 @@ def _of_schedules(cell: OpenCell, result: DetailedPhases, found: Estimate) -> fl
     they wait for each other or create each other, the order in which cores take them is another then, and the makespan
     may differ by far more than they do (Graham's anomalies: SIAM J. Appl. Math. 17, 1969).
 
-    Of up to RESCHEDULED schedules of the predicted times without the initial task's, each instance's changed by a factor of
-    as large a deviation as samples have. 0 for independent instances, and for those that the replay has to schedule.
+    Of up to RESCHEDULED schedules of the predicted times without the initial task's, each instance's changed by a
+    factor of as large a deviation as samples have. 0 for independent instances, and for those that the replay has to
+    schedule.
     """
     program, cores, makespan_ps = cell.program, len(result.core_stack), int(result.makespan_ps.sum())
     mine = cell.instances
