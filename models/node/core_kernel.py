@@ -14,8 +14,9 @@ What does not access memory is part of the tables (core_code.py), so a step goes
 p enters at ``base`` + its offset, or when instruction p - reorder_buffer has left. Times of leaving are kept where
 they jump; between two jumps instructions leave at the rate at which others can enter.
 
-Branches (only where the core's ``misprediction`` is not 0): the block that followed the last ``_HISTORY`` blocks before
-is expected to follow again, or else the block that followed this one last.
+Branches (only where the core's ``misprediction`` is not 0) are predicted by the blocks executed before, with histories
+of geometrically growing length (cpu/branch_predictor.py, with the method's source). Each core has a predictor, which
+keeps what it learned from piece to piece.
 
 The CPI stack of a piece gives each cycle between two accesses' leaving to what the later one waited for: ``PARTS`` and
 one part per level of the memory system that served it. ``base`` is the rest, so the parts sum to the cycles.
@@ -27,6 +28,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from manyscale.models.cpu.branch_predictor import Predictor, mispredicts, new_predictors
 from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.machine import Node
 from manyscale.models.node.core_code import LOAD, NUM_REGISTERS, RESULT, CoreCode
@@ -47,10 +49,6 @@ _inlined: Final = njit(inline="always")
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
 _FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
-_HISTORY: Final = 8  # blocks
-_PREDICTIONS: Final = 4096
-_FACTOR: Final = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
-_OLDEST: Final = np.uint64(pow(0x9E3779B97F4A7C15, _HISTORY, 1 << 64)).astype(np.int64)  # weight of the oldest block
 
 _LIMITS: Final = np.dtype(
     [
@@ -71,12 +69,11 @@ _CORE: Final = np.dtype(
         ("late_branch", "f8"), ("late_queue", "f8"), ("split_cycles", "f8"), ("num_splits", "f8"), ("fetched", "f8"),
         ("execution", "i8"), ("end_execution", "i8"), ("access", "i8"), ("node", "i8"), ("end_node", "i8"),
         ("block", "i8"), ("position", "i8"), ("commit_position", "i8"), ("floor_position", "i8"), ("first_mark", "i8"),
-        ("end_mark", "i8"), ("num_stores", "i8"), ("instructions", "i8"), ("hash", "i8"),
-        ("num_blocks", "i8"), ("is_ready", "i8"), ("mispredicted", "i8"),
+        ("end_mark", "i8"), ("num_stores", "i8"), ("instructions", "i8"),
+        ("is_ready", "i8"), ("mispredicted", "i8"),
     ]
 )  # fmt: skip
 _MARK: Final = np.dtype([("position", "i8"), ("time", "f8")])
-_PREDICTION: Final = np.dtype([("tag", "i4"), ("follower", "i4")])
 
 
 class Cores(NamedTuple):
@@ -93,9 +90,7 @@ class Cores(NamedTuple):
     store: np.ndarray
     forward: np.ndarray
     stack: np.ndarray
-    prediction: np.ndarray
-    follower: np.ndarray  # [cores, blocks]
-    recent: np.ndarray  # [cores, _HISTORY]
+    predictor: Predictor
 
 
 def part_names(node: Node) -> tuple[str, ...]:
@@ -123,8 +118,6 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
     predicts = core.misprediction_cycles > 0
     forward = np.zeros((num_cores, _FORWARDS), _MARK)
     forward["position"] = -1
-    prediction = np.zeros((num_cores, _PREDICTIONS if predicts else 1), _PREDICTION)
-    prediction["tag"] = -1
     return Cores(
         np.zeros(num_cores, _CORE),
         limits,
@@ -133,9 +126,7 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
         np.zeros((num_cores, max(core.store_buffer, 1))),
         forward,
         np.zeros((num_cores, len(part_names(node)))),
-        prediction,
-        np.full((num_cores, len(code.block) if predicts else 1), -1, np.int32),
-        np.zeros((num_cores, _HISTORY), np.int64),
+        new_predictors(num_cores if predicts else 0, len(code.block)),
     )
 
 
@@ -315,26 +306,6 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     c.instructions += code.instructions[c.block]
 
 
-@allocation_free
-def _mispredicts(cores, code, core, block, follower):  # type: ignore[no-untyped-def]
-    """Whether ``follower`` was not expected to follow ``block``; learns it. O(1)."""
-    c = cores.core[core]
-    place = c.num_blocks % _HISTORY
-    latest = (block + 1) * _FACTOR
-    c.hash = c.hash * _FACTOR + latest - cores.recent[core, place] * _OLDEST
-    cores.recent[core, place] = latest
-    c.num_blocks += 1
-    if not code.ends_in_branch[block] or follower < 0:
-        return False
-    mixed = c.hash ^ (c.hash >> 29)
-    entry = cores.prediction[core, mixed & (_PREDICTIONS - 1)]
-    tag = np.int32((mixed >> 33) & 0xFFFFF)
-    expected = entry.follower if entry.tag == tag else cores.follower[core, block]
-    entry.tag, entry.follower = tag, follower
-    cores.follower[core, block] = follower
-    return expected != follower
-
-
 @_inlined
 def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
     c, limits = cores.core[core], cores.limits[0]
@@ -348,7 +319,8 @@ def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
     c.node, c.end_node = block.first_node, block.end_node
     if limits.misprediction > 0:
         follower = np.int64(block_ids[c.execution]) if c.execution < c.end_execution else np.int64(-1)
-        c.mispredicted = 1 if _mispredicts(cores, code, core, c.block, follower) else 0
+        is_wrong = mispredicts(cores.predictor, core, c.block, follower, code.ends_in_branch[c.block])
+        c.mispredicted = 1 if is_wrong else 0
 
 
 @_inlined

@@ -207,6 +207,18 @@ def test_mispredicted_branches_cost_what_the_machine_says():
     assert parts["branch"] == pytest.approx(20 * 0.25 * len(drawn), rel=0.1)
 
 
+@pytest.mark.theory
+def test_the_exit_of_a_loop_of_few_rounds_is_learnt():
+    """16 rounds inside a longer loop: twice as many loops mispredict no oftener."""
+    branchy = blocks([*alu(3), Op(Kind.branch)], [*alu(3), Op(Kind.branch)])
+    spent = []
+    for num_loops in (200, 400):
+        found = run_tasks(branchy, node(misprediction="20 cycles"), [(([0] * 15 + [1]) * num_loops, [])])
+        spent.append(dict(zip(found.parts, found.type_stack[0], strict=True))["branch"])
+    assert spent[0] == spent[1]
+    assert 0 < spent[0] < 20 * 20
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_ends_earlier_because_a_latency_grew(seed: int):
