@@ -20,6 +20,10 @@ Tables
     Pieces of the stream, in the order in which the run executed them (``segment_id`` is the row index), each of one
     task instance between two neighbours of the rank's sequence of operations and events. A task's later pieces follow
     those of the children it created or waited for.
+``task_stacks``
+    Where the traced thread's stack holds what belongs to one task instance alone: addresses from ``first_address`` to
+    below ``end_address`` are of frames of the instance and of what it calls. Of an implicit task: of its parallel
+    region's. Sorted by rank and instance; instances of which nothing is known have no row.
 """
 
 from __future__ import annotations
@@ -98,11 +102,21 @@ SEGMENTS_SCHEMA: Final = pa.schema(
     ]
 )
 
+TASK_STACKS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("task_instance_id", pa.int32(), nullable=False),
+        pa.field("first_address", pa.int64(), nullable=False),
+        pa.field("end_address", pa.int64(), nullable=False),
+    ]
+)
+
 SCHEMAS: Final = {
     "blocks": BLOCKS_SCHEMA,
     "instructions": INSTRUCTIONS_SCHEMA,
     "block_accesses": BLOCK_ACCESSES_SCHEMA,
     "segments": SEGMENTS_SCHEMA,
+    "task_stacks": TASK_STACKS_SCHEMA,
 }
 
 

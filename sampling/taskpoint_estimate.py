@@ -11,6 +11,9 @@ freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
 * v is taken over the valid samples of all rounds, about their common mean: drift from round to round widens it. A class
   with fewer than two valid samples takes all its instances done in detail; with fewer than two of those, the mean v of
   the other classes, weighted by their degrees of freedom. If there is none, the interval is infinite.
+* Samples of one round were taken side by side, and share what the run did then. So where a class was sampled in several
+  rounds, the first term is F^2 times the variance of the rounds' ratios about their common one, if that is more than
+  v / n; its degrees of freedom are the rounds less one.
 * The mean of IPC underestimates cycles by about v (1 - 1/n) of them (Jensen's inequality, second order). The estimate
   is left as the source has it, the interval is widened on both sides by that. The mean by cycles has no such term.
 
@@ -132,12 +135,15 @@ def _per_class(of_class: np.ndarray, num_classes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Spread:
-    """Per class: number of samples, their relative variance, degrees of freedom of that, and the samples' mean IPC."""
+    """Per class: number of samples, their relative variance, degrees of freedom of that, and the samples' mean IPC; the
+    relative variance of rounds (0 where there is one), and their number."""
 
     count: np.ndarray
     variance: np.ndarray
     freedom: np.ndarray
     ipc: np.ndarray
+    of_rounds: np.ndarray
+    rounds: np.ndarray
 
 
 def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes: int) -> _Spread:
@@ -169,7 +175,25 @@ def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes
     if np.any(known):
         others_freedom = float(freedom.sum())
         other = float(variance[known] @ freedom[known] / others_freedom)
-    return _Spread(count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc)
+    of_rounds, rounds = _between_rounds(of_class, state.round[begun[chosen]], work, cycles, num_classes)
+    return _Spread(
+        count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc, of_rounds, rounds
+    )
+
+
+def _between_rounds(
+    of_class: np.ndarray, number: np.ndarray, work: np.ndarray, cycles: np.ndarray, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(float64[classes], int[classes]): relative variance, over rounds, of cycles by work, 0 where a class has samples
+    of one round only; numbers of rounds."""
+    code = number.astype(np.int64) * num_classes + of_class
+    there = np.flatnonzero(np.bincount(code))
+    of_round = there % num_classes
+    sums = [np.bincount(code, each)[there] for each in (cycles, work)]
+    totals = [np.bincount(of_round, each, num_classes) for each in sums]
+    rounds = np.bincount(of_round, minlength=num_classes)
+    relative = (sums[0] / sums[1]) / (totals[0] / np.maximum(totals[1], 1e-300))[of_round] - 1
+    return np.bincount(of_round, relative**2, num_classes) / np.maximum(rounds - 1, 1), rounds
 
 
 def _error(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: _Spread) -> tuple[float, float, float]:
@@ -186,14 +210,18 @@ def _error(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: 
     support = np.bincount(group, cycles * state.support[forwarded]) / total
     own = np.bincount(of_class, cycles**2, len(state.classes))
     shared = np.bincount(of_class[first], total**2 / support, len(state.classes))
+    by_rounds = spread.of_rounds * np.bincount(of_class[first], total**2, len(state.classes))
     concerned = own > 0
     if np.any(np.isnan(spread.variance[concerned])):
         return np.inf, 1.0, 0.0
-    variances = spread.variance[concerned] * (own + shared)[concerned]
+    of_samples = spread.variance[concerned] * shared[concerned]
+    is_by_rounds = by_rounds[concerned] > of_samples
+    variances = spread.variance[concerned] * own[concerned] + np.maximum(of_samples, by_rounds[concerned])
     variance = float(variances.sum())
     if variance == 0:
         return 0.0, np.inf, 0.0
-    freedom = variance**2 / float((variances**2 / spread.freedom[concerned]).sum())
+    freedoms = np.where(is_by_rounds, spread.rounds[concerned] - 1.0, spread.freedom[concerned])
+    freedom = variance**2 / float((variances**2 / freedoms).sum())
     bias = 0.0
     if not state.rule["of_cycles"][0]:
         bias = float(spread.variance[of_class[first]] @ (total * (1 - 1 / support)))

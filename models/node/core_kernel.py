@@ -14,6 +14,8 @@ What does not access memory is part of the tables (core_code.py), so a step goes
 p enters at ``base`` + its offset, or when instruction p - reorder_buffer has left. Times of leaving are kept where
 they jump; between two jumps instructions leave at the rate at which others can enter.
 
+Frames of task instances on the traced thread's stack are each core's own: private_stacks.py.
+
 Branches (only where the core's ``misprediction`` is not 0) are predicted by the blocks executed before, with histories
 of geometrically growing length (cpu/branch_predictor.py, with the method's source). Each core has a predictor, which
 keeps what it learned from piece to piece.
@@ -33,6 +35,7 @@ from manyscale.models.kernels import allocation_free, njit
 from manyscale.models.machine import Node
 from manyscale.models.node.core_code import LOAD, NUM_REGISTERS, RESULT, CoreCode
 from manyscale.models.node.memory_kernel import access, read_sets_soon
+from manyscale.models.node.private_stacks import CORE_SHIFT
 from manyscale.models.processor import data_caches, needed
 
 Request: TypeAlias = Literal["insertion", "tail"]
@@ -62,7 +65,7 @@ _LIMITS: Final = np.dtype(
 # when ``floor_position`` left, the last jump that no instruction to come can be held up by any more. ``is_ready``: the
 # next access enters at ``cycle``. ``late_branch``, ``late_queue``: what entering has lost, and leaving not yet felt.
 # ``split_cycles``, ``num_splits``: for which the block's loads took their unit once more. ``fetched``: until when the
-# front end has fetched.
+# front end has fetched. ``stack``, ``stack_bytes``: addresses of the piece of which the core has its own.
 _CORE: Final = np.dtype(
     [
         ("cycle", "f8"), ("base", "f8"), ("commit", "f8"), ("floor_time", "f8"), ("begin", "f8"), ("written", "f8"),
@@ -70,7 +73,7 @@ _CORE: Final = np.dtype(
         ("execution", "i8"), ("end_execution", "i8"), ("access", "i8"), ("node", "i8"), ("end_node", "i8"),
         ("block", "i8"), ("position", "i8"), ("commit_position", "i8"), ("floor_position", "i8"), ("first_mark", "i8"),
         ("end_mark", "i8"), ("num_stores", "i8"), ("instructions", "i8"),
-        ("is_ready", "i8"), ("mispredicted", "i8"),
+        ("stack", "u8"), ("stack_bytes", "u8"), ("is_ready", "i8"), ("mispredicted", "i8"),
     ]
 )  # fmt: skip
 _MARK: Final = np.dtype([("position", "i8"), ("time", "f8")])
@@ -131,9 +134,12 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
 
 
 @allocation_free
-def begin_piece(cores, core, first_execution, end_execution, first_access, cycle):  # type: ignore[no-untyped-def]
+def begin_piece(  # type: ignore[no-untyped-def]
+    cores, core, first_execution, end_execution, first_access, stack, end_stack, cycle
+):
     """The core begins to execute a piece of the stream at ``cycle``, with an empty reorder buffer. O(1)."""
     c = cores.core[core]
+    c.stack, c.stack_bytes = np.uint64(stack), np.uint64(end_stack - stack)
     c.begin = c.cycle = c.base = c.commit = c.floor_time = c.fetched = cycle
     c.execution, c.end_execution, c.access = first_execution, end_execution, first_access
     c.node, c.end_node, c.block = 0, 0, -1
@@ -222,6 +228,8 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
     if limits.tail:
         request = max(request, plain)
     address = addresses[c.access + node.row]
+    if address - c.stack < c.stack_bytes:
+        address += np.uint64(core) << np.uint64(CORE_SHIFT)
     is_store = node.kind != LOAD
     line = np.int64(address >> np.uint64(limits.line_shift))
     last = np.int64((address + np.uint64(max(node.bytes, 1) - 1)) >> np.uint64(limits.line_shift))

@@ -117,7 +117,9 @@ class NodeSimulation:
         )  # fmt: skip
         # of its own: a sampler writes how instances are executed, and how long
         self._pieces = Pieces(
-            pieces.first_execution, pieces.end_execution, pieces.first_access, np.array(given, np.int64),
+            pieces.first_execution, pieces.end_execution, pieces.first_access,
+            np.zeros((program.num_pieces, 2), np.int64) if pieces.stack is None else pieces.stack,
+            np.array(given, np.int64),
             np.zeros(program.num_pieces, np.int64) if empty_ps is None else np.ascontiguousarray(empty_ps, np.int64),
             np.array(detailed, np.int8), np.array([1 / runtime.creator_speedup]),
         )  # fmt: skip

@@ -49,6 +49,7 @@ class Pieces(NamedTuple):
     first_execution: np.ndarray
     end_execution: np.ndarray
     first_access: np.ndarray
+    stack: np.ndarray
     given_ps: np.ndarray
     empty_ps: np.ndarray
     is_detailed: np.ndarray
@@ -149,7 +150,7 @@ def begin_instance_piece(clock, sch, cores, mem, pieces, records, core):  # type
             records.served[core, level] = mem.counts[core, level, 0]
         begin_piece(
             cores, core, pieces.first_execution[piece], pieces.end_execution[piece], pieces.first_access[piece],
-            np.float64(cycle),
+            pieces.stack[piece, 0], pieces.stack[piece, 1], np.float64(cycle),
         )  # fmt: skip
         put(clock.wheel, core, cycle)
 

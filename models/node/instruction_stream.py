@@ -28,12 +28,14 @@ class InstructionStream:
 @dataclass(frozen=True)
 class PieceStream:
     """Of each piece, int64[pieces]: block executions [``first_execution``, ``end_execution``) of the stream, its
-    accesses from ``first_access`` on, and ``num_instructions``. Pieces without segments in the stream have none."""
+    accesses from ``first_access`` on, and ``num_instructions``. Pieces without segments in the stream have none.
+    ``stack`` int64[pieces, 2]: addresses of which each core has its own (private_stacks.py); None: there are none."""
 
     first_execution: np.ndarray
     end_execution: np.ndarray
     first_access: np.ndarray
     num_instructions: np.ndarray
+    stack: np.ndarray | None = None
 
 
 def decode(detail: Detail, first_segment: int, end_segment: int) -> InstructionStream:
@@ -46,10 +48,11 @@ def decode(detail: Detail, first_segment: int, end_segment: int) -> InstructionS
 
 
 def pieces_of_stream(
-    program: NodeProgram, stream: InstructionStream, sites: Sites, block_instructions: np.ndarray
-) -> PieceStream:
-    """Where the pieces of a program lie in a stream. ``block_instructions`` int[blocks]. Where a piece is one of
-    several parts, these end between two executions. O(executions + pieces)."""
+    program: NodeProgram, stream: InstructionStream, sites: Sites, block_instructions: np.ndarray,
+    stack: np.ndarray | None = None,
+) -> PieceStream:  # fmt: skip
+    """Where the pieces of a program lie in a stream. ``block_instructions`` int[blocks]; ``stack``: of the result.
+    Where a piece is one of several parts, these end between two executions. O(executions + pieces)."""
     count = program.num_pieces
     last = stream.first_segment + len(stream.segment_execution) - 1
     there = (program.first_segment >= stream.first_segment) & (program.end_segment <= last)
@@ -66,7 +69,7 @@ def pieces_of_stream(
         np.asarray(stream.block_ids), np.diff(sites.offsets), np.asarray(block_instructions, np.int64), begin_execution,
         first_execution, last_execution, first_access, instructions,
     )  # fmt: skip
-    return PieceStream(first_execution, last_execution, first_access, instructions)
+    return PieceStream(first_execution, last_execution, first_access, instructions, stack)
 
 
 @njit(cache=True, nogil=True)

@@ -97,6 +97,7 @@ def open_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime:
     """(NodeProgram, InstructionStream, PieceStream) of a cell's rank; pieces outside the cell have no instructions."""
     from manyscale.models.node.build_program import build_program
     from manyscale.models.node.instruction_stream import pieces_of_stream
+    from manyscale.models.node.private_stacks import private_stacks
     from manyscale.models.node.runtime_system import RuntimeSystem
 
     part = inputs["part"]
@@ -105,7 +106,8 @@ def open_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime:
     program = with_first_segment(program, part.first_segment)
     sites = sites_of(part.workload)
     blocks = part.workload.column("blocks", "num_instructions").astype(np.int64)
-    return program, stream, pieces_of_stream(program, stream, sites, np.maximum(blocks, 0))
+    stack = private_stacks(program, part.workload, part.first_segment)
+    return program, stream, pieces_of_stream(program, stream, sites, np.maximum(blocks, 0), stack)
 
 
 def with_first_segment(program: Any, first_segment: int) -> Any:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from manyscale.models.workload import SCHEMAS, Workload, table_digest
 
 _BY_RANK = (
-    "operations", "phases", "events", "tasks", "task_dependences", "loops", "loop_chunks", "iterations", "segments"
+    "operations", "phases", "events", "tasks", "task_dependences", "loops", "loop_chunks", "iterations", "segments",
+    "task_stacks",
 )  # fmt: skip
 _STATIC = ("communicators", "regions", "task_types")
 _INSTRUCTIONS = ("blocks", "instructions", "block_accesses")

@@ -20,6 +20,7 @@ from manyscale.models.node.core_kernel import step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
 from manyscale.models.node.detailed_kernel import OVER, STUCK, begin_instance_piece, cycle_of, end_piece
 from manyscale.models.node.memory_kernel import look_ahead, touch
+from manyscale.models.node.private_stacks import CORE_SHIFT
 from manyscale.models.node.scheduler_kernel import OPERATION, PHASE_END, PIECE, advance, begin_phase
 from manyscale.models.node.used_lines import put_used
 from manyscale.sampling.taskpoint import DETAILED, decide, observe
@@ -58,12 +59,14 @@ class SkippedLines(NamedTuple):
     In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
     who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether the earliest of these uses
     wrote it. ``chosen`` int32[, 3]: (line, core, whether it writes) to touch. ``num`` [2]: how many lines fit a
-    core's own caches; ``room`` int64[cores]."""
+    core's own caches; ``room`` int64[cores]. ``is_own`` bool[lines]: of which each core has its own
+    (private_stacks.py), and ``num`` [3] the lines from those of a core to those of the next."""
 
     first_line: np.ndarray
     line: np.ndarray
     is_written: np.ndarray
     line_number: np.ndarray
+    is_own: np.ndarray
     skipped: np.ndarray
     round: np.ndarray
     cores: np.ndarray
@@ -75,16 +78,18 @@ class SkippedLines(NamedTuple):
 
 def skipped_lines(
     first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
-    own_lines: int, most_lines: int,
+    own_lines: int, most_lines: int, is_own: np.ndarray | None = None,
+    line_bytes: int = 64,
 ) -> SkippedLines:  # fmt: skip
     """Of instances whose lines are given; ``own_lines``: that fit the caches that a core has to itself; ``most_lines``:
-    that fit all caches of the node."""
+    that fit all caches of the node; ``is_own`` bool[lines]."""
     lines = len(line_number)
+    own = np.zeros(lines, bool) if is_own is None else is_own
     return SkippedLines(
-        first_line, line, is_written, line_number, np.empty((len(first_line), 2), np.int32),
+        first_line, line, is_written, line_number, own, np.empty((len(first_line), 2), np.int32),
         np.zeros(lines, np.int64), np.zeros(lines, np.uint64), np.zeros(lines, bool),
         np.empty((min(len(line), most_lines), 3), np.int32), np.zeros(num_cores, np.int64),
-        np.array([0, 0, own_lines], np.int64),
+        np.array([0, 0, own_lines, (1 << CORE_SHIFT) // line_bytes], np.int64),
     )  # fmt: skip
 
 
@@ -164,7 +169,7 @@ def _choose(lines):  # type: ignore[no-untyped-def]
                 lines.round[line] = num[1]
                 lines.cores[line] = np.uint64(0)
                 lines.written[line] = False
-            elif lines.written[line]:
+            elif lines.written[line] and not lines.is_own[line]:
                 continue
             elif lines.cores[line] & bit or lines.room[core] <= 0:
                 lines.written[line] = lines.is_written[place]
@@ -183,9 +188,17 @@ def _choose(lines):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _number(lines, k):  # type: ignore[no-untyped-def]
+    """The number of the chosen line."""
+    line = lines.chosen[k, 0]
+    number = lines.line_number[line]
+    return number + lines.chosen[k, 1] * lines.num[3] if lines.is_own[line] else number
+
+
+@inlined
 def _look_ahead(mem, lines, k):  # type: ignore[no-untyped-def]
     ahead = min(k + _AHEAD, lines.chosen.shape[0] - 1)
-    look_ahead(mem, np.int64(lines.chosen[ahead, 1]), lines.line_number[lines.chosen[ahead, 0]])
+    look_ahead(mem, np.int64(lines.chosen[ahead, 1]), _number(lines, ahead))
 
 
 @allocation_free
@@ -195,7 +208,7 @@ def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
     mem = by_reference(mem)
     for k in range(_choose(lines), lines.chosen.shape[0]):
         _look_ahead(mem, lines, k)
-        touch(mem, np.int64(lines.chosen[k, 1]), lines.line_number[lines.chosen[k, 0]], lines.chosen[k, 2] != 0)
+        touch(mem, np.int64(lines.chosen[k, 1]), _number(lines, k), lines.chosen[k, 2] != 0)
 
 
 @allocation_free
@@ -206,11 +219,13 @@ def fill_skipped(mem, lines):  # type: ignore[no-untyped-def]
         _look_ahead(mem, lines, k)
         line = lines.chosen[k, 0]
         holders = lines.cores[line]
-        is_shared = (holders & (holders - np.uint64(1))) != 0
-        is_first = lines.round[line] > 0
+        is_own = lines.is_own[line]
+        is_shared = (holders & (holders - np.uint64(1))) != 0 and not is_own
+        is_first = lines.round[line] > 0 or is_own
         lines.round[line] = 0
         core = np.int64(lines.chosen[k, 1])
-        put_used(mem, core, lines.line_number[line], is_first, is_shared, lines.written[line])
+        is_dirty = lines.chosen[k, 2] != 0 if is_own else lines.written[line]
+        put_used(mem, core, _number(lines, k), is_first, is_shared, is_dirty)
 
 
 @inlined

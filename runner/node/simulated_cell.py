@@ -16,6 +16,7 @@ from manyscale.models.node.detailed import NodeSimulation, last_cache_of
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.node_program import Action, NodeProgram
+from manyscale.models.node.private_stacks import private_lines
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.processor import data_caches
 from manyscale.models.workload import Workload
@@ -147,9 +148,9 @@ def _in_detail(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
         request=chosen["request"],
-        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(profiles, cell.node),
+        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(profiles, cell, cores),
     )  # fmt: skip
-    lines = no_lines(cores) if profiles is None else _lines(profiles, cell.node, cores)
+    lines = no_lines(cores) if profiles is None else _lines(profiles, cell, cores)
     if chosen["caches"] == "warm" and profiles is not None:
         skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
         fill_skipped(simulation.memory, lines)
@@ -165,11 +166,12 @@ def _in_detail(
     return _found(cell, simulation, point)
 
 
-def _most_lines(profiles: InstanceProfiles | None, node: Node) -> int | None:
-    """How many different lines the cell asks for, if that is known: prefetchers may ask for others."""
-    if profiles is None or any(cache.prefetcher is not None for cache in node.caches.values()):
+def _most_lines(profiles: InstanceProfiles | None, cell: OpenCell, cores: int) -> int | None:
+    """How many different lines the cell asks for at most, if that is known: prefetchers may ask for others."""
+    if profiles is None or any(cache.prefetcher is not None for cache in cell.node.caches.values()):
         return None
-    return len(profiles.line_number)
+    own = private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
+    return len(profiles.line_number) + (cores - 1) * int(np.count_nonzero(own))
 
 
 def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles) -> tuple[np.ndarray, np.ndarray]:
@@ -192,15 +194,17 @@ def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfile
     return stretches["instance"][last], stretches["core"][last]
 
 
-def _lines(profiles: InstanceProfiles, node: Node, num_cores: int) -> SkippedLines:
+def _lines(profiles: InstanceProfiles, cell: OpenCell, num_cores: int) -> SkippedLines:
     caches = [
-        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
+        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores)
+        for cache in data_caches(cell.node.caches).values()
     ]
     own = [lines for lines, cores in caches if cores == 1]
     most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
     return skipped_lines(
         profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
-        sum(own), most,
+        sum(own), most, private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes),
+        profiles.line_bytes,
     )  # fmt: skip
 
 

@@ -15,10 +15,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.columns import to_arrow
+from manyscale.models.detail_tables import TASK_STACKS_SCHEMA
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import native_frames as frames
 from manyscale.runner.readers.detail_store import DetailStore, DetailWriter, unpack_local
 from manyscale.runner.readers.native_files import Process
+from manyscale.runner.readers.native_task_events import FRAMES
 from manyscale.runner.tracers.blocks import Blocks
 from manyscale.runner.tracers.regions import Ends
 
@@ -33,7 +36,8 @@ _ADDRESS: Final = (1 << 56) - 1
 def build(
     processes: Sequence[Process], store: Path, counting: Path | None = None
 ) -> tuple[dict[str, pa.Table], DetailStore, list[str]]:
-    """(tables ``blocks``, ``instructions``, ``block_accesses``, ``segments``; the stream, written to ``store``; notes).
+    """(tables ``blocks``, ``instructions``, ``block_accesses``, ``segments``, ``task_stacks``; the stream, written to
+    ``store``; notes).
 
     ``operation_id`` and ``event_id`` of the segments count the process's own records of calls and events.
     ``counting``: the program built for counting instructions, or a folder of such programs and libraries. Raises
@@ -57,7 +61,32 @@ def build(
     segments, detail = writer.close()
     if not segments.num_rows:
         notes.append("no block was executed in the windows that were asked for")
-    return {**tables, "segments": segments}, detail, [*notes, *static_notes]
+    return (
+        {**tables, "segments": segments, "task_stacks": _stacks(processes, segments)},
+        detail,
+        [*notes, *static_notes],
+    )
+
+
+def _stacks(processes: Sequence[Process], segments: pa.Table) -> pa.Table:
+    """Of task instances that have segments. O(records of events)."""
+    rank_of, task_of = (segments.column(name).to_numpy() for name in ("rank", "task_instance_id"))
+    rows = []
+    for process in sorted(processes, key=lambda each: each.rank):
+        low = next((int(each["stack"]) for each in process.definitions if "stack" in each), None)
+        if low is None:
+            continue
+        records = process.events[process.events["kind"] == FRAMES]
+        records = records[np.isin(records["extra"], task_of[rank_of == process.rank])]
+        records = records[np.argsort(records["extra"], kind="stable")]
+        below = records["value"].astype(np.int64)
+        rows.append(np.stack([np.full(len(below), process.rank), records["extra"], np.full(len(below), low), below]))
+    columns = np.concatenate(rows, axis=1) if rows else np.zeros((4, 0), np.int64)
+    arrays = [
+        to_arrow(column.astype(kind.type.to_pandas_dtype()))
+        for column, kind in zip(columns, TASK_STACKS_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=TASK_STACKS_SCHEMA)
 
 
 @dataclass(frozen=True)

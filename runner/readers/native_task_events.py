@@ -20,7 +20,7 @@ from manyscale.runner.readers.native_files import Process
 from manyscale.runner.readers.native_phases import rest_ns
 
 # records that are no events: openmp.c
-DEPENDENCE, PARENT, LOOP = 64, 65, 66
+DEPENDENCE, PARENT, LOOP, FRAMES = 64, 65, 66, 67
 UNKNOWN_DEPENDENCE: Final = 255
 SCHEDULES: Final = ("unknown", "static", "dynamic", "guided", "runtime", "auto")
 _WHOLE: Final = 2**32 - 1  # iterations of a chunk that has too many to be written

@@ -20,7 +20,7 @@ from manyscale.runner.readers import native_detail
 from manyscale.runner.readers.native import choose_ranks
 from manyscale.runner.readers.native_calls import Calls
 from manyscale.runner.readers.native_files import Process, read_processes
-from manyscale.runner.readers.native_task_events import event_ids
+from manyscale.runner.readers.native_task_events import DEPENDENCE, event_ids
 from manyscale.runner.tracers.calls import NAMES, UNREPEATED
 from manyscale.sampling.iterations import windows
 
@@ -81,7 +81,7 @@ def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, count
             notes.append(f"rank {rank}: the runtime system's events differ between the two runs; segments name none")
             event[mine] = -1
         else:
-            event[mine] = _event_ids(first[rank], event[mine])
+            event[mine] = _event_ids(second[rank], event[mine])
     for name, column in (("operation_id", operation), ("event_id", event)):
         index = segments.schema.get_field_index(name)
         segments = segments.set_column(index, segments.schema.field(index), to_arrow(column.astype(np.int32)))
@@ -119,7 +119,8 @@ def _same_place(there: Calls, here: Calls, call: np.ndarray) -> np.ndarray:
 
 
 def _same_events(first: Process, second: Process) -> bool:
-    return bool(np.array_equal(first.events["kind"], second.events["kind"]))
+    there, here = (each.events["kind"][each.events["kind"] < DEPENDENCE] for each in (first, second))
+    return bool(np.array_equal(there, here))
 
 
 def _event_ids(process: Process, event: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from manyscale.sampling.taskpoint_state import (
 )
 
 # One letter per role, in the order of the numbers: instances in figures below
-LETTERS = ".0fawscv"
+LETTERS = ".0fawscvr"
 # The number of busy cores has tests of its own
 SOURCE = {"count": "per-thread", "busy_change": "never", "correct": "always"}
 
@@ -36,7 +36,7 @@ def parameters(**given: object) -> TaskPointParameters:
 
 
 def roles(result: Run) -> str:
-    """f: fast-forwarded, a: by the history of all, w: warm-up, v: valid, c: ended too late, s: surplus."""
+    """f: fast-forwarded, a: by the history of all, w: warm-up, v: valid, c: ended too late, s: surplus, r: rare."""
     return "".join(LETTERS[role] for role in result.roles)
 
 
@@ -168,10 +168,16 @@ def test_samples_in_order_of_their_beginning() -> None:
     ends = run(parameters(warm_up=0, count="total"), cycles, 4)
     assert roles(ends)[:4] == "ccvv"
     assert ends.state.cpi[8] == 1.0
+    # One per core is more than H. The long ones end at 4000; before, cores 2 and 3 have begun two more at 1000, 2000 and
+    # 3000, then core 0 one before core 1 ends the last sample. The mean IPC of 1/4, 1/4, 1 and 1 is 5/8.
     starts = run(parameters(warm_up=0, count="total", admit="start"), cycles, 4)
-    assert roles(starts)[:4] == "vvss"
-    assert starts.state.cpi[-1] == 4.0
+    assert roles(starts) == "vvvv" + "s" * 7 + "f" * 5
+    assert starts.state.cpi[-1] == pytest.approx(1.6)
     assert SURPLUS in starts.roles
+    # H is more than one per core: the third sample, which core 1 begins at 1000, is the last to end.
+    more = run(parameters(warm_up=0, count="total", admit="start", history=3), [4000, 1000, 9000] + [1000] * 12, 2)
+    assert roles(more) == "vvv" + "s" * 6 + "f" * 6
+    assert more.state.cpi[-1] == pytest.approx(3 / (1 / 4 + 1 + 1 / 9))
 
 
 @pytest.mark.theory
@@ -231,13 +237,105 @@ def test_correction_by_a_model() -> None:
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize(("period", "later"), [("lazy", "v" + "f" * 16 + "v"), (5, "vfffff" * 3 + "v")])
-def test_settling_samples_ever_more_seldom(period: object, later: str) -> None:
-    """Two instances fast-forwarded, then four, eight, ..., but no more than the period."""
-    begin = "vffvffff" + ("vffffffff" if period == "lazy" else "vfffff")
+@pytest.mark.parametrize(("period", "later"), [("lazy", [8, 32, 40]), (20, [8, 20, 20]), (5, [5, 5, 5])])
+def test_settling_samples_ever_more_seldom(period: object, later: list[int]) -> None:
+    """Two instances fast-forwarded, then 8, 32, 128, ..., but no more than the period."""
     given = parameters(warm_up=0, resample_warm_up=0, history=1, settle=2, period=period)
-    result = run(given, [1000.0] * len(begin + later), 1)
-    assert roles(result) == begin + later
+    expected = "".join("v" + "f" * count for count in (2, *later))
+    assert roles(run(given, [1000.0] * len(expected), 1)) == expected
+
+
+@pytest.mark.theory
+def test_staggered_periods() -> None:
+    """From half to one and a half of P, not all the same, the same in each run; none before they have settled."""
+    given = parameters(warm_up=0, resample_warm_up=0, history=1, settle=4, period=100, stagger=0.5)
+    first, second = (roles(run(given, [1000.0] * 5000, 1)) for _ in range(2))
+    assert first == second
+    periods = [len(each) for each in first.split("v")[1:-1]]
+    assert periods[:3] == [4, 16, 64]
+    settled = periods[3:]
+    assert len(settled) > 30
+    assert 50 <= min(settled) < 75
+    assert 125 < max(settled) <= 150
+    # Uniform, mean 100 and standard deviation 100 / sqrt(12): of so many, five standard errors
+    assert np.mean(settled) == pytest.approx(100, abs=5 * 100 / np.sqrt(12 * len(settled)))
+
+
+@pytest.mark.theory
+def test_rare_classes_are_those_with_the_fewest_instructions() -> None:
+    """Of 1, 2, 3 and 94 % of all instructions: as many from the smallest on as together have no more than the share."""
+    classes, instructions = [3, 1, 0, 2, 3], [47, 2, 1, 3, 47]
+    for share, expected in ((0.0, []), (0.009, []), (0.01, [0]), (0.029, [0]), (0.035, [0, 1]), (0.06, [0, 1, 2])):
+        state = new_taskpoint(np.array(classes), np.array(instructions), None, 1, parameters(rare=share))
+        assert np.flatnonzero(state.classes["is_rare"]).tolist() == expected
+
+
+@pytest.mark.theory
+def test_rare_classes_leave_the_others_alone() -> None:
+    """They neither count as warm-up, as samples or as fast-forwarded, nor make others be sampled again."""
+    classes = [1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]
+    cycles = [3000 if each else 1000 for each in classes]
+    given = {"count": "total", "complete": "seen", "period": 4, "cut_off": 1, "longest": 2}
+    result = run(parameters(rare=0.4, **given), cycles, 1, classes=classes)
+    assert roles(result) == "rw" + "rv" + "rv" + "frfffr" + "wvvr"
+    assert resamples(result) == {"period": 1}
+    assert result.end == sum(cycles)
+    assert {result.state.cpi[i] for i in range(16) if classes[i]} == {3.0}
+    # else the class that is met late makes all be sampled again
+    late = [0] * 8 + [1] + [0] * 8
+    assert resamples(run(parameters(), [1000] * 17, 1, classes=late)) == {"new class": 1}
+    assert roles(run(parameters(rare=0.06), [1000] * 17, 1, classes=late)) == "wvv" + "fffff" + "r" + "f" * 8
+
+
+@pytest.mark.theory
+def test_each_number_of_busy_cores_is_sampled_once() -> None:
+    """An instance takes 1000 cycles alone, 2000 beside another. Two cores: the first instance of a phase begins alone;
+    what begins with both busy has a history of its own, which the fourth instance comes too late for."""
+    phases = [(8, 1), (12, 2)] * 3
+    cycles = ([1000] * 8 + [1000] + [2000] * 11) * 3
+    given = {"warm_up": 0, "resample_warm_up": 0, "count": "total"}
+    levels = run(parameters(busy_change="levels", **given), cycles, 2, phases=phases)
+    assert roles(levels) == "vvffffff" + "fvvcffffffff" + "f" * 40
+    assert resamples(levels) == {"new class": 1}
+    assert (levels.state.cpi * 1000).tolist() == cycles
+    # Otherwise each change of the number is one: five of them.
+    one = run(parameters(busy_change=0.25, busy_persistence=2, **given), cycles, 2, phases=phases)
+    assert resamples(one) == {"busy cores": 5}
+
+
+@pytest.mark.theory
+def test_levels_are_forgotten_by_period_alone() -> None:
+    """Core 0 has fast-forwarded four since two cores were sampled, then sixteen: all forget, and two cores go by the
+    history of all, since they are not met while one core is sampled."""
+    phases = [(8, 1), (12, 2), (30, 1), (12, 2)]
+    given = parameters(
+        busy_change="levels", warm_up=0, resample_warm_up=0, count="total", period=20, complete="current"
+    )
+    result = run(given, [1000] * 62, 2, phases=phases)
+    assert roles(result) == "vvffffff" + "fvvcffffffff" + "f" * 16 + "vv" + "f" * 12 + "f" + "a" * 11
+    assert resamples(result) == {"new class": 1, "period": 1}
+
+
+@pytest.mark.theory
+def test_levels_are_the_nearest_powers_of_two() -> None:
+    """1; 2; 3 to 5; 6 to 11; 12 to 23: the larger one of two that are equally far. Histories of all cores' numbers, and
+    of each class by itself."""
+    for busy in range(1, 24):
+        state = new_taskpoint(np.array([0, 1]), np.array([1, 1]), None, 23, parameters(busy_change="levels"))
+        assert len(state.classes) == 2 * 5
+        decide(state, 1, 0, busy)
+        nearest = min((1, 2, 4, 8, 16), key=lambda power: (abs(power - busy), -power))
+        assert state.class_of.tolist() == [0, 5 + nearest.bit_length() - 1]
+
+
+@pytest.mark.theory
+def test_sampling_takes_no_longer_than_asked_for() -> None:
+    """Two cores, three each: with the sixth end sampling is over, though no history is full. Warm-up counts apart."""
+    given = parameters(warm_up=0, history=10, longest=3)
+    assert roles(run(given, [1000] * 12, 2)) == "vvvvvv" + "c" + "f" * 5
+    assert roles(run(parameters(warm_up=0, history=10), [1000] * 14, 2)) == "v" * 10 + "c" + "fff"
+    # Three instances of the warm-up, of which the third ends in the sampling, and counts
+    assert roles(run(parameters(history=10, longest=2), [1000] * 12, 2)) == "www" + "vvv" + "c" + "f" * 5
 
 
 @pytest.mark.theory
@@ -284,7 +382,9 @@ def programs(draw: st.DrawFn) -> dict[str, object]:
                 "admit": draw(st.sampled_from(["finish", "start"])), "scope": draw(st.sampled_from(["all", "class"])),
                 "complete": draw(st.sampled_from(["seen", "current"])),
                 "correct": "always",
-                "busy_change": draw(st.sampled_from(["never", 0.0, 0.5])), "busy_persistence": draw(integer),
+                "busy_change": draw(st.sampled_from(["never", 0.0, 0.5, "levels"])), "busy_persistence": draw(integer),
+                "rare": draw(st.sampled_from([0.0, 0.3])), "longest": draw(st.sampled_from([None, 1, 3])),
+                "settle": draw(integer),
             }
         ),
         "cycles": random.integers(100, 5000, count).astype(float),
@@ -299,16 +399,17 @@ def programs(draw: st.DrawFn) -> dict[str, object]:
 @settings(max_examples=60, deadline=None)
 @given(programs())
 def test_histories_are_what_the_log_says(program: dict) -> None:
-    """Whatever is fast-forwarded goes by the latest H valid samples of its class since the last resampling that forgot
-    them, else by the latest H done in detail; nothing without any is; and P bounds what a core forwards between
-    two samplings."""
+    """Whatever is fast-forwarded goes by the latest H valid samples of its class (and number of busy cores, if they are
+    told apart) since the last resampling that forgot them, else by the latest H done in detail; nothing without any
+    is, and no rare class; and P bounds what a core forwards between two samplings."""
     given = program["parameters"]
     result = run(given, program["cycles"], program["num_cores"], **{
         name: program[name] for name in ("classes", "instructions", "model")
     })  # fmt: skip
-    state, of_class = result.state, program["classes"]
+    state, of_class = result.state, result.state.class_of
+    depth = max(given.history, program["num_cores"]) if given.admit == "start" else given.history
     model = np.ones(len(of_class)) if program["model"] is None else program["model"]
-    ended: dict[int, list[int]] = {one: [] for one in range(4)}
+    ended: dict[int, list[int]] = {one: [] for one in range(len(state.classes))}
     forwarded = [0] * program["num_cores"]
     mode_before = SAMPLING
     for what, i, core, _, mode in result.log:
@@ -320,10 +421,11 @@ def test_histories_are_what_the_log_says(program: dict) -> None:
             assert state.cpi[i] * program["instructions"][i] == pytest.approx(program["cycles"][i])
         elif what == "begin" and role < WARM_UP:
             forwarded[core] += 1
+            assert not state.classes["is_rare"][of_class[i]]
             assert given.period == "lazy" or forwarded[core] <= given.period
             valid = [j for j in ended[of_class[i]] if state.role[j] == VALID and state.round[j] >= state.round[i]]
             assert (role == FORWARDED) == bool(valid)
-            used = (valid or ended[of_class[i]])[-given.history :]
+            used = (valid or ended[of_class[i]])[-depth:]
             assert len(used) == state.support[i] > 0
             ratio = np.mean([model[j] * program["instructions"][j] / program["cycles"][j] for j in used])
             assert state.cpi[i] == pytest.approx(model[i] / ratio)
@@ -385,6 +487,10 @@ def test_what_ends_late_of_the_warm_up_does_not_count_for_the_cut_off() -> None:
         ({"target": 0.1, "most_history": 3}, "most_history is 3; it must be at least history, 4"),
         ({"target": 0.1, "history": 1}, "at least 2 samples"),
         ({"busy_change": -0.1}, "busy_change"),
+        ({"busy_change": "level"}, "busy_change"),
+        ({"rare": 1.0}, "rare"),
+        ({"stagger": 1.0}, "stagger"),
+        ({"longest": 0}, "longest"),
         ({"warmup": 2}, "warmup"),
     ],
 )

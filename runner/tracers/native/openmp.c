@@ -13,6 +13,7 @@
 #include "ompt.h"
 
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define BEGUN (1ull << 63)
@@ -28,6 +29,7 @@ enum { /* EventKind of models/task_tables.py */
     DEPENDENCE = 64, /* flags: DependenceKind, extra: task, value: address */
     PARENT,          /* of the task created just before: value, where it is not the one that was running */
     LOOP,            /* of the loop begun just before: flags: schedule, extra: chunk of the source, value: iterations */
+    FRAMES,          /* detailed level; extra: a task that has begun, value: its frames lie below this address */
 };
 enum { UNDEFERRED = 1, UNTIED = 2, FINAL = 4, MERGEABLE = 8, MERGED = 16, IMPLICIT = 32, INITIAL = 64, IN_TASKLOOP = 128,
        IS_TASKWAIT = 256 }; /* TaskFlag of models/task_tables.py */
@@ -41,6 +43,7 @@ static const char *const constructs[] = {
 struct openmp openmp;
 static uint32_t num_tasks = 1;
 static uint32_t region_site; /* of the parallel region begun last */
+static uintptr_t region_frame;
 static uint32_t largest_team = 1;
 static int told_invoker;
 static uintptr_t waits_at; /* where the last taskwait with dependences was asked for */
@@ -101,6 +104,24 @@ static inline void add_part(unsigned kind, unsigned flags, uint32_t extra, int64
     *event = (struct ms_event){(uint16_t)kind, (uint16_t)flags, ms.num_operations, ms.task, extra, value, 0};
     *stream->used += sizeof *event;
     ms.num_events++;
+}
+
+/* The stack pointer of what called the callback that this is used in: what the runtime calls next has its frames below. */
+#define CALLERS_STACK ((uintptr_t)__builtin_frame_address(0) + 2 * sizeof(void *))
+
+static void add_frames(uint32_t task, uintptr_t below) {
+    static int is_told;
+    pthread_attr_t attributes;
+    void *low;
+    size_t size;
+    if (MS_LIKELY(ms.level < MS_LEVEL_DETAILED)) return;
+    if (!is_told && !pthread_getattr_np(pthread_self(), &attributes)) {
+        if (!pthread_attr_getstack(&attributes, &low, &size))
+            ms_define("{\"stack\": %llu}", (unsigned long long)(uintptr_t)low);
+        pthread_attr_destroy(&attributes);
+    }
+    is_told = 1;
+    add_part(FRAMES, 0, task, (int64_t)below);
 }
 
 static uint32_t new_task(ompt_data_t *data) {
@@ -167,16 +188,19 @@ static void on_task_schedule(ompt_data_t *prior, int status, ompt_data_t *next) 
     }
     if (!next || !prior) return; /* a detached task is fulfilled later than it ended */
     uint32_t id = number(next);
+    int begins = 0;
     int ends = status == OMPT_TASK_COMPLETE || status == OMPT_TASK_CANCEL || status == OMPT_TASK_DETACH ||
                status == OMPT_TASK_EARLY_FULFILL;
     if (ends && prior->value & BEGUN) {
         ms.task = number(prior);
         add(TASK_END, 0, id);
     } else if (!ends && id != ms.task) { /* equal: an untied task that goes on at a scheduling point */
-        add(next->value & BEGUN ? TASK_SWITCH : TASK_BEGIN, 0, id);
+        begins = !(next->value & BEGUN);
+        add(begins ? TASK_BEGIN : TASK_SWITCH, 0, id);
     }
     next->value |= BEGUN;
     ms.task = id;
+    if (begins) add_frames(id, CALLERS_STACK);
 }
 
 static void on_implicit_task(int endpoint, ompt_data_t *region, ompt_data_t *data, unsigned team, unsigned index, int flags) {
@@ -201,6 +225,7 @@ static void on_implicit_task(int endpoint, ompt_data_t *region, ompt_data_t *dat
     if (event) event->flags = IMPLICIT;
     data->value |= BEGUN;
     ms.task = id;
+    add_frames(id, region_frame);
 }
 
 static void on_parallel_begin(ompt_data_t *creator, const void *frame, ompt_data_t *region, unsigned asked_for, int flags,
@@ -214,6 +239,7 @@ static void on_parallel_begin(ompt_data_t *creator, const void *frame, ompt_data
     }
     region_site = site(code, flags & OMPT_FLAG_LEAGUE ? IN_TEAMS : IN_PARALLEL);
     region->value = region_site;
+    region_frame = CALLERS_STACK;
     add(PARALLEL_BEGIN, region_site, asked_for);
 }
 

@@ -17,12 +17,16 @@ from manyscale.runner.targets import resolve_target
 EXAMPLE = Path(__file__).parents[3] / "runner" / "examples" / "multizone-8-detail.tar.zst"
 
 
-def lines_of(uses: list[list[int]], own_lines: int, most: int = 100) -> SkippedLines:
-    """Instance i uses the lines ``uses[i]``, in that order; two cores take instances in turn."""
+def lines_of(
+    uses: list[list[int]], own_lines: int, most: int = 100, *, own: tuple[int, ...] = (), writes: bool = False
+) -> SkippedLines:
+    """Instance i uses the lines ``uses[i]``, in that order, and ``writes`` them or not; two cores take instances in
+    turn. Of the lines ``own`` each core has its own."""
     ends = np.cumsum([0, *(len(each) for each in uses)])
     line = np.array([one for each in uses for one in each], np.int32)
     number = np.arange(line.max() + 1, dtype=np.int64) + 100
-    lines = skipped_lines(ends, line, np.zeros(len(line), bool), number, 2, own_lines, most)
+    is_own = np.isin(np.arange(len(number)), own)
+    lines = skipped_lines(ends, line, np.full(len(line), writes), number, 2, own_lines, most, is_own)
     for instance in range(len(uses)):
         skip(lines, instance, instance % 2)
     return lines
@@ -34,7 +38,7 @@ def touched(lines: SkippedLines) -> list[tuple[int, int]]:
     lines.chosen[:] = -1
     touch_skipped(new_memory_system(resolve_target(parse_study(content, "test"))[0].node, 2), lines)
     assert lines.num[0] == 0
-    return [(line, core) for line, core in lines.chosen.tolist() if line >= 0]
+    return [(line, core) for line, core, _ in lines.chosen.tolist() if line >= 0]
 
 
 @pytest.mark.theory
@@ -49,6 +53,13 @@ def test_own_caches_hold_what_a_core_used_lately() -> None:
     uses = [[9, 0], [0, 1], [0]]
     assert touched(lines_of(uses, 2)) == [(9, 0), (0, 1), (1, 1), (0, 0)]
     assert touched(lines_of(uses, 1)) == [(9, 0), (1, 1), (0, 0)]
+
+
+@pytest.mark.theory
+def test_what_one_core_writes_to_its_own_line_is_no_other_cores_concern() -> None:
+    """Both wrote lines 0 and 1; each core has its own line 0, the other one went to core 1."""
+    assert touched(lines_of([[0, 1], [0, 1]], 4, writes=True, own=(0,))) == [(0, 0), (0, 1), (1, 1)]
+    assert touched(lines_of([[0, 1], [0, 1]], 4, writes=True)) == [(0, 1), (1, 1)]
 
 
 @pytest.mark.theory

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detail_programs import DETAIL
-from tracer_programs import need
+from tracer_programs import need, need_libomp
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.native_files import read_processes
@@ -48,6 +48,31 @@ def test_windows_record_their_iterations_only(detail_programs, windows):
     assert (run.of("sweep")["loads"], run.of("sweep")["stores"]) == (expected, expected)
     if not expected:
         assert "no block was executed" in " ".join(run.notes)
+
+
+@pytest.mark.theory
+def test_frames_of_tasks_and_chunks_are_told_from_those_of_their_creator(detail_programs):
+    """What fill() stores lies in frames of its own instance, what it loads in main's: four tasks and one chunk."""
+    need_libomp()
+    program = detail_programs.build("task_locals.c", "detailed", "-fopenmp")
+    raw, done = detail_programs.run(program, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    run = detail_programs.read(raw)
+    of_task = run.tables["task_stacks"].to_pandas().set_index("task_instance_id")
+    ends = np.cumsum(run.tables["segments"].column("num_accesses").to_numpy())
+    task = (
+        run.tables["segments"]
+        .column("task_instance_id")
+        .to_numpy()[np.searchsorted(ends, np.arange(len(run.addresses)), "right")]
+    )
+    filling = (run.blocks.function == "fill").to_numpy()[run.access_blocks]
+    assert np.count_nonzero(filling) == 8 * 256 * 2
+    bounds = of_task.loc[task[filling]]
+    address = run.addresses[filling].astype(np.int64)
+    is_own = (address >= bounds.first_address.to_numpy()) & (address < bounds.end_address.to_numpy())
+    assert np.array_equal(is_own, np.arange(len(is_own)) % 2 == 1)  # each load before its store
+    assert len(np.unique(task[filling])) == 5
+    assert (of_task.index > 0).all()
 
 
 @pytest.mark.theory
