@@ -128,7 +128,7 @@ class TaskPointChoice(TaskPointParameters):
     stagger: Annotated[float, Field(ge=0, lt=1)] = 0.5
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.005
     cut_off: Count = 2
-    longest: Count | None = 4
+    longest: Count | None = 8
     admit: Literal["finish", "start"] = "start"
     complete: Literal["seen", "current"] = "current"
     mean: Literal["ipc", "cycles"] = "cycles"
