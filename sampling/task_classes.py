@@ -163,7 +163,8 @@ def class_rows(class_of: np.ndarray, instructions: np.ndarray, task_type: np.nda
 
 
 def _checked(indptr: np.ndarray, block: np.ndarray, instructions: np.ndarray) -> tuple[np.ndarray, ...]:
-    indptr, block, instructions = (np.ascontiguousarray(each, np.int64) for each in (indptr, block, instructions))
+    # copies: scipy sorts in place
+    indptr, block, instructions = (np.array(each, np.int64) for each in (indptr, block, instructions))
     if len(block) != len(instructions):
         raise ValueError(f"{len(block)} blocks and {len(instructions)} numbers of instructions")
     if len(indptr) < 1 or indptr[0] != 0 or indptr[-1] != len(block) or np.any(np.diff(indptr) < 0):

@@ -202,3 +202,10 @@ def test_refuses_arrays(arrays: tuple, message: str) -> None:
 def test_refuses_parameters(given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         classes([{0: 1}], **given)
+
+
+def test_vectors_are_left_as_they_are() -> None:
+    given = (np.array([0, 3, 5]), np.array([2, 0, 2, 1, 0]), np.array([5, 6, 7, 8, 9]))
+    before = [each.copy() for each in given]
+    find_classes(*given)
+    assert all((one == other).all() for one, other in zip(given, before, strict=True))
