@@ -77,6 +77,19 @@ def test_rounds_and_classes_add_up() -> None:
 
 
 @pytest.mark.theory
+def test_rounds_that_differ_by_more_than_their_samples() -> None:
+    """Two rounds of two equal samples each, of 1 and 2 cycles per instruction; two forwarded in each (P = 2), F = 2000
+    and 4000. Relative to 1.5 the rounds are 1/3 off, a variance of 2/9, which counts for the mean instead of v / 2,
+    with one degree of freedom; v of all four, of IPC 1, 1, 1/2, 1/2 about 3/4, is 4/27: the spread of the forwarded."""
+    cycles = [1000.0] * 4 + [2000.0] * 4
+    found = estimate(run(parameters(history=2, period=2, resample_warm_up=0), cycles, 1).state)
+    assert found.busy_cycles == pytest.approx(12000)
+    own = 4 / 27 * (2 * 1000**2 + 2 * 2000**2)
+    assert found.standard_error_cycles == pytest.approx(np.sqrt(own + 2 / 9 * (2000**2 + 4000**2)))
+    assert found.degrees_of_freedom == pytest.approx(1)
+
+
+@pytest.mark.theory
 def test_a_class_with_one_sample_is_as_uncertain_as_the_others() -> None:
     alone = estimate(run(parameters(history=1), [500.0, 0.0], 1).state)
     assert alone.half_width_cycles == alone.relative_half_width == np.inf

@@ -127,6 +127,34 @@ def test_touch_leaves_what_accesses_leave() -> None:
     agrees(caches(PRIVATE | {"L3": (16384, 4, 4)}, L3={"inclusion": "inclusive"}), 4, 11, touched=True)
 
 
+@pytest.mark.theory
+@pytest.mark.parametrize("levels", [PRIVATE | {"L3": (16384, 4, 4)}, {"L1D": (1024, 2, 1), "L2": (16384, 4, 4)}])
+def test_a_directory_of_as_many_lines_as_are_asked_for(levels: dict[str, tuple[int, int, int]]) -> None:
+    """It is smaller, and nothing else is different: fewer lines than all private caches hold, each in use by all."""
+    core, _, store = streams(12, 4)
+    line = np.random.default_rng(12).integers(0, 30, len(core)) * 1000
+    of_node = node(4, caches(levels))
+    large, small = new_memory_system(of_node, 4), new_memory_system(of_node, 4, most_lines=30)
+    assert small.directory.shape[0] == 64  # the power of two that is at least twice as many
+    assert large.directory.shape[0] > 64
+    done = [run(memory, core, line, store, np.arange(len(line), dtype=float)) for memory in (large, small)]
+    np.testing.assert_array_equal(*done)
+    np.testing.assert_array_equal(large.counts, small.counts)
+    np.testing.assert_array_equal(large.tag, small.tag)
+    assert large.counts[:, :, INVALIDATED].sum() > 0
+    for memory in (large, small):
+        directory_is_exact(memory)
+
+
+@pytest.mark.theory
+def test_lines_that_are_known_to_be_many_change_nothing() -> None:
+    """No more than private caches hold are ever in the directory."""
+    of_node = node(4, caches(PRIVATE | {"L3": (16384, 4, 4)}))
+    sizes = {len(new_memory_system(of_node, 4, most_lines=most).directory) for most in (None, 4 * 80, 10**6)}
+    assert sizes == {1024}  # 4 x (16 + 64) lines, twice
+    assert len(new_memory_system(of_node, 4, most_lines=0).directory) >= 2
+
+
 TIMED = {"L1D": (1024, 2, 1), "L2": (4096, 4, 1), "L3": (65536, 16, 4)}
 LATENCY = {"L1D": {"latency": "4 cycles"}, "L2": {"latency": "12 cycles"}, "L3": {"latency": "40 cycles"}}
 

@@ -156,27 +156,3 @@ def test_the_example_of_a_design_space_is_a_sweep_of_thirty_six(cli):
 @pytest.mark.contract
 def test_plans_name_what_is_simulated(cli, tmp_path: Path):
     assert cli("plan", "multizone-8-design", "-o", "plan").status == 0
-
-
-@pytest.mark.slow
-@pytest.mark.contract
-def test_evaluate_compares_with_full_detail(cli, tmp_path):
-    arguments = (TRACES["detail"], "--cores", "4", "--methods", "lazy", "-o", "out")
-    outcome = cli("evaluate", *arguments)
-    assert outcome.status == 0
-    full, lazy = pq.read_table(tmp_path / "out" / "evaluation.parquet").to_pylist()
-    assert (full["method"], full["error"], full["detailed_share"]) == ("full", 0.0, 1.0)
-    assert lazy["error"] == pytest.approx(lazy["time"] / full["time"] - 1)
-    assert 0 < lazy["detailed_share"] < 1
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "cache", "evaluation.parquet", "evaluation.txt", "multizone-8-detail",
-    ]  # fmt: skip
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize("methods", ["fast", "lazy+cold", "interval+warm"])
-def test_methods_that_there_are_not(cli, tmp_path, methods):
-    outcome = cli("evaluate", TRACES["detail"], "--methods", methods, "-o", "out")
-    assert outcome.status == 2
-    assert methods in outcome.err
-    assert not (tmp_path / "out").exists()

@@ -1,12 +1,8 @@
-"""Sampled cells: which lines of skipped task instances are touched, and a traced application sampled end to end."""
+"""Sampled cells: which lines of skipped task instances are touched."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from pathlib import Path
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from manyscale.models.node.memory_system import new_memory_system
@@ -14,19 +10,19 @@ from manyscale.runner.node.sampled_kernel import SkippedLines, skip, skipped_lin
 from manyscale.runner.study import parse_study
 from manyscale.runner.targets import resolve_target
 
-EXAMPLE = Path(__file__).parents[3] / "runner" / "examples" / "multizone-8-detail.tar.zst"
-
 
 def lines_of(
-    uses: list[list[int]], own_lines: int, most: int = 100, *, own: tuple[int, ...] = (), writes: bool = False
-) -> SkippedLines:
+    uses: list[list[int]], own_lines: int, most: int = 100, *, own: tuple[int, ...] = (),
+    writes: bool | list[list[bool]] = False,
+) -> SkippedLines:  # fmt: skip
     """Instance i uses the lines ``uses[i]``, in that order, and ``writes`` them or not; two cores take instances in
     turn. Of the lines ``own`` each core has its own."""
     ends = np.cumsum([0, *(len(each) for each in uses)])
     line = np.array([one for each in uses for one in each], np.int32)
     number = np.arange(line.max() + 1, dtype=np.int64) + 100
     is_own = np.isin(np.arange(len(number)), own)
-    lines = skipped_lines(ends, line, np.full(len(line), writes), number, 2, own_lines, most, is_own)
+    written = np.full(len(line), writes) if isinstance(writes, bool) else np.concatenate(writes)
+    lines = skipped_lines(ends, line, written, number, 2, own_lines, most, is_own)
     for instance in range(len(uses)):
         skip(lines, instance, instance % 2)
     return lines
@@ -67,19 +63,11 @@ def test_no_more_lines_are_touched_than_caches_hold() -> None:
     assert touched(lines_of([[0, 1], [1, 2], [0, 3]], 0, most=3)) == [(2, 1), (0, 0), (3, 0)]
 
 
-@pytest.mark.slow
-@pytest.mark.golden
-def test_a_sampled_application(tmp_path: Path) -> None:
-    """TaskPoint on the shipped example: within 5 % of full detail, less than all in detail."""
-    from manyscale.runner.node.evaluate_command import evaluate
-
-    options = Namespace(
-        traces=[str(EXAMPLE)], target="grass-high-performance", cores="4", iterations="joined", assignments=[],
-        methods="lazy,lazy+classes+warm", output=tmp_path / "evaluation",
-    )  # fmt: skip
-    assert evaluate(options) == 0
-    rows = pq.read_table(tmp_path / "evaluation" / "evaluation.parquet").to_pylist()
-    assert [row["method"] for row in rows] == ["full", "lazy", "lazy+classes+warm"]
-    for row in rows[1:]:
-        assert abs(row["error"]) < 0.05
-        assert row["detailed_share"] < 1
+@pytest.mark.theory
+def test_the_last_use_that_a_cache_shows_tells_whether_it_writes() -> None:
+    """Core 0 reads line 0, core 1 writes it, core 0 reads it: what was before the write is not to be seen. Line 1 is
+    written by core 1 alone, in its last use."""
+    written = [[False], [True, False], [False], [True]]
+    lines = lines_of([[0], [0, 1], [0], [1]], 10, writes=written)
+    assert touched(lines) == [(0, 1), (0, 0), (1, 1)]
+    assert lines.chosen[-3:].tolist() == [[0, 1, 1], [0, 0, 0], [1, 1, 1]]
