@@ -136,7 +136,8 @@ class TaskPointChoice(TaskPointParameters):
 
 
 def source_choices() -> dict[str, Any]:
-    """TaskPoint's own parameters, and what the source chooses beside: all keys of ``taskpoint`` that differ."""
+    """TaskPoint's own parameters, and what the source chooses beside: all keys of ``taskpoint`` that differ. (But for
+    ``count`` and the two of busy cores, whose source's values keep cores in detail that have nothing to do.)"""
     own = {name: field.default for name, field in TaskPointParameters.model_fields.items()}
     own |= {"classes": "types", "correction": "none", "fast_forward": "stale"}
     return {name: value for name, value in own.items() if value != TaskPointChoice.model_fields[name].default}

@@ -214,7 +214,7 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
         now.next_period = now.period
         if now.period == rule.period and rule.stagger > 0:
             drawn = np.float64(mix(np.uint64(0), np.uint64(now.round)) >> np.uint64(11)) * 2.0**-53
-            now.next_period = np.int64(now.period * (1 + rule.stagger * (2 * drawn - 1)))
+            now.next_period = max(np.int64(1), np.int64(now.period * (1 + rule.stagger * (2 * drawn - 1))))
     now.round += 1
     now.mode = WARMING if rule.resample_warm_up > 0 else SAMPLING
     now.wanting = 0

@@ -40,8 +40,8 @@ class TaskPointParameters(Strict):
     before each resampling; ``history`` H; ``period`` P, or "lazy"; ``cut_off``, instances per core that end without one
     of a rare class beginning.
 
-    Choices, with what they cost. The source's own are ``per-thread``, ``finish``, ``all``, ``seen``, ``ipc``,
-    busy_change 0 and busy_persistence 0.
+    Choices, with what they cost. The source's own are ``finish``, ``all``, ``seen``, ``ipc``, as by default, and beside
+    these ``per-thread``, busy_change 0 and busy_persistence 0.
 
     ``settle``: the first period, four times as long after each resampling by period, up to ``period``; 0: it is
     ``period`` from the beginning. What a program does first is seldom typical: caches fill, cores fall out of step; a
@@ -157,7 +157,7 @@ _CLASS: Final = np.dtype(
         ("num_begun", "i8"), ("round", "i8"), ("met", "i8"), ("full", "i8"), ("sampling", "i8"), ("warm_left", "i8"),
         ("admitted", "i8"), ("limit", "i8"), ("ended", "i8"), ("num_valid", "i8"), ("next_valid", "i8"),
         ("num_all", "i8"), ("next_all", "i8"), ("rate", "f8"), ("rate_of_all", "f8"),
-        ("by_model", "i8"), ("instructions", "f8"), ("is_rare", "i8"),
+        ("by_model", "i8"), ("is_rare", "i8"),
     ]
 )  # fmt: skip
 
@@ -181,7 +181,7 @@ def new_taskpoint(
     model = np.ascontiguousarray(model, np.float64)
     _check_arrays(class_of, instructions, model, model_cycles_per_instruction is not None, num_cores)
     count = len(class_of)
-    levels = (3 * num_cores // 2).bit_length() if parameters.busy_change == "levels" else 1
+    levels = 1 + (2 * num_cores // 3).bit_length() if parameters.busy_change == "levels" else 1
     total = np.bincount(class_of, instructions)
     class_of = class_of * np.int32(levels)
     num_classes = len(total) * levels
@@ -214,7 +214,6 @@ def new_taskpoint(
     state.rule["history"], state.rule["most_history"] = least, history
     state.classes["limit"] = least
     state.rule["levels"] = levels
-    state.classes["instructions"] = np.repeat(total, levels)
     state.classes["is_rare"] = np.repeat(_rare(total, parameters.rare), levels)
     return state
 

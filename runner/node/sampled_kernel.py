@@ -55,7 +55,8 @@ class SkippedLines(NamedTuple):
     ``line`` int32[] (that index ``line_number`` int64[lines]) and ``is_written`` bool[], the oldest first, from
     first_line[i] (int64[instances + 1]) on; of length 1 if none are to be touched.
 
-    ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they ended, ``num`` [0] of them.
+    ``skipped`` int32[instances, 2]: instances and their cores, in the order in which they began to be skipped, ``num``
+    [0] of them.
     In the round ``num`` [1], ``round`` int64[lines] is the last one in which a line was used, ``cores`` uint64[lines]
     who is to touch it, core c as bit c modulo 64, and ``written`` bool[lines] whether the earliest of these uses
     wrote it. ``chosen`` int32[, 3]: (line, core, whether it writes) to touch. ``num`` [2]: how many lines fit a
@@ -78,8 +79,7 @@ class SkippedLines(NamedTuple):
 
 def skipped_lines(
     first_line: np.ndarray, line: np.ndarray, is_written: np.ndarray, line_number: np.ndarray, num_cores: int,
-    own_lines: int, most_lines: int, is_own: np.ndarray | None = None,
-    line_bytes: int = 64,
+    own_lines: int, most_lines: int, is_own: np.ndarray | None = None, line_bytes: int = 64,
 ) -> SkippedLines:  # fmt: skip
     """Of instances whose lines are given; ``own_lines``: that fit the caches that a core has to itself; ``most_lines``:
     that fit all caches of the node; ``is_own`` bool[lines]."""

@@ -70,7 +70,7 @@ class OpenCell:
         """int64[pieces]: time of those that create instances, as traced unless it is free."""
         return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
 
-    @property
+    @cached_property
     def instructions(self) -> np.ndarray:
         """int64[instances]: those in this cell."""
         mine = phase_of_pieces(self.program)
@@ -79,7 +79,7 @@ class OpenCell:
         counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
         return counts.astype(np.int64)
 
-    @property
+    @cached_property
     def instances(self) -> np.ndarray:
         """int64[]: rows of the instances that run in this cell, without instance 0."""
         first, end = self.program.phase_first_instance[[self.first, self.end]]
@@ -144,13 +144,14 @@ def _in_detail(
     cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, point: TaskPoint | None
 ) -> Found:
     chosen, cores = parameters["detailed"], parameters["cores"]
+    own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
         request=chosen["request"],
-        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(profiles, cell, cores),
+        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(own, cell.node, cores),
     )  # fmt: skip
-    lines = no_lines(cores) if profiles is None else _lines(profiles, cell, cores)
+    lines = no_lines(cores) if profiles is None else _lines(profiles, own, cell.node, cores)
     if chosen["caches"] == "warm" and profiles is not None:
         skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
         fill_skipped(simulation.memory, lines)
@@ -166,12 +167,12 @@ def _in_detail(
     return _found(cell, simulation, point)
 
 
-def _most_lines(profiles: InstanceProfiles | None, cell: OpenCell, cores: int) -> int | None:
-    """How many different lines the cell asks for at most, if that is known: prefetchers may ask for others."""
-    if profiles is None or any(cache.prefetcher is not None for cache in cell.node.caches.values()):
+def _most_lines(own: np.ndarray | None, node: Node, cores: int) -> int | None:
+    """How many different lines a cell asks for at most, if that is known: prefetchers may ask for others. ``own``
+    bool[lines]: of its lines those of which each core has its own."""
+    if own is None or any(cache.prefetcher is not None for cache in node.caches.values()):
         return None
-    own = private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
-    return len(profiles.line_number) + (cores - 1) * int(np.count_nonzero(own))
+    return len(own) + (cores - 1) * int(np.count_nonzero(own))
 
 
 def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles) -> tuple[np.ndarray, np.ndarray]:
@@ -194,17 +195,15 @@ def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfile
     return stretches["instance"][last], stretches["core"][last]
 
 
-def _lines(profiles: InstanceProfiles, cell: OpenCell, num_cores: int) -> SkippedLines:
+def _lines(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_cores: int) -> SkippedLines:
     caches = [
-        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores)
-        for cache in data_caches(cell.node.caches).values()
+        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
     ]
-    own = [lines for lines, cores in caches if cores == 1]
+    of_core = sum(lines for lines, cores in caches if cores == 1)
     most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
     return skipped_lines(
         profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
-        sum(own), most, private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes),
-        profiles.line_bytes,
+        of_core, most, own, profiles.line_bytes,
     )  # fmt: skip
 
 

@@ -263,6 +263,12 @@ def test_staggered_periods() -> None:
 
 
 @pytest.mark.theory
+def test_short_periods_are_staggered_to_one_at_least() -> None:
+    given = parameters(warm_up=0, resample_warm_up=0, history=1, period=1, stagger=0.5)
+    assert roles(run(given, [1000.0] * 40, 1)) == "vf" * 20
+
+
+@pytest.mark.theory
 def test_rare_classes_are_those_with_the_fewest_instructions() -> None:
     """Of 1, 2, 3 and 94 % of all instructions: as many from the smallest on as together have no more than the share."""
     classes, instructions = [3, 1, 0, 2, 3], [47, 2, 1, 3, 47]
