@@ -1,0 +1,170 @@
+"""What SMs and memory channels hand to each other between two windows, in the order of (time, SM), so that nothing
+depends on how either are grouped."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.memory_kernel import enter
+from manyscale.models.gpu.sm_state import COLLECTED, IN_TAIL, OUT
+from manyscale.models.kernels import allocation_free
+
+
+class Requests(NamedTuple):
+    """Requests that left SMs, in order of (time, SM): int64 ``time``, ``request``; uint32 ``written``; int32 ``tag``,
+    ``sm``; ``count`` int64[1]. ``first`` int32[cycles + 1] and ``following`` int32[requests]: scratch."""
+
+    time: np.ndarray
+    request: np.ndarray
+    written: np.ndarray
+    tag: np.ndarray
+    sm: np.ndarray
+    count: np.ndarray
+
+
+class Replies(NamedTuple):
+    """Replies on their way to SMs: int64 ``time``, int32 ``sm`` and ``tag``, uint8 ``level``; ``count`` int64[1]."""
+
+    time: np.ndarray
+    sm: np.ndarray
+    tag: np.ndarray
+    level: np.ndarray
+    count: np.ndarray
+
+
+def requests_for(num_sms: int, window: int) -> Requests:
+    """Room for what ``num_sms`` SMs can send in a window."""
+    most = num_sms * (window + 1)
+    return Requests(
+        time=np.zeros(most, np.int64), request=np.zeros(most, np.int64), written=np.zeros(most, np.uint32),
+        tag=np.zeros(most, np.int32), sm=np.zeros(most, np.int32), count=np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+def replies_for(size: int) -> Replies:
+    """Room for ``size`` replies."""
+    return Replies(
+        time=np.zeros(size, np.int64), sm=np.zeros(size, np.int32), tag=np.zeros(size, np.int32),
+        level=np.zeros(size, np.uint8), count=np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+@allocation_free
+def collect(sm, first_sm, begin, until, requests):  # type: ignore[no-untyped-def]
+    """Take what left the SMs before ``until``; the rest waits. Each SM sends at most one a cycle. O(SMs x cycles)."""
+    done = 0
+    num_sms = sm.number.shape[0]
+    sm.number[:, COLLECTED] = 0
+    time = begin
+    while time < until:
+        following = until
+        for s in range(num_sms):
+            at = sm.number[s, COLLECTED]
+            if at < sm.number[s, OUT]:
+                if sm.out_time[s, at] <= time:
+                    requests.time[done] = sm.out_time[s, at]
+                    requests.request[done] = sm.out_request[s, at]
+                    requests.written[done] = sm.out_written[s, at]
+                    requests.tag[done] = sm.out_tag[s, at]
+                    requests.sm[done] = first_sm + s
+                    done += 1
+                    at += 1
+                    sm.number[s, COLLECTED] = at
+                if at < sm.number[s, OUT]:
+                    following = min(following, max(time + 1, sm.out_time[s, at]))
+        time = following
+    for s in range(num_sms):
+        at = sm.number[s, COLLECTED]
+        left = sm.number[s, OUT] - at
+        for i in range(left):
+            sm.out_time[s, i] = sm.out_time[s, at + i]
+            sm.out_request[s, i] = sm.out_request[s, at + i]
+            sm.out_written[s, i] = sm.out_written[s, at + i]
+            sm.out_tag[s, i] = sm.out_tag[s, at + i]
+        sm.number[s, OUT] = left
+    requests.count[0] = done
+
+
+@allocation_free
+def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
+    """Requests of all groups of SMs into the channels, merged by (time, SM): ``groups`` is a tuple of Requests, each
+    in order; ``at`` int64[groups] is scratch. O(requests x groups)."""
+    at[:] = 0
+    while True:
+        best = -1
+        for g in range(len(groups)):
+            if at[g] < groups[g].count[0]:
+                if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
+                    best = g
+        if best < 0:
+            return
+        r = groups[best]
+        i = at[best]
+        enter(mem, limits, r.time[i], r.request[i], r.written[i], r.tag[i], r.sm[i])
+        at[best] += 1
+
+
+@allocation_free
+def enter_requests(mem, limits, requests):  # type: ignore[no-untyped-def]
+    """Requests, in order, into the channels."""
+    for i in range(requests.count[0]):
+        enter(mem, limits, requests.time[i], requests.request[i], requests.written[i], requests.tag[i], requests.sm[i])
+
+
+@allocation_free
+def deliver(sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, base, until, head, link):
+    # type: ignore[no-untyped-def]
+    """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
+
+    Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order. ``head``, filled
+    with -1, has room for as many cycles as they can lie apart (those beyond it wait), ``link`` for all of them.
+    """
+    num_sms = sm.number.shape[0]
+    waiting = replies.count[0]
+    cycles = head.shape[0] // 2
+    for i in range(waiting + count):
+        who = (replies.sm[i] if i < waiting else new_sm[i - waiting]) - first_sm
+        link[i] = -1
+        if who < 0 or who >= num_sms:
+            link[i] = -2
+            continue
+        time = replies.time[i] if i < waiting else new_time[i - waiting]
+        bucket = min(max(time - base, 0), cycles - 1)
+        if head[bucket] < 0:
+            head[bucket] = i
+        else:
+            link[head[cycles + bucket]] = i
+        head[cycles + bucket] = i
+    for bucket in range(min(cycles - 1, until - base)):
+        i = head[bucket]
+        head[bucket] = -1
+        while i >= 0:
+            old = i < waiting
+            j = i if old else i - waiting
+            s = (replies.sm[j] if old else new_sm[j]) - first_sm
+            place = sm.number[s, IN_TAIL] & (sm.in_time.shape[1] - 1)
+            sm.in_time[s, place] = replies.time[j] if old else new_time[j]
+            sm.in_tag[s, place] = replies.tag[j] if old else new_tag[j]
+            sm.in_level[s, place] = replies.level[j] if old else new_level[j]
+            sm.number[s, IN_TAIL] += 1
+            i = link[i]
+    # those that wait, in their order: what waited already stands before the place that it moves to
+    left = 0
+    for i in range(waiting + count):
+        if link[i] == -2:
+            continue
+        old = i < waiting
+        j = i if old else i - waiting
+        time = replies.time[j] if old else new_time[j]
+        if min(max(time - base, 0), cycles - 1) < min(cycles - 1, until - base):
+            continue
+        replies.sm[left] = replies.sm[j] if old else new_sm[j]
+        replies.tag[left] = replies.tag[j] if old else new_tag[j]
+        replies.level[left] = replies.level[j] if old else new_level[j]
+        replies.time[left] = time
+        left += 1
+    for bucket in range(max(0, min(cycles - 1, until - base)), cycles):
+        head[bucket] = -1
+    replies.count[0] = left

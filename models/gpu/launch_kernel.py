@@ -1,0 +1,84 @@
+"""A launch in strict order: windows of all SMs, and what lies between them, until its last block has ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from manyscale.models.gpu import memory_kernel, sm_kernel
+from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_requests
+from manyscale.models.gpu.sm_state import NEVER, NUM_BLOCKS
+from manyscale.models.gpu.windows_kernel import END, NEXT, _strict
+from manyscale.models.kernels import allocation_free, by_reference, njit
+
+FINISHED: Final = 0
+GOES_ON: Final = 1
+NEEDS_ROOM: Final = 2  # for requests in flight
+STUCK: Final = 3  # blocks wait for what never comes: a defect of the trace (a barrier that a warp does not reach)
+_sm_next: Final = sm_kernel.next_event
+_memory_next: Final = memory_kernel.next_event
+_serve: Final = memory_kernel.serve
+
+
+@allocation_free
+def next_begin(sm, mem, mem_limits, limits, replies, until):  # type: ignore[no-untyped-def]
+    """When the next window begins: ``until``, or later if nothing can happen before (what left SMs has entered the
+    channels); NEVER: nothing at all."""
+    earliest = _memory_next(mem, mem_limits)
+    for i in range(replies.count[0]):
+        earliest = min(earliest, replies.time[i])
+    for s in range(sm.number.shape[0]):
+        earliest = min(earliest, _sm_next(sm, s, limits))
+    return earliest if earliest == NEVER else max(until, earliest)
+
+
+@allocation_free
+def is_over(sm, word):  # type: ignore[no-untyped-def]
+    """Whether all blocks have ended."""
+    if word[NEXT] < word[END]:
+        return False
+    for s in range(sm.number.shape[0]):
+        if sm.number[s, NUM_BLOCKS] > 0:
+            return False
+    return True
+
+
+@allocation_free
+def _run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows):
+    # type: ignore[no-untyped-def]
+    window = clock[1]
+    for _ in range(windows):
+        begin = clock[0]
+        until = begin + window
+        most = sm.number.shape[0] * window
+        if mem.free[0] < most or mem.free[1] < 2 * most:
+            return NEEDS_ROOM
+        if replies.time.shape[0] < replies.count[0] + mem.reply_time.shape[0]:
+            return NEEDS_ROOM
+        _strict(sm, program, limits, dispatch, until)
+        if is_over(sm, dispatch.word):
+            return FINISHED
+        collect(sm, 0, begin, until, requests)
+        enter_requests(mem, mem_limits, requests)
+        begin = next_begin(sm, mem, mem_limits, limits, replies, until)
+        if begin == NEVER:
+            if dispatch.word[NEXT] >= dispatch.word[END]:
+                return STUCK
+            begin = until
+        clock[0] = begin
+        mem.replies[0] = 0
+        _serve(mem, mem_limits, begin + window - 3)
+        deliver(
+            sm, 0, replies, mem.reply_time, mem.reply_sm, mem.reply_tag, mem.reply_level, mem.replies[0], begin,
+            begin + window - 2, head, link,
+        )  # fmt: skip
+    return GOES_ON
+
+
+@njit(cache=True, nogil=True)
+def run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows):
+    # type: ignore[no-untyped-def]
+    """Up to ``windows`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
+    return _run(
+        by_reference(sm), by_reference(program), limits, dispatch, by_reference(mem), mem_limits,
+        by_reference(requests), by_reference(replies), head, link, clock, windows,
+    )  # fmt: skip

@@ -1,0 +1,432 @@
+"""L2 and DRAM of a group of channels, in order of time.
+
+A request that leaves an SM at cycle q reaches its slice through the crossbar, which gives each slice one a cycle, and
+is looked up ``latency`` later, one a cycle. A hit is answered a cycle later (one reply of a slice a cycle). A miss
+takes an entry of outstanding misses, to which others of the same sector are added, and goes to DRAM, where of the
+requests that have arrived the one whose column command can be earliest is served (first ready, first come first
+served); rows stay open. A write is answered when it is looked up: L2 writes back what it evicts.
+
+Facts of the path (which queue takes how many cycles, slices by hashed address bits) are Accel-Sim's.
+
+Cost: O(ways) for each lookup, O(requests that wait) for each of DRAM's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.memory_state import (
+    DRAM_READS, DRAM_WRITES, L2_PENDING_HITS, L2_READ_MISSES, L2_READS, L2_WRITE_MISSES, L2_WRITES, NUM_BANK_GROUPS,
+    ROW_HITS,
+)  # fmt: skip
+from manyscale.models.gpu.sm_state import BYPASS, FROM_DRAM, FROM_L2, NEVER, STORES
+from manyscale.models.kernels import allocation_free, inlined
+
+_CROSSBAR: Final = 2  # from an SM to a slice's port
+_LOOKUP: Final = 1  # from the end of the latency to the lookup
+_EARLIEST: Final = -1e18
+
+
+@inlined
+def _parity(value):  # type: ignore[no-untyped-def]
+    value ^= value >> 32
+    value ^= value >> 16
+    value ^= value >> 8
+    value ^= value >> 4
+    value ^= value >> 2
+    value ^= value >> 1
+    return value & 1
+
+
+@inlined
+def _hashed(index, high, masks, size):  # type: ignore[no-untyped-def]
+    if len(masks) == 0:
+        if size & (size - 1):
+            return (index + 7 * high) % size
+        return (index ^ high) & (size - 1)
+    for bit in range(len(masks)):
+        index ^= _parity(high & masks[bit]) << bit
+    return index
+
+
+@inlined
+def slice_of(request, limits):  # type: ignore[no-untyped-def]
+    """The slice of a request among all of the GPU."""
+    address = request << limits.request_shift
+    slices = limits.channels * limits.channel_slices
+    if len(limits.hash_masks) == 0 and slices & (slices - 1):
+        line = address >> limits.index_shift
+        return (line ^ (line >> 7) ^ (line >> 13)) % slices
+    index = (address >> limits.index_shift) & (slices - 1)
+    return _hashed(index, address >> limits.hash_shift, limits.hash_masks, slices)
+
+
+@inlined
+def _set_of(line, limits):  # type: ignore[no-untyped-def]
+    rest = line // (limits.channels * limits.channel_slices)
+    high = rest // limits.sets
+    return _hashed(rest % limits.sets, high, limits.set_masks, limits.sets)
+
+
+@allocation_free
+def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-untyped-def]
+    """A request that left an SM at ``time``, if it is for this group. Those of a slice come in the order of time."""
+    number = slice_of(request, limits)
+    c = number // limits.channel_slices - limits.first_channel
+    if c < 0 or c >= mem.head.shape[0]:
+        return
+    p = number % limits.channel_slices
+    at = max(time + _CROSSBAR, mem.last_pop[c, p] + 1)
+    mem.last_pop[c, p] = at
+    mem.free[0] -= 1
+    node = mem.node_free[mem.free[0]]
+    mem.node_time[node] = at + limits.latency + _LOOKUP
+    mem.node_request[node] = request
+    mem.node_written[node] = written
+    mem.node_tag[node] = tag
+    mem.node_sm[node] = sm
+    mem.node_next[node] = -1
+    if mem.head[c, p] < 0:
+        mem.head[c, p] = node
+    else:
+        mem.node_next[mem.tail[c, p]] = node
+    mem.tail[c, p] = node
+
+
+@inlined
+def _reply(mem, c, p, node, time, level):  # type: ignore[no-untyped-def]
+    at = max(time + 1, mem.last_reply[c, p] + 1)
+    mem.last_reply[c, p] = at
+    row = mem.replies[0]
+    mem.reply_time[row] = at
+    mem.reply_sm[row] = mem.node_sm[node]
+    mem.reply_tag[row] = mem.node_tag[node]
+    mem.reply_level[row] = level
+    mem.replies[0] = row + 1
+    mem.node_free[mem.free[0]] = node
+    mem.free[0] += 1
+
+
+@allocation_free
+def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-def]
+    mem.free[1] -= 1
+    node = mem.dram_free[mem.free[1]]
+    at = max(time, mem.last_way[c])
+    mem.last_way[c] = at
+    mem.dram_time[node] = at + limits.dram_latency
+    mem.dram_request[node] = request
+    mem.dram_place[node] = place
+    mem.dram_next[node] = -1
+    if mem.way_head[c] < 0:
+        mem.way_head[c] = node
+    else:
+        mem.dram_next[mem.way_tail[c]] = node
+    mem.way_tail[c] = node
+
+
+@allocation_free
+def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def]
+    """The way of a set that a new line gets; what was written is written back. -1: all are on their way."""
+    best = -1
+    for way in range(limits.ways):
+        if mem.pending[c, p, index, way]:
+            continue
+        if mem.dirty[c, p, index, way] and mem.dirty_lines[c, p] < limits.dirty_limit:
+            continue
+        if mem.tag[c, p, index, way] < 0:
+            best = way
+            break
+        if best < 0 or mem.used[c, p, index, way] < mem.used[c, p, index, best]:
+            best = way
+    if best < 0:
+        return best
+    if mem.dirty[c, p, index, best]:
+        mem.dirty_lines[c, p] -= 1
+        for sector in range(limits.sectors):
+            if mem.dirty[c, p, index, best] >> sector & 1:
+                _to_dram(mem, limits, c, time, mem.tag[c, p, index, best] * limits.sectors + sector, -1)
+    mem.tag[c, p, index, best] = line
+    mem.valid[c, p, index, best] = 0
+    mem.dirty[c, p, index, best] = 0
+    return best
+
+
+@inlined
+def _find(mem, limits, c, p, index, line):  # type: ignore[no-untyped-def]
+    for way in range(limits.ways):
+        if mem.tag[c, p, index, way] == line:
+            return way
+    return -1
+
+
+@inlined
+def _use(mem, c, p, index, way):  # type: ignore[no-untyped-def]
+    mem.clock[c] += 1
+    mem.used[c, p, index, way] = mem.clock[c]
+
+
+@inlined
+def _mark_written(mem, limits, c, p, index, way, sector, written):  # type: ignore[no-untyped-def]
+    bit = 1 << sector
+    if mem.dirty[c, p, index, way] == 0:
+        mem.dirty_lines[c, p] += 1
+    if mem.dirty[c, p, index, way] & bit == 0:
+        mem.bytes_written[c, p, index, way, sector] = 0
+    mem.dirty[c, p, index, way] |= bit
+    mem.bytes_written[c, p, index, way, sector] |= written
+    if mem.bytes_written[c, p, index, way, sector] == limits.full:
+        mem.valid[c, p, index, way] |= bit
+
+
+@allocation_free
+def _look_up(mem, limits, c, p, time):  # type: ignore[no-untyped-def]
+    """The first request of a slice is looked up; False if it must wait for a fill."""
+    node = mem.head[c, p]
+    request = mem.node_request[node]
+    line = request // limits.sectors
+    sector = request - line * limits.sectors
+    bit = 1 << sector
+    index = _set_of(line, limits)
+    way = _find(mem, limits, c, p, index, line)
+    counts = mem.counts[c]
+    following = mem.node_next[node]
+    if mem.node_tag[node] >= STORES:
+        hit = way >= 0 and ((mem.valid[c, p, index, way] | mem.dirty[c, p, index, way]) & bit) != 0
+        if way < 0 and limits.write_allocate:
+            way = _frame(mem, limits, c, p, index, line, time)
+            if way < 0:
+                return False
+        if way >= 0:
+            _use(mem, c, p, index, way)
+            _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[node])
+        else:
+            _to_dram(mem, limits, c, time, request, -1)
+        counts[L2_WRITES] += 1
+        if not hit:
+            counts[L2_WRITE_MISSES] += 1
+        _reply(mem, c, p, node, time, FROM_L2)
+    else:
+        changes = mem.node_written[node] != 0
+        if way >= 0 and mem.valid[c, p, index, way] & bit:
+            counts[L2_READS] += 1
+            _use(mem, c, p, index, way)
+            if changes:
+                _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[node])
+            _reply(mem, c, p, node, time, FROM_L2)
+        elif way >= 0 and mem.pending[c, p, index, way] & bit:
+            if mem.waiting_count[c, p, index, way, sector] >= limits.merges:
+                return False
+            counts[L2_READS] += 1
+            counts[L2_PENDING_HITS] += 1
+            _use(mem, c, p, index, way)
+            mem.node_next[node] = -1
+            mem.node_next[mem.waiting_last[c, p, index, way, sector]] = node
+            mem.waiting_last[c, p, index, way, sector] = node
+            mem.waiting_count[c, p, index, way, sector] += 1
+        else:
+            if mem.misses[c, p] >= limits.mshrs:
+                return False
+            if way < 0:
+                way = _frame(mem, limits, c, p, index, line, time)
+                if way < 0:
+                    return False
+            counts[L2_READS] += 1
+            counts[L2_READ_MISSES] += 1
+            _use(mem, c, p, index, way)
+            mem.misses[c, p] += 1
+            mem.pending[c, p, index, way] |= bit
+            mem.node_next[node] = -1
+            mem.waiting[c, p, index, way, sector] = node
+            mem.waiting_last[c, p, index, way, sector] = node
+            mem.waiting_count[c, p, index, way, sector] = 1
+            place = ((p * limits.sets + index) * limits.ways + way) * limits.sectors + sector
+            _to_dram(mem, limits, c, time, request, place)
+    mem.head[c, p] = following
+    if following < 0:
+        mem.tail[c, p] = -1
+    return True
+
+
+@allocation_free
+def _fill(mem, limits, c):  # type: ignore[no-untyped-def]
+    """Data of DRAM arrive: those who wait are answered, one a cycle."""
+    node = mem.fill_head[c]
+    mem.fill_head[c] = mem.dram_next[node]
+    if mem.fill_head[c] < 0:
+        mem.fill_tail[c] = -1
+    time = mem.dram_time[node]
+    place = mem.dram_place[node]
+    mem.dram_free[mem.free[1]] = node
+    mem.free[1] += 1
+    sector = place % limits.sectors
+    place //= limits.sectors
+    way = place % limits.ways
+    place //= limits.ways
+    index = place % limits.sets
+    p = place // limits.sets
+    bit = 1 << sector
+    mem.pending[c, p, index, way] &= ~bit
+    mem.valid[c, p, index, way] |= bit
+    mem.misses[c, p] -= 1
+    waiting = mem.waiting[c, p, index, way, sector]
+    mem.waiting[c, p, index, way, sector] = -1
+    while waiting >= 0:
+        following = mem.node_next[waiting]
+        if mem.node_written[waiting]:
+            _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[waiting])
+        _reply(mem, c, p, waiting, time, FROM_DRAM)
+        waiting = following
+    if mem.blocked[c, p]:
+        mem.blocked[c, p] = False
+        mem.last_access[c, p] = max(mem.last_access[c, p], time)
+
+
+@inlined
+def _bank_row(request, limits):  # type: ignore[no-untyped-def]
+    """Bank and row of a request inside its channel. As in Accel-Sim's mapping, the lowest bit of the bank stands above
+    the line, the others above the row's columns."""
+    address = request << limits.request_shift
+    low = (address >> limits.index_shift) & 1
+    inside = address // (limits.channels << (limits.index_shift + 1))
+    columns = limits.row_shift - limits.index_shift
+    bank = ((inside >> columns) << 1 | low) & (limits.banks - 1)
+    return bank, inside // (max(1, limits.banks >> 1) << columns)
+
+
+@allocation_free
+def _serve_dram(mem, limits, c, time):  # type: ignore[no-untyped-def]
+    """Choose and serve a request of those that have arrived at ``time``."""
+    best = 0
+    best_column = np.inf
+    best_bank = 0
+    best_row = np.int64(0)
+    for i in range(mem.queued[c]):
+        node = mem.queue[c, i]
+        write = mem.dram_place[node] < 0
+        earliest = max(float(mem.dram_time[node]), mem.bus_free[c])
+        bank = np.int64(0)
+        row = np.int64(0)
+        if limits.simple == 0:
+            bank, row = _bank_row(mem.dram_request[node], limits)
+            earliest = max(earliest, mem.group_from[c, bank & (limits.bank_groups - 1)])
+            if not write:
+                earliest = max(earliest, mem.write_end[c] + limits.cdlr)
+            if mem.row[c, bank] == row:
+                earliest = max(earliest, mem.column_from[c, bank])
+            else:
+                earliest = max(earliest, _activation(mem, limits, c, bank, mem.dram_time[node]) + limits.rcd)
+        if earliest < best_column:
+            best, best_column, best_bank, best_row = i, earliest, bank, row
+            if earliest <= mem.bus_free[c] or limits.simple:
+                break
+    node = mem.queue[c, best]
+    write = mem.dram_place[node] < 0
+    bank = best_bank
+    if limits.simple == 0:
+        if mem.row[c, bank] != best_row:
+            activate = _activation(mem, limits, c, bank, mem.dram_time[node])
+            mem.activated[c, bank] = activate
+            mem.last_activate[c] = max(mem.last_activate[c], activate)
+            mem.row[c, bank] = best_row
+            mem.column_from[c, bank] = activate + limits.rcd
+            mem.precharge_from[c, bank] = activate + limits.ras
+        else:
+            mem.counts[c, ROW_HITS] += 1
+        mem.group_from[c, bank & (limits.bank_groups - 1)] = best_column + limits.ccdl
+        end = best_column + limits.burst + (limits.wl + limits.wr if write else 0.0)
+        mem.precharge_from[c, bank] = max(mem.precharge_from[c, bank], end)
+        if write:
+            mem.write_end[c] = best_column + limits.wl + limits.burst
+    mem.bus_free[c] = best_column + limits.burst
+    for i in range(best, mem.queued[c] - 1):
+        mem.queue[c, i] = mem.queue[c, i + 1]
+    mem.queued[c] -= 1
+    if write:
+        mem.counts[c, DRAM_WRITES] += 1
+        mem.dram_free[mem.free[1]] = node
+        mem.free[1] += 1
+        return
+    mem.counts[c, DRAM_READS] += 1
+    mem.dram_time[node] = np.int64(best_column + limits.cl)
+    mem.dram_next[node] = -1
+    if mem.fill_head[c] < 0:
+        mem.fill_head[c] = node
+    else:
+        mem.dram_time[node] = max(mem.dram_time[node], mem.dram_time[mem.fill_tail[c]])
+        mem.dram_next[mem.fill_tail[c]] = node
+    mem.fill_tail[c] = node
+
+
+@inlined
+def _activation(mem, limits, c, bank, arrival):  # type: ignore[no-untyped-def]
+    """When a bank can be activated for a request."""
+    earliest = max(float(arrival), mem.last_activate[c] + limits.rrd, mem.activated[c, bank] + limits.rc)
+    if mem.row[c, bank] >= 0:
+        earliest = max(earliest, max(mem.precharge_from[c, bank], float(arrival)) + limits.rp)
+    return earliest
+
+
+@allocation_free
+def serve(mem, limits, until):  # type: ignore[no-untyped-def]
+    """All that happens before cycle ``until``; replies are added to those of this exchange."""
+    for c in range(mem.head.shape[0]):
+        while True:
+            kind = -1
+            time = until
+            if mem.fill_head[c] >= 0 and mem.dram_time[mem.fill_head[c]] < time:
+                kind = 0
+                time = mem.dram_time[mem.fill_head[c]]
+            for p in range(limits.channel_slices):
+                if mem.head[c, p] >= 0 and not mem.blocked[c, p]:
+                    at = max(mem.node_time[mem.head[c, p]], mem.last_access[c, p] + 1)
+                    if at < time:
+                        kind = 3 + p
+                        time = at
+            if mem.way_head[c] >= 0 and mem.queued[c] < limits.queue and mem.dram_time[mem.way_head[c]] < time:
+                kind = 1
+                time = mem.dram_time[mem.way_head[c]]
+            if mem.queued[c] > 0:
+                at = max(mem.dram_time[mem.queue[c, 0]], np.int64(max(mem.bus_free[c], 0.0)))
+                if at < time:
+                    kind = 2
+                    time = at
+            if kind < 0:
+                break
+            if kind == 0:
+                _fill(mem, limits, c)
+            elif kind == 1:
+                node = mem.way_head[c]
+                mem.way_head[c] = mem.dram_next[node]
+                if mem.way_head[c] < 0:
+                    mem.way_tail[c] = -1
+                mem.queue[c, mem.queued[c]] = node
+                mem.queued[c] += 1
+            elif kind == 2:
+                _serve_dram(mem, limits, c, time)
+            else:
+                p = kind - 3
+                mem.last_access[c, p] = time
+                if not _look_up(mem, limits, c, p, time):
+                    mem.blocked[c, p] = True
+
+
+@allocation_free
+def next_event(mem, limits):  # type: ignore[no-untyped-def]
+    """The earliest time at which something may happen; NEVER: nothing is in flight."""
+    earliest = NEVER
+    for c in range(mem.head.shape[0]):
+        if mem.fill_head[c] >= 0:
+            earliest = min(earliest, mem.dram_time[mem.fill_head[c]])
+        if mem.way_head[c] >= 0:
+            earliest = min(earliest, mem.dram_time[mem.way_head[c]])
+        if mem.queued[c] > 0:
+            earliest = min(earliest, np.int64(max(mem.bus_free[c], 0.0)))
+        for p in range(limits.channel_slices):
+            if mem.head[c, p] >= 0 and not mem.blocked[c, p]:
+                earliest = min(earliest, mem.node_time[mem.head[c, p]])
+    return earliest
+
+
+_UNUSED: Final = (BYPASS, NUM_BANK_GROUPS, _EARLIEST)

@@ -1,0 +1,273 @@
+"""State of a group of memory channels: L2's slices, their queues, DRAM. Channels know nothing of each other."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.gpu.sm_state import NEVER
+
+(
+    L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,
+    NUM_COUNTS,
+) = range(9)  # fmt: skip
+NUM_BANK_GROUPS: Final = 16
+_HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): which higher bits change which bit of an
+    # index of 16, 32, 64 (polynomials 5, 37, 67; equations as given by Khairy et al., IEEE TPDS 2017)
+    16: ((0, 3, 4, 6, 8, 9, 10, 11), (0, 1, 3, 5, 6, 7, 8, 12), (1, 2, 4, 6, 7, 8, 9), (2, 3, 5, 7, 8, 9, 10)),
+    32: (
+        (0, 3, 5, 6, 9, 10, 11, 12, 13), (1, 4, 6, 7, 10, 11, 12, 13, 14), (0, 2, 3, 6, 7, 8, 9, 10, 14),
+        (1, 3, 4, 7, 8, 9, 10, 11), (2, 4, 5, 8, 9, 10, 11, 12),
+    ),
+    64: (
+        (0, 5, 6, 10, 12, 15, 16, 17, 18), (0, 1, 5, 7, 10, 11, 12, 13, 15), (1, 2, 6, 8, 11, 12, 13, 14, 16),
+        (2, 3, 7, 9, 12, 13, 14, 15, 17), (3, 4, 8, 10, 13, 14, 15, 16, 18), (4, 5, 9, 11, 14, 15, 16, 17),
+    ),
+}  # fmt: skip
+
+
+class Memory(NamedTuple):
+    """C channels, P slices each, X sets, Y ways, Z sectors of a line. Times are cycles of the SM's clock."""
+
+    # requests in flight [nodes]
+    node_time: np.ndarray  # int64: when it can be looked up
+    node_request: np.ndarray  # int64
+    node_written: np.ndarray  # uint32
+    node_tag: np.ndarray  # int32
+    node_sm: np.ndarray  # int32
+    node_next: np.ndarray  # int32
+    node_free: np.ndarray  # int32: a stack
+    free: np.ndarray  # int64[2]: nodes in it, and DRAM's
+    # slices [C, P]
+    head: np.ndarray  # int32: of the queue, -1: empty
+    tail: np.ndarray  # int32
+    last_pop: np.ndarray  # int64: crossbar's port
+    last_access: np.ndarray  # int64
+    last_reply: np.ndarray  # int64
+    blocked: np.ndarray  # bool: until something is filled
+    misses: np.ndarray  # int32: entries of outstanding misses
+    dirty_lines: np.ndarray  # int32
+    # L2 [C, P, X, Y]
+    tag: np.ndarray  # int64: line, -1: empty
+    used: np.ndarray  # int64: last use
+    valid: np.ndarray  # uint8: sectors that can be read
+    pending: np.ndarray  # uint8
+    dirty: np.ndarray  # uint8
+    bytes_written: np.ndarray  # uint32[C, P, X, Y, Z]
+    waiting: np.ndarray  # int32[C, P, X, Y, Z]: first node
+    waiting_last: np.ndarray  # int32
+    waiting_count: np.ndarray  # int16
+    clock: np.ndarray  # int64[C]: uses so far
+    # DRAM's requests [nodes]
+    dram_time: np.ndarray  # int64
+    dram_request: np.ndarray  # int64
+    dram_place: np.ndarray  # int64: ((slice * X + set) * Y + way) * Z + sector of a read; -1: a write
+    dram_next: np.ndarray  # int32
+    dram_free: np.ndarray  # int32
+    # channels [C]
+    way_head: np.ndarray  # int32: on the way to DRAM
+    way_tail: np.ndarray  # int32
+    last_way: np.ndarray  # int64
+    queue: np.ndarray  # int32[C, Q]: that DRAM chooses from, oldest first
+    queued: np.ndarray  # int32
+    fill_head: np.ndarray  # int32: data on the way back
+    fill_tail: np.ndarray  # int32
+    bus_free: np.ndarray  # float64: next column command
+    write_end: np.ndarray  # float64: of the last write's data
+    last_activate: np.ndarray  # float64
+    row: np.ndarray  # int64[C, banks]: open, -1: none
+    column_from: np.ndarray  # float64[C, banks]: column commands of the open row
+    precharge_from: np.ndarray  # float64[C, banks]
+    activated: np.ndarray  # float64[C, banks]
+    group_from: np.ndarray  # float64[C, NUM_BANK_GROUPS]
+    counts: np.ndarray  # int64[C, NUM_COUNTS]
+    # replies of this exchange [replies]
+    reply_time: np.ndarray  # int64
+    reply_sm: np.ndarray  # int32
+    reply_tag: np.ndarray  # int32
+    reply_level: np.ndarray  # uint8
+    replies: np.ndarray  # int64[1]
+
+
+class MemoryLimits(NamedTuple):
+    """Numbers that the kernels read, all int64 but the times of DRAM (float64, cycles of the SM's clock).
+
+    A request's channel and slice follow from the bits of its address above ``index_shift``: as many as there are
+    slices, changed by those above ``hash_shift`` through the masks ``hash_masks`` (an array int64; empty: modulo).
+    """
+
+    channels: int
+    channel_slices: int
+    first_channel: int
+    sets: int
+    ways: int
+    sectors: int
+    request_shift: int
+    index_shift: int
+    hash_shift: int
+    latency: int
+    mshrs: int
+    merges: int
+    write_allocate: int
+    dirty_limit: int
+    full: int
+    dram_latency: int
+    queue: int
+    burst: float
+    banks: int
+    bank_groups: int
+    row_shift: int
+    rcd: float
+    cl: float
+    wl: float
+    rp: float
+    ras: float
+    rc: float
+    rrd: float
+    ccdl: float
+    cdlr: float
+    wr: float
+    simple: int
+    hash_masks: np.ndarray
+    set_masks: np.ndarray
+
+
+def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
+    """``first_channel``: of the group that is simulated together."""
+    slices, channels, l2, dram = gpu.l2.slices, gpu.dram.channels, gpu.l2, gpu.dram
+    bytes_per_cycle = 1e12 / (dram.bandwidth_ps_per_byte * gpu.frequency_hz * channels)
+    timing = dram.timing
+    ratio = gpu.frequency_hz / timing.frequency_hz if timing else 0.0
+
+    def cycles(name: str) -> float:
+        return getattr(timing, name) * ratio if timing else 0.0
+
+    line_shift = l2.line_bytes.bit_length() - 1
+    return MemoryLimits(
+        channels=channels,
+        channel_slices=slices // channels,
+        first_channel=first_channel,
+        sets=l2.num_sets,
+        ways=l2.ways,
+        sectors=l2.line_bytes // l2.sector_bytes,
+        request_shift=l2.sector_bytes.bit_length() - 1,
+        index_shift=line_shift,
+        hash_shift=line_shift + (slices - 1).bit_length() + 1,
+        latency=round(l2.latency_cycles) + 2 * round(gpu.interconnect_cycles),
+        mshrs=l2.mshrs,
+        merges=l2.merges,
+        write_allocate=int(l2.write_allocate),
+        dirty_limit=round(l2.dirty_share * l2.num_sets * l2.ways),
+        full=0xFFFFFFFF,
+        dram_latency=round(dram.latency_cycles),
+        queue=dram.queue,
+        burst=l2.sector_bytes / bytes_per_cycle,
+        banks=timing.banks if timing else 1,
+        bank_groups=timing.bank_groups if timing else 1,
+        row_shift=(timing.row_bytes if timing else 2048).bit_length() - 1,
+        rcd=cycles("rcd"),
+        cl=cycles("cl"),
+        wl=cycles("wl"),
+        rp=cycles("rp"),
+        ras=cycles("ras"),
+        rc=cycles("rc"),
+        rrd=cycles("rrd"),
+        ccdl=cycles("ccdl"),
+        cdlr=cycles("cdlr"),
+        wr=cycles("wr"),
+        simple=int(timing is None),
+        hash_masks=_masks(slices),
+        set_masks=_masks(l2.num_sets),
+    )
+
+
+def _masks(size: int) -> np.ndarray:
+    return np.array([sum(1 << bit for bit in bits) for bits in _HASHES.get(size, ())], np.int64)
+
+
+def shortest_reply_cycles(gpu: Gpu) -> int:
+    """From the cycle in which a request leaves an SM to the first in which its reply has an effect there."""
+    return memory_limits(gpu).latency + 6
+
+
+def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
+    """Empty channels with room for ``nodes`` requests in flight."""
+    c, p, l2 = num_channels, gpu.l2.slices // gpu.dram.channels, gpu.l2
+    shape = (c, p, l2.num_sets, l2.ways)
+    sectors = (*shape, l2.line_bytes // l2.sector_bytes)
+    banks = gpu.dram.timing.banks if gpu.dram.timing else 1
+    past = -1e18
+
+    def whole(*shape: int, value: int = 0) -> np.ndarray:
+        return np.full(shape, value, np.int32)
+
+    def times(*shape: int, value: int = 0) -> np.ndarray:
+        return np.full(shape, value, np.int64)
+
+    return Memory(
+        node_time=times(nodes), node_request=times(nodes), node_written=np.zeros(nodes, np.uint32),
+        node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
+        node_free=np.arange(nodes - 1, -1, -1, dtype=np.int32), free=np.array([nodes, nodes]),
+        head=whole(c, p, value=-1), tail=whole(c, p, value=-1), last_pop=times(c, p, value=-NEVER),
+        last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
+        misses=whole(c, p), dirty_lines=whole(c, p),
+        tag=times(*shape, value=-1), used=times(*shape), valid=np.zeros(shape, np.uint8),
+        pending=np.zeros(shape, np.uint8), dirty=np.zeros(shape, np.uint8), bytes_written=np.zeros(sectors, np.uint32),
+        waiting=whole(*sectors, value=-1), waiting_last=whole(*sectors, value=-1),
+        waiting_count=np.zeros(sectors, np.int16), clock=times(c),
+        dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_next=whole(nodes),
+        dram_free=np.arange(nodes - 1, -1, -1, dtype=np.int32),
+        way_head=whole(c, value=-1), way_tail=whole(c, value=-1), last_way=times(c, value=-NEVER),
+        queue=whole(c, gpu.dram.queue), queued=whole(c), fill_head=whole(c, value=-1), fill_tail=whole(c, value=-1),
+        bus_free=np.full(c, past), write_end=np.full(c, past), last_activate=np.full(c, past),
+        row=times(c, banks, value=-1), column_from=np.full((c, banks), past), precharge_from=np.full((c, banks), past),
+        activated=np.full((c, banks), past), group_from=np.full((c, NUM_BANK_GROUPS), past),
+        counts=times(c, NUM_COUNTS),
+        reply_time=times(nodes), reply_sm=whole(nodes), reply_tag=whole(nodes),
+        reply_level=np.zeros(nodes, np.uint8), replies=np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+_REQUEST: Final = ("node_time", "node_request", "node_written", "node_tag", "node_sm", "node_next", "node_free")
+_DRAM: Final = ("dram_time", "dram_request", "dram_place", "dram_next", "dram_free")
+_REPLY: Final = ("reply_time", "reply_sm", "reply_tag", "reply_level")
+
+
+def with_room(memory: Memory, requests: int) -> Memory:
+    """The same state, with room for as many more requests in flight (each may cause a read and a write of DRAM)."""
+    size = len(memory.node_time)
+    if memory.free[0] >= requests and memory.free[1] >= 2 * requests:
+        return memory
+    larger = size + max(size, 2 * requests)
+    changed = {name: _enlarged(getattr(memory, name), larger) for name in (*_REQUEST, *_DRAM, *_REPLY)}
+    for stack, which in (("node_free", 0), ("dram_free", 1)):
+        free = int(memory.free[which])
+        changed[stack][free : free + larger - size] = np.arange(size, larger)
+        memory.free[which] += larger - size
+    return memory._replace(**changed)
+
+
+def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
+    larger = np.zeros(size, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def reset_clock(memory: Memory) -> None:
+    """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight."""
+    for array in (memory.last_pop, memory.last_access, memory.last_reply, memory.last_way):
+        array[:] = -NEVER
+    for array in (memory.bus_free, memory.write_end, memory.last_activate, memory.column_from, memory.precharge_from,
+                  memory.activated, memory.group_from):  # fmt: skip
+        array[:] = -1e18
+    memory.row[:] = -1
+    memory.counts[:] = 0
+
+
+def forget_all(memory: Memory) -> None:
+    """Empty L2."""
+    memory.tag[:] = -1
+    for array in (memory.valid, memory.dirty, memory.used, memory.dirty_lines):
+        array[:] = 0

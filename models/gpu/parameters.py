@@ -1,0 +1,177 @@
+"""A GPU as the models of it read it: frozen, validated parameters. Latencies count cycles of the SM's clock.
+
+Sources of the defaults' meaning: the pipeline is that of Accel-Sim (Khairy et al., ISCA 2020), whose RTX 3070
+configuration ``rtx3070.yaml`` holds; the caches of Fermi and of GPUMech's table 7 are lines without sectors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from manyscale.models.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
+
+SECTOR_BYTES: Final = 32  # of the traces' accesses
+WARP_THREADS: Final = 32
+UNITS: Final = ("int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture")
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Unit(Strict):
+    """A class of execution units, one of each for every scheduler. ``latency``: from dispatch to the result;
+    ``interval``: before the next instruction of the class can be dispatched."""
+
+    latency_cycles: Cycles = Field(alias="latency")
+    interval_cycles: Cycles = Field(alias="interval")
+
+
+class SharedMemory(Strict):
+    """Of an SM. An instruction takes the unit for as many cycles as the busiest of 32 banks of 4 bytes has words to
+    give. ``splits``: sizes that shared memory can take of what ``l1.size`` says, the smallest that the resident blocks
+    need; the rest is L1 (none: they are memories of their own). ``per_block_reserved``: what the system takes of each
+    block's share, in units of ``allocation_unit``."""
+
+    size_bytes: Bytes = Field(alias="size")
+    splits_bytes: tuple[Bytes, ...] = Field(default=(), alias="splits")
+    latency_cycles: Cycles = Field(alias="latency")
+    reserved_bytes: Bytes = Field(default=0, alias="per_block_reserved")
+    unit_bytes: Bytes = Field(default=128, alias="allocation_unit")
+
+
+class GpuCache(Strict):
+    """L1 or L2 of a GPU.
+
+    ``sector``: part of a line that is valid and transferred by itself (the line, where there are none). ``latency``:
+    of an L1 from a request's entry into its pipeline to the lookup, of an L2 from its arrival at a slice to the lookup
+    (see Gpu.l1_hit_cycles and so on for what a load waits in all). ``mshrs`` entries
+    of outstanding misses, each for ``merges`` requests. ``banks`` of an L1 each take one request a cycle, sector by
+    sector in turn; ``slices`` of an L2 one each. ``write``: ``through`` (a hit is updated), ``evict`` (a hit is
+    invalidated) or ``back``. ``write_allocate``: whether a written sector stands in the cache after a miss; it can be
+    read only once all of its bytes were written or it was fetched. ``dirty_share``: lines that were written to are not
+    replaced before their share of the cache is as large (Accel-Sim).
+    """
+
+    size_bytes: Bytes = Field(alias="size")
+    ways: Count
+    line_bytes: Bytes = Field(default=128, alias="line")
+    sector_bytes: Bytes = Field(default=32, alias="sector")
+    latency_cycles: Cycles = Field(alias="latency")
+    mshrs: Count
+    merges: Count
+    banks: Count = 1
+    slices: Count = 1
+    write: Literal["through", "evict", "back"]
+    write_allocate: bool = True
+    dirty_share: Share = 0.0
+    kept_between_launches: bool = False
+
+    @model_validator(mode="after")
+    def _geometry(self) -> GpuCache:
+        line, sector = self.line_bytes, self.sector_bytes
+        if line & (line - 1) or line % SECTOR_BYTES or line > 256:
+            raise ValueError(f"line: {line} B is no power of two between {SECTOR_BYTES} and 256 B")
+        if sector & (sector - 1) or sector % SECTOR_BYTES or line % sector:
+            raise ValueError(f"sector: {sector} B is no power of two of at least {SECTOR_BYTES} B that divides a line")
+        if self.size_bytes % (line * self.ways * self.slices):
+            raise ValueError(f"size: {self.size_bytes} B is no whole number of sets of {self.ways} lines in each slice")
+        return self
+
+    @property
+    def num_sets(self) -> int:
+        """Sets of each slice."""
+        return self.size_bytes // (self.line_bytes * self.ways * self.slices)
+
+
+class DramTiming(Strict):
+    """Rows and banks of a channel, counted in cycles of the DRAM's clock ``frequency``: activate to read (RCD), read to
+    data (CL), precharge (RP), activate to precharge (RAS), activate to activate of a bank (RC) and of two (RRD),
+    column to column (CCD) and in one bank group (CCDL), write to read (CDLR), write to precharge (WR)."""
+
+    frequency_hz: FrequencyHz = Field(alias="frequency")
+    banks: Count
+    bank_groups: Count
+    row_bytes: Bytes = Field(alias="row")
+    rcd: Count
+    cl: Count
+    wl: Count
+    rp: Count
+    ras: Count
+    rc: Count
+    rrd: Count
+    ccd: Count
+    ccdl: Count
+    cdlr: Count
+    wr: Count
+
+
+class GpuDram(Strict):
+    """``latency``: on the way to DRAM, beside what its rows and its bus take. ``bandwidth`` of all ``channels``
+    together. ``queue``: requests that a channel chooses from (first ready, first come first served)."""
+
+    channels: Count
+    bandwidth_ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    latency_cycles: Cycles = Field(alias="latency")
+    queue: Count = 64
+    timing: DramTiming | None = None
+
+
+class Gpu(Strict):
+    """A GPU of ``sms`` streaming multiprocessors, each with ``schedulers`` that issue one instruction a cycle.
+
+    ``compute_capability``: the highest SM version (86 is sm_86) whose instructions it runs. ``warps``, ``threads`` and
+    ``blocks``: the most that are resident on an SM. ``registers``: of 32 bits, allocated to warps in units of
+    ``register_unit``. ``pipeline``: cycles between the end of an instruction's latency and the issue of one that needs
+    its result. ``scheduler``: how a warp is chosen; ``active_warps`` of each scheduler in the two-level one.
+    ``launch_latency``: between a launch and its first instruction; ``interconnect``: cycles from SM to L2 and back,
+    each way.
+    """
+
+    sms: Count
+    frequency_hz: FrequencyHz = Field(alias="frequency")
+    compute_capability: Count
+    warps: Count
+    threads: Count
+    blocks: Count
+    registers: Count
+    register_unit: Count = 256
+    schedulers: Count
+    scheduler: Literal["loose-round-robin", "greedy-then-oldest", "oldest-first", "two-level"] = "loose-round-robin"
+    active_warps: Count = 8
+    pipeline_cycles: Cycles = Field(alias="pipeline")
+    units: dict[Literal["int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture"], Unit]
+    shared_memory: SharedMemory
+    l1: GpuCache
+    l2: GpuCache
+    interconnect_cycles: Cycles = Field(default=0, alias="interconnect")
+    dram: GpuDram
+    launch_latency_cycles: Cycles = Field(default=0, alias="launch_latency")
+
+    @property
+    def front_cycles(self) -> int:
+        """Of the pipeline, those from issue to dispatch to a unit; the rest is after the unit's latency."""
+        return (round(self.pipeline_cycles) + 1) // 2
+
+    @property
+    def l1_hit_cycles(self) -> int:
+        """From the issue of a load that hits in L1 to that of an instruction that needs it."""
+        return self.front_cycles + 1 + round(self.l1.latency_cycles)
+
+    @property
+    def l2_hit_cycles(self) -> int:
+        """The same for a hit in L2: lookup, the way there (3 cycles and the interconnect), L2, the way back (6)."""
+        return self.l1_hit_cycles + round(self.l2.latency_cycles) + 9 + 2 * round(self.interconnect_cycles)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Gpu:
+        missing = [name for name in UNITS if name not in self.units]
+        if missing:
+            raise ValueError(f"units: {', '.join(missing)} missing; every class of instructions needs its unit")
+        if self.threads > WARP_THREADS * self.warps:
+            raise ValueError(f"threads: {self.threads} do not fit into {self.warps} warps")
+        if self.l2.slices % self.dram.channels:
+            raise ValueError(f"l2.slices: {self.l2.slices} are not equally many for each of {self.dram.channels} channels")
+        if self.l1.line_bytes != self.l2.line_bytes:
+            raise ValueError("l1.line and l2.line differ; the models need one size of lines")
+        return self

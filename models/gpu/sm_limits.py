@@ -1,0 +1,73 @@
+"""The numbers of a GPU that the kernels of its SMs read."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from manyscale.models.gpu.parameters import Gpu
+
+SCHEDULERS: Final = ("loose-round-robin", "greedy-then-oldest", "oldest-first", "two-level")
+ROUND_ROBIN, GREEDY, OLDEST, TWO_LEVEL = range(4)
+WRITES: Final = ("through", "evict", "back")
+THROUGH, EVICT, BACK = range(3)
+SEND_QUEUE: Final = 16  # misses and writes of an L1 that wait to be sent (Accel-Sim's configurations)
+QUEUED_MEMORY: Final = 4  # memory instructions of a scheduler before the load/store unit: one in each of two registers
+# and two collectors
+
+
+class SmLimits(NamedTuple):
+    """All int64. ``warps``: slots that blocks take. ``front`` and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model)
+    and after it; ``dirty_limit``: of frames, below which those that were written stay."""
+
+    warps: int
+    schedulers: int
+    scheduler: int
+    active_warps: int
+    front: int
+    back: int
+    shared_latency: int
+    sectors: int
+    sets: int
+    banks: int
+    l1_latency: int
+    mshrs: int
+    merges: int
+    write: int
+    write_allocate: int
+    dirty_limit: int
+    full: int
+    slots: int
+    block_warps: int
+    ipc_cycles: int
+    first_sm: int
+
+
+def sm_limits(
+    gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0
+) -> SmLimits:
+    """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
+    ``ipc_cycles``: a bucket of the IPC over time; ``first_sm`` of a group of them."""
+    pipeline = round(gpu.pipeline_cycles)
+    return SmLimits(
+        warps=slots * block_warps,
+        schedulers=gpu.schedulers,
+        scheduler=SCHEDULERS.index(gpu.scheduler),
+        active_warps=gpu.active_warps,
+        front=gpu.front_cycles,
+        back=pipeline - gpu.front_cycles,
+        shared_latency=round(gpu.shared_memory.latency_cycles),
+        sectors=gpu.l1.line_bytes // gpu.l1.sector_bytes,
+        sets=gpu.l1.num_sets,
+        banks=gpu.l1.banks,
+        l1_latency=round(gpu.l1.latency_cycles),
+        mshrs=gpu.l1.mshrs,
+        merges=gpu.l1.merges,
+        write=WRITES.index(gpu.l1.write),
+        write_allocate=int(gpu.l1.write_allocate),
+        dirty_limit=round(gpu.l1.dirty_share * l1_frames),
+        full=0xFFFFFFFF,
+        slots=slots,
+        block_warps=block_warps,
+        ipc_cycles=ipc_cycles,
+        first_sm=first_sm,
+    )

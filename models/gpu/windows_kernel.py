@@ -1,0 +1,94 @@
+"""Blocks to SMs, and a window of them.
+
+In strict order a block goes to the SM that has room first (of several at the same cycle, in turn), at the cycle in which
+a block there ended; each SM takes one block a cycle. An SM runs until a block ends in it, or to the window's end: since
+nothing but the choice of the next block joins SMs inside a window, going on with the one that has room first is exact.
+
+With reserves each SM is given its next blocks when a window begins, so that SMs need not wait for each other's ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
+from manyscale.models.gpu.sm_state import NEVER, NUM_BLOCKS, TIME
+from manyscale.models.kernels import allocation_free, by_reference, njit
+
+# columns of Dispatch.word
+NEXT: Final = 0  # block to be given out
+END: Final = 1  # blocks of the launch (or of what may be given out now)
+TURN: Final = 2  # SM after the one that took the last block
+
+
+class Dispatch(NamedTuple):
+    """``word`` int64[3], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room.
+    ``order`` int64[blocks]: which block is given out when. ``block_sm`` int32, ``block_begin`` and ``block_end``
+    int64[blocks]: what became of each."""
+
+    word: np.ndarray
+    room_at: np.ndarray
+    order: np.ndarray
+
+
+def dispatch_for(num_sms: int, order: np.ndarray) -> Dispatch:
+    """Nothing is given out yet."""
+    return Dispatch(np.array([0, len(order), 0]), np.zeros(num_sms, np.int64), order)
+
+
+@allocation_free
+def _give(sm, s, program, limits, dispatch, time):  # type: ignore[no-untyped-def]
+    start_block(sm, s, program, limits, dispatch.order[dispatch.word[NEXT]], time)
+    dispatch.word[NEXT] += 1
+    dispatch.room_at[s] = time + 1 if sm.number[s, NUM_BLOCKS] < limits.slots else NEVER
+
+
+@allocation_free
+def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
+    num_sms = sm.number.shape[0]
+    word = dispatch.word
+    while word[NEXT] < word[END]:
+        best = -1
+        for i in range(num_sms):
+            s = (word[TURN] + i) % num_sms
+            if dispatch.room_at[s] == NEVER and sm.number[s, TIME] < until:
+                if advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
+                    dispatch.room_at[s] = sm.number[s, TIME] - 1
+            if dispatch.room_at[s] < until and (best < 0 or dispatch.room_at[s] < dispatch.room_at[best]):
+                best = s
+        if best < 0:
+            break
+        _give(sm, best, program, limits, dispatch, dispatch.room_at[best])
+        word[TURN] = (best + 1) % num_sms
+    for s in range(num_sms):
+        while advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
+            dispatch.room_at[s] = min(dispatch.room_at[s], sm.number[s, TIME] - 1)
+
+
+@njit(cache=True, nogil=True)
+def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
+    """Run all SMs up to cycle ``until``."""
+    _strict(by_reference(sm), by_reference(program), limits, dispatch, until)
+
+
+@allocation_free
+def _with_reserves(sm, program, limits, reserve, first, used, room_at, until):  # type: ignore[no-untyped-def]
+    for s in range(sm.number.shape[0]):
+        while True:
+            if room_at[s] < until and first[s] + used[s] < first[s + 1]:
+                start_block(sm, s, program, limits, reserve[first[s] + used[s]], room_at[s])
+                used[s] += 1
+                room_at[s] = room_at[s] + 1 if sm.number[s, NUM_BLOCKS] < limits.slots else NEVER
+                continue
+            if advance(sm, s, program, limits, until, True) != BLOCK_ENDED:
+                break
+            room_at[s] = min(room_at[s], sm.number[s, TIME] - 1)
+
+
+@njit(cache=True, nogil=True)
+def window_with_reserves(sm, program, limits, reserve, first, used, room_at, until):  # type: ignore[no-untyped-def]
+    """Run the SMs of a group up to cycle ``until``. ``reserve`` int64[]: blocks of each SM s, ``first[s]`` to
+    ``first[s + 1]``; how many of them it took is added to ``used``; ``room_at`` as in Dispatch."""
+    _with_reserves(by_reference(sm), by_reference(program), limits, reserve, first, used, room_at, until)
