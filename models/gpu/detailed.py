@@ -143,28 +143,28 @@ def _bucket_cycles(trace: LaunchTrace, gpu: Gpu) -> int:
 
 def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: int) -> LaunchResult:
     end = int(sm.record_end.max(initial=0)) + _END
-    number = sm.number
+    core = sm.core
     latency = round(gpu.launch_latency_cycles)
-    active = int(number[:, sm_state.ACTIVE_CYCLES].sum())
+    active = int(core["active_cycles"].sum())
     stack = sm.stack.sum(axis=0).astype(np.float64)
-    stack[sm_state.EMPTY] += float((end - sm.active_until).clip(0).sum())
-    stack[sm_state.EMPTY] += float(end * gpu.schedulers * (gpu.sms - len(number)))
+    stack[sm_state.EMPTY] += float((end - sm.scheduler["active_until"]).clip(0).sum())
+    stack[sm_state.EMPTY] += float(end * gpu.schedulers * (gpu.sms - len(core)))
     counts = memory.counts.sum(axis=0)
     buckets = end // ipc_cycles + 1
     return LaunchResult(
         launch_id=trace.launch_id,
         cycles=end + latency,
         launch_latency_cycles=latency,
-        warp_instructions=int(number[:, sm_state.INSTRUCTIONS].sum()),
-        thread_instructions=int(number[:, sm_state.THREAD_INSTRUCTIONS].sum()),
+        warp_instructions=int(core["instructions"].sum()),
+        thread_instructions=int(core["thread_instructions"].sum()),
         stack=stack,
-        l1_accesses=int(number[:, [sm_state.L1_READS, sm_state.L1_WRITES]].sum()),
-        l1_misses=int(number[:, [sm_state.L1_READ_MISSES, sm_state.L1_WRITE_MISSES]].sum()),
+        l1_accesses=int((core["l1_reads"] + core["l1_writes"]).sum()),
+        l1_misses=int((core["l1_read_misses"] + core["l1_write_misses"]).sum()),
         l2_accesses=int(counts[[memory_state.L2_READS, memory_state.L2_WRITES]].sum()),
         l2_misses=int(counts[[memory_state.L2_READ_MISSES, memory_state.L2_WRITE_MISSES]].sum()),
         dram_reads=int(counts[memory_state.DRAM_READS]),
         dram_writes=int(counts[memory_state.DRAM_WRITES]),
-        occupancy=float(number[:, sm_state.WARP_CYCLES].sum()) / (active * gpu.warps) if active else 0.0,
+        occupancy=float(core["warp_cycles"].sum()) / (active * gpu.warps) if active else 0.0,
         ipc_cycles=ipc_cycles,
         ipc=sm.issued[:buckets],
         block_sm=sm.record_sm,

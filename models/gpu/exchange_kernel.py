@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.memory_kernel import enter
-from manyscale.models.gpu.sm_state import COLLECTED, IN_TAIL, OUT
+from manyscale.models.gpu.sm_kernel import expect_reply
 from manyscale.models.kernels import allocation_free
 
 
@@ -55,35 +55,37 @@ def replies_for(size: int) -> Replies:
 def collect(sm, first_sm, begin, until, requests):  # type: ignore[no-untyped-def]
     """Take what left the SMs before ``until``; the rest waits. Each SM sends at most one a cycle. O(SMs x cycles)."""
     done = 0
-    num_sms = sm.number.shape[0]
-    sm.number[:, COLLECTED] = 0
+    num_sms = sm.core.shape[0]
+    for s in range(num_sms):
+        sm.core[s].collected = 0
     time = begin
     while time < until:
         following = until
         for s in range(num_sms):
-            at = sm.number[s, COLLECTED]
-            if at < sm.number[s, OUT]:
-                if sm.out_time[s, at] <= time:
-                    requests.time[done] = sm.out_time[s, at]
-                    requests.request[done] = sm.out_request[s, at]
-                    requests.written[done] = sm.out_written[s, at]
-                    requests.tag[done] = sm.out_tag[s, at]
+            core = sm.core[s]
+            if core.collected < core.out:
+                sent = sm.sent[s, core.collected]
+                if sent.time <= time:
+                    requests.time[done] = sent.time
+                    requests.request[done] = sent.request
+                    requests.written[done] = sent.written
+                    requests.tag[done] = sent.tag
                     requests.sm[done] = first_sm + s
                     done += 1
-                    at += 1
-                    sm.number[s, COLLECTED] = at
-                if at < sm.number[s, OUT]:
-                    following = min(following, max(time + 1, sm.out_time[s, at]))
+                    core.collected += 1
+                if core.collected < core.out:
+                    following = min(following, max(time + 1, sm.sent[s, core.collected].time))
         time = following
     for s in range(num_sms):
-        at = sm.number[s, COLLECTED]
-        left = sm.number[s, OUT] - at
+        core = sm.core[s]
+        left = core.out - core.collected
         for i in range(left):
-            sm.out_time[s, i] = sm.out_time[s, at + i]
-            sm.out_request[s, i] = sm.out_request[s, at + i]
-            sm.out_written[s, i] = sm.out_written[s, at + i]
-            sm.out_tag[s, i] = sm.out_tag[s, at + i]
-        sm.number[s, OUT] = left
+            old, new = sm.sent[s, core.collected + i], sm.sent[s, i]
+            new.time = old.time
+            new.request = old.request
+            new.written = old.written
+            new.tag = old.tag
+        core.out = left
     requests.count[0] = done
 
 
@@ -121,7 +123,7 @@ def deliver(sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, 
     Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order. ``head``, filled
     with -1, has room for as many cycles as they can lie apart (those beyond it wait), ``link`` for all of them.
     """
-    num_sms = sm.number.shape[0]
+    num_sms = sm.core.shape[0]
     waiting = replies.count[0]
     cycles = head.shape[0] // 2
     for i in range(waiting + count):
@@ -144,11 +146,14 @@ def deliver(sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, 
             old = i < waiting
             j = i if old else i - waiting
             s = (replies.sm[j] if old else new_sm[j]) - first_sm
-            place = sm.number[s, IN_TAIL] & (sm.in_time.shape[1] - 1)
-            sm.in_time[s, place] = replies.time[j] if old else new_time[j]
-            sm.in_tag[s, place] = replies.tag[j] if old else new_tag[j]
-            sm.in_level[s, place] = replies.level[j] if old else new_level[j]
-            sm.number[s, IN_TAIL] += 1
+            core = sm.core[s]
+            reply = sm.reply[s, core.in_tail & (sm.reply.shape[1] - 1)]
+            reply.time = replies.time[j] if old else new_time[j]
+            reply.tag = replies.tag[j] if old else new_tag[j]
+            reply.level = replies.level[j] if old else new_level[j]
+            core.in_tail += 1
+            if core.in_tail == core.in_head + 1:
+                expect_reply(sm, s)
             i = link[i]
     # those that wait, in their order: what waited already stands before the place that it moves to
     left = 0

@@ -10,10 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm_limits import EVICT, SEND_QUEUE
-from manyscale.models.gpu.sm_state import (
-    DIRTY_LINES, FREE_NODES, L1_PENDING_HITS, L1_READ_MISSES, L1_READS, L1_WRITE_MISSES, L1_WRITES, LAST_SENT,
-    MISSES, OUT, STORES,
-)  # fmt: skip
+from manyscale.models.gpu.sm_state import STORES
 from manyscale.models.kernels import allocation_free, inlined
 
 HIT: Final = 0  # outcomes of a lookup
@@ -29,170 +26,178 @@ def _bucket(sm, line):  # type: ignore[no-untyped-def]
 
 @inlined
 def find(sm, s, line):  # type: ignore[no-untyped-def]
-    frame = sm.bucket[s, _bucket(sm, line)]
-    while frame >= 0 and sm.tag[s, frame] != line:
-        frame = sm.chain[s, frame]
-    return frame
+    """The frame of a line, -1: none."""
+    frames = sm.frame[s]
+    at = sm.bucket[s, _bucket(sm, line)]
+    while at >= 0 and frames[at].tag != line:
+        at = frames[at].chain
+    return at
 
 
 @inlined
-def touch(sm, s, frame, index):  # type: ignore[no-untyped-def]
+def touch(sm, s, at, index):  # type: ignore[no-untyped-def]
     """Make a frame the newest of its set."""
     first = sm.newest[s, index]
-    if first == frame:
+    if first == at:
         return
-    newer, older = sm.newer[s, frame], sm.older[s, frame]
-    sm.older[s, newer] = older
-    if older >= 0:
-        sm.newer[s, older] = newer
+    frames = sm.frame[s]
+    frame = frames[at]
+    frames[frame.newer].older = frame.older
+    if frame.older >= 0:
+        frames[frame.older].newer = frame.newer
     else:
-        sm.oldest[s, index] = newer
-    sm.newer[s, first] = frame
-    sm.older[s, frame] = first
-    sm.newer[s, frame] = -1
-    sm.newest[s, index] = frame
+        sm.oldest[s, index] = frame.newer
+    frames[first].newer = at
+    frame.older = first
+    frame.newer = -1
+    sm.newest[s, index] = at
 
 
 @allocation_free
 def replace(sm, s, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     """The frame that ``line`` gets, emptied; -1 if all are on their way."""
-    number = sm.number[s]
-    frame = sm.oldest[s, index]
-    while frame >= 0:
-        if sm.pending[s, frame] == 0 and (sm.dirty[s, frame] == 0 or number[DIRTY_LINES] >= dirty_limit):
+    core = sm.core[s]
+    frames = sm.frame[s]
+    at = sm.oldest[s, index]
+    while at >= 0:
+        if frames[at].pending == 0 and (frames[at].dirty == 0 or core.dirty_lines >= dirty_limit):
             break
-        frame = sm.newer[s, frame]
-    if frame < 0:
-        return frame
-    old = sm.tag[s, frame]
-    if old >= 0:
-        place = _bucket(sm, old)
-        at = sm.bucket[s, place]
-        if at == frame:
-            sm.bucket[s, place] = sm.chain[s, frame]
+        at = frames[at].newer
+    if at < 0:
+        return at
+    frame = frames[at]
+    if frame.tag >= 0:
+        place = _bucket(sm, frame.tag)
+        before = sm.bucket[s, place]
+        if before == at:
+            sm.bucket[s, place] = frame.chain
         else:
-            while sm.chain[s, at] != frame:
-                at = sm.chain[s, at]
-            sm.chain[s, at] = sm.chain[s, frame]
-        if sm.dirty[s, frame]:
-            number[DIRTY_LINES] -= 1
-    sm.tag[s, frame] = line
-    sm.valid[s, frame] = 0
-    sm.dirty[s, frame] = 0
+            while frames[before].chain != at:
+                before = frames[before].chain
+            frames[before].chain = frame.chain
+        if frame.dirty:
+            core.dirty_lines -= 1
     place = _bucket(sm, line)
-    sm.chain[s, frame] = sm.bucket[s, place]
-    sm.bucket[s, place] = frame
-    touch(sm, s, frame, index)
-    return frame
+    frame.tag = line
+    frame.valid = 0
+    frame.dirty = 0
+    frame.chain = sm.bucket[s, place]
+    sm.bucket[s, place] = at
+    touch(sm, s, at, index)
+    return at
 
 
 @inlined
 def send(sm, s, time, request, written, tag):  # type: ignore[no-untyped-def]
     """One request a cycle leaves an SM; this one at ``time`` or when those before it have left."""
-    number = sm.number[s]
-    at = max(time, number[LAST_SENT] + 1)
-    number[LAST_SENT] = at
-    row = number[OUT]
-    sm.out_time[s, row] = at
-    sm.out_request[s, row] = request
-    sm.out_written[s, row] = written
-    sm.out_tag[s, row] = tag
-    number[OUT] = row + 1
+    core = sm.core[s]
+    core.last_sent = max(time, core.last_sent + 1)
+    sent = sm.sent[s, core.out]
+    sent.time = core.last_sent
+    sent.request = request
+    sent.written = written
+    sent.tag = tag
+    core.out += 1
+
+
+@inlined
+def _wait(sm, s, at, sector, load):  # type: ignore[no-untyped-def]
+    core = sm.core[s]
+    core.free_nodes -= 1
+    number = sm.node_free[s, core.free_nodes]
+    node = sm.node[s, number]
+    node.load = load
+    node.next = -1
+    miss = sm.miss[s, at, sector]
+    if miss.first < 0:
+        miss.first = number
+        miss.count = 1
+    else:
+        sm.node[s, miss.last].next = number
+        miss.count += 1
+    miss.last = number
 
 
 @allocation_free
 def read(sm, s, limits, request, load, time):  # type: ignore[no-untyped-def]
     """A load's request is looked up at ``time``: the outcome."""
-    number = sm.number[s]
-    line = request // limits.sectors
-    sector = request - line * limits.sectors
+    core = sm.core[s]
+    line = request >> limits.sector_shift
+    sector = request - (line << limits.sector_shift)
     bit = 1 << sector
-    index = line % limits.sets
-    frame = find(sm, s, line)
-    if frame >= 0:
-        if sm.valid[s, frame] & bit:
-            touch(sm, s, frame, index)
-            number[L1_READS] += 1
+    index = line & limits.set_mask
+    at = find(sm, s, line)
+    if at >= 0:
+        frame = sm.frame[s, at]
+        if frame.valid & bit:
+            touch(sm, s, at, index)
+            core.l1_reads += 1
             return HIT
-        if sm.pending[s, frame] & bit:
-            if sm.waiting_count[s, frame, sector] >= limits.merges or number[FREE_NODES] == 0:
+        if frame.pending & bit:
+            if sm.miss[s, at, sector].count >= limits.merges or core.free_nodes == 0:
                 return BLOCKED
-            if number[LAST_SENT] - time >= SEND_QUEUE:  # also asked of those that send nothing (Accel-Sim)
+            if core.last_sent - time >= SEND_QUEUE:  # also asked of those that send nothing (Accel-Sim)
                 return FULL
-            touch(sm, s, frame, index)
-            number[L1_READS] += 1
-            number[L1_PENDING_HITS] += 1
-            _wait(sm, s, frame, sector, load)
+            touch(sm, s, at, index)
+            core.l1_reads += 1
+            core.l1_pending_hits += 1
+            _wait(sm, s, at, sector, load)
             return SENT
-    if number[LAST_SENT] - time >= SEND_QUEUE:
+    if core.last_sent - time >= SEND_QUEUE:
         return FULL
-    if number[MISSES] >= limits.mshrs or number[FREE_NODES] == 0:
+    if core.misses >= limits.mshrs or core.free_nodes == 0:
         return BLOCKED
-    if frame < 0:
-        frame = replace(sm, s, line, index, limits.dirty_limit)
-        if frame < 0:
+    if at < 0:
+        at = replace(sm, s, line, index, limits.dirty_limit)
+        if at < 0:
             return BLOCKED
     else:
-        touch(sm, s, frame, index)
-    sm.bytes_written[s, frame, sector] = 0
-    number[L1_READS] += 1
-    number[L1_READ_MISSES] += 1
-    number[MISSES] += 1
-    sm.pending[s, frame] |= bit
-    _wait(sm, s, frame, sector, load)
-    send(sm, s, time + 1, request, 0, frame * limits.sectors + sector)
+        touch(sm, s, at, index)
+    core.l1_reads += 1
+    core.l1_read_misses += 1
+    core.misses += 1
+    sm.miss[s, at, sector].written = 0
+    sm.frame[s, at].pending |= bit
+    _wait(sm, s, at, sector, load)
+    send(sm, s, time + 1, request, 0, (at << limits.sector_shift) + sector)
     return SENT
-
-
-@inlined
-def _wait(sm, s, frame, sector, load):  # type: ignore[no-untyped-def]
-    number = sm.number[s]
-    number[FREE_NODES] -= 1
-    node = sm.node_free[s, number[FREE_NODES]]
-    sm.node_load[s, node] = load
-    sm.node_next[s, node] = -1
-    if sm.waiting[s, frame, sector] < 0:
-        sm.waiting[s, frame, sector] = node
-        sm.waiting_count[s, frame, sector] = 1
-    else:
-        sm.node_next[s, sm.waiting_last[s, frame, sector]] = node
-        sm.waiting_count[s, frame, sector] += 1
-    sm.waiting_last[s, frame, sector] = node
 
 
 @allocation_free
 def write(sm, s, limits, request, written, warp, time):  # type: ignore[no-untyped-def]
     """A store's request is looked up at ``time``, and sent on: the outcome."""
-    number = sm.number[s]
-    if number[LAST_SENT] - time >= SEND_QUEUE:
+    core = sm.core[s]
+    if core.last_sent - time >= SEND_QUEUE:
         return FULL
-    line = request // limits.sectors
-    sector = request - line * limits.sectors
+    line = request >> limits.sector_shift
+    sector = request - (line << limits.sector_shift)
     bit = 1 << sector
-    index = line % limits.sets
-    frame = find(sm, s, line)
-    hit = frame >= 0 and ((sm.valid[s, frame] | sm.dirty[s, frame]) & bit) != 0
+    index = line & limits.set_mask
+    at = find(sm, s, line)
+    hit = at >= 0 and ((sm.frame[s, at].valid | sm.frame[s, at].dirty) & bit) != 0
     if limits.write == EVICT:
-        if hit and not sm.pending[s, frame] & bit:
-            sm.valid[s, frame] &= ~bit
-    elif frame >= 0 or limits.write_allocate:
-        if frame < 0:
-            frame = replace(sm, s, line, index, limits.dirty_limit)
-            if frame < 0:
+        if hit and not sm.frame[s, at].pending & bit:
+            sm.frame[s, at].valid &= ~bit
+    elif at >= 0 or limits.write_allocate:
+        if at < 0:
+            at = replace(sm, s, line, index, limits.dirty_limit)
+            if at < 0:
                 return BLOCKED
         else:
-            touch(sm, s, frame, index)
-        if sm.dirty[s, frame] == 0:
-            number[DIRTY_LINES] += 1
-        if sm.dirty[s, frame] & bit == 0:
-            sm.bytes_written[s, frame, sector] = 0
-        sm.dirty[s, frame] |= bit
-        sm.bytes_written[s, frame, sector] |= written
-        if sm.bytes_written[s, frame, sector] == limits.full:
-            sm.valid[s, frame] |= bit
-    number[L1_WRITES] += 1
+            touch(sm, s, at, index)
+        frame = sm.frame[s, at]
+        miss = sm.miss[s, at, sector]
+        if frame.dirty == 0:
+            core.dirty_lines += 1
+        if frame.dirty & bit == 0:
+            miss.written = 0
+        frame.dirty |= bit
+        miss.written |= written
+        if miss.written == limits.full:
+            frame.valid |= bit
+    core.l1_writes += 1
     if not hit:
-        number[L1_WRITE_MISSES] += 1
+        core.l1_write_misses += 1
     send(sm, s, time + 1, request, written, STORES + warp)
     return SENT
 
@@ -200,10 +205,11 @@ def write(sm, s, limits, request, written, warp, time):  # type: ignore[no-untyp
 @allocation_free
 def forget_all(sm, s):  # type: ignore[no-untyped-def]
     """Empty L1 (nothing is on its way). O(frames)."""
-    sm.tag[s, :] = -1
-    sm.valid[s, :] = 0
-    sm.dirty[s, :] = 0
-    sm.bucket[s, :] = -1
-    sm.number[s, DIRTY_LINES] = 0
-
-
+    for at in range(sm.frame.shape[1]):
+        frame = sm.frame[s, at]
+        frame.tag = -1
+        frame.valid = 0
+        frame.dirty = 0
+    for place in range(sm.bucket.shape[1]):
+        sm.bucket[s, place] = -1
+    sm.core[s].dirty_lines = 0

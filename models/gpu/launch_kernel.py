@@ -6,7 +6,7 @@ from typing import Final
 
 from manyscale.models.gpu import memory_kernel, sm_kernel
 from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_requests
-from manyscale.models.gpu.sm_state import NEVER, NUM_BLOCKS
+from manyscale.models.gpu.sm_state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, _strict
 from manyscale.models.kernels import allocation_free, by_reference, njit
 
@@ -26,7 +26,7 @@ def next_begin(sm, mem, mem_limits, limits, replies, until):  # type: ignore[no-
     earliest = _memory_next(mem, mem_limits)
     for i in range(replies.count[0]):
         earliest = min(earliest, replies.time[i])
-    for s in range(sm.number.shape[0]):
+    for s in range(sm.core.shape[0]):
         earliest = min(earliest, _sm_next(sm, s, limits))
     return earliest if earliest == NEVER else max(until, earliest)
 
@@ -36,8 +36,8 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
     """Whether all blocks have ended."""
     if word[NEXT] < word[END]:
         return False
-    for s in range(sm.number.shape[0]):
-        if sm.number[s, NUM_BLOCKS] > 0:
+    for s in range(sm.core.shape[0]):
+        if sm.core[s].blocks > 0:
             return False
     return True
 
@@ -49,7 +49,7 @@ def _run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head
     for _ in range(windows):
         begin = clock[0]
         until = begin + window
-        most = sm.number.shape[0] * window
+        most = sm.core.shape[0] * window
         if mem.free[0] < most or mem.free[1] < 2 * most:
             return NEEDS_ROOM
         if replies.time.shape[0] < replies.count[0] + mem.reply_time.shape[0]:

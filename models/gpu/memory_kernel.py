@@ -43,8 +43,6 @@ def _parity(value):  # type: ignore[no-untyped-def]
 @inlined
 def _hashed(index, high, masks, size):  # type: ignore[no-untyped-def]
     if len(masks) == 0:
-        if size & (size - 1):
-            return (index + 7 * high) % size
         return (index ^ high) & (size - 1)
     for bit in range(len(masks)):
         index ^= _parity(high & masks[bit]) << bit
@@ -56,7 +54,7 @@ def slice_of(request, limits):  # type: ignore[no-untyped-def]
     """The slice of a request among all of the GPU."""
     address = request << limits.request_shift
     slices = limits.channels * limits.channel_slices
-    if len(limits.hash_masks) == 0 and slices & (slices - 1):
+    if limits.slice_shift < 0:
         line = address >> limits.index_shift
         return (line ^ (line >> 7) ^ (line >> 13)) % slices
     index = (address >> limits.index_shift) & (slices - 1)
@@ -65,9 +63,11 @@ def slice_of(request, limits):  # type: ignore[no-untyped-def]
 
 @inlined
 def _set_of(line, limits):  # type: ignore[no-untyped-def]
-    rest = line // (limits.channels * limits.channel_slices)
-    high = rest // limits.sets
-    return _hashed(rest % limits.sets, high, limits.set_masks, limits.sets)
+    if limits.slice_shift < 0:
+        rest = line // (limits.channels * limits.channel_slices)
+    else:
+        rest = line >> limits.slice_shift
+    return _hashed(rest & limits.set_mask, rest >> limits.set_shift, limits.set_masks, limits.set_mask + 1)
 
 
 @allocation_free
@@ -129,55 +129,126 @@ def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-d
 @allocation_free
 def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def]
     """The way of a set that a new line gets; what was written is written back. -1: all are on their way."""
+    ways = mem.line[c, p, index]
     best = -1
     for way in range(limits.ways):
-        if mem.pending[c, p, index, way]:
+        frame = ways[way]
+        if frame.pending or (frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit):
             continue
-        if mem.dirty[c, p, index, way] and mem.dirty_lines[c, p] < limits.dirty_limit:
-            continue
-        if mem.tag[c, p, index, way] < 0:
+        if frame.tag < 0:
             best = way
             break
-        if best < 0 or mem.used[c, p, index, way] < mem.used[c, p, index, best]:
+        if best < 0 or frame.used < ways[best].used:
             best = way
     if best < 0:
         return best
-    if mem.dirty[c, p, index, best]:
+    frame = ways[best]
+    if frame.dirty:
         mem.dirty_lines[c, p] -= 1
-        for sector in range(limits.sectors):
-            if mem.dirty[c, p, index, best] >> sector & 1:
-                _to_dram(mem, limits, c, time, mem.tag[c, p, index, best] * limits.sectors + sector, -1)
-    mem.tag[c, p, index, best] = line
-    mem.valid[c, p, index, best] = 0
-    mem.dirty[c, p, index, best] = 0
+        for sector in range(1 << limits.sector_shift):
+            if frame.dirty >> sector & 1:
+                _to_dram(mem, limits, c, time, (frame.tag << limits.sector_shift) + sector, -1)
+    frame.tag = line
+    frame.valid = 0
+    frame.dirty = 0
     return best
 
 
 @inlined
 def _find(mem, limits, c, p, index, line):  # type: ignore[no-untyped-def]
+    ways = mem.line[c, p, index]
     for way in range(limits.ways):
-        if mem.tag[c, p, index, way] == line:
+        if ways[way].tag == line:
             return way
     return -1
 
 
 @inlined
-def _use(mem, c, p, index, way):  # type: ignore[no-untyped-def]
+def _use(mem, c, frame):  # type: ignore[no-untyped-def]
     mem.clock[c] += 1
-    mem.used[c, p, index, way] = mem.clock[c]
+    frame.used = mem.clock[c]
 
 
 @inlined
-def _mark_written(mem, limits, c, p, index, way, sector, written):  # type: ignore[no-untyped-def]
-    bit = 1 << sector
-    if mem.dirty[c, p, index, way] == 0:
+def _mark_written(mem, limits, c, p, frame, miss, bit, written):  # type: ignore[no-untyped-def]
+    if frame.dirty == 0:
         mem.dirty_lines[c, p] += 1
-    if mem.dirty[c, p, index, way] & bit == 0:
-        mem.bytes_written[c, p, index, way, sector] = 0
-    mem.dirty[c, p, index, way] |= bit
-    mem.bytes_written[c, p, index, way, sector] |= written
-    if mem.bytes_written[c, p, index, way, sector] == limits.full:
-        mem.valid[c, p, index, way] |= bit
+    if frame.dirty & bit == 0:
+        miss.written = 0
+    frame.dirty |= bit
+    miss.written |= written
+    if miss.written == limits.full:
+        frame.valid |= bit
+
+
+@inlined
+def _write(mem, limits, c, p, node, index, way, sector, time):  # type: ignore[no-untyped-def]
+    """A store is looked up; False if it must wait for a fill."""
+    request = mem.node_request[node]
+    bit = 1 << sector
+    hit = way >= 0 and ((mem.line[c, p, index, way].valid | mem.line[c, p, index, way].dirty) & bit) != 0
+    if way < 0 and limits.write_allocate:
+        way = _frame(mem, limits, c, p, index, request >> limits.sector_shift, time)
+        if way < 0:
+            return False
+    if way >= 0:
+        frame = mem.line[c, p, index, way]
+        _use(mem, c, frame)
+        _mark_written(mem, limits, c, p, frame, mem.miss[c, p, index, way, sector], bit, mem.node_written[node])
+    else:
+        _to_dram(mem, limits, c, time, request, -1)
+    mem.counts[c, L2_WRITES] += 1
+    if not hit:
+        mem.counts[c, L2_WRITE_MISSES] += 1
+    _reply(mem, c, p, node, time, FROM_L2)
+    return True
+
+
+@inlined
+def _read(mem, limits, c, p, node, index, way, sector, time):  # type: ignore[no-untyped-def]
+    """A load or an atomic is looked up; False if it must wait for a fill."""
+    request = mem.node_request[node]
+    bit = 1 << sector
+    counts = mem.counts[c]
+    if way >= 0:
+        frame = mem.line[c, p, index, way]
+        miss = mem.miss[c, p, index, way, sector]
+        if frame.valid & bit:
+            counts[L2_READS] += 1
+            _use(mem, c, frame)
+            if mem.node_written[node]:
+                _mark_written(mem, limits, c, p, frame, miss, bit, mem.node_written[node])
+            _reply(mem, c, p, node, time, FROM_L2)
+            return True
+        if frame.pending & bit:
+            if miss.count >= limits.merges:
+                return False
+            counts[L2_READS] += 1
+            counts[L2_PENDING_HITS] += 1
+            _use(mem, c, frame)
+            mem.node_next[node] = -1
+            mem.node_next[miss.last] = node
+            miss.last = node
+            miss.count += 1
+            return True
+    if mem.misses[c, p] >= limits.mshrs:
+        return False
+    if way < 0:
+        way = _frame(mem, limits, c, p, index, request >> limits.sector_shift, time)
+        if way < 0:
+            return False
+    frame = mem.line[c, p, index, way]
+    miss = mem.miss[c, p, index, way, sector]
+    counts[L2_READS] += 1
+    counts[L2_READ_MISSES] += 1
+    _use(mem, c, frame)
+    mem.misses[c, p] += 1
+    frame.pending |= bit
+    mem.node_next[node] = -1
+    miss.first = miss.last = node
+    miss.count = 1
+    _to_dram(mem, limits, c, time, request, ((p << 16 | index) << 16 | way) << 16 | sector)
+    return True
 
 
 @allocation_free
@@ -185,68 +256,20 @@ def _look_up(mem, limits, c, p, time):  # type: ignore[no-untyped-def]
     """The first request of a slice is looked up; False if it must wait for a fill."""
     node = mem.head[c, p]
     request = mem.node_request[node]
-    line = request // limits.sectors
-    sector = request - line * limits.sectors
-    bit = 1 << sector
+    line = request >> limits.sector_shift
+    sector = request - (line << limits.sector_shift)
     index = _set_of(line, limits)
     way = _find(mem, limits, c, p, index, line)
-    counts = mem.counts[c]
     following = mem.node_next[node]
     if mem.node_tag[node] >= STORES:
-        hit = way >= 0 and ((mem.valid[c, p, index, way] | mem.dirty[c, p, index, way]) & bit) != 0
-        if way < 0 and limits.write_allocate:
-            way = _frame(mem, limits, c, p, index, line, time)
-            if way < 0:
-                return False
-        if way >= 0:
-            _use(mem, c, p, index, way)
-            _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[node])
-        else:
-            _to_dram(mem, limits, c, time, request, -1)
-        counts[L2_WRITES] += 1
-        if not hit:
-            counts[L2_WRITE_MISSES] += 1
-        _reply(mem, c, p, node, time, FROM_L2)
+        done = _write(mem, limits, c, p, node, index, way, sector, time)
     else:
-        changes = mem.node_written[node] != 0
-        if way >= 0 and mem.valid[c, p, index, way] & bit:
-            counts[L2_READS] += 1
-            _use(mem, c, p, index, way)
-            if changes:
-                _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[node])
-            _reply(mem, c, p, node, time, FROM_L2)
-        elif way >= 0 and mem.pending[c, p, index, way] & bit:
-            if mem.waiting_count[c, p, index, way, sector] >= limits.merges:
-                return False
-            counts[L2_READS] += 1
-            counts[L2_PENDING_HITS] += 1
-            _use(mem, c, p, index, way)
-            mem.node_next[node] = -1
-            mem.node_next[mem.waiting_last[c, p, index, way, sector]] = node
-            mem.waiting_last[c, p, index, way, sector] = node
-            mem.waiting_count[c, p, index, way, sector] += 1
-        else:
-            if mem.misses[c, p] >= limits.mshrs:
-                return False
-            if way < 0:
-                way = _frame(mem, limits, c, p, index, line, time)
-                if way < 0:
-                    return False
-            counts[L2_READS] += 1
-            counts[L2_READ_MISSES] += 1
-            _use(mem, c, p, index, way)
-            mem.misses[c, p] += 1
-            mem.pending[c, p, index, way] |= bit
-            mem.node_next[node] = -1
-            mem.waiting[c, p, index, way, sector] = node
-            mem.waiting_last[c, p, index, way, sector] = node
-            mem.waiting_count[c, p, index, way, sector] = 1
-            place = ((p * limits.sets + index) * limits.ways + way) * limits.sectors + sector
-            _to_dram(mem, limits, c, time, request, place)
-    mem.head[c, p] = following
-    if following < 0:
-        mem.tail[c, p] = -1
-    return True
+        done = _read(mem, limits, c, p, node, index, way, sector, time)
+    if done:
+        mem.head[c, p] = following
+        if following < 0:
+            mem.tail[c, p] = -1
+    return done
 
 
 @allocation_free
@@ -260,22 +283,20 @@ def _fill(mem, limits, c):  # type: ignore[no-untyped-def]
     place = mem.dram_place[node]
     mem.dram_free[mem.free[1]] = node
     mem.free[1] += 1
-    sector = place % limits.sectors
-    place //= limits.sectors
-    way = place % limits.ways
-    place //= limits.ways
-    index = place % limits.sets
-    p = place // limits.sets
+    sector, way = place & 0xFFFF, place >> 16 & 0xFFFF
+    index, p = place >> 32 & 0xFFFF, place >> 48
+    frame = mem.line[c, p, index, way]
+    miss = mem.miss[c, p, index, way, sector]
     bit = 1 << sector
-    mem.pending[c, p, index, way] &= ~bit
-    mem.valid[c, p, index, way] |= bit
+    frame.pending &= ~bit
+    frame.valid |= bit
     mem.misses[c, p] -= 1
-    waiting = mem.waiting[c, p, index, way, sector]
-    mem.waiting[c, p, index, way, sector] = -1
+    waiting = miss.first
+    miss.first = -1
     while waiting >= 0:
         following = mem.node_next[waiting]
         if mem.node_written[waiting]:
-            _mark_written(mem, limits, c, p, index, way, sector, mem.node_written[waiting])
+            _mark_written(mem, limits, c, p, frame, miss, bit, mem.node_written[waiting])
         _reply(mem, c, p, waiting, time, FROM_DRAM)
         waiting = following
     if mem.blocked[c, p]:

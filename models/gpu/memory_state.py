@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu.sm_limits import shift_of
+from manyscale.models.gpu.sm_state import MISS, NEVER
 
 (
     L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,
@@ -26,6 +27,18 @@ _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): whi
         (2, 3, 7, 9, 12, 13, 14, 15, 17), (3, 4, 8, 10, 13, 14, 15, 16, 18), (4, 5, 9, 11, 14, 15, 16, 17),
     ),
 }  # fmt: skip
+
+
+LINE: Final = np.dtype(  # of L2
+    [
+        ("tag", "i8"),  # -1: empty
+        ("used", "i8"),  # last use
+        ("valid", "u1"),  # sectors that can be read
+        ("pending", "u1"),
+        ("dirty", "u1"),
+    ],
+    align=True,
+)
 
 
 class Memory(NamedTuple):
@@ -49,21 +62,14 @@ class Memory(NamedTuple):
     blocked: np.ndarray  # bool: until something is filled
     misses: np.ndarray  # int32: entries of outstanding misses
     dirty_lines: np.ndarray  # int32
-    # L2 [C, P, X, Y]
-    tag: np.ndarray  # int64: line, -1: empty
-    used: np.ndarray  # int64: last use
-    valid: np.ndarray  # uint8: sectors that can be read
-    pending: np.ndarray  # uint8
-    dirty: np.ndarray  # uint8
-    bytes_written: np.ndarray  # uint32[C, P, X, Y, Z]
-    waiting: np.ndarray  # int32[C, P, X, Y, Z]: first node
-    waiting_last: np.ndarray  # int32
-    waiting_count: np.ndarray  # int16
+    # L2
+    line: np.ndarray  # LINE[C, P, X, Y]
+    miss: np.ndarray  # MISS[C, P, X, Y, Z]
     clock: np.ndarray  # int64[C]: uses so far
     # DRAM's requests [nodes]
     dram_time: np.ndarray  # int64
     dram_request: np.ndarray  # int64
-    dram_place: np.ndarray  # int64: ((slice * X + set) * Y + way) * Z + sector of a read; -1: a write
+    dram_place: np.ndarray  # int64: slice, set, way and sector of a read, each in 16 bits; -1: a write
     dram_next: np.ndarray  # int32
     dram_free: np.ndarray  # int32
     # channels [C]
@@ -101,9 +107,11 @@ class MemoryLimits(NamedTuple):
     channels: int
     channel_slices: int
     first_channel: int
-    sets: int
+    set_mask: int
+    set_shift: int
     ways: int
-    sectors: int
+    sector_shift: int
+    slice_shift: int
     request_shift: int
     index_shift: int
     hash_shift: int
@@ -149,9 +157,11 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         channels=channels,
         channel_slices=slices // channels,
         first_channel=first_channel,
-        sets=l2.num_sets,
+        set_mask=l2.num_sets - 1,
+        set_shift=shift_of(l2.num_sets),
         ways=l2.ways,
-        sectors=l2.line_bytes // l2.sector_bytes,
+        sector_shift=shift_of(l2.line_bytes // l2.sector_bytes),
+        slice_shift=-1 if slices & (slices - 1) else shift_of(slices),
         request_shift=l2.sector_bytes.bit_length() - 1,
         index_shift=line_shift,
         hash_shift=line_shift + (slices - 1).bit_length() + 1,
@@ -206,6 +216,10 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     def times(*shape: int, value: int = 0) -> np.ndarray:
         return np.full(shape, value, np.int64)
 
+    line = np.zeros(shape, LINE)
+    line["tag"] = -1
+    miss = np.zeros(sectors, MISS)
+    miss["first"] = -1
     return Memory(
         node_time=times(nodes), node_request=times(nodes), node_written=np.zeros(nodes, np.uint32),
         node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
@@ -213,10 +227,7 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         head=whole(c, p, value=-1), tail=whole(c, p, value=-1), last_pop=times(c, p, value=-NEVER),
         last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
         misses=whole(c, p), dirty_lines=whole(c, p),
-        tag=times(*shape, value=-1), used=times(*shape), valid=np.zeros(shape, np.uint8),
-        pending=np.zeros(shape, np.uint8), dirty=np.zeros(shape, np.uint8), bytes_written=np.zeros(sectors, np.uint32),
-        waiting=whole(*sectors, value=-1), waiting_last=whole(*sectors, value=-1),
-        waiting_count=np.zeros(sectors, np.int16), clock=times(c),
+        line=line, miss=miss, clock=times(c),
         dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_next=whole(nodes),
         dram_free=np.arange(nodes - 1, -1, -1, dtype=np.int32),
         way_head=whole(c, value=-1), way_tail=whole(c, value=-1), last_way=times(c, value=-NEVER),
@@ -268,6 +279,6 @@ def reset_clock(memory: Memory) -> None:
 
 def forget_all(memory: Memory) -> None:
     """Empty L2."""
-    memory.tag[:] = -1
-    for array in (memory.valid, memory.dirty, memory.used, memory.dirty_lines):
-        array[:] = 0
+    memory.line[:] = 0
+    memory.line["tag"] = -1
+    memory.dirty_lines[:] = 0

@@ -76,6 +76,10 @@ class GpuCache(Strict):
             raise ValueError(f"sector: {sector} B is no power of two of at least {SECTOR_BYTES} B that divides a line")
         if self.size_bytes % (line * self.ways * self.slices):
             raise ValueError(f"size: {self.size_bytes} B is no whole number of sets of {self.ways} lines in each slice")
+        if self.num_sets & (self.num_sets - 1):
+            raise ValueError(f"size: {self.num_sets} sets of {self.ways} lines are no power of two")
+        if self.banks & (self.banks - 1):
+            raise ValueError(f"banks: {self.banks} is no power of two")
         return self
 
     @property

@@ -15,8 +15,13 @@ QUEUED_MEMORY: Final = 4  # memory instructions of a scheduler before the load/s
 # and two collectors
 
 
+def shift_of(power: int) -> int:
+    """Of a power of two: dividing costs a kernel as much as twenty additions."""
+    return power.bit_length() - 1
+
+
 class SmLimits(NamedTuple):
-    """All int64. ``warps``: slots that blocks take. ``front`` and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model)
+    """All int64; a ``shift`` is of a power of two, a ``mask`` one less. ``warps``: slots that blocks take. ``front`` and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model)
     and after it; ``dirty_limit``: of frames, below which those that were written stay."""
 
     warps: int
@@ -26,9 +31,10 @@ class SmLimits(NamedTuple):
     front: int
     back: int
     shared_latency: int
-    sectors: int
-    sets: int
+    sector_shift: int
+    set_mask: int
     banks: int
+    bank_mask: int
     l1_latency: int
     mshrs: int
     merges: int
@@ -38,7 +44,7 @@ class SmLimits(NamedTuple):
     full: int
     slots: int
     block_warps: int
-    ipc_cycles: int
+    ipc_shift: int
     first_sm: int
 
 
@@ -46,7 +52,7 @@ def sm_limits(
     gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0
 ) -> SmLimits:
     """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
-    ``ipc_cycles``: a bucket of the IPC over time; ``first_sm`` of a group of them."""
+    ``ipc_cycles``, a power of two: a bucket of the IPC over time; ``first_sm`` of a group of them."""
     pipeline = round(gpu.pipeline_cycles)
     return SmLimits(
         warps=slots * block_warps,
@@ -56,9 +62,10 @@ def sm_limits(
         front=gpu.front_cycles,
         back=pipeline - gpu.front_cycles,
         shared_latency=round(gpu.shared_memory.latency_cycles),
-        sectors=gpu.l1.line_bytes // gpu.l1.sector_bytes,
-        sets=gpu.l1.num_sets,
+        sector_shift=shift_of(gpu.l1.line_bytes // gpu.l1.sector_bytes),
+        set_mask=gpu.l1.num_sets - 1,
         banks=gpu.l1.banks,
+        bank_mask=gpu.l1.banks - 1,
         l1_latency=round(gpu.l1.latency_cycles),
         mshrs=gpu.l1.mshrs,
         merges=gpu.l1.merges,
@@ -68,6 +75,6 @@ def sm_limits(
         full=0xFFFFFFFF,
         slots=slots,
         block_warps=block_warps,
-        ipc_cycles=ipc_cycles,
+        ipc_shift=shift_of(ipc_cycles),
         first_sm=first_sm,
     )

@@ -14,7 +14,7 @@ NEVER: Final = 1 << 60
 MOST_WAITING: Final = 1 << 13  # requests of an SM that wait for misses
 BANK_QUEUE: Final = 64  # a power of two above the depth of L1's pipeline
 COPY_GROUPS: Final = 64  # of a warp that are not waited for yet
-LOADS_PER_WARP: Final = 64  # memory instructions in flight
+LOADS_PER_WARP: Final = 128  # memory instructions in flight
 
 # Why a scheduler issued nothing in a cycle, or that it did: the parts of the CPI stack.
 CAUSES: Final = (
@@ -29,119 +29,155 @@ WAITS_BARRIER: Final = 2
 WAITS_MEMORY: Final = 3  # for its loads (MEMBAR), its atomics, or copies
 EXITED: Final = 4
 
+CORE: Final = np.dtype(  # an SM
+    [
+        ("time", "i8"),  # next cycle
+        ("next_end", "i8"),  # of a block
+        ("next_reply", "i8"),  # that can come in; NEVER: none has been delivered
+        ("next_load_store", "i8"),  # cycle in which the load/store unit has something to do
+        ("last_fill", "i8"), ("last_writeback", "i8"), ("last_sent", "i8"),
+        ("out", "i8"),  # requests that left
+        ("collected", "i8"),
+        ("in_head", "i8"), ("in_tail", "i8"),  # of the ring of replies
+        ("queue_head", "i8"), ("queue_tail", "i8"),  # of the load/store unit's
+        ("current", "i8"),  # memory instruction in the load/store unit, -1: none
+        ("current_from", "i8"),
+        ("free_loads", "i8"), ("free_nodes", "i8"),
+        ("misses", "i8"),  # outstanding
+        ("dirty_lines", "i8"),
+        ("next_age", "i8"),
+        ("blocks", "i8"),  # resident
+        ("resident_since", "i8"),
+        ("l1_reads", "i8"), ("l1_read_misses", "i8"), ("l1_writes", "i8"), ("l1_write_misses", "i8"),
+        ("l1_pending_hits", "i8"),
+        ("instructions", "i8"), ("thread_instructions", "i8"),
+        ("warp_cycles", "i8"),  # of resident warps
+        ("active_cycles", "i8"),  # with a block
+    ],
+    align=True,
+)  # fmt: skip
+WARP: Final = np.dtype(
+    [
+        ("at", "i8"), ("last", "i8"),  # next instruction, and the end of them
+        ("next_request", "i8"),
+        ("age", "i8"),  # order in which warps were dispatched
+        ("done", "i8"),  # when all that it issued to units is done
+        ("stores", "i4"),  # requests that were not acknowledged
+        ("loads", "i4"),  # memory instructions in flight but for stores to L1
+        ("atomics", "i4"),
+        ("copy_group", "i4"),  # the open group
+        ("copy_limit", "i4"),  # groups below this one are waited for
+        ("slot", "i4"),  # of its block
+        ("scheduler", "u1"),
+        ("state", "u1"),
+        ("cause", "u1"),  # what its next instruction waits for
+        ("fence", "u1"),  # it waits for all its loads
+    ],
+    align=True,
+)  # fmt: skip
+BLOCK: Final = np.dtype(
+    [
+        ("number", "i8"),  # -1: the slot is free
+        ("begin", "i8"),
+        ("latest", "i8"),  # end of a warp that ended
+        ("end", "i8"),  # NEVER: not known
+        ("warps", "i4"),  # that have not ended
+        ("running", "i4"),  # that have not exited
+        ("arrived", "i4"),  # at the barrier
+    ],
+    align=True,
+)
+SCHEDULER: Final = np.dtype(
+    [
+        ("active_until", "i8"),  # cycles accounted for
+        ("collector_0", "i8"), ("collector_1", "i8"),  # operand collectors: free from
+        ("last_issued", "i4"),  # warp's slot, -1: none
+        ("queued", "i4"),  # memory instructions that the load/store unit has not taken
+    ],
+    align=True,
+)  # fmt: skip
+UNIT: Final = np.dtype(
+    [
+        ("in_front", "i8"),  # the register before the operand collectors is free from
+        ("before", "i8"),  # that between collectors and unit
+        ("free", "i8"),
+    ]
+)
+LOAD: Final = np.dtype(  # a memory instruction in flight
+    [
+        ("first", "i8"),  # its first request
+        ("time", "i8"),  # the latest answer so far
+        ("row", "i4"),  # static instruction
+        ("left", "i4"),  # requests that are not answered
+        ("count", "i4"),  # requests that were not sent yet
+        ("group", "i4"),  # of copies
+        ("warp", "i2"), ("scheduler", "u1"),
+        ("cause", "u1"),  # the farthest level that answered
+    ],
+    align=True,
+)  # fmt: skip
+LOOKUP: Final = np.dtype([("time", "i8"), ("request", "i8"), ("load", "i8")])  # not before ``time``
+FRAME: Final = np.dtype(  # of L1
+    [
+        ("tag", "i8"),  # line, -1: empty
+        ("newer", "i4"), ("older", "i4"),  # neighbours in order of use
+        ("chain", "i4"),  # the next frame whose line has this hash
+        ("valid", "u1"),  # sectors that can be read
+        ("pending", "u1"),  # sectors on their way
+        ("dirty", "u1"),  # sectors that were written
+    ],
+    align=True,
+)  # fmt: skip
+MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, -1: none
+    [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
+)
+NODE: Final = np.dtype([("load", "i4"), ("next", "i4")])
+REQUEST: Final = np.dtype(
+    [("time", "i8"), ("request", "i8"), ("written", "u4"), ("tag", "i4")]  # 0 for a load; who asks (below)
+)
+REPLY: Final = np.dtype([("time", "i8"), ("tag", "i4"), ("level", "i4")])  # FROM_L2, FROM_DRAM
 
-class Sm(NamedTuple):
-    """One row an SM; see the comments. W warps, S schedulers, U units, B blocks' slots, F frames of L1."""
-
-    # warps [SM, W]
-    state: np.ndarray  # uint8
-    at: np.ndarray  # int64: next instruction
-    last: np.ndarray  # int64: end of its instructions
-    next_request: np.ndarray  # int64
-    ready: np.ndarray  # int64: earliest issue of its next instruction, as far as operands go; NEVER: not known
-    cause: np.ndarray  # uint8: what that waits for
-    block_slot: np.ndarray  # int16
-    age: np.ndarray  # int64: order in which warps were dispatched
-    done: np.ndarray  # int64: when all that it issued to units is done
-    stores: np.ndarray  # int32: requests that were not acknowledged
-    loads: np.ndarray  # int32: memory instructions in flight that write registers, or are atomics
-    atomics: np.ndarray  # int32
-    copy_group: np.ndarray  # int32: number of the open group
-    copy_limit: np.ndarray  # int32: groups below this one are waited for
-    copies: np.ndarray  # int32[SM, W, COPY_GROUPS]
-    fence: np.ndarray  # bool: it waits for all its loads
-    # registers [SM, W, registers]
-    register: np.ndarray  # int64: when it can be read; NEVER: a load is on its way
-    register_cause: np.ndarray  # uint8
-    # blocks' slots [SM, B]
-    block: np.ndarray  # int64: number of the block, -1: free
-    block_begin: np.ndarray  # int64
-    block_warps: np.ndarray  # int32: warps that have not ended
-    block_running: np.ndarray  # int32: warps that have not exited
-    block_arrived: np.ndarray  # int32: at the barrier
-    block_latest: np.ndarray  # int64: latest end of a warp that ended
-    block_end: np.ndarray  # int64: of the block; NEVER: not known
-    # schedulers [SM, S]
-    last_issued: np.ndarray  # int32: warp's slot
-    order: np.ndarray  # int32[SM, S, W / S]: of a two-level scheduler, the active warps first
-    active_until: np.ndarray  # int64: cycles accounted for
-    try_at: np.ndarray  # int64: earliest issue of any warp
-    collector: np.ndarray  # int64[SM, S, 2]: operand collectors free from
-    in_front: np.ndarray  # int64[SM, S, U + 1]: the register before the collectors is free from
-    before_unit: np.ndarray  # int64[SM, S, U]: the one between collectors and unit
-    unit: np.ndarray  # int64[SM, S, U]
-    queued: np.ndarray  # int32[SM, S]: memory instructions that the load/store unit has not taken
-    # load/store unit: instructions that were issued, in order [SM, Q]
-    queue: np.ndarray  # int32: slot of the instruction
-    queue_time: np.ndarray  # int64
-    # memory instructions in flight [SM, M]
-    load_warp: np.ndarray  # int16
-    load_row: np.ndarray  # int32: static instruction
-    load_left: np.ndarray  # int32: requests that are not answered
-    load_time: np.ndarray  # int64: the latest answer so far
-    load_cause: np.ndarray  # uint8: the farthest level that answered
-    load_first: np.ndarray  # int64: its first request
-    load_count: np.ndarray  # int32: its requests that were not sent yet
-    load_group: np.ndarray  # int32: copy group
-    load_scheduler: np.ndarray  # int8
-    load_free: np.ndarray  # int32: stack of free slots
-    # L1's pipeline [SM, banks, BANK_QUEUE]
-    bank_time: np.ndarray  # int64: lookup not before
-    bank_load: np.ndarray  # int32
-    bank_request: np.ndarray  # int64
-    bank_head: np.ndarray  # int64[SM, banks]
-    bank_tail: np.ndarray  # int64[SM, banks]
-    bank_blocked: np.ndarray  # bool[SM, banks]: until something is filled
-    # L1 [SM, F]
-    tag: np.ndarray  # int64: line, -1: empty
-    valid: np.ndarray  # uint8: sectors that can be read
-    pending: np.ndarray  # uint8: sectors on their way
-    dirty: np.ndarray  # uint8: sectors that were written
-    bytes_written: np.ndarray  # uint32[SM, F, sectors]
-    newer: np.ndarray  # int32: neighbours in order of use
-    older: np.ndarray  # int32
-    newest: np.ndarray  # int32[SM, sets]
-    oldest: np.ndarray  # int32[SM, sets]
-    bucket: np.ndarray  # int32[SM, buckets]: first frame whose line has this hash
-    chain: np.ndarray  # int32[SM, F]: the next one
-    # outstanding misses [SM, F, sectors] and those who wait [SM, nodes]
-    waiting: np.ndarray  # int32: first node, -1: none
-    waiting_last: np.ndarray  # int32
-    waiting_count: np.ndarray  # int16
-    node_load: np.ndarray  # int32
-    node_next: np.ndarray  # int32
-    node_free: np.ndarray  # int32: stack
-    # requests to L2 that left, of this window [SM, R]
-    out_time: np.ndarray  # int64
-    out_request: np.ndarray  # int64
-    out_written: np.ndarray  # uint32: 0 for a load
-    out_tag: np.ndarray  # int32: who asks (below)
-    # replies [SM, I]: a ring
-    in_time: np.ndarray  # int64
-    in_tag: np.ndarray  # int32
-    in_level: np.ndarray  # uint8: FROM_L2, FROM_DRAM
-    # figures
-    stack: np.ndarray  # int64[SM, causes]
-    number: np.ndarray  # int64[SM, NUM_NUMBERS]
-    issued: np.ndarray  # int64[buckets of time]: warp instructions of all of them
-    # blocks [blocks of the launch]: what became of those that ran here
-    record_sm: np.ndarray  # int32; -1: not here
-    record_begin: np.ndarray  # int64
-    record_end: np.ndarray  # int64
-
-
-# columns of ``number``
-(
-    LAST_FILL, LAST_WRITEBACK, LAST_SENT, SEND_COUNT, OUT, IN_HEAD, IN_TAIL, QUEUE_HEAD, QUEUE_TAIL, CURRENT,
-    CURRENT_FROM, FREE_LOADS, FREE_NODES, MISSES, DIRTY_LINES, NEXT_AGE, NUM_WARPS, L1_READS, L1_READ_MISSES,
-    L1_WRITES, L1_WRITE_MISSES, L1_PENDING_HITS, INSTRUCTIONS, THREAD_INSTRUCTIONS, WARP_CYCLES, RESIDENT_SINCE,
-    NUM_BLOCKS, TIME, NEXT_END, ACTIVE_CYCLES, COLLECTED, NUM_NUMBERS,
-) = range(32)  # fmt: skip
-
-# ``out_tag``: of a load in L1: its frame * sectors + sector; of one past L1: BYPASS + slot of the instruction; of a
-# store: STORES + warp
+# ``tag``: of a load in L1: its frame * sectors + sector; of one past L1: BYPASS + slot of the instruction; of a store:
+# STORES + warp
 BYPASS: Final = 1 << 28
 STORES: Final = 1 << 29
+
+
+class Sm(NamedTuple):
+    """W warps, S schedulers, U units, B slots of blocks, F frames of L1, Z sectors of a line."""
+
+    core: np.ndarray  # CORE[SM]
+    warp: np.ndarray  # WARP[SM, W]
+    ready: np.ndarray  # int64[SM, W]: earliest issue as far as operands go; NEVER: not known, or it does not run
+    copies: np.ndarray  # int32[SM, W, COPY_GROUPS]
+    register: np.ndarray  # int64[SM, W, registers]: when it can be read; NEVER: a load is on its way
+    register_cause: np.ndarray  # uint8
+    block: np.ndarray  # BLOCK[SM, B]
+    scheduler: np.ndarray  # SCHEDULER[SM, S]
+    try_at: np.ndarray  # int64[SM, S]: earliest issue of any warp
+    unit: np.ndarray  # UNIT[SM, S, U + 1]: the last one for memory instructions
+    order: np.ndarray  # int32[SM, S, W / S]: of a two-level scheduler, the active warps first
+    queue: np.ndarray  # LOOKUP[SM, Q]: of the load/store unit (without requests)
+    load: np.ndarray  # LOAD[SM, M]
+    load_free: np.ndarray  # int32[SM, M]: a stack of free ones
+    bank: np.ndarray  # LOOKUP[SM, banks, BANK_QUEUE]: L1's pipeline
+    bank_head: np.ndarray  # int64[SM, banks]
+    bank_tail: np.ndarray  # int64[SM, banks]
+    bank_next: np.ndarray  # int64[SM, banks]: next lookup; NEVER: none, or not before something is filled
+    frame: np.ndarray  # FRAME[SM, F]
+    miss: np.ndarray  # MISS[SM, F, Z]
+    newest: np.ndarray  # int32[SM, sets]
+    oldest: np.ndarray  # int32[SM, sets]
+    bucket: np.ndarray  # int32[SM, buckets]: first frame of a hash
+    node: np.ndarray  # NODE[SM, nodes]
+    node_free: np.ndarray  # int32[SM, nodes]: a stack
+    sent: np.ndarray  # REQUEST[SM, R]: what left for L2 and was not collected
+    reply: np.ndarray  # REPLY[SM, I]: a ring
+    stack: np.ndarray  # int64[SM, causes]
+    issued: np.ndarray  # int64[buckets of time]: warp instructions of all of them
+    record_sm: np.ndarray  # int32[blocks of the launch]: where each ran; -1: not here
+    record_begin: np.ndarray  # int64
+    record_end: np.ndarray  # int64
 
 
 def sm_state(
@@ -150,70 +186,63 @@ def sm_state(
 ) -> Sm:  # fmt: skip
     """Empty SMs. ``window``: the most cycles between two exchanges; ``num_blocks`` of the launch; ``registers`` that
     its instructions name."""
-    warps, slots, schedulers, banks = limits.warps, limits.slots, gpu.schedulers, gpu.l1.banks
-    sectors = gpu.l1.line_bytes // gpu.l1.sector_bytes
+    n, warps, schedulers, banks = num_sms, limits.warps, gpu.schedulers, gpu.l1.banks
     sets = gpu.l1.num_sets
     frames = l1_bytes // gpu.l1.line_bytes
+    ways = frames // sets
     loads = warps * LOADS_PER_WARP
     nodes = min(gpu.l1.mshrs * gpu.l1.merges, MOST_WAITING)
-    queue = 1 << (8 * schedulers).bit_length()
-    out = 2 * window + 64
-    inbox = 1 << (4 * window * max(4, gpu.l2.slices // 4)).bit_length()
-    buckets = 1 << (2 * frames).bit_length()
-    n = num_sms
+    inbox = 1 << (window * max(4, gpu.l2.slices)).bit_length()
 
-    def times(*shape: int, value: int = 0) -> np.ndarray:
-        return np.full((n, *shape), value, np.int64) if value else np.zeros((n, *shape), np.int64)
-
-    def whole(*shape: int, value: int = 0) -> np.ndarray:
-        return np.full((n, *shape), value, np.int32) if value else np.zeros((n, *shape), np.int32)
-
-    def small(*shape: int) -> np.ndarray:
-        return np.zeros((n, *shape), np.uint8)
-
-    number = times(NUM_NUMBERS)
-    number[:, CURRENT] = -1
-    number[:, NEXT_END] = NEVER
-    number[:, FREE_LOADS] = loads
-    number[:, FREE_NODES] = nodes
-    number[:, LAST_FILL] = number[:, LAST_WRITEBACK] = number[:, LAST_SENT] = -1
-    frame = np.arange(frames, dtype=np.int32)
-    ways = frames // sets
-    older, newer = frame + 1, frame - 1  # in each set from the newest to the oldest
-    older[ways - 1 :: ways] = -1
-    newer[::ways] = -1
-    state = Sm(
-        state=small(warps), at=times(warps), last=times(warps), next_request=times(warps),
-        ready=times(warps, value=NEVER), cause=small(warps), block_slot=np.zeros((n, warps), np.int16),
-        age=times(warps), done=times(warps), stores=whole(warps), loads=whole(warps), atomics=whole(warps),
-        copy_group=whole(warps), copy_limit=whole(warps), copies=whole(warps, COPY_GROUPS),
-        fence=np.zeros((n, warps), np.bool_),
-        register=times(warps, registers), register_cause=small(warps, registers),
-        block=times(slots, value=-1), block_begin=times(slots), block_warps=whole(slots), block_running=whole(slots),
-        block_arrived=whole(slots), block_latest=times(slots), block_end=times(slots, value=NEVER),
-        last_issued=whole(schedulers, value=-1),
-        order=np.tile(np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T, (n, 1, 1)),
-        active_until=times(schedulers), try_at=times(schedulers, value=NEVER),
-        collector=times(schedulers, 2), in_front=times(schedulers, NUM_UNITS + 1),
-        before_unit=times(schedulers, NUM_UNITS), unit=times(schedulers, NUM_UNITS), queued=whole(schedulers),
-        queue=whole(queue), queue_time=times(queue),
-        load_warp=np.zeros((n, loads), np.int16), load_row=whole(loads), load_left=whole(loads), load_time=times(loads),
-        load_cause=small(loads), load_first=times(loads), load_count=whole(loads), load_group=whole(loads),
-        load_scheduler=np.zeros((n, loads), np.int8),
+    core = np.zeros(n, CORE)
+    for name in ("last_fill", "last_writeback", "last_sent", "current"):
+        core[name] = -1
+    for name in ("next_end", "next_reply", "next_load_store"):
+        core[name] = NEVER
+    core["free_loads"], core["free_nodes"] = loads, nodes
+    block = np.zeros((n, limits.slots), BLOCK)
+    block["number"], block["end"] = -1, NEVER
+    scheduler = np.zeros((n, schedulers), SCHEDULER)
+    scheduler["last_issued"] = -1
+    number = np.arange(frames, dtype=np.int32)  # frames of each set, from the newest to the oldest
+    frame = np.zeros((n, frames), FRAME)
+    frame["tag"], frame["chain"] = -1, -1
+    frame["older"] = np.where(number % ways == ways - 1, -1, number + 1)
+    frame["newer"] = np.where(number % ways == 0, -1, number - 1)
+    miss = np.zeros((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS)
+    miss["first"] = -1
+    order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
+    return Sm(
+        core=core,
+        warp=np.zeros((n, warps), WARP),
+        ready=np.full((n, warps), NEVER, np.int64),
+        copies=np.zeros((n, warps, COPY_GROUPS), np.int32),
+        register=np.zeros((n, warps, registers), np.int64),
+        register_cause=np.zeros((n, warps, registers), np.uint8),
+        block=block,
+        scheduler=scheduler,
+        try_at=np.full((n, schedulers), NEVER, np.int64),
+        unit=np.zeros((n, schedulers, NUM_UNITS + 1), UNIT),
+        order=np.tile(order, (n, 1, 1)),
+        queue=np.zeros((n, 1 << (8 * schedulers).bit_length()), LOOKUP),
+        load=np.zeros((n, loads), LOAD),
         load_free=np.tile(np.arange(loads - 1, -1, -1, dtype=np.int32), (n, 1)),
-        bank_time=times(banks, BANK_QUEUE), bank_load=whole(banks, BANK_QUEUE), bank_request=times(banks, BANK_QUEUE),
-        bank_head=times(banks), bank_tail=times(banks), bank_blocked=np.zeros((n, banks), np.bool_),
-        tag=times(frames, value=-1), valid=small(frames), pending=small(frames), dirty=small(frames),
-        bytes_written=np.zeros((n, frames, sectors), np.uint32), newer=np.tile(newer, (n, 1)),
-        older=np.tile(older, (n, 1)), newest=np.tile(frame[::ways], (n, 1)),
-        oldest=np.tile(frame[ways - 1 :: ways], (n, 1)), bucket=whole(buckets, value=-1), chain=whole(frames, value=-1),
-        waiting=whole(frames, sectors, value=-1), waiting_last=whole(frames, sectors, value=-1),
-        waiting_count=np.zeros((n, frames, sectors), np.int16),
-        node_load=whole(nodes), node_next=whole(nodes), node_free=np.tile(np.arange(nodes, dtype=np.int32), (n, 1)),
-        out_time=times(out), out_request=times(out), out_written=np.zeros((n, out), np.uint32), out_tag=whole(out),
-        in_time=times(inbox), in_tag=whole(inbox), in_level=small(inbox),
-        stack=times(len(CAUSES)), number=number, issued=np.zeros(ipc_buckets, np.int64),
-        record_sm=np.full(num_blocks, -1, np.int32), record_begin=np.zeros(num_blocks, np.int64),
+        bank=np.zeros((n, banks, BANK_QUEUE), LOOKUP),
+        bank_head=np.zeros((n, banks), np.int64),
+        bank_tail=np.zeros((n, banks), np.int64),
+        bank_next=np.full((n, banks), NEVER, np.int64),
+        frame=frame,
+        miss=miss,
+        newest=np.tile(number[::ways], (n, 1)),
+        oldest=np.tile(number[ways - 1 :: ways], (n, 1)),
+        bucket=np.full((n, 1 << (2 * frames).bit_length()), -1, np.int32),
+        node=np.zeros((n, nodes), NODE),
+        node_free=np.tile(np.arange(nodes, dtype=np.int32), (n, 1)),
+        sent=np.zeros((n, 2 * window + 64), REQUEST),
+        reply=np.zeros((n, inbox), REPLY),
+        stack=np.zeros((n, len(CAUSES)), np.int64),
+        issued=np.zeros(ipc_buckets, np.int64),
+        record_sm=np.full(num_blocks, -1, np.int32),
+        record_begin=np.zeros(num_blocks, np.int64),
         record_end=np.zeros(num_blocks, np.int64),
-    )  # fmt: skip
-    return state
+    )

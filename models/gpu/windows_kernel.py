@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
-from manyscale.models.gpu.sm_state import NEVER, NUM_BLOCKS, TIME
+from manyscale.models.gpu.sm_state import NEVER
 from manyscale.models.kernels import allocation_free, by_reference, njit
 
 # columns of Dispatch.word
@@ -42,20 +42,20 @@ def dispatch_for(num_sms: int, order: np.ndarray) -> Dispatch:
 def _give(sm, s, program, limits, dispatch, time):  # type: ignore[no-untyped-def]
     start_block(sm, s, program, limits, dispatch.order[dispatch.word[NEXT]], time)
     dispatch.word[NEXT] += 1
-    dispatch.room_at[s] = time + 1 if sm.number[s, NUM_BLOCKS] < limits.slots else NEVER
+    dispatch.room_at[s] = time + 1 if sm.core[s].blocks < limits.slots else NEVER
 
 
 @allocation_free
 def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
-    num_sms = sm.number.shape[0]
+    num_sms = sm.core.shape[0]
     word = dispatch.word
     while word[NEXT] < word[END]:
         best = -1
         for i in range(num_sms):
             s = (word[TURN] + i) % num_sms
-            if dispatch.room_at[s] == NEVER and sm.number[s, TIME] < until:
+            if dispatch.room_at[s] == NEVER and sm.core[s].time < until:
                 if advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
-                    dispatch.room_at[s] = sm.number[s, TIME] - 1
+                    dispatch.room_at[s] = sm.core[s].time - 1
             if dispatch.room_at[s] < until and (best < 0 or dispatch.room_at[s] < dispatch.room_at[best]):
                 best = s
         if best < 0:
@@ -64,7 +64,7 @@ def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-de
         word[TURN] = (best + 1) % num_sms
     for s in range(num_sms):
         while advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
-            dispatch.room_at[s] = min(dispatch.room_at[s], sm.number[s, TIME] - 1)
+            dispatch.room_at[s] = min(dispatch.room_at[s], sm.core[s].time - 1)
 
 
 @njit(cache=True, nogil=True)
@@ -75,16 +75,16 @@ def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-unty
 
 @allocation_free
 def _with_reserves(sm, program, limits, reserve, first, used, room_at, until):  # type: ignore[no-untyped-def]
-    for s in range(sm.number.shape[0]):
+    for s in range(sm.core.shape[0]):
         while True:
             if room_at[s] < until and first[s] + used[s] < first[s + 1]:
                 start_block(sm, s, program, limits, reserve[first[s] + used[s]], room_at[s])
                 used[s] += 1
-                room_at[s] = room_at[s] + 1 if sm.number[s, NUM_BLOCKS] < limits.slots else NEVER
+                room_at[s] = room_at[s] + 1 if sm.core[s].blocks < limits.slots else NEVER
                 continue
             if advance(sm, s, program, limits, until, True) != BLOCK_ENDED:
                 break
-            room_at[s] = min(room_at[s], sm.number[s, TIME] - 1)
+            room_at[s] = min(room_at[s], sm.core[s].time - 1)
 
 
 @njit(cache=True, nogil=True)

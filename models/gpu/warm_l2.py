@@ -1,0 +1,73 @@
+"""What the accesses of a launch leave in L2, without time: so that a launch can be simulated without those before it.
+
+Blocks access memory one after the other, warp by warp; L1 hides nothing. Replacement is L2's own (least recently used,
+of the lines that may be replaced), but nothing is ever on its way. Against a simulation of the launches before, what
+differs is the order of lines that are used at about the same time, and lines that only L1 saw again.
+
+Cost: O(accesses x ways).
+"""
+
+from __future__ import annotations
+
+from manyscale.models.gpu import memory_state
+from manyscale.models.gpu.launch_trace import LaunchTrace
+from manyscale.models.gpu.memory_kernel import _find, _mark_written, _set_of, _use, slice_of
+from manyscale.models.gpu.memory_state import Memory
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.kernels import allocation_free, inlined
+
+
+def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
+    """Change ``memory`` as the launch's accesses would. An L2 that forgets between launches is emptied first."""
+    memory_state.reset_clock(memory)
+    if not gpu.l2.kept_between_launches:
+        memory_state.forget_all(memory)
+    _touch(memory, memory_state.memory_limits(gpu), trace.sector, trace.written, SECTOR_BYTES)
+
+
+@inlined
+def _victim(mem, limits, c, p, index):  # type: ignore[no-untyped-def]
+    """The way that a new line gets; the least recently used of all where those that were written must not go."""
+    ways = mem.line[c, p, index]
+    best = -1
+    oldest = 0
+    for way in range(limits.ways):
+        frame = ways[way]
+        if frame.tag < 0:
+            return way
+        if frame.used < ways[oldest].used:
+            oldest = way
+        if frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit:
+            continue
+        if best < 0 or frame.used < ways[best].used:
+            best = way
+    return oldest if best < 0 else best
+
+
+@allocation_free
+def _touch(mem, limits, sector, written, sector_bytes):  # type: ignore[no-untyped-def]
+    for i in range(sector.shape[0]):
+        request = sector[i] * sector_bytes >> limits.request_shift
+        number = slice_of(request, limits)
+        c, p = number // limits.channel_slices, number % limits.channel_slices
+        line = request >> limits.sector_shift
+        bit = 1 << (request - (line << limits.sector_shift))
+        index = _set_of(line, limits)
+        way = _find(mem, limits, c, p, index, line)
+        if way < 0:
+            if written[i] and not limits.write_allocate:
+                continue
+            way = _victim(mem, limits, c, p, index)
+            frame = mem.line[c, p, index, way]
+            if frame.dirty:
+                mem.dirty_lines[c, p] -= 1
+            frame.tag = line
+            frame.valid = 0
+            frame.dirty = 0
+        frame = mem.line[c, p, index, way]
+        _use(mem, c, frame)
+        if written[i]:
+            miss = mem.miss[c, p, index, way, request - (line << limits.sector_shift)]
+            _mark_written(mem, limits, c, p, frame, miss, bit, written[i])
+        else:
+            frame.valid |= bit
