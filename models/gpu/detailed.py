@@ -30,7 +30,7 @@ _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
 _CALENDAR: Final = 4096  # cycles that replies may lie ahead without waiting for the next exchange
 
 
-class Stuck(ValueError):
+class StuckError(ValueError):
     """Blocks wait for what never comes."""
 
 
@@ -85,7 +85,7 @@ def l2_of(gpu: Gpu) -> Memory:
 def simulate(trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None) -> tuple[LaunchResult, Memory]:
     """Simulate a launch whose L2 is ``memory`` (None: empty): the result, and L2 for the next one.
 
-    Raises DoesNotFit where no block fits on an SM, Stuck where blocks wait for each other for ever.
+    Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for ever.
     """
     memory = _prepared(memory, gpu)
     threads = trace.block[0] * trace.block[1] * trace.block[2]
@@ -113,7 +113,9 @@ def simulate(trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None) -> tupl
         if why == launch_kernel.FINISHED:
             break
         if why == launch_kernel.STUCK:
-            raise Stuck(f"launch {trace.launch_id}: at cycle {clock[0]} warps wait for ever (a barrier not reached?)")
+            raise StuckError(
+                f"launch {trace.launch_id}: at cycle {clock[0]} warps wait for ever (a barrier not reached?)"
+            )
         if why == launch_kernel.NEEDS_ROOM:
             memory = memory_state.with_room(memory, 4 * gpu.sms * window)
             larger = replies_for(2 * len(memory.reply_time) + int(replies.count[0]))
@@ -173,4 +175,4 @@ def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: in
     )
 
 
-__all__ = ["CAUSES", "VERSION", "LaunchResult", "Stuck", "l2_of", "simulate"]
+__all__ = ["CAUSES", "VERSION", "LaunchResult", "StuckError", "l2_of", "simulate"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.memory_kernel import enter
-from manyscale.models.gpu.sm_kernel import expect_reply
+from manyscale.models.gpu.sm_kernel import expect_first_reply
 from manyscale.models.kernels import allocation_free
 
 
@@ -97,9 +97,10 @@ def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
     while True:
         best = -1
         for g in range(len(groups)):
-            if at[g] < groups[g].count[0]:
-                if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
-                    best = g
+            if at[g] == groups[g].count[0]:
+                continue
+            if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
+                best = g
         if best < 0:
             return
         r = groups[best]
@@ -116,8 +117,9 @@ def enter_requests(mem, limits, requests):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def deliver(sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, base, until, head, link):
-    # type: ignore[no-untyped-def]
+def deliver(  # type: ignore[no-untyped-def]
+    sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, base, until, head, link,
+):  # fmt: skip
     """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
 
     Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order. ``head``, filled
@@ -153,7 +155,7 @@ def deliver(sm, first_sm, replies, new_time, new_sm, new_tag, new_level, count, 
             reply.level = replies.level[j] if old else new_level[j]
             core.in_tail += 1
             if core.in_tail == core.in_head + 1:
-                expect_reply(sm, s)
+                expect_first_reply(sm, s)
             i = link[i]
     # those that wait, in their order: what waited already stands before the place that it moves to
     left = 0

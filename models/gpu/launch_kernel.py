@@ -20,14 +20,14 @@ _serve: Final = memory_kernel.serve
 
 
 @allocation_free
-def next_begin(sm, mem, mem_limits, limits, replies, until):  # type: ignore[no-untyped-def]
+def next_begin(sm, mem, mem_limits, replies, until):  # type: ignore[no-untyped-def]
     """When the next window begins: ``until``, or later if nothing can happen before (what left SMs has entered the
     channels); NEVER: nothing at all."""
     earliest = _memory_next(mem, mem_limits)
     for i in range(replies.count[0]):
         earliest = min(earliest, replies.time[i])
     for s in range(sm.core.shape[0]):
-        earliest = min(earliest, _sm_next(sm, s, limits))
+        earliest = min(earliest, _sm_next(sm, s))
     return earliest if earliest == NEVER else max(until, earliest)
 
 
@@ -36,15 +36,16 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
     """Whether all blocks have ended."""
     if word[NEXT] < word[END]:
         return False
+    resident = 0
     for s in range(sm.core.shape[0]):
-        if sm.core[s].blocks > 0:
-            return False
-    return True
+        resident += sm.core[s].blocks
+    return resident == 0
 
 
 @allocation_free
-def _run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows):
-    # type: ignore[no-untyped-def]
+def _run(  # type: ignore[no-untyped-def]
+    sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows,
+):  # fmt: skip
     window = clock[1]
     for _ in range(windows):
         begin = clock[0]
@@ -59,7 +60,7 @@ def _run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head
             return FINISHED
         collect(sm, 0, begin, until, requests)
         enter_requests(mem, mem_limits, requests)
-        begin = next_begin(sm, mem, mem_limits, limits, replies, until)
+        begin = next_begin(sm, mem, mem_limits, replies, until)
         if begin == NEVER:
             if dispatch.word[NEXT] >= dispatch.word[END]:
                 return STUCK
@@ -75,8 +76,9 @@ def _run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head
 
 
 @njit(cache=True, nogil=True)
-def run(sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows):
-    # type: ignore[no-untyped-def]
+def run(  # type: ignore[no-untyped-def]
+    sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows,
+):  # fmt: skip
     """Up to ``windows`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
     return _run(
         by_reference(sm), by_reference(program), limits, dispatch, by_reference(mem), mem_limits,

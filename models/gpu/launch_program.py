@@ -103,7 +103,7 @@ def _kinds(unit: np.ndarray, space: np.ndarray, access: np.ndarray) -> tuple[np.
     for name, number in special.items():
         kind[unit == name] = number
     memory = unit == UnitClass.load_store
-    known = np.isin(space, (Space.global_, Space.local)) & (access != Access.none)
+    known = ((space == Space.global_) | (space == Space.local)) & (access != Access.none)
     kind[memory] = np.where(space[memory] == Space.shared, SHARED, np.where(known[memory], MEMORY, _SHARED_INT))
     own = np.where(kind < NUM_UNITS, kind, _SHARED_INT).astype(np.uint8)
     return kind, own

@@ -18,15 +18,20 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.memory_state import (
-    DRAM_READS, DRAM_WRITES, L2_PENDING_HITS, L2_READ_MISSES, L2_READS, L2_WRITE_MISSES, L2_WRITES, NUM_BANK_GROUPS,
+    DRAM_READS,
+    DRAM_WRITES,
+    L2_PENDING_HITS,
+    L2_READ_MISSES,
+    L2_READS,
+    L2_WRITE_MISSES,
+    L2_WRITES,
     ROW_HITS,
 )  # fmt: skip
-from manyscale.models.gpu.sm_state import BYPASS, FROM_DRAM, FROM_L2, NEVER, STORES
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.gpu.sm_state import FROM_DRAM, FROM_L2, NEVER, STORES
+from manyscale.models.kernels import allocation_free, inlined, read_soon
 
 _CROSSBAR: Final = 2  # from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
-_EARLIEST: Final = -1e18
 
 
 @inlined
@@ -63,10 +68,8 @@ def slice_of(request, limits):  # type: ignore[no-untyped-def]
 
 @inlined
 def _set_of(line, limits):  # type: ignore[no-untyped-def]
-    if limits.slice_shift < 0:
-        rest = line // (limits.channels * limits.channel_slices)
-    else:
-        rest = line >> limits.slice_shift
+    slices = limits.channels * limits.channel_slices
+    rest = line // slices if limits.slice_shift < 0 else line >> limits.slice_shift
     return _hashed(rest & limits.set_mask, rest >> limits.set_shift, limits.set_masks, limits.set_mask + 1)
 
 
@@ -93,6 +96,9 @@ def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-unty
     else:
         mem.node_next[mem.tail[c, p]] = node
     mem.tail[c, p] = node
+    tags = mem.tag[c, p, _set_of(request >> limits.sector_shift, limits)]
+    read_soon(tags, 0)
+    read_soon(tags, 8)
 
 
 @inlined
@@ -109,6 +115,18 @@ def _reply(mem, c, p, node, time, level):  # type: ignore[no-untyped-def]
     mem.free[0] += 1
 
 
+@inlined
+def _bank_row(request, limits):  # type: ignore[no-untyped-def]
+    """Bank and row of a request inside its channel. As in Accel-Sim's mapping, the lowest bit of the bank stands above
+    the line, the others above the row's columns."""
+    address = request << limits.request_shift
+    low = (address >> limits.index_shift) & 1
+    inside = address // (limits.channels << (limits.index_shift + 1))
+    columns = limits.row_shift - limits.index_shift
+    bank = ((inside >> columns) << 1 | low) & (limits.banks - 1)
+    return bank, inside // (max(1, limits.banks >> 1) << columns)
+
+
 @allocation_free
 def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-def]
     mem.free[1] -= 1
@@ -118,6 +136,8 @@ def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-d
     mem.dram_time[node] = at + limits.dram_latency
     mem.dram_request[node] = request
     mem.dram_place[node] = place
+    if limits.simple == 0:
+        mem.dram_bank[node], mem.dram_row[node] = _bank_row(request, limits)
     mem.dram_next[node] = -1
     if mem.way_head[c] < 0:
         mem.way_head[c] = node
@@ -130,12 +150,13 @@ def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-d
 def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def]
     """The way of a set that a new line gets; what was written is written back. -1: all are on their way."""
     ways = mem.line[c, p, index]
+    tags = mem.tag[c, p, index]
     best = -1
     for way in range(limits.ways):
         frame = ways[way]
         if frame.pending or (frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit):
             continue
-        if frame.tag < 0:
+        if tags[way] < 0:
             best = way
             break
         if best < 0 or frame.used < ways[best].used:
@@ -147,8 +168,8 @@ def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def
         mem.dirty_lines[c, p] -= 1
         for sector in range(1 << limits.sector_shift):
             if frame.dirty >> sector & 1:
-                _to_dram(mem, limits, c, time, (frame.tag << limits.sector_shift) + sector, -1)
-    frame.tag = line
+                _to_dram(mem, limits, c, time, (tags[best] << limits.sector_shift) + sector, -1)
+    tags[best] = line
     frame.valid = 0
     frame.dirty = 0
     return best
@@ -156,9 +177,9 @@ def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def
 
 @inlined
 def _find(mem, limits, c, p, index, line):  # type: ignore[no-untyped-def]
-    ways = mem.line[c, p, index]
+    tags = mem.tag[c, p, index]
     for way in range(limits.ways):
-        if ways[way].tag == line:
+        if tags[way] == line:
             return way
     return -1
 
@@ -304,33 +325,18 @@ def _fill(mem, limits, c):  # type: ignore[no-untyped-def]
         mem.last_access[c, p] = max(mem.last_access[c, p], time)
 
 
-@inlined
-def _bank_row(request, limits):  # type: ignore[no-untyped-def]
-    """Bank and row of a request inside its channel. As in Accel-Sim's mapping, the lowest bit of the bank stands above
-    the line, the others above the row's columns."""
-    address = request << limits.request_shift
-    low = (address >> limits.index_shift) & 1
-    inside = address // (limits.channels << (limits.index_shift + 1))
-    columns = limits.row_shift - limits.index_shift
-    bank = ((inside >> columns) << 1 | low) & (limits.banks - 1)
-    return bank, inside // (max(1, limits.banks >> 1) << columns)
-
-
 @allocation_free
 def _serve_dram(mem, limits, c, time):  # type: ignore[no-untyped-def]
     """Choose and serve a request of those that have arrived at ``time``."""
     best = 0
     best_column = np.inf
-    best_bank = 0
-    best_row = np.int64(0)
     for i in range(mem.queued[c]):
         node = mem.queue[c, i]
         write = mem.dram_place[node] < 0
         earliest = max(float(mem.dram_time[node]), mem.bus_free[c])
-        bank = np.int64(0)
-        row = np.int64(0)
+        bank = mem.dram_bank[node]
+        row = mem.dram_row[node]
         if limits.simple == 0:
-            bank, row = _bank_row(mem.dram_request[node], limits)
             earliest = max(earliest, mem.group_from[c, bank & (limits.bank_groups - 1)])
             if not write:
                 earliest = max(earliest, mem.write_end[c] + limits.cdlr)
@@ -339,18 +345,18 @@ def _serve_dram(mem, limits, c, time):  # type: ignore[no-untyped-def]
             else:
                 earliest = max(earliest, _activation(mem, limits, c, bank, mem.dram_time[node]) + limits.rcd)
         if earliest < best_column:
-            best, best_column, best_bank, best_row = i, earliest, bank, row
+            best, best_column = i, earliest
             if earliest <= mem.bus_free[c] or limits.simple:
                 break
     node = mem.queue[c, best]
     write = mem.dram_place[node] < 0
-    bank = best_bank
+    bank = mem.dram_bank[node]
     if limits.simple == 0:
-        if mem.row[c, bank] != best_row:
+        if mem.row[c, bank] != mem.dram_row[node]:
             activate = _activation(mem, limits, c, bank, mem.dram_time[node])
             mem.activated[c, bank] = activate
             mem.last_activate[c] = max(mem.last_activate[c], activate)
-            mem.row[c, bank] = best_row
+            mem.row[c, bank] = mem.dram_row[node]
             mem.column_from[c, bank] = activate + limits.rcd
             mem.precharge_from[c, bank] = activate + limits.ras
         else:
@@ -448,6 +454,3 @@ def next_event(mem, limits):  # type: ignore[no-untyped-def]
             if mem.head[c, p] >= 0 and not mem.blocked[c, p]:
                 earliest = min(earliest, mem.node_time[mem.head[c, p]])
     return earliest
-
-
-_UNUSED: Final = (BYPASS, NUM_BANK_GROUPS, _EARLIEST)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import shift_of
 from manyscale.models.gpu.sm_state import MISS, NEVER
 
@@ -31,7 +31,6 @@ _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): whi
 
 LINE: Final = np.dtype(  # of L2
     [
-        ("tag", "i8"),  # -1: empty
         ("used", "i8"),  # last use
         ("valid", "u1"),  # sectors that can be read
         ("pending", "u1"),
@@ -63,6 +62,7 @@ class Memory(NamedTuple):
     misses: np.ndarray  # int32: entries of outstanding misses
     dirty_lines: np.ndarray  # int32
     # L2
+    tag: np.ndarray  # int64[C, P, X, Y]: line, -1: empty (by itself: all ways of a set are read for each lookup)
     line: np.ndarray  # LINE[C, P, X, Y]
     miss: np.ndarray  # MISS[C, P, X, Y, Z]
     clock: np.ndarray  # int64[C]: uses so far
@@ -70,6 +70,8 @@ class Memory(NamedTuple):
     dram_time: np.ndarray  # int64
     dram_request: np.ndarray  # int64
     dram_place: np.ndarray  # int64: slice, set, way and sector of a read, each in 16 bits; -1: a write
+    dram_bank: np.ndarray  # int32
+    dram_row: np.ndarray  # int64
     dram_next: np.ndarray  # int32
     dram_free: np.ndarray  # int32
     # channels [C]
@@ -216,8 +218,6 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     def times(*shape: int, value: int = 0) -> np.ndarray:
         return np.full(shape, value, np.int64)
 
-    line = np.zeros(shape, LINE)
-    line["tag"] = -1
     miss = np.zeros(sectors, MISS)
     miss["first"] = -1
     return Memory(
@@ -227,8 +227,9 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         head=whole(c, p, value=-1), tail=whole(c, p, value=-1), last_pop=times(c, p, value=-NEVER),
         last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
         misses=whole(c, p), dirty_lines=whole(c, p),
-        line=line, miss=miss, clock=times(c),
-        dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_next=whole(nodes),
+        tag=times(*shape, value=-1), line=np.zeros(shape, LINE), miss=miss, clock=times(c),
+        dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_bank=whole(nodes),
+        dram_row=times(nodes), dram_next=whole(nodes),
         dram_free=np.arange(nodes - 1, -1, -1, dtype=np.int32),
         way_head=whole(c, value=-1), way_tail=whole(c, value=-1), last_way=times(c, value=-NEVER),
         queue=whole(c, gpu.dram.queue), queued=whole(c), fill_head=whole(c, value=-1), fill_tail=whole(c, value=-1),
@@ -242,7 +243,7 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
 
 
 _REQUEST: Final = ("node_time", "node_request", "node_written", "node_tag", "node_sm", "node_next", "node_free")
-_DRAM: Final = ("dram_time", "dram_request", "dram_place", "dram_next", "dram_free")
+_DRAM: Final = ("dram_time", "dram_request", "dram_place", "dram_bank", "dram_row", "dram_next", "dram_free")
 _REPLY: Final = ("reply_time", "reply_sm", "reply_tag", "reply_level")
 
 
@@ -280,5 +281,5 @@ def reset_clock(memory: Memory) -> None:
 def forget_all(memory: Memory) -> None:
     """Empty L2."""
     memory.line[:] = 0
-    memory.line["tag"] = -1
+    memory.tag[:] = -1
     memory.dirty_lines[:] = 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
 
 
-class DoesNotFit(ValueError):
+class DoesNotFitError(ValueError):
     """A block needs more than an SM has: the message says of what."""
 
 
 def resident_blocks(gpu: Gpu, threads_per_block: int, registers: int, shared_bytes: int) -> int:
     """Blocks of ``threads_per_block`` threads of ``registers`` registers each that are resident on an SM together.
 
-    Raises DoesNotFit where not even one is. ``shared_bytes``: of a block.
+    Raises DoesNotFitError where not even one is. ``shared_bytes``: of a block.
     """
     warps = -(-threads_per_block // WARP_THREADS)
     per_warp = _up(registers * WARP_THREADS, gpu.register_unit)
@@ -28,7 +28,7 @@ def resident_blocks(gpu: Gpu, threads_per_block: int, registers: int, shared_byt
     if not limits[least]:
         have = {"threads": gpu.threads, "warps": gpu.warps, "registers": gpu.registers}
         size = have.get(least, gpu.shared_memory.size_bytes)
-        raise DoesNotFit(f"a block needs more {least} than an SM has ({size:,})")
+        raise DoesNotFitError(f"a block needs more {least} than an SM has ({size:,})")
     return limits[least]
 
 

@@ -175,7 +175,7 @@ class Gpu(Strict):
         if self.threads > WARP_THREADS * self.warps:
             raise ValueError(f"threads: {self.threads} do not fit into {self.warps} warps")
         if self.l2.slices % self.dram.channels:
-            raise ValueError(f"l2.slices: {self.l2.slices} are not equally many for each of {self.dram.channels} channels")
+            raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
         if self.l1.line_bytes != self.l2.line_bytes:
             raise ValueError("l1.line and l2.line differ; the models need one size of lines")
         return self

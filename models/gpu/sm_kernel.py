@@ -18,16 +18,44 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.models.gpu.l1_kernel import BLOCKED, FULL, HIT, forget_all, read, send, write
+from manyscale.models.gpu.l1_kernel import BLOCKED, FULL, HIT, bucket_of, forget_all, read, send, write
 from manyscale.models.gpu.launch_program import (
-    ATOMIC, BARRIER, COPY, COPY_GROUP, COPY_WAIT, MEMORY, MEMORY_BARRIER, NUM_UNITS, REDUCTION, SHARED, STORE,
+    ATOMIC,
+    BARRIER,
+    COPY,
+    COPY_GROUP,
+    COPY_WAIT,
+    MEMORY,
+    MEMORY_BARRIER,
+    NUM_UNITS,
+    REDUCTION,
+    SHARED,
+    STORE,
 )  # fmt: skip
 from manyscale.models.gpu.sm_limits import GREEDY, QUEUED_MEMORY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm_state import (
-    AT_BARRIER, BANK_QUEUE, BYPASS, COPY_GROUPS, DEPENDENCY, DRAIN, EMPTY, EXITED, FREE, FROM_L1, FROM_SHARED, ISSUE,
-    LOAD_STORE, NEVER, RUNNING, STORES, UNIT_BUSY, WAITS_BARRIER, WAITS_MEMORY,
+    AT_BARRIER,
+    BANK_QUEUE,
+    BYPASS,
+    COPY_GROUPS,
+    DEPENDENCY,
+    DRAIN,
+    EMPTY,
+    EXITED,
+    FREE,
+    FROM_L1,
+    FROM_SHARED,
+    ISSUE,
+    LOAD_STORE,
+    NEVER,
+    RUNNING,
+    STORES,
+    UNIT_BUSY,
+    WAITS_BARRIER,
+    WAITS_MEMORY,
+    OneSm,
 )  # fmt: skip
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, by_reference, inlined, read_soon
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
@@ -35,20 +63,35 @@ _REPLY: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
 
 
+@inlined
+def one_of(group, s):  # type: ignore[no-untyped-def]
+    """The rows of an SM."""
+    return OneSm(
+        group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
+        group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
+        group.queue[s],
+        group.load[s], group.load_free[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
+        group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.bucket[s],
+        group.node[s], group.node_free[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
+        group.record_begin, group.record_end,
+    )  # fmt: skip
+
+
 @allocation_free
-def start_block(sm, s, program, limits, block, time):  # type: ignore[no-untyped-def]
-    """Give a block to a free slot at the end of cycle ``time``; its first instructions can be issued two cycles later."""
-    core = sm.core[s]
+def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
+    """Give a block to a free slot at the end of cycle ``time``; it can issue two cycles later."""
+    sm = by_reference(one_of(group, s))
+    core = sm.core[0]
     slot = 0
-    while sm.block[s, slot].number >= 0:
+    while sm.block[slot].number >= 0:
         slot += 1
     first = program.block_warps[block]
     count = program.block_warps[block + 1] - first
     if core.blocks == 0:
         core.resident_since = time
-        _account(sm, s, limits, EMPTY, time)
+        _account(sm, limits, EMPTY, time)
     core.blocks += 1
-    resident = sm.block[s, slot]
+    resident = sm.block[slot]
     resident.number = block
     resident.begin = time
     resident.warps = resident.running = count
@@ -57,7 +100,7 @@ def start_block(sm, s, program, limits, block, time):  # type: ignore[no-untyped
     resident.end = NEVER
     for i in range(count):
         w = slot * limits.block_warps + i
-        warp = sm.warp[s, w]
+        warp = sm.warp[w]
         warp.at = program.warp_instructions[first + i]
         warp.last = program.warp_instructions[first + i + 1]
         warp.next_request = program.warp_requests[first + i]
@@ -72,36 +115,36 @@ def start_block(sm, s, program, limits, block, time):  # type: ignore[no-untyped
         warp.state = RUNNING
         warp.cause = EMPTY
         for group in range(COPY_GROUPS):
-            sm.copies[s, w, group] = 0
-        for register in range(sm.register.shape[2]):
-            sm.register[s, w, register] = 0
+            sm.copies[w, group] = 0
+        for register in range(sm.register.shape[1]):
+            sm.register[w, register] = 0
         if warp.at == warp.last:
-            _exit(sm, s, program, limits, w, time + 1)
+            _exit(sm, program, limits, w, time + 1)
             continue
-        sm.ready[s, w] = time + 2
+        sm.ready[w] = time + 2
         k = warp.scheduler
-        sm.try_at[s, k] = min(sm.try_at[s, k], time + 2)
+        sm.try_at[k] = min(sm.try_at[k], time + 2)
     if count == 0:
         resident.end = time + 1
         core.next_end = min(core.next_end, time + 1)
 
 
 @inlined
-def _account(sm, s, limits, cause, time):  # type: ignore[no-untyped-def]
+def _account(sm, limits, cause, time):  # type: ignore[no-untyped-def]
     """All schedulers have waited for ``cause`` up to ``time``."""
     for k in range(limits.schedulers):
-        scheduler = sm.scheduler[s, k]
+        scheduler = sm.scheduler[k]
         if time > scheduler.active_until:
-            sm.stack[s, cause] += time - scheduler.active_until
+            sm.stack[cause] += time - scheduler.active_until
             scheduler.active_until = time
 
 
 @inlined
-def _next_ready(sm, s, program, limits, w, earliest):  # type: ignore[no-untyped-def]
+def _next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def]
     """When the operands of a warp's next instruction are there."""
-    warp = sm.warp[s, w]
+    warp = sm.warp[w]
     row = program.instruction[warp.at]
-    registers = sm.register[s, w]
+    registers = sm.register[w]
     ready = earliest
     slowest = -1
     for i in range(program.operand_first[row], program.operand_first[row + 1]):
@@ -110,217 +153,225 @@ def _next_ready(sm, s, program, limits, w, earliest):  # type: ignore[no-untyped
         if time > ready:
             ready = time
             slowest = register
-    sm.ready[s, w] = ready
-    warp.cause = sm.register_cause[s, w, slowest] if slowest >= 0 else DEPENDENCY
+    sm.ready[w] = ready
+    warp.cause = sm.register_cause[w, slowest] if slowest >= 0 else DEPENDENCY
     if ready < NEVER:
         k = warp.scheduler
-        if ready < sm.try_at[s, k]:
-            sm.try_at[s, k] = ready
+        if ready < sm.try_at[k]:
+            sm.try_at[k] = ready
 
 
 @allocation_free
-def _release(sm, s, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
+def _release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """A warp that waited can go on at ``time``."""
-    sm.warp[s, w].state = RUNNING
-    _next_ready(sm, s, program, limits, w, time)
-    if sm.ready[s, w] == time:
-        sm.warp[s, w].cause = cause
+    sm.warp[w].state = RUNNING
+    _next_ready(sm, program, limits, w, time)
+    if sm.ready[w] == time:
+        sm.warp[w].cause = cause
 
 
 @allocation_free
-def _release_barrier(sm, s, program, limits, slot, time):  # type: ignore[no-untyped-def]
+def _release_barrier(sm, program, limits, slot, time):  # type: ignore[no-untyped-def]
     """If all warps of a block that run have arrived, they go on."""
-    block = sm.block[s, slot]
+    block = sm.block[slot]
     if block.arrived == 0 or block.arrived < block.running:
         return
     block.arrived = 0
     for w in range(slot * limits.block_warps, (slot + 1) * limits.block_warps):
-        if sm.warp[s, w].state == WAITS_BARRIER:
-            _release(sm, s, program, limits, w, time, AT_BARRIER)
+        if sm.warp[w].state == WAITS_BARRIER:
+            _release(sm, program, limits, w, time, AT_BARRIER)
 
 
 @allocation_free
-def _exit(sm, s, program, limits, w, time):  # type: ignore[no-untyped-def]
-    warp = sm.warp[s, w]
+def _exit(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
+    warp = sm.warp[w]
     warp.state = EXITED
-    sm.ready[s, w] = NEVER
-    sm.block[s, warp.slot].running -= 1
-    _release_barrier(sm, s, program, limits, warp.slot, time + 1)
-    _end_warp(sm, s, w, time)
+    sm.ready[w] = NEVER
+    sm.block[warp.slot].running -= 1
+    _release_barrier(sm, program, limits, warp.slot, time + 1)
+    _end_warp(sm, w, time)
 
 
 @allocation_free
-def _end_warp(sm, s, w, time):  # type: ignore[no-untyped-def]
+def _end_warp(sm, w, time):  # type: ignore[no-untyped-def]
     """A warp that has exited ends once nothing of it is in flight; with the last one, its block."""
-    warp = sm.warp[s, w]
+    warp = sm.warp[w]
     if warp.state != EXITED or warp.stores > 0 or warp.loads > 0:
         return
     warp.state = FREE
-    block = sm.block[s, warp.slot]
+    block = sm.block[warp.slot]
     block.latest = max(block.latest, time, warp.done)
     block.warps -= 1
     if block.warps == 0:
         block.end = block.latest
-        sm.core[s].next_end = min(sm.core[s].next_end, block.end)
+        sm.core[0].next_end = min(sm.core[0].next_end, block.end)
 
 
 @inlined
-def _may_go_on(sm, s, w):  # type: ignore[no-untyped-def]
+def _may_go_on(sm, w):  # type: ignore[no-untyped-def]
     """Whether a warp that waits for memory has got it."""
-    warp = sm.warp[s, w]
+    warp = sm.warp[w]
     if warp.atomics > 0 or (warp.fence and warp.loads > 0):
         return False
     for group in range(max(0, warp.copy_group - COPY_GROUPS + 1), warp.copy_limit):
-        if sm.copies[s, w, group % COPY_GROUPS] > 0:
+        if sm.copies[w, group % COPY_GROUPS] > 0:
             return False
     return True
 
 
 @inlined
-def _after_memory(sm, s, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
+def _after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """What a warp does once a memory instruction of it is complete."""
-    warp = sm.warp[s, w]
+    warp = sm.warp[w]
     if warp.state == RUNNING:
-        if sm.ready[s, w] == NEVER:
-            _next_ready(sm, s, program, limits, w, 0)
+        if sm.ready[w] == NEVER:
+            _next_ready(sm, program, limits, w, 0)
     elif warp.state == WAITS_MEMORY:
-        if _may_go_on(sm, s, w):
+        if _may_go_on(sm, w):
             warp.fence = 0
-            _release(sm, s, program, limits, w, time, cause)
+            _release(sm, program, limits, w, time, cause)
     elif warp.state == EXITED:
-        _end_warp(sm, s, w, time)
+        _end_warp(sm, w, time)
 
 
 @inlined
-def _write_registers(sm, s, program, w, row, time, cause):  # type: ignore[no-untyped-def]
+def _write_registers(sm, program, w, row, time, cause):  # type: ignore[no-untyped-def]
     for i in range(program.operand_first[row], program.operand_written[row]):
         register = program.operand[i]
-        sm.register[s, w, register] = time
-        sm.register_cause[s, w, register] = cause
+        sm.register[w, register] = time
+        sm.register_cause[w, register] = cause
 
 
 @inlined
-def _free_load(sm, s, number):  # type: ignore[no-untyped-def]
-    core = sm.core[s]
+def _free_load(sm, number):  # type: ignore[no-untyped-def]
+    core = sm.core[0]
     if core.free_loads == 0:  # schedulers may wait for one
-        for k in range(sm.try_at.shape[1]):
-            sm.try_at[s, k] = 0
-    sm.load_free[s, core.free_loads] = number
+        for k in range(sm.try_at.shape[0]):
+            sm.try_at[k] = 0
+    sm.load_free[core.free_loads] = number
     core.free_loads += 1
 
 
 @allocation_free
-def _complete(sm, s, program, limits, number):  # type: ignore[no-untyped-def]
+def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     """All requests of a memory instruction were answered (or it had none)."""
-    load = sm.load[s, number]
+    load = sm.load[number]
     w = load.warp
-    warp = sm.warp[s, w]
+    warp = sm.warp[w]
     access = program.access[load.row]
     time = load.time
-    _write_registers(sm, s, program, w, load.row, time, load.cause)
+    _write_registers(sm, program, w, load.row, time, load.cause)
     warp.loads -= 1
     if access == ATOMIC or access == REDUCTION:
         warp.atomics -= 1
     elif access == COPY:
-        sm.copies[s, w, load.group % COPY_GROUPS] -= 1
-    _free_load(sm, s, number)
+        sm.copies[w, load.group % COPY_GROUPS] -= 1
+    _free_load(sm, number)
     warp.done = max(warp.done, time)
-    _after_memory(sm, s, program, limits, w, time, load.cause)
+    _after_memory(sm, program, limits, w, time, load.cause)
 
 
 @inlined
-def _answer(sm, s, program, limits, number, time, cause):  # type: ignore[no-untyped-def]
-    load = sm.load[s, number]
+def _answer(sm, program, limits, number, time, cause):  # type: ignore[no-untyped-def]
+    load = sm.load[number]
     load.time = max(load.time, time)
     load.cause = max(load.cause, cause)
     load.left -= 1
     if load.left == 0:
-        _complete(sm, s, program, limits, number)
+        _complete(sm, program, limits, number)
+
+
+@allocation_free
+def expect_first_reply(group, s):  # type: ignore[no-untyped-def]
+    """A reply was delivered where none was."""
+    core = group.core[s]
+    arrival = group.reply[s, core.in_head & (group.reply.shape[1] - 1)].time + _REPLY
+    core.next_reply = max(arrival, core.last_fill + 1)
 
 
 @inlined
-def expect_reply(sm, s):  # type: ignore[no-untyped-def]
+def _expect_reply(sm):  # type: ignore[no-untyped-def]
     """When the next reply can come in."""
-    core = sm.core[s]
+    core = sm.core[0]
     if core.in_head < core.in_tail:
-        arrival = sm.reply[s, core.in_head & (sm.reply.shape[1] - 1)].time + _REPLY
+        arrival = sm.reply[core.in_head & (sm.reply.shape[0] - 1)].time + _REPLY
         core.next_reply = max(arrival, core.last_fill + 1)
     else:
         core.next_reply = NEVER
 
 
 @allocation_free
-def _fill(sm, s, program, limits, time):  # type: ignore[no-untyped-def]
+def _fill(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """The next reply arrives."""
-    core = sm.core[s]
-    reply = sm.reply[s, core.in_head & (sm.reply.shape[1] - 1)]
+    core = sm.core[0]
+    reply = sm.reply[core.in_head & (sm.reply.shape[0] - 1)]
     tag = reply.tag
     cause = reply.level
     core.in_head += 1
     core.last_fill = time
-    expect_reply(sm, s)
+    _expect_reply(sm)
     if tag >= STORES:
-        sm.warp[s, tag - STORES].stores -= 1
-        _end_warp(sm, s, tag - STORES, time)
+        sm.warp[tag - STORES].stores -= 1
+        _end_warp(sm, tag - STORES, time)
         return
     if tag >= BYPASS:
         core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
-        _answer(sm, s, program, limits, tag - BYPASS, core.last_writeback, cause)
+        _answer(sm, program, limits, tag - BYPASS, core.last_writeback, cause)
         return
     at = tag >> limits.sector_shift
     sector = tag - (at << limits.sector_shift)
-    frame = sm.frame[s, at]
+    frame = sm.frame[at]
     frame.pending &= ~(1 << sector)
     frame.valid |= 1 << sector
     core.misses -= 1
-    miss = sm.miss[s, at, sector]
+    miss = sm.miss[at, sector]
     waiting = miss.first
     miss.first = -1
     while waiting >= 0:
-        node = sm.node[s, waiting]
+        node = sm.node[waiting]
         following = node.next
-        sm.node_free[s, core.free_nodes] = waiting
+        sm.node_free[core.free_nodes] = waiting
         core.free_nodes += 1
         core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
-        _answer(sm, s, program, limits, node.load, core.last_writeback, cause)
+        _answer(sm, program, limits, node.load, core.last_writeback, cause)
         waiting = following
     for bank in range(limits.banks):
-        head = sm.bank_head[s, bank]
-        if head < sm.bank_tail[s, bank]:
-            sm.bank_next[s, bank] = sm.bank[s, bank, head & (BANK_QUEUE - 1)].time
+        head = sm.bank_head[bank]
+        if head < sm.bank_tail[bank]:
+            sm.bank_next[bank] = sm.bank[bank, head & (BANK_QUEUE - 1)].time
 
 
 @allocation_free
-def _look_up(sm, s, program, limits, bank, time):  # type: ignore[no-untyped-def]
+def _look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
     """The oldest request of a bank is looked up."""
-    head = sm.bank_head[s, bank]
-    entry = sm.bank[s, bank, head & (BANK_QUEUE - 1)]
+    head = sm.bank_head[bank]
+    entry = sm.bank[bank, head & (BANK_QUEUE - 1)]
     number = entry.load
     at = entry.request
-    load = sm.load[s, number]
+    load = sm.load[number]
     access = program.access[load.row]
     if access == STORE:
-        outcome = write(sm, s, limits, program.request[at], program.written[at], load.warp, time)
+        outcome = write(sm, limits, program.request[at], program.written[at], load.warp, time)
     else:
-        outcome = read(sm, s, limits, program.request[at], number, time)
+        outcome = read(sm, limits, program.request[at], number, time)
     if outcome == BLOCKED:
-        sm.bank_next[s, bank] = NEVER
+        sm.bank_next[bank] = NEVER
         return
     if outcome == FULL:
-        entry.time = sm.bank_next[s, bank] = time + 1
+        entry.time = sm.bank_next[bank] = time + 1
         return
-    sm.bank_head[s, bank] = head + 1
-    if head + 1 < sm.bank_tail[s, bank]:
-        following = sm.bank[s, bank, (head + 1) & (BANK_QUEUE - 1)]
-        following.time = sm.bank_next[s, bank] = max(following.time, time + 1)
+    sm.bank_head[bank] = head + 1
+    if head + 1 < sm.bank_tail[bank]:
+        following = sm.bank[bank, (head + 1) & (BANK_QUEUE - 1)]
+        following.time = sm.bank_next[bank] = max(following.time, time + 1)
     else:
-        sm.bank_next[s, bank] = NEVER
+        sm.bank_next[bank] = NEVER
     if access == STORE:
         load.left -= 1
         if load.left == 0:
-            _free_load(sm, s, number)
+            _free_load(sm, number)
     elif outcome == HIT:
-        _answer(sm, s, program, limits, number, time, FROM_L1)
+        _answer(sm, program, limits, number, time, FROM_L1)
 
 
 @inlined
@@ -329,47 +380,48 @@ def _passes_l1(program, row):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def _send_requests(sm, s, program, limits, time):  # type: ignore[no-untyped-def]
+def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """Requests of the current instruction into L1's pipeline, or past it."""
-    core = sm.core[s]
+    core = sm.core[0]
     number = core.current
-    load = sm.load[s, number]
+    load = sm.load[number]
     row = load.row
     is_store = program.access[row] == STORE
     if program.kind[row] == SHARED:
         core.current = -1
-        _free_load(sm, s, number)
+        _free_load(sm, number)
     elif load.count == 0:  # all its threads are masked out
         core.current = -1
         load.time = time
         if is_store:
-            _free_load(sm, s, number)
+            _free_load(sm, number)
         else:
-            _complete(sm, s, program, limits, number)
+            _complete(sm, program, limits, number)
     elif _passes_l1(program, row):
         load.count -= 1
         at = load.first + load.count
-        send(sm, s, time, program.request[at], program.written[at], STORES + load.warp if is_store else BYPASS + number)
+        send(sm, time, program.request[at], program.written[at], STORES + load.warp if is_store else BYPASS + number)
         if load.count == 0:
             core.current = -1
             if is_store:
-                _free_load(sm, s, number)
+                _free_load(sm, number)
     else:
         used = 0
         for _ in range(limits.banks):
             at = load.first + load.count - 1
             bank = program.request[at] & limits.bank_mask
-            tail = sm.bank_tail[s, bank]
-            if used >> bank & 1 or tail - sm.bank_head[s, bank] >= limits.l1_latency:
+            tail = sm.bank_tail[bank]
+            if used >> bank & 1 or tail - sm.bank_head[bank] >= limits.l1_latency:
                 break
             used |= 1 << bank
-            entry = sm.bank[s, bank, tail & (BANK_QUEUE - 1)]
+            entry = sm.bank[bank, tail & (BANK_QUEUE - 1)]
             entry.time = time + limits.l1_latency
             entry.load = number
             entry.request = at
-            if tail == sm.bank_head[s, bank]:
-                sm.bank_next[s, bank] = entry.time
-            sm.bank_tail[s, bank] = tail + 1
+            read_soon(sm.bucket, bucket_of(sm, program.request[at] >> limits.sector_shift))
+            if tail == sm.bank_head[bank]:
+                sm.bank_next[bank] = entry.time
+            sm.bank_tail[bank] = tail + 1
             load.count -= 1
             if load.count == 0:
                 core.current = -1
@@ -377,84 +429,85 @@ def _send_requests(sm, s, program, limits, time):  # type: ignore[no-untyped-def
 
 
 @allocation_free
-def _load_store(sm, s, program, limits, time):  # type: ignore[no-untyped-def]
+def _load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """A cycle of the load/store unit: the current instruction, then the next one."""
-    core = sm.core[s]
+    core = sm.core[0]
     if core.current >= 0 and time >= core.current_from:
-        _send_requests(sm, s, program, limits, time)
+        _send_requests(sm, program, limits, time)
     if core.current < 0 and core.queue_head < core.queue_tail:
-        entry = sm.queue[s, core.queue_head & (sm.queue.shape[1] - 1)]
+        entry = sm.queue[core.queue_head & (sm.queue.shape[0] - 1)]
         if entry.time <= time:
             core.queue_head += 1
             core.current = entry.load
-            load = sm.load[s, entry.load]
+            load = sm.load[entry.load]
             shared = program.kind[load.row] == SHARED
             core.current_from = time + (max(1, load.count) if shared else 1)
             k = load.scheduler
-            sm.scheduler[s, k].queued -= 1
-            sm.try_at[s, k] = min(sm.try_at[s, k], time)
+            sm.scheduler[k].queued -= 1
+            sm.try_at[k] = min(sm.try_at[k], time)
             if shared:
-                _read_shared(sm, s, program, limits, entry.load, core.current_from + limits.shared_latency + 1)
+                _read_shared(sm, program, limits, entry.load, core.current_from + limits.shared_latency + 1)
     if core.current >= 0:
         core.next_load_store = max(time + 1, core.current_from)
     elif core.queue_head < core.queue_tail:
-        core.next_load_store = sm.queue[s, core.queue_head & (sm.queue.shape[1] - 1)].time
+        core.next_load_store = sm.queue[core.queue_head & (sm.queue.shape[0] - 1)].time
     else:
         core.next_load_store = NEVER
 
 
 @allocation_free
-def _read_shared(sm, s, program, limits, number, time):  # type: ignore[no-untyped-def]
+def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-def]
     """When the result of an access to shared memory is there is known when its turn comes."""
-    load = sm.load[s, number]
+    load = sm.load[number]
     w = load.warp
-    warp = sm.warp[s, w]
-    _write_registers(sm, s, program, w, load.row, time, FROM_SHARED)
+    warp = sm.warp[w]
+    _write_registers(sm, program, w, load.row, time, FROM_SHARED)
     if program.access[load.row] != STORE:
         warp.done = max(warp.done, time)
     warp.loads -= 1
-    _after_memory(sm, s, program, limits, w, time, FROM_SHARED)
+    _after_memory(sm, program, limits, w, time, FROM_SHARED)
 
 
 @inlined
-def _can_be_chosen(sm, s, program, k, w, time):  # type: ignore[no-untyped-def]
+def _can_be_chosen(sm, program, k, w, time):  # type: ignore[no-untyped-def]
     """0: it can be issued now; else when to try again (NEVER: once the load/store unit took an instruction)."""
-    ready = sm.ready[s, w]
+    ready = sm.ready[w]
     if ready > time:
         return ready
-    row = program.instruction[sm.warp[s, w].at]
+    row = program.instruction[sm.warp[w].at]
     kind = program.kind[row]
-    queued = sm.scheduler[s, k].queued
+    queued = sm.scheduler[k].queued
     if kind == MEMORY or kind == SHARED:
-        if queued >= QUEUED_MEMORY or sm.core[s].free_loads == 0:
+        if queued >= QUEUED_MEMORY or sm.core[0].free_loads == 0:
             return NEVER
-        front = sm.unit[s, k, NUM_UNITS].in_front
+        front = sm.unit[k, NUM_UNITS].in_front
     else:
         if queued >= QUEUED_MEMORY - 1:  # they hold both collectors
             return NEVER
-        front = sm.unit[s, k, program.unit[row]].in_front
+        front = sm.unit[k, program.unit[row]].in_front
     return front if front > time else 0
 
 
 @inlined
-def _issue_memory(sm, s, program, k, w, at, row, leaves):  # type: ignore[no-untyped-def]
+def _issue_memory(sm, program, k, w, at, row, leaves):  # type: ignore[no-untyped-def]
     """A memory instruction is in the load/store unit's queue from ``leaves`` on."""
-    core = sm.core[s]
-    warp = sm.warp[s, w]
+    core = sm.core[0]
+    warp = sm.warp[w]
     core.free_loads -= 1
-    number = sm.load_free[s, core.free_loads]
-    load = sm.load[s, number]
+    number = sm.load_free[core.free_loads]
+    load = sm.load[number]
     access = program.access[row]
     requests = program.requests[at]
     load.warp = w
     load.row = row
     load.left = load.count = requests
     load.first = warp.next_request
+    read_soon(program.request, load.first + requests - 1)
     load.time = 0
     load.cause = 0
     load.scheduler = k
-    sm.scheduler[s, k].queued += 1
-    entry = sm.queue[s, core.queue_tail & (sm.queue.shape[1] - 1)]
+    sm.scheduler[k].queued += 1
+    entry = sm.queue[core.queue_tail & (sm.queue.shape[0] - 1)]
     entry.load = number
     entry.time = leaves
     if core.queue_head == core.queue_tail and core.current < 0:
@@ -464,7 +517,7 @@ def _issue_memory(sm, s, program, k, w, at, row, leaves):  # type: ignore[no-unt
     if shared or access != STORE:
         warp.loads += 1
     for i in range(program.operand_first[row], program.operand_written[row]):
-        sm.register[s, w, program.operand[i]] = NEVER
+        sm.register[w, program.operand[i]] = NEVER
     if shared:
         return
     warp.next_request += requests
@@ -474,24 +527,24 @@ def _issue_memory(sm, s, program, k, w, at, row, leaves):  # type: ignore[no-unt
         warp.atomics += 1
     elif access == COPY:
         load.group = warp.copy_group
-        sm.copies[s, w, warp.copy_group % COPY_GROUPS] += 1
+        sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
 
 
 @allocation_free
-def _issue(sm, s, program, limits, k, w, time):  # type: ignore[no-untyped-def]
+def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     """Issue the next instruction of a warp."""
-    core = sm.core[s]
-    warp = sm.warp[s, w]
-    scheduler = sm.scheduler[s, k]
+    core = sm.core[0]
+    warp = sm.warp[w]
+    scheduler = sm.scheduler[k]
     at = warp.at
     row = program.instruction[at]
     kind = program.kind[row]
     memory = kind == MEMORY or kind == SHARED
     if time > scheduler.active_until:
-        split = min(max(sm.ready[s, w], scheduler.active_until), time)
-        sm.stack[s, warp.cause] += split - scheduler.active_until
-        sm.stack[s, LOAD_STORE if scheduler.queued >= QUEUED_MEMORY - 1 else UNIT_BUSY] += time - split
-    sm.stack[s, ISSUE] += 1
+        split = min(max(sm.ready[w], scheduler.active_until), time)
+        sm.stack[warp.cause] += split - scheduler.active_until
+        sm.stack[LOAD_STORE if scheduler.queued >= QUEUED_MEMORY - 1 else UNIT_BUSY] += time - split
+    sm.stack[ISSUE] += 1
     sm.issued[min(time >> limits.ipc_shift, len(sm.issued) - 1)] += 1
     core.instructions += 1
     core.thread_instructions += program.active[at]
@@ -502,11 +555,11 @@ def _issue(sm, s, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     # an operand collector, and the register before the unit
     reads = program.operand_written[row] < program.operand_first[row + 1]
     if memory:
-        sm.unit[s, k, NUM_UNITS].in_front = time + 1
+        sm.unit[k, NUM_UNITS].in_front = time + 1
         leaves = time + 2 if reads else time + 1
-        _issue_memory(sm, s, program, k, w, at, row, leaves + limits.front - 2)
+        _issue_memory(sm, program, k, w, at, row, leaves + limits.front - 2)
     else:
-        unit = sm.unit[s, k, program.unit[row]]
+        unit = sm.unit[k, program.unit[row]]
         second = (scheduler.collector_1 < scheduler.collector_0) != (scheduler.queued == 2)  # memory holds the other
         entered = max(time + 1, scheduler.collector_1 if second else scheduler.collector_0)
         leaves = max(entered + 1 if reads else entered, unit.before)
@@ -520,22 +573,22 @@ def _issue(sm, s, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         unit.free = begins + program.interval[row]
         done = begins + limits.back + program.latency[row]
         warp.done = max(warp.done, done)
-        _write_registers(sm, s, program, w, row, done, DEPENDENCY)
+        _write_registers(sm, program, w, row, done, DEPENDENCY)
 
     if at + 1 == warp.last:
-        _exit(sm, s, program, limits, w, time)
+        _exit(sm, program, limits, w, time)
         return
     if kind <= SHARED:
         if memory and warp.atomics > 0:
             warp.state = WAITS_MEMORY
-            sm.ready[s, w] = NEVER
+            sm.ready[w] = NEVER
             return
     else:
         if kind == BARRIER:
-            sm.block[s, warp.slot].arrived += 1
+            sm.block[warp.slot].arrived += 1
             warp.state = WAITS_BARRIER
-            sm.ready[s, w] = NEVER
-            _release_barrier(sm, s, program, limits, warp.slot, time + 1)
+            sm.ready[w] = NEVER
+            _release_barrier(sm, program, limits, warp.slot, time + 1)
             return
         if kind == MEMORY_BARRIER:
             warp.fence = 1
@@ -543,20 +596,20 @@ def _issue(sm, s, program, limits, k, w, time):  # type: ignore[no-untyped-def]
             warp.copy_group += 1
         elif kind == COPY_WAIT:
             warp.copy_limit = warp.copy_group - program.immediate[row]
-        if not _may_go_on(sm, s, w):
+        if not _may_go_on(sm, w):
             warp.state = WAITS_MEMORY
-            sm.ready[s, w] = NEVER
+            sm.ready[w] = NEVER
             return
         warp.fence = 0
-    _next_ready(sm, s, program, limits, w, time + 1)
+    _next_ready(sm, program, limits, w, time + 1)
 
 
 @allocation_free
-def _schedule_in_turn(sm, s, program, limits, k, time):  # type: ignore[no-untyped-def]
+def _schedule_in_turn(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
     """Loose round robin: after the warp that was last, the first that can."""
     step = limits.schedulers
-    ready = sm.ready[s]
-    begin = sm.scheduler[s, k].last_issued
+    ready = sm.ready
+    begin = sm.scheduler[k].last_issued
     begin = k if begin < 0 else begin + step
     again = NEVER
     for part in range(2):
@@ -564,58 +617,57 @@ def _schedule_in_turn(sm, s, program, limits, k, time):  # type: ignore[no-untyp
         end = limits.warps if part == 0 else min(begin, limits.warps)
         while w < end:
             if ready[w] <= time:
-                at = _can_be_chosen(sm, s, program, k, w, time)
+                at = _can_be_chosen(sm, program, k, w, time)
                 if at == 0:
-                    sm.try_at[s, k] = time + 1
-                    _issue(sm, s, program, limits, k, w, time)
+                    sm.try_at[k] = time + 1
+                    _issue(sm, program, limits, k, w, time)
                     return
                 again = min(again, at)
             else:
                 again = min(again, ready[w])
             w += step
-    sm.try_at[s, k] = again
+    sm.try_at[k] = again
 
 
 @allocation_free
-def _schedule_oldest(sm, s, program, limits, k, time):  # type: ignore[no-untyped-def]
+def _schedule_oldest(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
     """The oldest warp that can; first, if ``GREEDY``, the one that was last."""
     again = NEVER
-    last = sm.scheduler[s, k].last_issued
+    last = sm.scheduler[k].last_issued
     best = -1
-    if limits.scheduler == GREEDY and last >= 0:
-        if _can_be_chosen(sm, s, program, k, last, time) == 0:
-            best = last
+    if limits.scheduler == GREEDY and last >= 0 and _can_be_chosen(sm, program, k, last, time) == 0:
+        best = last
     if best < 0:
         w = k
         while w < limits.warps:
-            if best < 0 or sm.warp[s, w].age < sm.warp[s, best].age:
-                at = _can_be_chosen(sm, s, program, k, w, time)
+            if best < 0 or sm.warp[w].age < sm.warp[best].age:
+                at = _can_be_chosen(sm, program, k, w, time)
                 if at == 0:
                     best = w
                 else:
                     again = min(again, at)
             w += limits.schedulers
     if best < 0:
-        sm.try_at[s, k] = again
+        sm.try_at[k] = again
     else:
-        sm.try_at[s, k] = time + 1
-        _issue(sm, s, program, limits, k, best, time)
+        sm.try_at[k] = time + 1
+        _issue(sm, program, limits, k, best, time)
 
 
 @allocation_free
-def _schedule_two_level(sm, s, program, limits, k, time):  # type: ignore[no-untyped-def]
+def _schedule_two_level(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
     """Round robin among active warps (Narasiman et al., MICRO 2011); one that waits for memory, for a barrier or has
     ended makes room for the first of the others that does not."""
-    order = sm.order[s, k]
+    order = sm.order[k]
     count = min(limits.active_warps, len(order))
     place = count
     for i in range(count):
         w = order[i]
-        if w < limits.warps and sm.ready[s, w] < NEVER:
+        if w < limits.warps and sm.ready[w] < NEVER:
             continue
         for j in range(place, len(order)):
             other = order[j]
-            if other < limits.warps and sm.ready[s, other] < NEVER:
+            if other < limits.warps and sm.ready[other] < NEVER:
                 order[j] = w
                 order[i] = other
                 place = j + 1
@@ -624,26 +676,26 @@ def _schedule_two_level(sm, s, program, limits, k, time):  # type: ignore[no-unt
     for i in range(count):
         w = order[i]
         if w < limits.warps:
-            at = _can_be_chosen(sm, s, program, k, w, time)
+            at = _can_be_chosen(sm, program, k, w, time)
             if at == 0:
                 for j in range(i, count - 1):  # it is the last of them now
                     order[j] = order[j + 1]
                 order[count - 1] = w
-                sm.try_at[s, k] = time + 1
-                _issue(sm, s, program, limits, k, w, time)
+                sm.try_at[k] = time + 1
+                _issue(sm, program, limits, k, w, time)
                 return
             again = min(again, at)
-    sm.try_at[s, k] = again
+    sm.try_at[k] = again
 
 
 @allocation_free
-def _end_blocks(sm, s, limits, time):  # type: ignore[no-untyped-def]
+def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
     """Free the slots of blocks that ended: how many."""
-    core = sm.core[s]
+    core = sm.core[0]
     ended = 0
     core.next_end = NEVER
     for slot in range(limits.slots):
-        block = sm.block[s, slot]
+        block = sm.block[slot]
         if block.number < 0:
             continue
         if block.end > time:
@@ -652,54 +704,60 @@ def _end_blocks(sm, s, limits, time):  # type: ignore[no-untyped-def]
         ended += 1
         core.blocks -= 1
         core.warp_cycles += limits.block_warps * (time - block.begin)
-        sm.record_sm[block.number] = limits.first_sm + s
+        sm.record_sm[block.number] = core.number
         sm.record_begin[block.number] = block.begin
         sm.record_end[block.number] = time
         block.number = -1
     if core.blocks == 0:
         core.active_cycles += time - core.resident_since
-        _account(sm, s, limits, DRAIN, time)
-        forget_all(sm, s)
+        _account(sm, limits, DRAIN, time)
+        forget_all(sm)
     return ended
 
 
 @inlined
-def next_event(sm, s, limits):  # type: ignore[no-untyped-def]
-    """The next cycle in which something can happen; NEVER: nothing before a reply."""
-    core = sm.core[s]
+def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
     time = min(core.next_end, core.next_reply, core.next_load_store)
-    for bank in range(limits.banks):
-        time = min(time, sm.bank_next[s, bank])
-    for k in range(limits.schedulers):
-        time = min(time, sm.try_at[s, k])
+    for bank in range(len(bank_next)):
+        time = min(time, bank_next[bank])
+    for k in range(len(try_at)):
+        time = min(time, try_at[k])
     return time
 
 
 @allocation_free
-def advance(sm, s, program, limits, until, pause):  # type: ignore[no-untyped-def]
-    """Run an SM up to cycle ``until``; with ``pause`` only to the end of a cycle in which a block ends. Returns which."""
-    core = sm.core[s]
-    time = max(core.time, next_event(sm, s, limits))
+def next_event(group, s):  # type: ignore[no-untyped-def]
+    """The next cycle in which something can happen; NEVER: nothing before a reply."""
+    return _next_event(group.core[s], group.bank_next[s], group.try_at[s])
+
+
+@allocation_free
+def advance(group, s, program, limits, until, pause):  # type: ignore[no-untyped-def]
+    """Run an SM up to cycle ``until``; with ``pause`` only to the end of a cycle in which a block ends: which."""
+    sm = by_reference(one_of(group, s))
+    core = sm.core[0]
+    bank_next = sm.bank_next
+    try_at = sm.try_at
+    time = max(core.time, _next_event(core, bank_next, try_at))
     while time < until:
         if core.next_reply <= time:
-            _fill(sm, s, program, limits, time)
+            _fill(sm, program, limits, time)
         for bank in range(limits.banks):
-            if sm.bank_next[s, bank] <= time:
-                _look_up(sm, s, program, limits, bank, time)
+            if bank_next[bank] <= time:
+                _look_up(sm, program, limits, bank, time)
         if core.next_load_store <= time:
-            _load_store(sm, s, program, limits, time)
+            _load_store(sm, program, limits, time)
         for k in range(limits.schedulers):
-            if sm.try_at[s, k] <= time:
+            if try_at[k] <= time:
                 if limits.scheduler == ROUND_ROBIN:
-                    _schedule_in_turn(sm, s, program, limits, k, time)
+                    _schedule_in_turn(sm, program, limits, k, time)
                 elif limits.scheduler == TWO_LEVEL:
-                    _schedule_two_level(sm, s, program, limits, k, time)
+                    _schedule_two_level(sm, program, limits, k, time)
                 else:
-                    _schedule_oldest(sm, s, program, limits, k, time)
-        if core.next_end <= time:
-            if _end_blocks(sm, s, limits, time) > 0 and pause:
-                core.time = time + 1
-                return BLOCK_ENDED
-        time = max(time + 1, next_event(sm, s, limits))
+                    _schedule_oldest(sm, program, limits, k, time)
+        if core.next_end <= time and _end_blocks(sm, limits, time) > 0 and pause:
+            core.time = time + 1
+            return BLOCK_ENDED
+        time = max(time + 1, _next_event(core, bank_next, try_at))
     core.time = until
     return REACHED

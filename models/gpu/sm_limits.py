@@ -21,8 +21,10 @@ def shift_of(power: int) -> int:
 
 
 class SmLimits(NamedTuple):
-    """All int64; a ``shift`` is of a power of two, a ``mask`` one less. ``warps``: slots that blocks take. ``front`` and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model)
-    and after it; ``dirty_limit``: of frames, below which those that were written stay."""
+    """All int64; a ``shift`` is of a power of two, a ``mask`` one less. ``warps``: slots that blocks take. ``front``
+    and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model) and after it;
+    ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
+    ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time."""
 
     warps: int
     schedulers: int
@@ -48,9 +50,7 @@ class SmLimits(NamedTuple):
     first_sm: int
 
 
-def sm_limits(
-    gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0
-) -> SmLimits:
+def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0) -> SmLimits:
     """``l1_frames``: lines of L1 beside shared memory; ``slots``: resident blocks of ``block_warps`` warps;
     ``ipc_cycles``, a power of two: a bucket of the IPC over time; ``first_sm`` of a group of them."""
     pipeline = round(gpu.pipeline_cycles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ EXITED: Final = 4
 
 CORE: Final = np.dtype(  # an SM
     [
+        ("number", "i8"),  # of the SM among all of the GPU
         ("time", "i8"),  # next cycle
         ("next_end", "i8"),  # of a block
         ("next_reply", "i8"),  # that can come in; NEVER: none has been delivered
@@ -46,6 +47,7 @@ CORE: Final = np.dtype(  # an SM
         ("misses", "i8"),  # outstanding
         ("dirty_lines", "i8"),
         ("next_age", "i8"),
+        ("uses", "i8"),  # of L1's frames, so far
         ("blocks", "i8"),  # resident
         ("resident_since", "i8"),
         ("l1_reads", "i8"), ("l1_read_misses", "i8"), ("l1_writes", "i8"), ("l1_write_misses", "i8"),
@@ -120,7 +122,7 @@ LOOKUP: Final = np.dtype([("time", "i8"), ("request", "i8"), ("load", "i8")])  #
 FRAME: Final = np.dtype(  # of L1
     [
         ("tag", "i8"),  # line, -1: empty
-        ("newer", "i4"), ("older", "i4"),  # neighbours in order of use
+        ("used", "i8"),  # last use
         ("chain", "i4"),  # the next frame whose line has this hash
         ("valid", "u1"),  # sectors that can be read
         ("pending", "u1"),  # sectors on their way
@@ -128,6 +130,8 @@ FRAME: Final = np.dtype(  # of L1
     ],
     align=True,
 )  # fmt: skip
+USE: Final = np.dtype([("used", "i8"), ("frame", "i8")])
+USES_PER_WAY: Final = 4
 MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, -1: none
     [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
 )
@@ -166,8 +170,9 @@ class Sm(NamedTuple):
     bank_next: np.ndarray  # int64[SM, banks]: next lookup; NEVER: none, or not before something is filled
     frame: np.ndarray  # FRAME[SM, F]
     miss: np.ndarray  # MISS[SM, F, Z]
-    newest: np.ndarray  # int32[SM, sets]
-    oldest: np.ndarray  # int32[SM, sets]
+    use: np.ndarray  # USE[SM, sets, uses]: of frames, in order; those that are not a frame's last have no meaning
+    use_begin: np.ndarray  # int32[SM, sets]
+    use_end: np.ndarray  # int32[SM, sets]
     bucket: np.ndarray  # int32[SM, buckets]: first frame of a hash
     node: np.ndarray  # NODE[SM, nodes]
     node_free: np.ndarray  # int32[SM, nodes]: a stack
@@ -178,6 +183,9 @@ class Sm(NamedTuple):
     record_sm: np.ndarray  # int32[blocks of the launch]: where each ran; -1: not here
     record_begin: np.ndarray  # int64
     record_end: np.ndarray  # int64
+
+
+OneSm = NamedTuple("OneSm", [(name, Any) for name in Sm._fields])  # the rows of one SM, and what all of them share
 
 
 def sm_state(
@@ -199,16 +207,16 @@ def sm_state(
         core[name] = -1
     for name in ("next_end", "next_reply", "next_load_store"):
         core[name] = NEVER
+    core["number"] = limits.first_sm + np.arange(n)
     core["free_loads"], core["free_nodes"] = loads, nodes
     block = np.zeros((n, limits.slots), BLOCK)
     block["number"], block["end"] = -1, NEVER
     scheduler = np.zeros((n, schedulers), SCHEDULER)
     scheduler["last_issued"] = -1
-    number = np.arange(frames, dtype=np.int32)  # frames of each set, from the newest to the oldest
     frame = np.zeros((n, frames), FRAME)
     frame["tag"], frame["chain"] = -1, -1
-    frame["older"] = np.where(number % ways == ways - 1, -1, number + 1)
-    frame["newer"] = np.where(number % ways == 0, -1, number - 1)
+    use = np.zeros((n, sets, USES_PER_WAY * ways), USE)
+    use["frame"][:, :, :ways] = np.arange(frames).reshape(sets, ways)  # never used
     miss = np.zeros((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS)
     miss["first"] = -1
     order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
@@ -233,8 +241,9 @@ def sm_state(
         bank_next=np.full((n, banks), NEVER, np.int64),
         frame=frame,
         miss=miss,
-        newest=np.tile(number[::ways], (n, 1)),
-        oldest=np.tile(number[ways - 1 :: ways], (n, 1)),
+        use=use,
+        use_begin=np.zeros((n, sets), np.int32),
+        use_end=np.full((n, sets), ways, np.int32),
         bucket=np.full((n, 1 << (2 * frames).bit_length()), -1, np.int32),
         node=np.zeros((n, nodes), NODE),
         node_free=np.tile(np.arange(nodes, dtype=np.int32), (n, 1)),

@@ -1,8 +1,9 @@
 """Blocks to SMs, and a window of them.
 
-In strict order a block goes to the SM that has room first (of several at the same cycle, in turn), at the cycle in which
-a block there ended; each SM takes one block a cycle. An SM runs until a block ends in it, or to the window's end: since
-nothing but the choice of the next block joins SMs inside a window, going on with the one that has room first is exact.
+In strict order a block goes to the SM that has room first (of several at the same cycle, in turn), at the cycle in
+which a block there ended; each SM takes one block a cycle. An SM runs until a block ends in it, or to the window's end:
+since nothing but the choice of the next block joins SMs inside a window, going on with the one that has room first is
+exact.
 
 With reserves each SM is given its next blocks when a window begins, so that SMs need not wait for each other's ends.
 """
@@ -25,8 +26,7 @@ TURN: Final = 2  # SM after the one that took the last block
 
 class Dispatch(NamedTuple):
     """``word`` int64[3], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room.
-    ``order`` int64[blocks]: which block is given out when. ``block_sm`` int32, ``block_begin`` and ``block_end``
-    int64[blocks]: what became of each."""
+    ``order`` int64[blocks]: which block is given out when."""
 
     word: np.ndarray
     room_at: np.ndarray
@@ -53,9 +53,9 @@ def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-de
         best = -1
         for i in range(num_sms):
             s = (word[TURN] + i) % num_sms
-            if dispatch.room_at[s] == NEVER and sm.core[s].time < until:
-                if advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
-                    dispatch.room_at[s] = sm.core[s].time - 1
+            runs = dispatch.room_at[s] == NEVER and sm.core[s].time < until
+            if runs and advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
+                dispatch.room_at[s] = sm.core[s].time - 1
             if dispatch.room_at[s] < until and (best < 0 or dispatch.room_at[s] < dispatch.room_at[best]):
                 best = s
         if best < 0:
