@@ -118,7 +118,7 @@ def simulate(trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None) -> tupl
             )
         if why == launch_kernel.NEEDS_ROOM:
             memory = memory_state.with_room(memory, 4 * gpu.sms * window)
-            larger = replies_for(2 * len(memory.reply_time) + int(replies.count[0]))
+            larger = replies_for(2 * len(memory.reply_time) + int(replies.rows[0]))
             for old, new in zip(replies, larger, strict=True):
                 new[: len(old)] = old
             replies, link = larger, np.zeros(len(larger.time) + len(memory.reply_time), np.int32)

@@ -14,24 +14,24 @@ from manyscale.models.kernels import allocation_free
 
 class Requests(NamedTuple):
     """Requests that left SMs, in order of (time, SM): int64 ``time``, ``request``; uint32 ``written``; int32 ``tag``,
-    ``sm``; ``count`` int64[1]. ``first`` int32[cycles + 1] and ``following`` int32[requests]: scratch."""
+    ``sm``; ``rows`` int64[1], how many. ``first`` int32[cycles + 1] and ``following`` int32[requests]: scratch."""
 
     time: np.ndarray
     request: np.ndarray
     written: np.ndarray
     tag: np.ndarray
     sm: np.ndarray
-    count: np.ndarray
+    rows: np.ndarray
 
 
 class Replies(NamedTuple):
-    """Replies on their way to SMs: int64 ``time``, int32 ``sm`` and ``tag``, uint8 ``level``; ``count`` int64[1]."""
+    """Replies on their way to SMs: int64 ``time``, int32 ``sm`` and ``tag``, uint8 ``level``; ``rows`` int64[1], how many."""
 
     time: np.ndarray
     sm: np.ndarray
     tag: np.ndarray
     level: np.ndarray
-    count: np.ndarray
+    rows: np.ndarray
 
 
 def requests_for(num_sms: int, window: int) -> Requests:
@@ -39,7 +39,7 @@ def requests_for(num_sms: int, window: int) -> Requests:
     most = num_sms * (window + 1)
     return Requests(
         time=np.zeros(most, np.int64), request=np.zeros(most, np.int64), written=np.zeros(most, np.uint32),
-        tag=np.zeros(most, np.int32), sm=np.zeros(most, np.int32), count=np.zeros(1, np.int64),
+        tag=np.zeros(most, np.int32), sm=np.zeros(most, np.int32), rows=np.zeros(1, np.int64),
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def replies_for(size: int) -> Replies:
     """Room for ``size`` replies."""
     return Replies(
         time=np.zeros(size, np.int64), sm=np.zeros(size, np.int32), tag=np.zeros(size, np.int32),
-        level=np.zeros(size, np.uint8), count=np.zeros(1, np.int64),
+        level=np.zeros(size, np.uint8), rows=np.zeros(1, np.int64),
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def collect(sm, first_sm, begin, until, requests):  # type: ignore[no-untyped-de
             new.written = old.written
             new.tag = old.tag
         core.out = left
-    requests.count[0] = done
+    requests.rows[0] = done
 
 
 @allocation_free
@@ -97,7 +97,7 @@ def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
     while True:
         best = -1
         for g in range(len(groups)):
-            if at[g] == groups[g].count[0]:
+            if at[g] == groups[g].rows[0]:
                 continue
             if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
                 best = g
@@ -112,7 +112,7 @@ def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
 @allocation_free
 def enter_requests(mem, limits, requests):  # type: ignore[no-untyped-def]
     """Requests, in order, into the channels."""
-    for i in range(requests.count[0]):
+    for i in range(requests.rows[0]):
         enter(mem, limits, requests.time[i], requests.request[i], requests.written[i], requests.tag[i], requests.sm[i])
 
 
@@ -126,7 +126,7 @@ def deliver(  # type: ignore[no-untyped-def]
     with -1, has room for as many cycles as they can lie apart (those beyond it wait), ``link`` for all of them.
     """
     num_sms = sm.core.shape[0]
-    waiting = replies.count[0]
+    waiting = replies.rows[0]
     cycles = head.shape[0] // 2
     for i in range(waiting + count):
         who = (replies.sm[i] if i < waiting else new_sm[i - waiting]) - first_sm
@@ -174,4 +174,4 @@ def deliver(  # type: ignore[no-untyped-def]
         left += 1
     for bucket in range(max(0, min(cycles - 1, until - base)), cycles):
         head[bucket] = -1
-    replies.count[0] = left
+    replies.rows[0] = left

@@ -24,7 +24,7 @@ def next_begin(sm, mem, mem_limits, replies, until):  # type: ignore[no-untyped-
     """When the next window begins: ``until``, or later if nothing can happen before (what left SMs has entered the
     channels); NEVER: nothing at all."""
     earliest = _memory_next(mem, mem_limits)
-    for i in range(replies.count[0]):
+    for i in range(replies.rows[0]):
         earliest = min(earliest, replies.time[i])
     for s in range(sm.core.shape[0]):
         earliest = min(earliest, _sm_next(sm, s))
@@ -53,7 +53,7 @@ def _run(  # type: ignore[no-untyped-def]
         most = sm.core.shape[0] * window
         if mem.free[0] < most or mem.free[1] < 2 * most:
             return NEEDS_ROOM
-        if replies.time.shape[0] < replies.count[0] + mem.reply_time.shape[0]:
+        if replies.time.shape[0] < replies.rows[0] + mem.reply_time.shape[0]:
             return NEEDS_ROOM
         _strict(sm, program, limits, dispatch, until)
         if is_over(sm, dispatch.word):

@@ -62,10 +62,10 @@ def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
     kind, unit = _kinds(static.unit, static.space, static.access)
     latency = np.ones(len(kind), np.int16)
     interval = np.ones(len(kind), np.int16)
-    for number, name in enumerate(UNITS):
+    for number, own in enumerate(unit for _, unit in sorted(gpu.units.items(), key=lambda item: UNITS.index(item[0]))):
         rows = kind == number
-        latency[rows] = round(gpu.units[name].latency_cycles)
-        interval[rows] = max(1, round(gpu.units[name].interval_cycles))
+        latency[rows] = round(own.latency_cycles)
+        interval[rows] = max(1, round(own.interval_cycles))
     written = static.destinations != NO_REGISTER
     read = static.sources != NO_REGISTER
     counts = np.stack((written.sum(axis=1), read.sum(axis=1)), axis=1)

@@ -442,7 +442,7 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
 @allocation_free
 def next_event(mem, limits):  # type: ignore[no-untyped-def]
     """The earliest time at which something may happen; NEVER: nothing is in flight."""
-    earliest = NEVER
+    earliest = np.int64(NEVER)
     for c in range(mem.head.shape[0]):
         if mem.fill_head[c] >= 0:
             earliest = min(earliest, mem.dram_time[mem.fill_head[c]])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections import namedtuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -185,7 +186,7 @@ class Sm(NamedTuple):
     record_end: np.ndarray  # int64
 
 
-OneSm = NamedTuple("OneSm", [(name, Any) for name in Sm._fields])  # the rows of one SM, and what all of them share
+OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one SM, and what all of them share
 
 
 def sm_state(
