@@ -31,7 +31,7 @@ Tables that only some formats fill; one that is not given has no rows
     otherwise its ranks have no other order than these. Sorted by (rank, operation_id).
 
 The tables of the finer levels are declared in ``task_tables`` (runtime system), ``detail_tables`` (basic blocks and
-memory accesses) and ``profile_tables`` (intervals and call stacks).
+memory accesses), ``profile_tables`` (intervals and call stacks) and ``gpu_tables`` (kernel launches).
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models import detail_tables, profile_tables, task_tables
+from manyscale.models import detail_tables, gpu_tables, profile_tables, task_tables
 from manyscale.models.columns import one_chunk, text_array, to_numpy
 from manyscale.models.detail_tables import Detail
+from manyscale.models.gpu_tables import LaunchStreams
 
 ANY_SOURCE: Final = -1
 ANY_TAG: Final = -1
@@ -195,6 +196,7 @@ SCHEMAS: Final = {
     **task_tables.SCHEMAS,
     **detail_tables.SCHEMAS,
     **profile_tables.SCHEMAS,
+    **gpu_tables.SCHEMAS,
 }
 REQUIRED_LEVELS: Final = ("operations", "phases", "regions", "communicators")
 OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIRED_LEVELS)
@@ -209,7 +211,8 @@ class Workload:
     """A trace, read. See the module's docstring for the tables.
 
     ``notes`` say what the trace's format could not record and how the reader settled it; reports repeat them.
-    ``detail`` holds the streams that ``segments`` cut up, where the detailed level was traced.
+    ``detail`` holds the streams that ``segments`` cut up, where the detailed level was traced; ``gpu`` the instructions
+    of ``launches``.
     Raises WorkloadError when built from tables that do not fit their schemas.
     """
 
@@ -219,6 +222,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     source_format: str = field(default="", compare=False)
     detail: Detail | None = field(default=None, compare=False)
+    gpu: LaunchStreams | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
@@ -287,6 +291,8 @@ class Workload:
                 state.update(f"{level} {table_digest(self.tables[level])}".encode())
         if self.detail is not None:
             state.update(f"detail {self.detail.digest}".encode())
+        if self.gpu is not None:
+            state.update(f"gpu {self.gpu.digest}".encode())
         return state.hexdigest()
 
 

@@ -6,8 +6,9 @@ Accel-Sim's RTX 3070 (tests/validation/gpu).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import sm_limits
 from manyscale.models.gpu.sm_state import CAUSES, Sm
-from manyscale.models.gpu.windows_kernel import dispatch_for
+from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, NEXT, ROOM, dispatch_for
 
 VERSION: Final = 1  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
@@ -82,47 +83,118 @@ def l2_of(gpu: Gpu) -> Memory:
     return memory_state.memory_state(gpu, gpu.dram.channels, 4 * gpu.sms * memory_state.shortest_reply_cycles(gpu))
 
 
-def simulate(trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None) -> tuple[LaunchResult, Memory]:
+class BlockChoice(Protocol):
+    """Chooses which blocks of a launch are simulated; told of what happens in the order of time. ``issued``: warp
+    instructions of the whole GPU up to then."""
+
+    def next(self) -> tuple[int, int]:
+        """(first, block): ``block`` is dispatched next (the number of blocks: none is), blocks [first, block) are
+        skipped."""
+
+    def dispatched(self, block: int, time: int, issued: float) -> None:
+        """``block`` begins."""
+
+    def ended(self, block: int, time: int, issued: float) -> None:
+        """``block`` has ended."""
+
+
+def simulate(
+    trace: LaunchTrace,
+    gpu: Gpu,
+    memory: Memory | None = None,
+    choice: BlockChoice | None = None,
+    skipped: Callable[[Memory, int, int], None] | None = None,
+) -> tuple[LaunchResult, Memory]:
     """Simulate a launch whose L2 is ``memory`` (None: empty): the result, and L2 for the next one.
 
-    Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for ever.
+    With ``choice`` only blocks that it chooses; ``skipped(memory, first, end)`` then changes L2 as it likes for blocks
+    [first, end). Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for
+    ever.
     """
-    memory = _prepared(memory, gpu)
-    threads = trace.block[0] * trace.block[1] * trace.block[2]
-    slots = resident_blocks(gpu, threads, trace.registers, trace.shared_bytes)
-    slots = min(slots, trace.num_blocks)
-    size = l1_bytes(gpu, slots, trace.shared_bytes)
-    window = memory_state.shortest_reply_cycles(gpu)
-    ipc_cycles = _bucket_cycles(trace, gpu)
-    program = launch_program(trace, gpu)
-    limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, ipc_cycles)
-    sms = min(gpu.sms, trace.num_blocks)  # those that get a block
-    registers = int(program.operand.max(initial=0)) + 1
-    sm = sm_state.sm_state(gpu, sms, size, limits, window, IPC_BUCKETS, trace.num_blocks, registers)
-    dispatch = dispatch_for(sms, np.arange(trace.num_blocks))
-    mem_limits = memory_state.memory_limits(gpu)
-    requests = requests_for(sms, window)
-    replies = replies_for(2 * len(memory.reply_time))
-    head = np.full(2 * _CALENDAR, -1, np.int32)
-    link = np.zeros(4 * len(memory.reply_time), np.int32)
-    clock = np.array([0, window])
+    running = _Running(trace, gpu, _prepared(memory, gpu), choice is not None)
     while True:
-        why = launch_kernel.run(
-            sm, program, limits, dispatch, memory, mem_limits, requests, replies, head, link, clock, _WINDOWS
-        )
+        why = running.run()
         if why == launch_kernel.FINISHED:
-            break
+            return _result(trace, gpu, running.sm, running.memory, running.ipc_cycles), running.memory
         if why == launch_kernel.STUCK:
-            raise StuckError(
-                f"launch {trace.launch_id}: at cycle {clock[0]} warps wait for ever (a barrier not reached?)"
-            )
+            raise StuckError(f"launch {trace.launch_id}: warps wait for ever (a barrier that one does not reach?)")
         if why == launch_kernel.NEEDS_ROOM:
-            memory = memory_state.with_room(memory, 4 * gpu.sms * window)
-            larger = replies_for(2 * len(memory.reply_time) + int(replies.rows[0]))
-            for old, new in zip(replies, larger, strict=True):
-                new[: len(old)] = old
-            replies, link = larger, np.zeros(len(larger.time) + len(memory.reply_time), np.int32)
-    return _result(trace, gpu, sm, memory, ipc_cycles), memory
+            running.make_room()
+        if why == launch_kernel.ASKS:
+            assert choice is not None
+            running.choose(choice, skipped)
+
+
+class _Running:
+    """A launch that is being simulated."""
+
+    def __init__(self, trace: LaunchTrace, gpu: Gpu, memory: Memory, asks: bool) -> None:
+        self.memory = memory
+        threads = trace.block[0] * trace.block[1] * trace.block[2]
+        slots = resident_blocks(gpu, threads, trace.registers, trace.shared_bytes)
+        slots = min(slots, trace.num_blocks)
+        size = l1_bytes(gpu, slots, trace.shared_bytes)
+        window = memory_state.shortest_reply_cycles(gpu)
+        sms = min(gpu.sms, trace.num_blocks)  # those that get a block
+        self.ipc_cycles = _bucket_cycles(trace, gpu)
+        self._program = launch_program(trace, gpu)
+        self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self.ipc_cycles)
+        registers = int(self._program.operand.max(initial=0)) + 1
+        self.sm = sm_state.sm_state(gpu, sms, size, self._limits, window, IPC_BUCKETS, trace.num_blocks, registers)
+        self._dispatch = dispatch_for(sms, np.arange(trace.num_blocks))
+        self._dispatch.word[ASKS] = asks
+        self._mem_limits = memory_state.memory_limits(gpu)
+        self._requests = requests_for(sms, window)
+        self._replies = replies_for(2 * len(memory.reply_time))
+        self._head = np.full(2 * _CALENDAR, -1, np.int32)
+        self._link = np.zeros(4 * len(memory.reply_time), np.int32)
+        self._clock = np.array([0, window])
+        self._told = 0  # of blocks that ended, those of which ``choose`` has told
+        self._most_in_flight = 4 * sms * window
+
+    def run(self) -> int:
+        """Go on: why it stopped."""
+        return int(
+            launch_kernel.run(
+                self.sm, self._program, self._limits, self._dispatch, self.memory, self._mem_limits, self._requests,
+                self._replies, self._head, self._link, self._clock, _WINDOWS,
+            )
+        )  # fmt: skip
+
+    def make_room(self) -> None:
+        """More requests can be in flight."""
+        self.memory = memory_state.with_room(self.memory, self._most_in_flight)
+        larger = replies_for(2 * len(self.memory.reply_time) + int(self._replies.rows[0]))
+        for old, new in zip(self._replies, larger, strict=True):
+            new[: len(old)] = old
+        self._replies = larger
+        self._link = np.zeros(len(larger.time) + len(self.memory.reply_time), np.int32)
+
+    def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
+        """The next block, for an SM that has room."""
+        word = self._dispatch.word
+        time = int(self._dispatch.room_at[word[ROOM]])
+        ended = self.sm.ended[1 + self._told : 1 + int(self.sm.ended[0])]
+        order = np.lexsort((self.sm.record_sm[ended], self.sm.record_end[ended]))
+        count = int(np.count_nonzero(self.sm.record_end[ended] <= time))
+        ended[:] = ended[order]  # those that end later are told of later
+        for block in ended[:count].tolist():
+            end = int(self.sm.record_end[block])
+            choice.ended(block, end, self._issued(end))
+        self._told += count
+        first, block = choice.next()
+        if skipped is not None and first < block:
+            skipped(self.memory, first, block)
+        word[NEXT] = block
+        if block < word[END]:
+            word[CHOSEN] = 1
+            choice.dispatched(block, time, self._issued(time))
+
+    def _issued(self, time: int) -> float:
+        """Warp instructions up to ``time``, which all SMs have reached."""
+        bucket, rest = divmod(time, self.ipc_cycles)
+        issued = self.sm.issued
+        return float(issued[:bucket].sum()) + float(issued[min(bucket, len(issued) - 1)]) * rest / self.ipc_cycles
 
 
 def _prepared(memory: Memory | None, gpu: Gpu) -> Memory:
@@ -175,4 +247,4 @@ def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: in
     )
 
 
-__all__ = ["CAUSES", "VERSION", "LaunchResult", "StuckError", "l2_of", "simulate"]
+__all__ = ["CAUSES", "VERSION", "BlockChoice", "LaunchResult", "StuckError", "l2_of", "simulate"]

@@ -25,7 +25,8 @@ class Requests(NamedTuple):
 
 
 class Replies(NamedTuple):
-    """Replies on their way to SMs: int64 ``time``, int32 ``sm`` and ``tag``, uint8 ``level``; ``rows`` int64[1], how many."""
+    """Replies on their way to SMs: int64 ``time``, int32 ``sm`` and ``tag``, uint8 ``level``; ``rows`` int64[1]: how
+    many there are."""
 
     time: np.ndarray
     sm: np.ndarray

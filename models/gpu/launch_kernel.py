@@ -7,12 +7,13 @@ from typing import Final
 from manyscale.models.gpu import memory_kernel, sm_kernel
 from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_requests
 from manyscale.models.gpu.sm_state import NEVER
-from manyscale.models.gpu.windows_kernel import END, NEXT, _strict
+from manyscale.models.gpu.windows_kernel import END, NEXT, strict_window
 from manyscale.models.kernels import allocation_free, by_reference, njit
 
 FINISHED: Final = 0
 GOES_ON: Final = 1
 NEEDS_ROOM: Final = 2  # for requests in flight
+ASKS: Final = 4  # for the next block; ``run`` goes on in the same window
 STUCK: Final = 3  # blocks wait for what never comes: a defect of the trace (a barrier that a warp does not reach)
 _sm_next: Final = sm_kernel.next_event
 _memory_next: Final = memory_kernel.next_event
@@ -55,7 +56,8 @@ def _run(  # type: ignore[no-untyped-def]
             return NEEDS_ROOM
         if replies.time.shape[0] < replies.rows[0] + mem.reply_time.shape[0]:
             return NEEDS_ROOM
-        _strict(sm, program, limits, dispatch, until)
+        if not strict_window(sm, program, limits, dispatch, until):
+            return ASKS
         if is_over(sm, dispatch.word):
             return FINISHED
         collect(sm, 0, begin, until, requests)

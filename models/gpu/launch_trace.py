@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-MAX_OPERANDS: Final = 8  # registers of a static instruction that are read, or written
+MAX_OPERANDS: Final = 12  # registers of a static instruction that are read, or written
 NO_REGISTER: Final = -1
 
 

@@ -73,7 +73,7 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
         group.load[s], group.load_free[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
         group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.bucket[s],
         group.node[s], group.node_free[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
-        group.record_begin, group.record_end,
+        group.record_begin, group.record_end, group.ended,
     )  # fmt: skip
 
 
@@ -707,6 +707,8 @@ def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
         sm.record_sm[block.number] = core.number
         sm.record_begin[block.number] = block.begin
         sm.record_end[block.number] = time
+        sm.ended[0] += 1
+        sm.ended[sm.ended[0]] = block.number
         block.number = -1
     if core.blocks == 0:
         core.active_cycles += time - core.resident_since

@@ -184,6 +184,7 @@ class Sm(NamedTuple):
     record_sm: np.ndarray  # int32[blocks of the launch]: where each ran; -1: not here
     record_begin: np.ndarray  # int64
     record_end: np.ndarray  # int64
+    ended: np.ndarray  # int64[blocks + 1]: those that ended, SM by SM, behind their number
 
 
 OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one SM, and what all of them share
@@ -255,4 +256,5 @@ def sm_state(
         record_sm=np.full(num_blocks, -1, np.int32),
         record_begin=np.zeros(num_blocks, np.int64),
         record_end=np.zeros(num_blocks, np.int64),
+        ended=np.zeros(num_blocks + 1, np.int64),
     )

@@ -17,6 +17,13 @@ from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.kernels import allocation_free, inlined
 
 
+def touch_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: int) -> None:
+    """Change ``memory`` as the accesses of blocks [first, end) would, while others are being simulated."""
+    begin, stop = trace.warp_accesses[trace.block_warps[[first, end]]].tolist()
+    limits = memory_state.memory_limits(gpu)
+    _touch(memory, limits, trace.sector[begin:stop], trace.written[begin:stop], SECTOR_BYTES)
+
+
 def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
     """Change ``memory`` as the launch's accesses would. An L2 that forgets between launches is emptied first."""
     memory_state.reset_clock(memory)
@@ -27,15 +34,18 @@ def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
 
 @inlined
 def _victim(mem, limits, c, p, index):  # type: ignore[no-untyped-def]
-    """The way that a new line gets; the least recently used of all where those that were written must not go."""
+    """The way that a new line gets: the least recently used of those that are not on their way, also of those that were
+    written where they must not go; -1: none."""
     ways = mem.line[c, p, index]
     best = -1
-    oldest = 0
+    oldest = -1
     for way in range(limits.ways):
         frame = ways[way]
-        if frame.tag < 0:
+        if frame.pending:
+            continue
+        if mem.tag[c, p, index, way] < 0:
             return way
-        if frame.used < ways[oldest].used:
+        if oldest < 0 or frame.used < ways[oldest].used:
             oldest = way
         if frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit:
             continue
@@ -58,10 +68,12 @@ def _touch(mem, limits, sector, written, sector_bytes):  # type: ignore[no-untyp
             if written[i] and not limits.write_allocate:
                 continue
             way = _victim(mem, limits, c, p, index)
+            if way < 0:
+                continue
             frame = mem.line[c, p, index, way]
             if frame.dirty:
                 mem.dirty_lines[c, p] -= 1
-            frame.tag = line
+            mem.tag[c, p, index, way] = line
             frame.valid = 0
             frame.dirty = 0
         frame = mem.line[c, p, index, way]

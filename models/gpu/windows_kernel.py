@@ -22,10 +22,13 @@ from manyscale.models.kernels import allocation_free, by_reference, njit
 NEXT: Final = 0  # block to be given out
 END: Final = 1  # blocks of the launch (or of what may be given out now)
 TURN: Final = 2  # SM after the one that took the last block
+ASKS: Final = 3  # 1: whoever chooses blocks is asked before each is given out
+CHOSEN: Final = 4  # 1: it has been asked, and NEXT is its choice
+ROOM: Final = 5  # SM that has room, when it is asked
 
 
 class Dispatch(NamedTuple):
-    """``word`` int64[3], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room.
+    """``word`` int64[6], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room.
     ``order`` int64[blocks]: which block is given out when."""
 
     word: np.ndarray
@@ -35,7 +38,7 @@ class Dispatch(NamedTuple):
 
 def dispatch_for(num_sms: int, order: np.ndarray) -> Dispatch:
     """Nothing is given out yet."""
-    return Dispatch(np.array([0, len(order), 0]), np.zeros(num_sms, np.int64), order)
+    return Dispatch(np.array([0, len(order), 0, 0, 0, 0]), np.zeros(num_sms, np.int64), order)
 
 
 @allocation_free
@@ -46,7 +49,8 @@ def _give(sm, s, program, limits, dispatch, time):  # type: ignore[no-untyped-de
 
 
 @allocation_free
-def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
+def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
+    """True once all SMs are at ``until``; False if whoever chooses blocks must be asked first."""
     num_sms = sm.core.shape[0]
     word = dispatch.word
     while word[NEXT] < word[END]:
@@ -60,17 +64,16 @@ def _strict(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-de
                 best = s
         if best < 0:
             break
+        if word[ASKS] and not word[CHOSEN]:
+            word[ROOM] = best
+            return False
+        word[CHOSEN] = 0
         _give(sm, best, program, limits, dispatch, dispatch.room_at[best])
         word[TURN] = (best + 1) % num_sms
     for s in range(num_sms):
         while advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
             dispatch.room_at[s] = min(dispatch.room_at[s], sm.core[s].time - 1)
-
-
-@njit(cache=True, nogil=True)
-def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
-    """Run all SMs up to cycle ``until``."""
-    _strict(by_reference(sm), by_reference(program), limits, dispatch, until)
+    return True
 
 
 @allocation_free

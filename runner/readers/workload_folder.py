@@ -2,7 +2,7 @@
 
 What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped,
 not read. A tar archive of such a folder is read, too; the stream of a detailed level in it, which is read piece by
-piece, is unpacked to a scratch file that goes with the workload.
+piece, and the instructions of GPU launches are unpacked to scratch files that go with the workload.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -21,13 +22,16 @@ from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, Worklo
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
 from manyscale.runner.readers.detail_store import DetailStore
+from manyscale.runner.readers.launch_store import FILES as LAUNCH_FILES
+from manyscale.runner.readers.launch_store import LaunchStore, StoredLaunch
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME = "workload"
 VERSION = 3
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
+LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
 _HEADER = "workload.json"
-_FILES = {_HEADER, DETAIL, *(f"{level}.arrow" for level in SCHEMAS)}
+_FILES = {_HEADER, DETAIL, *LAUNCH_FILES, *(f"{level}.arrow" for level in SCHEMAS)}
 
 
 def can_read(path: Path) -> bool:
@@ -50,7 +54,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
     try:
         members = {}
         if path.is_file():
-            members = {name.rsplit("/", 1)[-1]: stream.read() for name, stream in tar_members(path)}
+            members = {_inside(name): stream.read() for name, stream in tar_members(path)}
         content = json.loads(members[_HEADER] if members else header.read_text())
         if content["version"] != VERSION:
             raise UserError(
@@ -64,8 +68,17 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         detail = None
         if content["has_detail"]:
             detail = _unpacked(members[DETAIL]) if members else DetailStore(path / DETAIL)
+        launches = None
+        if content.get("launches"):
+            launches = _unpacked_launches(members) if members else _launches(path / LAUNCHES, content["launches"])
         workload = Workload(
-            content["name"], content["num_ranks"], tables, tuple(content["notes"]), content["source_format"], detail
+            content["name"],
+            content["num_ranks"],
+            tables,
+            tuple(content["notes"]),
+            content["source_format"],
+            detail,
+            launches,
         )
         digest = content["digest"]
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, WorkloadError) as error:
@@ -89,12 +102,42 @@ def _unpacked(stream: bytes) -> DetailStore:
     return store
 
 
+def _inside(name: str) -> str:
+    """The name of an archive's member, below the folder that was archived."""
+    parts = name.split("/")
+    return "/".join(parts[-3:]) if LAUNCHES in parts[-3:-2] else parts[-1]
+
+
+def _launches(folder: Path, launch_ids: Iterable[int]) -> LaunchStore:
+    return LaunchStore({launch_id: StoredLaunch(folder / str(launch_id)) for launch_id in launch_ids})
+
+
+def _unpacked_launches(members: Mapping[str, bytes]) -> LaunchStore:
+    folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
+    try:
+        files = {name: stream for name, stream in members.items() if name.startswith(f"{LAUNCHES}/")}
+        for name, stream in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(stream)
+        store = _launches(folder / LAUNCHES, sorted({int(name.split("/")[1]) for name in files}))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(store, shutil.rmtree, folder, True)
+    return store
+
+
 def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -> None:
     """Write a workload; the header last, so that a folder without it is incomplete."""
     path.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
     if isinstance(workload.detail, DetailStore) and workload.detail.path != path / DETAIL:
         workload.detail.copy(path / DETAIL)
+    launch_ids: tuple[int, ...] = ()
+    if isinstance(workload.gpu, LaunchStore):
+        launch_ids = workload.gpu.launch_ids
+        for launch_id in launch_ids:
+            workload.gpu.stored(launch_id).copy(path / LAUNCHES / str(launch_id))
     levels = [level for level in SCHEMAS if level in REQUIRED_LEVELS or workload.tables[level].num_rows]
     for level in levels:
         table = workload.tables[level]
@@ -111,6 +154,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "notes": list(workload.notes),
         "levels": levels,
         "has_detail": workload.detail is not None,
+        "launches": list(launch_ids),
         "digest": workload.digest,
     }
     (path / _HEADER).write_text(json.dumps(content, indent=1) + "\n")
