@@ -30,8 +30,9 @@ def left(gpu, *accesses):
         object.__setattr__(trace, "sector", np.array([sector for sector, _ in each], np.int64))
         object.__setattr__(trace, "written", np.array([written for _, written in each], np.uint32))
         warm_l2.touch(trace, gpu, memory)
-    frames = memory.line[memory.tag >= 0]
-    return {int(frame["tag"]): (int(frame["valid"]), int(frame["dirty"])) for frame in frames}
+    held = memory.tag >= 0
+    lines = zip(memory.tag[held].tolist(), memory.line[held], strict=True)
+    return {tag: (int(line["valid"]), int(line["dirty"])) for tag, line in lines}
 
 
 def reads(*sectors):
