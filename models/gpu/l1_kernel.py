@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm_limits import EVICT, SEND_QUEUE
-from manyscale.models.gpu.sm_state import STORES
+from manyscale.models.gpu.sm_state import STORES, USES_PER_WAY
 from manyscale.models.kernels import allocation_free, inlined
 
 HIT: Final = 0  # outcomes of a lookup
@@ -28,9 +28,9 @@ def bucket_of(sm, line):  # type: ignore[no-untyped-def]
 def find(sm, line):  # type: ignore[no-untyped-def]
     """The frame of a line, -1: none."""
     frames = sm.frame
-    at = sm.bucket[bucket_of(sm, line)]
+    at = sm.bucket[bucket_of(sm, line)] - 1
     while at >= 0 and frames[at].tag != line:
-        at = frames[at].chain
+        at = frames[at].chain - 1
     return at
 
 
@@ -62,6 +62,18 @@ def _forget_uses(sm, index):  # type: ignore[no-untyped-def]
     sm.use_end[index] = kept
 
 
+@inlined
+def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
+    frame = sm.frame[at]
+    place = bucket_of(sm, line)
+    frame.tag = line
+    frame.valid = 0
+    frame.dirty = 0
+    frame.chain = sm.bucket[place]
+    sm.bucket[place] = at + 1
+    touch(sm, at, index)
+
+
 @allocation_free
 def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     """The frame that ``line`` gets, emptied: the one that was not used for longest; -1 if all are on their way."""
@@ -69,6 +81,11 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     frames = sm.frame
     uses = sm.use[index]
     at = -1
+    if sm.filled[index] < sm.use.shape[1] // USES_PER_WAY:  # one that was never used
+        at = index * (sm.use.shape[1] // USES_PER_WAY) + sm.filled[index]
+        sm.filled[index] += 1
+        _take(sm, at, line, index)
+        return at
     for i in range(sm.use_begin[index], sm.use_end[index]):
         number = uses[i].frame
         if frames[number].used != uses[i].used:
@@ -81,24 +98,17 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     if at < 0:
         return at
     frame = frames[at]
-    if frame.tag >= 0:
-        place = bucket_of(sm, frame.tag)
-        before = sm.bucket[place]
-        if before == at:
-            sm.bucket[place] = frame.chain
-        else:
-            while frames[before].chain != at:
-                before = frames[before].chain
-            frames[before].chain = frame.chain
-        if frame.dirty:
-            core.dirty_lines -= 1
-    place = bucket_of(sm, line)
-    frame.tag = line
-    frame.valid = 0
-    frame.dirty = 0
-    frame.chain = sm.bucket[place]
-    sm.bucket[place] = at
-    touch(sm, at, index)
+    place = bucket_of(sm, frame.tag)
+    before = sm.bucket[place] - 1
+    if before == at:
+        sm.bucket[place] = frame.chain
+    else:
+        while frames[before].chain - 1 != at:
+            before = frames[before].chain - 1
+        frames[before].chain = frame.chain
+    if frame.dirty:
+        core.dirty_lines -= 1
+    _take(sm, at, line, index)
     return at
 
 
@@ -119,17 +129,22 @@ def send(sm, time, request, written, tag):  # type: ignore[no-untyped-def]
 def _wait(sm, at, sector, load):  # type: ignore[no-untyped-def]
     core = sm.core[0]
     core.free_nodes -= 1
-    number = sm.node_free[core.free_nodes]
+    number = core.freed_node
+    if number:
+        core.freed_node = sm.node[number].next
+    else:
+        core.used_nodes += 1
+        number = core.used_nodes
     node = sm.node[number]
     node.load = load
-    node.next = -1
+    node.next = 0
     miss = sm.miss[at, sector]
-    if miss.first < 0:
-        miss.first = number
-        miss.count = 1
-    else:
+    if miss.first:
         sm.node[miss.last].next = number
         miss.count += 1
+    else:
+        miss.first = number
+        miss.count = 1
     miss.last = number
 
 
@@ -219,12 +234,11 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
 
 @allocation_free
 def forget_all(sm):  # type: ignore[no-untyped-def]
-    """Empty L1 (nothing is on its way). O(frames)."""  # (which of the empty ones is taken first plays no part)
-    for at in range(sm.frame.shape[0]):
-        frame = sm.frame[at]
-        frame.tag = -1
-        frame.valid = 0
-        frame.dirty = 0
+    """Empty L1 (nothing is on its way). O(frames)."""
+    if sm.core[0].uses == 0:
+        return
     for place in range(sm.bucket.shape[0]):
-        sm.bucket[place] = -1
+        sm.bucket[place] = 0
+    for index in range(sm.filled.shape[0]):
+        sm.filled[index] = sm.use_begin[index] = sm.use_end[index] = 0
     sm.core[0].dirty_lines = 0

@@ -83,6 +83,7 @@ def run(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Up to ``windows`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
     return _run(
-        by_reference(sm), by_reference(program), limits, dispatch, by_reference(mem), mem_limits,
-        by_reference(requests), by_reference(replies), head, link, clock, windows,
+        by_reference(sm), by_reference(program), by_reference(limits), by_reference(dispatch),
+        by_reference(mem), by_reference(mem_limits), by_reference(requests), by_reference(replies), head, link, clock,
+        windows,
     )  # fmt: skip

@@ -20,7 +20,7 @@ MEMORY_BARRIER: Final = NUM_UNITS + 3
 EXIT: Final = NUM_UNITS + 4
 COPY_GROUP: Final = NUM_UNITS + 5
 COPY_WAIT: Final = NUM_UNITS + 6
-_SHARED_INT: Final = int(UnitClass.int)  # what has no unit of its own takes the one for integers
+_OTHER: Final = int(UnitClass.int)  # what has no unit of its own takes the one for integers
 
 LOAD: Final = int(Access.load)
 STORE: Final = int(Access.store)
@@ -29,23 +29,27 @@ REDUCTION: Final = int(Access.reduction)
 COPY: Final = int(Access.copy)
 
 
-class LaunchProgram(NamedTuple):
-    """Arrays of a launch. Static, one row each: ``kind`` uint8 (above), ``unit`` uint8, ``latency`` and ``interval``
-    int16, ``access`` uint8, ``bypass`` bool, ``immediate`` int32, ``operand`` int16[operands], ``operand_first``
-    int32[rows + 1] and ``operand_written`` int32[rows]: the first ``operand_written - operand_first`` are written.
-    The rest as in LaunchTrace, with requests (``request``: address / bytes of a request, ``written``: as there, all
-    ones where the requests are larger than its sectors)."""
+STATIC: Final = np.dtype(  # a static instruction
+    [
+        ("first", "i4"), ("written", "i4"), ("end", "i4"),  # operands; those before ``written`` are written to
+        ("immediate", "i4"),
+        ("latency", "i2"), ("interval", "i2"),
+        ("kind", "u1"),  # above
+        ("front", "u1"),  # its unit; NUM_UNITS: the load/store unit
+        ("access", "u1"),  # Access
+        ("passes_l1", "u1"),
+    ],
+    align=True,
+)  # fmt: skip
 
-    kind: np.ndarray
-    unit: np.ndarray
-    latency: np.ndarray
-    interval: np.ndarray
-    access: np.ndarray
-    bypass: np.ndarray
-    immediate: np.ndarray
+
+class LaunchProgram(NamedTuple):
+    """Arrays of a launch: ``static`` STATIC[rows], ``operand`` int16[operands]; the rest as in LaunchTrace, with
+    requests (``request``: address / bytes of a request, ``written``: as there, all ones where the requests are larger
+    than its sectors)."""
+
+    static: np.ndarray
     operand: np.ndarray
-    operand_first: np.ndarray
-    operand_written: np.ndarray
     block_warps: np.ndarray
     warp_instructions: np.ndarray
     warp_requests: np.ndarray
@@ -59,17 +63,20 @@ class LaunchProgram(NamedTuple):
 def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
     """O(static instructions + requests)."""
     static = trace.static
-    kind, unit = _kinds(static.unit, static.space, static.access)
-    latency = np.ones(len(kind), np.int16)
-    interval = np.ones(len(kind), np.int16)
+    rows = np.zeros(len(static.pc), STATIC)
+    rows["kind"], rows["front"] = _kinds(static.unit, static.space, static.access)
+    rows["latency"] = rows["interval"] = 1
     for number, own in enumerate(unit for _, unit in sorted(gpu.units.items(), key=lambda item: UNITS.index(item[0]))):
-        rows = kind == number
-        latency[rows] = round(own.latency_cycles)
-        interval[rows] = max(1, round(own.interval_cycles))
+        of_unit = rows["kind"] == number
+        rows["latency"][of_unit] = round(own.latency_cycles)
+        rows["interval"][of_unit] = max(1, round(own.interval_cycles))
     written = static.destinations != NO_REGISTER
     read = static.sources != NO_REGISTER
     counts = np.stack((written.sum(axis=1), read.sum(axis=1)), axis=1)
-    first = np.concatenate(([0], np.cumsum(counts.sum(axis=1)))).astype(np.int32)
+    first = np.concatenate(([0], np.cumsum(counts.sum(axis=1))))
+    rows["first"], rows["end"], rows["written"] = first[:-1], first[1:], first[:-1] + counts[:, 0]
+    rows["immediate"], rows["access"] = static.immediate, static.access
+    rows["passes_l1"] = static.bypasses_l1 | (static.access == ATOMIC) | (static.access == REDUCTION)
     operand = np.concatenate((static.destinations, static.sources), axis=1)
     operand = operand[np.concatenate((written, read), axis=1)]
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
@@ -81,11 +88,8 @@ def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
             trace.warp_instructions, trace.warp_accesses, trace.accesses, space, trace.sector, trace.written, shift
         )
     program = LaunchProgram(
-        kind=kind, unit=unit, latency=latency, interval=interval, access=static.access, bypass=static.bypasses_l1,
-        immediate=static.immediate, operand=operand, operand_first=first,
-        operand_written=(first[:-1] + counts[:, 0]).astype(np.int32), block_warps=trace.block_warps,
-        warp_instructions=trace.warp_instructions, warp_requests=warp_requests, instruction=trace.instruction,
-        active=trace.active, requests=requests, request=request, written=bytes_written,
+        rows, operand, trace.block_warps, trace.warp_instructions, warp_requests, trace.instruction, trace.active,
+        requests, request, bytes_written,
     )  # fmt: skip
     # (kernels are compiled once more for arrays that cannot be written to)
     return LaunchProgram(*(array if array.flags.writeable else array.copy() for array in program))
@@ -104,9 +108,10 @@ def _kinds(unit: np.ndarray, space: np.ndarray, access: np.ndarray) -> tuple[np.
         kind[unit == name] = number
     memory = unit == UnitClass.load_store
     known = ((space == Space.global_) | (space == Space.local)) & (access != Access.none)
-    kind[memory] = np.where(space[memory] == Space.shared, SHARED, np.where(known[memory], MEMORY, _SHARED_INT))
-    own = np.where(kind < NUM_UNITS, kind, _SHARED_INT).astype(np.uint8)
-    return kind, own
+    kind[memory] = np.where(space[memory] == Space.shared, SHARED, np.where(known[memory], MEMORY, _OTHER))
+    is_memory = (kind == MEMORY) | (kind == SHARED)
+    front = np.where(kind < NUM_UNITS, kind, np.where(is_memory, NUM_UNITS, _OTHER))
+    return kind, front.astype(np.uint8)
 
 
 @njit(cache=True, nogil=True)

@@ -266,7 +266,8 @@ def _read(mem, limits, c, p, node, index, way, sector, time):  # type: ignore[no
     mem.misses[c, p] += 1
     frame.pending |= bit
     mem.node_next[node] = -1
-    miss.first = miss.last = node
+    miss.first = node + 1
+    miss.last = node
     miss.count = 1
     _to_dram(mem, limits, c, time, request, ((p << 16 | index) << 16 | way) << 16 | sector)
     return True
@@ -312,8 +313,8 @@ def _fill(mem, limits, c):  # type: ignore[no-untyped-def]
     frame.pending &= ~bit
     frame.valid |= bit
     mem.misses[c, p] -= 1
-    waiting = miss.first
-    miss.first = -1
+    waiting = miss.first - 1
+    miss.first = 0
     while waiting >= 0:
         following = mem.node_next[waiting]
         if mem.node_written[waiting]:

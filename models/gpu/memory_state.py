@@ -218,8 +218,6 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     def times(*shape: int, value: int = 0) -> np.ndarray:
         return np.full(shape, value, np.int64)
 
-    miss = np.zeros(sectors, MISS)
-    miss["first"] = -1
     return Memory(
         node_time=times(nodes), node_request=times(nodes), node_written=np.zeros(nodes, np.uint32),
         node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
@@ -227,7 +225,7 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         head=whole(c, p, value=-1), tail=whole(c, p, value=-1), last_pop=times(c, p, value=-NEVER),
         last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
         misses=whole(c, p), dirty_lines=whole(c, p),
-        tag=times(*shape, value=-1), line=np.zeros(shape, LINE), miss=miss, clock=times(c),
+        tag=times(*shape, value=-1), line=np.zeros(shape, LINE), miss=np.zeros(sectors, MISS), clock=times(c),
         dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_bank=whole(nodes),
         dram_row=times(nodes), dram_next=whole(nodes),
         dram_free=np.arange(nodes - 1, -1, -1, dtype=np.int32),

@@ -25,7 +25,6 @@ from manyscale.models.gpu.launch_program import (
     COPY,
     COPY_GROUP,
     COPY_WAIT,
-    MEMORY,
     MEMORY_BARRIER,
     NUM_UNITS,
     REDUCTION,
@@ -69,10 +68,9 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
     return OneSm(
         group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
         group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
-        group.queue[s],
-        group.load[s], group.load_free[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
-        group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.bucket[s],
-        group.node[s], group.node_free[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
+        group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
+        group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.filled[s],
+        group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
         group.record_begin, group.record_end, group.ended,
     )  # fmt: skip
 
@@ -121,6 +119,7 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         if warp.at == warp.last:
             _exit(sm, program, limits, w, time + 1)
             continue
+        warp.front = program.static[program.instruction[warp.at]].front
         sm.ready[w] = time + 2
         k = warp.scheduler
         sm.try_at[k] = min(sm.try_at[k], time + 2)
@@ -143,11 +142,12 @@ def _account(sm, limits, cause, time):  # type: ignore[no-untyped-def]
 def _next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def]
     """When the operands of a warp's next instruction are there."""
     warp = sm.warp[w]
-    row = program.instruction[warp.at]
+    static = program.static[program.instruction[warp.at]]
     registers = sm.register[w]
+    warp.front = static.front
     ready = earliest
     slowest = -1
-    for i in range(program.operand_first[row], program.operand_first[row + 1]):
+    for i in range(static.first, static.end):
         register = program.operand[i]
         time = registers[register]
         if time > ready:
@@ -236,7 +236,7 @@ def _after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untyp
 
 @inlined
 def _write_registers(sm, program, w, row, time, cause):  # type: ignore[no-untyped-def]
-    for i in range(program.operand_first[row], program.operand_written[row]):
+    for i in range(program.static[row].first, program.static[row].written):
         register = program.operand[i]
         sm.register[w, register] = time
         sm.register_cause[w, register] = cause
@@ -248,7 +248,8 @@ def _free_load(sm, number):  # type: ignore[no-untyped-def]
     if core.free_loads == 0:  # schedulers may wait for one
         for k in range(sm.try_at.shape[0]):
             sm.try_at[k] = 0
-    sm.load_free[core.free_loads] = number
+    sm.load[number].count = core.freed_load
+    core.freed_load = number + 1
     core.free_loads += 1
 
 
@@ -258,7 +259,7 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     load = sm.load[number]
     w = load.warp
     warp = sm.warp[w]
-    access = program.access[load.row]
+    access = program.static[load.row].access
     time = load.time
     _write_registers(sm, program, w, load.row, time, load.cause)
     warp.loads -= 1
@@ -326,11 +327,12 @@ def _fill(sm, program, limits, time):  # type: ignore[no-untyped-def]
     core.misses -= 1
     miss = sm.miss[at, sector]
     waiting = miss.first
-    miss.first = -1
-    while waiting >= 0:
+    miss.first = 0
+    while waiting:
         node = sm.node[waiting]
         following = node.next
-        sm.node_free[core.free_nodes] = waiting
+        node.next = core.freed_node
+        core.freed_node = waiting
         core.free_nodes += 1
         core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
         _answer(sm, program, limits, node.load, core.last_writeback, cause)
@@ -349,7 +351,7 @@ def _look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
     number = entry.load
     at = entry.request
     load = sm.load[number]
-    access = program.access[load.row]
+    access = program.static[load.row].access
     if access == STORE:
         outcome = write(sm, limits, program.request[at], program.written[at], load.warp, time)
     else:
@@ -374,20 +376,15 @@ def _look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
         _answer(sm, program, limits, number, time, FROM_L1)
 
 
-@inlined
-def _passes_l1(program, row):  # type: ignore[no-untyped-def]
-    return program.bypass[row] or program.access[row] == ATOMIC or program.access[row] == REDUCTION
-
-
 @allocation_free
 def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """Requests of the current instruction into L1's pipeline, or past it."""
     core = sm.core[0]
     number = core.current
     load = sm.load[number]
-    row = load.row
-    is_store = program.access[row] == STORE
-    if program.kind[row] == SHARED:
+    static = program.static[load.row]
+    is_store = static.access == STORE
+    if static.kind == SHARED:
         core.current = -1
         _free_load(sm, number)
     elif load.count == 0:  # all its threads are masked out
@@ -397,7 +394,7 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
             _free_load(sm, number)
         else:
             _complete(sm, program, limits, number)
-    elif _passes_l1(program, row):
+    elif static.passes_l1:
         load.count -= 1
         at = load.first + load.count
         send(sm, time, program.request[at], program.written[at], STORES + load.warp if is_store else BYPASS + number)
@@ -440,7 +437,7 @@ def _load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
             core.queue_head += 1
             core.current = entry.load
             load = sm.load[entry.load]
-            shared = program.kind[load.row] == SHARED
+            shared = program.static[load.row].kind == SHARED
             core.current_from = time + (max(1, load.count) if shared else 1)
             k = load.scheduler
             sm.scheduler[k].queued -= 1
@@ -462,41 +459,40 @@ def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-
     w = load.warp
     warp = sm.warp[w]
     _write_registers(sm, program, w, load.row, time, FROM_SHARED)
-    if program.access[load.row] != STORE:
+    if program.static[load.row].access != STORE:
         warp.done = max(warp.done, time)
     warp.loads -= 1
     _after_memory(sm, program, limits, w, time, FROM_SHARED)
 
 
 @inlined
-def _can_be_chosen(sm, program, k, w, time):  # type: ignore[no-untyped-def]
+def _can_be_chosen(sm, k, w, time):  # type: ignore[no-untyped-def]
     """0: it can be issued now; else when to try again (NEVER: once the load/store unit took an instruction)."""
     ready = sm.ready[w]
     if ready > time:
         return ready
-    row = program.instruction[sm.warp[w].at]
-    kind = program.kind[row]
-    queued = sm.scheduler[k].queued
-    if kind == MEMORY or kind == SHARED:
-        if queued >= QUEUED_MEMORY or sm.core[0].free_loads == 0:
-            return NEVER
-        front = sm.unit[k, NUM_UNITS].in_front
-    else:
-        if queued >= QUEUED_MEMORY - 1:  # they hold both collectors
-            return NEVER
-        front = sm.unit[k, program.unit[row]].in_front
-    return front if front > time else 0
+    front = sm.warp[w].front
+    most = QUEUED_MEMORY if front == NUM_UNITS else QUEUED_MEMORY - 1  # those that wait hold the collectors
+    if sm.scheduler[k].queued >= most or (front == NUM_UNITS and sm.core[0].free_loads == 0):
+        return NEVER
+    at = sm.unit[k, front].in_front
+    return at if at > time else 0
 
 
 @inlined
-def _issue_memory(sm, program, k, w, at, row, leaves):  # type: ignore[no-untyped-def]
+def _issue_memory(sm, program, k, w, at, row, static, leaves):  # type: ignore[no-untyped-def]
     """A memory instruction is in the load/store unit's queue from ``leaves`` on."""
     core = sm.core[0]
     warp = sm.warp[w]
     core.free_loads -= 1
-    number = sm.load_free[core.free_loads]
+    if core.freed_load:
+        number = core.freed_load - 1
+        core.freed_load = sm.load[number].count
+    else:
+        number = core.used_loads
+        core.used_loads += 1
     load = sm.load[number]
-    access = program.access[row]
+    access = static.access
     requests = program.requests[at]
     load.warp = w
     load.row = row
@@ -513,10 +509,10 @@ def _issue_memory(sm, program, k, w, at, row, leaves):  # type: ignore[no-untype
     if core.queue_head == core.queue_tail and core.current < 0:
         core.next_load_store = leaves
     core.queue_tail += 1
-    shared = program.kind[row] == SHARED
+    shared = static.kind == SHARED
     if shared or access != STORE:
         warp.loads += 1
-    for i in range(program.operand_first[row], program.operand_written[row]):
+    for i in range(program.static[row].first, program.static[row].written):
         sm.register[w, program.operand[i]] = NEVER
     if shared:
         return
@@ -538,8 +534,9 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     scheduler = sm.scheduler[k]
     at = warp.at
     row = program.instruction[at]
-    kind = program.kind[row]
-    memory = kind == MEMORY or kind == SHARED
+    static = program.static[row]
+    kind = static.kind
+    memory = static.front == NUM_UNITS
     if time > scheduler.active_until:
         split = min(max(sm.ready[w], scheduler.active_until), time)
         sm.stack[warp.cause] += split - scheduler.active_until
@@ -553,13 +550,13 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     warp.at = at + 1
 
     # an operand collector, and the register before the unit
-    reads = program.operand_written[row] < program.operand_first[row + 1]
+    reads = static.written < static.end
     if memory:
         sm.unit[k, NUM_UNITS].in_front = time + 1
         leaves = time + 2 if reads else time + 1
-        _issue_memory(sm, program, k, w, at, row, leaves + limits.front - 2)
+        _issue_memory(sm, program, k, w, at, row, static, leaves + limits.front - 2)
     else:
-        unit = sm.unit[k, program.unit[row]]
+        unit = sm.unit[k, static.front]
         second = (scheduler.collector_1 < scheduler.collector_0) != (scheduler.queued == 2)  # memory holds the other
         entered = max(time + 1, scheduler.collector_1 if second else scheduler.collector_0)
         leaves = max(entered + 1 if reads else entered, unit.before)
@@ -570,8 +567,8 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         unit.in_front = entered
         begins = max(leaves + limits.front - 2, unit.free)
         unit.before = begins
-        unit.free = begins + program.interval[row]
-        done = begins + limits.back + program.latency[row]
+        unit.free = begins + static.interval
+        done = begins + limits.back + static.latency
         warp.done = max(warp.done, done)
         _write_registers(sm, program, w, row, done, DEPENDENCY)
 
@@ -595,7 +592,7 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         elif kind == COPY_GROUP:
             warp.copy_group += 1
         elif kind == COPY_WAIT:
-            warp.copy_limit = warp.copy_group - program.immediate[row]
+            warp.copy_limit = warp.copy_group - static.immediate
         if not _may_go_on(sm, w):
             warp.state = WAITS_MEMORY
             sm.ready[w] = NEVER
@@ -617,7 +614,7 @@ def _schedule_in_turn(sm, program, limits, k, time):  # type: ignore[no-untyped-
         end = limits.warps if part == 0 else min(begin, limits.warps)
         while w < end:
             if ready[w] <= time:
-                at = _can_be_chosen(sm, program, k, w, time)
+                at = _can_be_chosen(sm, k, w, time)
                 if at == 0:
                     sm.try_at[k] = time + 1
                     _issue(sm, program, limits, k, w, time)
@@ -635,13 +632,13 @@ def _schedule_oldest(sm, program, limits, k, time):  # type: ignore[no-untyped-d
     again = NEVER
     last = sm.scheduler[k].last_issued
     best = -1
-    if limits.scheduler == GREEDY and last >= 0 and _can_be_chosen(sm, program, k, last, time) == 0:
+    if limits.scheduler == GREEDY and last >= 0 and _can_be_chosen(sm, k, last, time) == 0:
         best = last
     if best < 0:
         w = k
         while w < limits.warps:
             if best < 0 or sm.warp[w].age < sm.warp[best].age:
-                at = _can_be_chosen(sm, program, k, w, time)
+                at = _can_be_chosen(sm, k, w, time)
                 if at == 0:
                     best = w
                 else:
@@ -676,7 +673,7 @@ def _schedule_two_level(sm, program, limits, k, time):  # type: ignore[no-untype
     for i in range(count):
         w = order[i]
         if w < limits.warps:
-            at = _can_be_chosen(sm, program, k, w, time)
+            at = _can_be_chosen(sm, k, w, time)
             if at == 0:
                 for j in range(i, count - 1):  # it is the last of them now
                     order[j] = order[j + 1]

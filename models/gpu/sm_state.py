@@ -44,7 +44,9 @@ CORE: Final = np.dtype(  # an SM
         ("queue_head", "i8"), ("queue_tail", "i8"),  # of the load/store unit's
         ("current", "i8"),  # memory instruction in the load/store unit, -1: none
         ("current_from", "i8"),
-        ("free_loads", "i8"), ("free_nodes", "i8"),
+        ("free_loads", "i8"), ("free_nodes", "i8"),  # how many
+        ("used_loads", "i8"), ("used_nodes", "i8"),  # those from here on were never used
+        ("freed_load", "i8"), ("freed_node", "i8"),  # the first of those that were given back; a load's number + 1
         ("misses", "i8"),  # outstanding
         ("dirty_lines", "i8"),
         ("next_age", "i8"),
@@ -72,6 +74,7 @@ WARP: Final = np.dtype(
         ("copy_limit", "i4"),  # groups below this one are waited for
         ("slot", "i4"),  # of its block
         ("scheduler", "u1"),
+        ("front", "u1"),  # its next instruction's unit; NUM_UNITS: the load/store unit
         ("state", "u1"),
         ("cause", "u1"),  # what its next instruction waits for
         ("fence", "u1"),  # it waits for all its loads
@@ -122,9 +125,9 @@ LOAD: Final = np.dtype(  # a memory instruction in flight
 LOOKUP: Final = np.dtype([("time", "i8"), ("request", "i8"), ("load", "i8")])  # not before ``time``
 FRAME: Final = np.dtype(  # of L1
     [
-        ("tag", "i8"),  # line, -1: empty
+        ("tag", "i8"),  # line
         ("used", "i8"),  # last use
-        ("chain", "i4"),  # the next frame whose line has this hash
+        ("chain", "i4"),  # the next frame whose line has this hash, + 1
         ("valid", "u1"),  # sectors that can be read
         ("pending", "u1"),  # sectors on their way
         ("dirty", "u1"),  # sectors that were written
@@ -133,7 +136,7 @@ FRAME: Final = np.dtype(  # of L1
 )  # fmt: skip
 USE: Final = np.dtype([("used", "i8"), ("frame", "i8")])
 USES_PER_WAY: Final = 4
-MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, -1: none
+MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, 0: none
     [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
 )
 NODE: Final = np.dtype([("load", "i4"), ("next", "i4")])
@@ -164,7 +167,6 @@ class Sm(NamedTuple):
     order: np.ndarray  # int32[SM, S, W / S]: of a two-level scheduler, the active warps first
     queue: np.ndarray  # LOOKUP[SM, Q]: of the load/store unit (without requests)
     load: np.ndarray  # LOAD[SM, M]
-    load_free: np.ndarray  # int32[SM, M]: a stack of free ones
     bank: np.ndarray  # LOOKUP[SM, banks, BANK_QUEUE]: L1's pipeline
     bank_head: np.ndarray  # int64[SM, banks]
     bank_tail: np.ndarray  # int64[SM, banks]
@@ -174,9 +176,9 @@ class Sm(NamedTuple):
     use: np.ndarray  # USE[SM, sets, uses]: of frames, in order; those that are not a frame's last have no meaning
     use_begin: np.ndarray  # int32[SM, sets]
     use_end: np.ndarray  # int32[SM, sets]
-    bucket: np.ndarray  # int32[SM, buckets]: first frame of a hash
-    node: np.ndarray  # NODE[SM, nodes]
-    node_free: np.ndarray  # int32[SM, nodes]: a stack
+    filled: np.ndarray  # int32[SM, sets]: frames that were used since L1 was empty
+    bucket: np.ndarray  # int32[SM, buckets]: first frame of a hash, + 1
+    node: np.ndarray  # NODE[SM, nodes + 1]: from 1 on
     sent: np.ndarray  # REQUEST[SM, R]: what left for L2 and was not collected
     reply: np.ndarray  # REPLY[SM, I]: a ring
     stack: np.ndarray  # int64[SM, causes]
@@ -194,8 +196,11 @@ def sm_state(
     gpu: Gpu, num_sms: int, l1_bytes: int, limits: SmLimits, window: int, ipc_buckets: int, num_blocks: int,
     registers: int,
 ) -> Sm:  # fmt: skip
-    """Empty SMs. ``window``: the most cycles between two exchanges; ``num_blocks`` of the launch; ``registers`` that
-    its instructions name."""
+    """Empty SMs: zeros, but for little, since memory that a launch does not use then costs nothing.
+
+    ``window``: the most cycles between two exchanges; ``num_blocks`` of the launch; ``registers`` that its instructions
+    name.
+    """
     n, warps, schedulers, banks = num_sms, limits.warps, gpu.schedulers, gpu.l1.banks
     sets = gpu.l1.num_sets
     frames = l1_bytes // gpu.l1.line_bytes
@@ -215,12 +220,6 @@ def sm_state(
     block["number"], block["end"] = -1, NEVER
     scheduler = np.zeros((n, schedulers), SCHEDULER)
     scheduler["last_issued"] = -1
-    frame = np.zeros((n, frames), FRAME)
-    frame["tag"], frame["chain"] = -1, -1
-    use = np.zeros((n, sets, USES_PER_WAY * ways), USE)
-    use["frame"][:, :, :ways] = np.arange(frames).reshape(sets, ways)  # never used
-    miss = np.zeros((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS)
-    miss["first"] = -1
     order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
     return Sm(
         core=core,
@@ -236,19 +235,18 @@ def sm_state(
         order=np.tile(order, (n, 1, 1)),
         queue=np.zeros((n, 1 << (8 * schedulers).bit_length()), LOOKUP),
         load=np.zeros((n, loads), LOAD),
-        load_free=np.tile(np.arange(loads - 1, -1, -1, dtype=np.int32), (n, 1)),
         bank=np.zeros((n, banks, BANK_QUEUE), LOOKUP),
         bank_head=np.zeros((n, banks), np.int64),
         bank_tail=np.zeros((n, banks), np.int64),
         bank_next=np.full((n, banks), NEVER, np.int64),
-        frame=frame,
-        miss=miss,
-        use=use,
+        frame=np.zeros((n, frames), FRAME),
+        miss=np.zeros((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS),
+        use=np.zeros((n, sets, USES_PER_WAY * ways), USE),
         use_begin=np.zeros((n, sets), np.int32),
-        use_end=np.full((n, sets), ways, np.int32),
-        bucket=np.full((n, 1 << (2 * frames).bit_length()), -1, np.int32),
-        node=np.zeros((n, nodes), NODE),
-        node_free=np.tile(np.arange(nodes, dtype=np.int32), (n, 1)),
+        use_end=np.zeros((n, sets), np.int32),
+        filled=np.zeros((n, sets), np.int32),
+        bucket=np.zeros((n, 1 << frames.bit_length()), np.int32),
+        node=np.zeros((n, nodes + 1), NODE),
         sent=np.zeros((n, 2 * window + 64), REQUEST),
         reply=np.zeros((n, inbox), REPLY),
         stack=np.zeros((n, len(CAUSES)), np.int64),
