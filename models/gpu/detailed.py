@@ -39,9 +39,8 @@ class StuckError(ValueError):
 class LaunchResult:
     """A simulated launch.
 
-    ``cycles``: with ``launch_latency_cycles``. ``stack``: scheduler cycles by cause (CAUSES), float64; divided by
-    ``warp_instructions`` and by the schedulers of all SMs it sums to cycles without launch latency per instruction of
-    an SM. ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in
+    ``cycles``: with ``launch_latency_cycles``. ``stack``: cycles of schedulers by cause (CAUSES), float64, of the SMs
+    that had a block: it sums to cycles without launch latency, times ``sms_with_blocks``, times schedulers of each. ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in
     cycles after the launch latency. ``occupancy``: warps that were resident, of those that SMs with blocks have room
     for. Counts of L1 are requests of loads and stores, those of L2 too.
     """
@@ -51,6 +50,7 @@ class LaunchResult:
     launch_latency_cycles: int
     warp_instructions: int
     thread_instructions: int
+    sms_with_blocks: int
     stack: np.ndarray
     l1_accesses: int
     l1_misses: int
@@ -222,7 +222,6 @@ def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: in
     active = int(core["active_cycles"].sum())
     stack = sm.stack.sum(axis=0).astype(np.float64)
     stack[sm_state.EMPTY] += float((end - sm.scheduler["active_until"]).clip(0).sum())
-    stack[sm_state.EMPTY] += float(end * gpu.schedulers * (gpu.sms - len(core)))
     counts = memory.counts.sum(axis=0)
     buckets = end // ipc_cycles + 1
     return LaunchResult(
@@ -231,6 +230,7 @@ def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: in
         launch_latency_cycles=latency,
         warp_instructions=int(core["instructions"].sum()),
         thread_instructions=int(core["thread_instructions"].sum()),
+        sms_with_blocks=len(core),
         stack=stack,
         l1_accesses=int((core["l1_reads"] + core["l1_writes"]).sum()),
         l1_misses=int((core["l1_read_misses"] + core["l1_write_misses"]).sum()),

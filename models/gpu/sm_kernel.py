@@ -65,7 +65,7 @@ _WRITEBACK: Final = 2  # from there to a register
 @inlined
 def one_of(group, s):  # type: ignore[no-untyped-def]
     """The rows of an SM."""
-    return OneSm(
+    return OneSm(  # type: ignore[call-arg]
         group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
         group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
         group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
