@@ -6,7 +6,7 @@ Accel-Sim's RTX 3070 (tests/validation/gpu).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_state, sm_state
 from manyscale.models.gpu.exchange_kernel import replies_for, requests_for
-from manyscale.models.gpu.launch_program import launch_program
+from manyscale.models.gpu.launch_pieces import LaunchPieces
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import sm_limits
 from manyscale.models.gpu.sm_state import CAUSES, Sm
-from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, NEXT, ROOM, dispatch_for
+from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 
 VERSION: Final = 1  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
@@ -40,9 +40,10 @@ class LaunchResult:
     """A simulated launch.
 
     ``cycles``: with ``launch_latency_cycles``. ``stack``: cycles of schedulers by cause (CAUSES), float64, of the SMs
-    that had a block: it sums to cycles without launch latency, times ``sms_with_blocks``, times schedulers of each. ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in
-    cycles after the launch latency. ``occupancy``: warps that were resident, of those that SMs with blocks have room
-    for. Counts of L1 are requests of loads and stores, those of L2 too.
+    that had a block: it sums to cycles without launch latency, times ``sms_with_blocks``, times schedulers of each.
+    ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in cycles after
+    the launch latency; -1, 0 and 0 of a block that was not simulated. ``occupancy``: warps that were resident, of those
+    that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too.
     """
 
     launch_id: int
@@ -111,38 +112,61 @@ def simulate(
     [first, end). Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for
     ever.
     """
-    running = _Running(trace, gpu, _prepared(memory, gpu), choice is not None)
+    return _simulated(_Running(trace, trace.num_blocks, iter(()), gpu, _prepared(memory, gpu)), choice, skipped)
+
+
+def simulate_pieces(
+    pieces: Iterable[LaunchTrace], gpu: Gpu, memory: Memory | None = None
+) -> tuple[LaunchResult, Memory]:
+    """The same for a launch that comes in pieces of consecutive blocks, of which only those are held that run."""
+    following = iter(pieces)
+    first = next(following)
+    x, y, z = first.grid
+    return _simulated(_Running(first, x * y * z, following, gpu, _prepared(memory, gpu)), None, None)
+
+
+def _simulated(
+    running: _Running, choice: BlockChoice | None, skipped: Callable[[Memory, int, int], None] | None
+) -> tuple[LaunchResult, Memory]:
+    running.asks(choice is not None)
     while True:
         why = running.run()
         if why == launch_kernel.FINISHED:
-            return _result(trace, gpu, running.sm, running.memory, running.ipc_cycles), running.memory
+            return running.result(), running.memory
         if why == launch_kernel.STUCK:
-            raise StuckError(f"launch {trace.launch_id}: warps wait for ever (a barrier that one does not reach?)")
+            raise StuckError(
+                f"launch {running.trace.launch_id}: warps wait for ever (a barrier that one does not reach?)"
+            )
         if why == launch_kernel.NEEDS_ROOM:
             running.make_room()
-        if why == launch_kernel.ASKS:
+        if why == launch_kernel.ASKS and not running.bring_more():
             assert choice is not None
             running.choose(choice, skipped)
 
 
 class _Running:
-    """A launch that is being simulated."""
+    """A launch that is being simulated: ``trace``, its first piece, and those that follow; ``num_blocks`` of all."""
 
-    def __init__(self, trace: LaunchTrace, gpu: Gpu, memory: Memory, asks: bool) -> None:
+    def __init__(
+        self, trace: LaunchTrace, num_blocks: int, following: Iterator[LaunchTrace], gpu: Gpu, memory: Memory
+    ) -> None:
+        self.trace = trace
         self.memory = memory
+        self._gpu = gpu
         threads = trace.block[0] * trace.block[1] * trace.block[2]
         slots = resident_blocks(gpu, threads, trace.registers, trace.shared_bytes)
-        slots = min(slots, trace.num_blocks)
+        slots = min(slots, num_blocks)
         size = l1_bytes(gpu, slots, trace.shared_bytes)
         window = memory_state.shortest_reply_cycles(gpu)
-        sms = min(gpu.sms, trace.num_blocks)  # those that get a block
-        self.ipc_cycles = _bucket_cycles(trace, gpu)
-        self._program = launch_program(trace, gpu)
-        self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self.ipc_cycles)
-        registers = int(self._program.operand.max(initial=0)) + 1
-        self.sm = sm_state.sm_state(gpu, sms, size, self._limits, window, IPC_BUCKETS, trace.num_blocks, registers)
-        self._dispatch = dispatch_for(sms, np.arange(trace.num_blocks))
-        self._dispatch.word[ASKS] = asks
+        sms = min(gpu.sms, num_blocks)  # those that get a block
+        instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
+        self._ipc_cycles = _bucket_cycles(instructions, gpu)
+        self._pieces = LaunchPieces.begin(trace, following, gpu)
+        self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles)
+        registers = int(self._pieces.program.operand.max(initial=0)) + 1
+        self.sm = sm_state.sm_state(gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers)
+        self._dispatch = dispatch_for(sms, num_blocks)
+        self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)
         self._requests = requests_for(sms, window)
         self._replies = replies_for(2 * len(memory.reply_time))
@@ -156,10 +180,28 @@ class _Running:
         """Go on: why it stopped."""
         return int(
             launch_kernel.run(
-                self.sm, self._program, self._limits, self._dispatch, self.memory, self._mem_limits, self._requests,
-                self._replies, self._head, self._link, self._clock, _WINDOWS,
+                self.sm, self._pieces.program, self._limits, self._dispatch, self.memory, self._mem_limits,
+                self._requests, self._replies, self._head, self._link, self._clock, _WINDOWS,
             )
         )  # fmt: skip
+
+    def asks(self, whether: bool) -> None:
+        """Whether each block is asked for before it is given out."""
+        self._dispatch.word[ASKS] = whether
+
+    def bring_more(self) -> bool:
+        """More blocks, if those that are held have been given out. Raises ValueError if there are none."""
+        word = self._dispatch.word
+        if word[NEXT] < word[HELD]:
+            return False
+        if not self._pieces.go_on(self.sm):
+            raise ValueError(f"launch {self.trace.launch_id}: {word[HELD]} of {word[END]} blocks were traced")
+        word[HELD] = self._pieces.end
+        return True
+
+    def result(self) -> LaunchResult:
+        """Of a launch that has ended."""
+        return _result(self.trace, self._gpu, self.sm, self.memory, self._ipc_cycles)
 
     def make_room(self) -> None:
         """More requests can be in flight."""
@@ -192,9 +234,9 @@ class _Running:
 
     def _issued(self, time: int) -> float:
         """Warp instructions up to ``time``, which all SMs have reached."""
-        bucket, rest = divmod(time, self.ipc_cycles)
+        bucket, rest = divmod(time, self._ipc_cycles)
         issued = self.sm.issued
-        return float(issued[:bucket].sum()) + float(issued[min(bucket, len(issued) - 1)]) * rest / self.ipc_cycles
+        return float(issued[:bucket].sum()) + float(issued[min(bucket, len(issued) - 1)]) * rest / self._ipc_cycles
 
 
 def _prepared(memory: Memory | None, gpu: Gpu) -> Memory:
@@ -206,9 +248,9 @@ def _prepared(memory: Memory | None, gpu: Gpu) -> Memory:
     return memory
 
 
-def _bucket_cycles(trace: LaunchTrace, gpu: Gpu) -> int:
+def _bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
     """Cycles of a bucket of the IPC over time: so that a launch of one instruction per 64 cycles of an SM fits."""
-    most = 64 * trace.num_instructions // gpu.sms + 1
+    most = 64 * num_instructions // gpu.sms + 1
     cycles = _FIRST_BUCKET
     while cycles * IPC_BUCKETS < most:
         cycles *= 2
@@ -247,4 +289,4 @@ def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: in
     )
 
 
-__all__ = ["CAUSES", "VERSION", "BlockChoice", "LaunchResult", "StuckError", "l2_of", "simulate"]
+__all__ = ["CAUSES", "VERSION", "BlockChoice", "LaunchResult", "StuckError", "l2_of", "simulate", "simulate_pieces"]

@@ -13,7 +13,7 @@ from manyscale.models.kernels import allocation_free, by_reference, njit
 FINISHED: Final = 0
 GOES_ON: Final = 1
 NEEDS_ROOM: Final = 2  # for requests in flight
-ASKS: Final = 4  # for the next block; ``run`` goes on in the same window
+ASKS: Final = 4  # which block is next, or for more of them; ``run`` goes on in the same window
 STUCK: Final = 3  # blocks wait for what never comes: a defect of the trace (a barrier that a warp does not reach)
 _sm_next: Final = sm_kernel.next_event
 _memory_next: Final = memory_kernel.next_event

@@ -44,12 +44,15 @@ STATIC: Final = np.dtype(  # a static instruction
 
 
 class LaunchProgram(NamedTuple):
-    """Arrays of a launch: ``static`` STATIC[rows], ``operand`` int16[operands]; the rest as in LaunchTrace, with
-    requests (``request``: address / bytes of a request, ``written``: as there, all ones where the requests are larger
-    than its sectors)."""
+    """Arrays of a launch, or of its blocks from ``first_block`` (int64[1]) on.
+
+    ``static`` STATIC[rows], ``operand`` int16[operands]; the rest as in LaunchTrace, with requests (``request``: address
+    / bytes of a request, ``written``: as there, all ones where the requests are larger than its sectors).
+    """
 
     static: np.ndarray
     operand: np.ndarray
+    first_block: np.ndarray
     block_warps: np.ndarray
     warp_instructions: np.ndarray
     warp_requests: np.ndarray
@@ -88,8 +91,8 @@ def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
             trace.warp_instructions, trace.warp_accesses, trace.accesses, space, trace.sector, trace.written, shift
         )
     program = LaunchProgram(
-        rows, operand, trace.block_warps, trace.warp_instructions, warp_requests, trace.instruction, trace.active,
-        requests, request, bytes_written,
+        rows, operand, np.zeros(1, np.int64), trace.block_warps, trace.warp_instructions, warp_requests,
+        trace.instruction, trace.active, requests, request, bytes_written,
     )  # fmt: skip
     # (kernels are compiled once more for arrays that cannot be written to)
     return LaunchProgram(*(array if array.flags.writeable else array.copy() for array in program))

@@ -83,8 +83,9 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
     slot = 0
     while sm.block[slot].number >= 0:
         slot += 1
-    first = program.block_warps[block]
-    count = program.block_warps[block + 1] - first
+    place = block - program.first_block[0]
+    first = program.block_warps[place]
+    count = program.block_warps[place + 1] - first
     if core.blocks == 0:
         core.resident_since = time
         _account(sm, limits, EMPTY, time)

@@ -20,37 +20,36 @@ from manyscale.models.kernels import allocation_free, by_reference, njit
 
 # columns of Dispatch.word
 NEXT: Final = 0  # block to be given out
-END: Final = 1  # blocks of the launch (or of what may be given out now)
+END: Final = 1  # blocks of the launch
 TURN: Final = 2  # SM after the one that took the last block
 ASKS: Final = 3  # 1: whoever chooses blocks is asked before each is given out
 CHOSEN: Final = 4  # 1: it has been asked, and NEXT is its choice
 ROOM: Final = 5  # SM that has room, when it is asked
+HELD: Final = 6  # the block behind those that are in memory
 
 
 class Dispatch(NamedTuple):
-    """``word`` int64[6], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room.
-    ``order`` int64[blocks]: which block is given out when."""
+    """``word`` int64[7], as above. ``room_at`` int64[SM]: cycle from which it can take a block; NEVER: no room."""
 
     word: np.ndarray
     room_at: np.ndarray
-    order: np.ndarray
 
 
-def dispatch_for(num_sms: int, order: np.ndarray) -> Dispatch:
+def dispatch_for(num_sms: int, num_blocks: int) -> Dispatch:
     """Nothing is given out yet."""
-    return Dispatch(np.array([0, len(order), 0, 0, 0, 0]), np.zeros(num_sms, np.int64), order)
+    return Dispatch(np.array([0, num_blocks, 0, 0, 0, 0, num_blocks]), np.zeros(num_sms, np.int64))
 
 
 @allocation_free
 def _give(sm, s, program, limits, dispatch, time):  # type: ignore[no-untyped-def]
-    start_block(sm, s, program, limits, dispatch.order[dispatch.word[NEXT]], time)
+    start_block(sm, s, program, limits, dispatch.word[NEXT], time)
     dispatch.word[NEXT] += 1
     dispatch.room_at[s] = time + 1 if sm.core[s].blocks < limits.slots else NEVER
 
 
 @allocation_free
 def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
-    """True once all SMs are at ``until``; False if whoever chooses blocks must be asked first."""
+    """True once all SMs are at ``until``; False if whoever chooses blocks must be asked first, or brings them."""
     num_sms = sm.core.shape[0]
     word = dispatch.word
     while word[NEXT] < word[END]:
@@ -64,7 +63,7 @@ def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-unty
                 best = s
         if best < 0:
             break
-        if word[ASKS] and not word[CHOSEN]:
+        if (word[ASKS] and not word[CHOSEN]) or word[NEXT] >= word[HELD]:
             word[ROOM] = best
             return False
         word[CHOSEN] = 0
