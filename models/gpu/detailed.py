@@ -41,9 +41,9 @@ class LaunchResult:
 
     ``cycles``: with ``launch_latency_cycles``. ``stack``: cycles of schedulers by cause (CAUSES), float64, of the SMs
     that had a block: it sums to cycles without launch latency, times ``sms_with_blocks``, times schedulers of each.
-    ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in cycles after
-    the launch latency; -1, 0 and 0 of a block that was not simulated. ``occupancy``: warps that were resident, of those
-    that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too.
+    ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in cycles
+    after the launch latency; -1, 0 and 0 of a block that was not simulated. ``occupancy``: warps that were resident, of
+    those that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too.
     """
 
     launch_id: int

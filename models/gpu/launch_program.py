@@ -46,8 +46,8 @@ STATIC: Final = np.dtype(  # a static instruction
 class LaunchProgram(NamedTuple):
     """Arrays of a launch, or of its blocks from ``first_block`` (int64[1]) on.
 
-    ``static`` STATIC[rows], ``operand`` int16[operands]; the rest as in LaunchTrace, with requests (``request``: address
-    / bytes of a request, ``written``: as there, all ones where the requests are larger than its sectors).
+    ``static`` STATIC[rows], ``operand`` int16[operands]; the rest as in LaunchTrace, with requests (``request``:
+    address / bytes of a request, ``written``: as there, all ones where the requests are larger than its sectors).
     """
 
     static: np.ndarray
