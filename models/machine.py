@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.network.collective_rules import CollectiveChoice
 from manyscale.models.parameters import Bytes, Count, CountOrNone, FrequencyHz, PsPerByte, Strict, TimePs
 from manyscale.models.processor import Cache, Core, MainMemory, Numa, Tlb
@@ -13,7 +14,7 @@ from manyscale.models.topology import Topology, most_nodes
 
 
 class Node(Strict):
-    """One node: ``sockets`` sockets of ``cores_per_socket`` cores."""
+    """One node: ``sockets`` sockets of ``cores_per_socket`` cores, and ``gpus`` GPUs that are all alike."""
 
     sockets: Count
     cores_per_socket: Count
@@ -24,6 +25,16 @@ class Node(Strict):
     main_memory: MainMemory | None = None
     numa: Numa | None = None  # between sockets
     core: Core | None = None
+    num_gpus: CountOrNone = Field(default=0, alias="gpus")
+    gpu: Gpu | None = None
+
+    @model_validator(mode="after")
+    def _gpus_are_described(self) -> Node:
+        if self.num_gpus and self.gpu is None:
+            raise ValueError(f"gpus: {self.num_gpus}, but no key 'gpu' says what they are")
+        if self.gpu is not None and not self.num_gpus:
+            raise ValueError("gpu: the node has none; add the key 'gpus' (1, for example)")
+        return self
 
     @property
     def num_cores(self) -> int:

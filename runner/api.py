@@ -137,7 +137,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 filled = _resolved(simulated.point.study, workload) | {"target": dict(simulated.point.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
                 result = pipeline.assemble(workload, simulated, execution, filled)
-                outputs.write_point(result, simulated, point_directory, options.report)
+                outputs.write_point(result, point_directory, options.report)
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs)
                 summaries.append(outputs.summary(result))
@@ -168,8 +168,16 @@ def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
     """The study with every default filled in; it can be run again as it stands."""
     filled = study.model_dump(mode="json", by_alias=True)
     filled["name"] = study.name or workload.name
-    filled["workload"]["path"] = str(Path(study.workload.path).expanduser().resolve())
+    filled["workload"]["path"] = _absolute(study.workload.path)
+    if study.workload.gpu_trace is not None:
+        filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace)
+    if study.mapping.launches is not None:
+        filled["mapping"]["launches"] = _absolute(study.mapping.launches)
     return filled
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().resolve())
 
 
 def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping[str, str], resume: bool) -> None:

@@ -140,6 +140,7 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
     parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
+    parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
     parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
     parser.add_argument(
         "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from manyscale.runner import api, pipeline, rundir, shipped, what_if
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
@@ -88,6 +90,8 @@ def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pat
         content = assign(content, "target", options.target)
     if options.format is not None:
         content = assign(content, "workload.format", options.format)
+    if options.launch is not None:
+        content = assign(content, "workload.launches", launch_numbers(options.launch))
     for level, given in (("model", options.model), ("sampling", options.sampling)):
         for text in given:
             key, value = parse_assignment(text, f"--{level}")
@@ -99,6 +103,17 @@ def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pat
     if options.what_if:
         content = assign(content, what_if.AXIS, options.what_if)
     return content, place, beside
+
+
+def launch_numbers(text: str) -> list[int]:
+    """Numbers and ranges of --launch, such as 9,11 or 3-8. Raises UserError."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or int(last or first) < int(first):
+            raise UserError(f"--launch {text!r}: write numbers of launches, counted from 1, such as 9,11 or 3-8")
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def _announce_compilation() -> None:
@@ -169,6 +184,13 @@ def _summary(point: Summary) -> str:
         f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
     )
     makespan = figures["application.makespan"].value
+    if "gpu.launches" in figures:
+        launches, cycles, ipc = (figures[f"gpu.{name}"].value for name in ("launches", "cycles", "ipc"))
+        taken = f"{launches:,} launches take" if launches > 1 else "1 launch takes"
+        of_launches = f"{taken} {cycles:,} cycles, IPC {ipc:.4g}"
+        if point.num_ranks == 1:
+            return f"{point.name} on {point.target}{at}: {makespan:.9f} s; {of_launches}"
+        parts = f"{parts}; {of_launches}"
     return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
 
 
@@ -182,7 +204,7 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     prepared = list(api.prepare_points(points, place, beside, workload))
     for point in prepared:
         time_units = pipeline.phase_time_units(workload, point)
-        digests = pipeline.phase_digests(workload, point.study, time_units)
+        digests = pipeline.phase_digests(workload, point, time_units)
         bursts = pipeline.compute_units(workload, point, digests, "")
         replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
         keys |= {unit.key: unit.kind for unit in (*time_units, *bursts, replay)}
@@ -203,12 +225,15 @@ def plan(options: argparse.Namespace) -> int:
     workload = api.read_workload(parse_study(content, place).workload, cache)
     point = next(api.prepare_points(points, place, beside, workload))
     directory = rundir.new_directory(options.output, workload.name, resume=False)
-    write_table(point.plan.table(), directory / "plan.parquet")
-    chosen = len(point.plan.element_id)
-    print(
-        f"{chosen} of {point.plan.population} {point.plan.element_kind}s would be simulated: {directory}/plan.parquet"
-    )
+    found = pipeline.plans(workload, point)
+    write_table(pa.concat_tables([each.table() for each in found]), directory / "plan.parquet")
+    counts = [f"{len(each.element_id)} of {each.population} {_plural(each.element_kind)}" for each in found]
+    print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
     return 0
+
+
+def _plural(word: str) -> str:
+    return f"{word}es" if word.endswith("ch") else f"{word}s"
 
 
 def convert(options: argparse.Namespace) -> int:

@@ -8,8 +8,9 @@ the k-th call, if the ranks do not call the same) is left out, and a note says s
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +52,8 @@ SCHEMA: Final = pa.schema(
 @dataclass(frozen=True)
 class Side:
     """One of the runs. ``ranks`` follows RANKS_SCHEMA; ``figures`` are those of stats.json by name; ``workload`` is
-    None if the trace is not there any more; ``path_ps``: the critical path by kind, or {}."""
+    None if the trace is not there any more; ``path_ps``: the critical path by kind, or {}; ``launch_cycles``: of kernel
+    launches by their names, or {}."""
 
     name: str
     num_ranks: int
@@ -60,6 +62,7 @@ class Side:
     path_ps: Mapping[str, int]
     workload: Workload | None
     notes: tuple[str, ...] = ()
+    launch_cycles: Mapping[str, float] = field(default_factory=dict)
 
 
 def is_run(path: Path) -> bool:
@@ -86,11 +89,24 @@ def load_run(directory: Path, cache: Path | None = None) -> Side:
         path_file = directory / "timeline" / "critical_path.parquet"
         path_ps = time_by_kind(_encoded(pq.read_table(path_file), "kind")) if path_file.is_file() else {}
         num_ranks = int(figures["application.ranks"])
+        launch_file = directory / "timeline" / "launches.parquet"
+        launches = _by_launch(pq.read_table(launch_file)) if launch_file.is_file() else {}
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
     workload, notes = _workload_of(directory, cache)
-    return Side(str(directory), num_ranks, _encoded(ranks, "state"), figures, path_ps, workload, notes)
+    return Side(str(directory), num_ranks, _encoded(ranks, "state"), figures, path_ps, workload, notes, launches)
+
+
+def _by_launch(launches: pa.Table) -> dict[str, float]:
+    """Cycles of each execution of a launch, latency included."""
+    found: dict[str, float] = {}
+    again: Counter[int] = Counter()
+    for row in launches.select(["launch_id", "kernel_name", "cycles"]).to_pylist():
+        again[row["launch_id"]] += 1
+        time = f", time {again[row['launch_id']]}" if again[row["launch_id"]] > 1 else ""
+        found[f"launch {row['launch_id']} of {row['kernel_name']}{time}"] = float(row["cycles"])
+    return found
 
 
 def _encoded(table: pa.Table, name: str) -> pa.Table:
@@ -156,6 +172,9 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[str]]:
         rows += _group("critical path", one, other, "s")
     elif a.path_ps or b.path_ps:
         notes.append(f"{(b if a.path_ps else a).name}: has no critical path")
+    rows += _gpu_figures(a, b)
+    if a.launch_cycles and b.launch_cycles:
+        rows += _group("launch", a.launch_cycles, b.launch_cycles, "cycles")
     if a.workload is not None and b.workload is not None:
         rows += _group("place", _by_place(a, a.workload), _by_place(b, b.workload), "s")
         if same_calls(a.workload, b.workload):
@@ -184,6 +203,14 @@ def _figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
         one, other = (side.figures.get(f"application.{item}") for side in (a, b))
         if one is not None or other is not None:
             yield _row("figure", item, one, other, unit)
+
+
+def _gpu_figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
+    """What either side says of kernel launches."""
+    for name in dict.fromkeys(name for name in (*a.figures, *b.figures) if name.startswith("gpu.")):
+        item = name.removeprefix("gpu.")
+        unit = {"time": "s", "cycles": "cycles", "launch_latency": "cycles"}.get(item, "1")
+        yield _row("gpu", item, a.figures.get(name), b.figures.get(name), unit)
 
 
 def _row(group: str, item: str, a: float | None, b: float | None, unit: str) -> dict[str, Any]:

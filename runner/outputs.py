@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.columns import text_array, to_arrow
-from manyscale.runner import pipeline, rundir, what_if
+from manyscale.runner import rundir, what_if
 from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.results import Result, Statistic
 from manyscale.runner.writers.parquet import write_table
 
-_TRACES_AND_REPORT = ("paraver", "paraver-cores", "perfetto", "report")
+_TRACES_AND_REPORT = ("paraver", "paraver-cores", "paraver-gpu", "perfetto", "report")
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,13 @@ def summary(result: Result) -> Summary:
     return Summary(result.name, result.machine.name, result.workload.num_ranks, result.sweep_point, result.statistics)
 
 
-def write_point(result: Result, simulated: pipeline.Simulated, directory: Path, report: bool) -> None:
+def write_point(result: Result, directory: Path, report: bool) -> None:
     """One point: resolved study, plan, timelines, statistics; with ``report`` the traces and the report too."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / "resolved.yaml", resolved)
-    chosen = simulated.point.plan
-    keys = [simulated.burst_keys[rank] for rank in chosen.element_id.tolist()]
-    plan = chosen.table().append_column("unit_key", text_array(keys))
-    write_table(plan, directory / "plan.parquet")
+    if result.plan is not None:
+        write_table(result.plan, directory / "plan.parquet")
     for name in ("timeline", "statistics", *(_TRACES_AND_REPORT if report else ())):
         lookup("writer", name)(result, directory)
 

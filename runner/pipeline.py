@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
+from manyscale.models.columns import text_array
 from manyscale.models.machine import Machine
 from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
 from manyscale.models.network import replay as replay_module
-from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.runner import critical_path, links, results
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.execution import Execution
 from manyscale.runner.execute.hosts import load_host
 from manyscale.runner.execute.units import WorkUnit, array_digest, unit_key
+from manyscale.runner.gpu.seam import with_launches
 from manyscale.runner.ipc import ipc_factors
 from manyscale.runner.placement import place_ranks
 from manyscale.runner.registry import lookup, names
@@ -59,7 +62,7 @@ def prepare(axes: Mapping[str, Any], study: Study, workload: Workload, beside: P
     _check_network(machine, study)
     ipc_factors(workload, study)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
-    source = _phase_times(workload, study)
+    source = _phase_times(workload, study, machine)
     plan = _all_ranks(workload, study) if source is None else source.plan(study)
     point = Point(axes, study, machine, content, node, sharing, plan)
     phase_time_units(workload, point)  # refuses what cannot be predicted
@@ -89,35 +92,54 @@ def _check_network(machine: Machine, study: Study) -> None:
 
 def phase_time_units(workload: Workload, point: Point) -> list[WorkUnit]:
     """Units that the times of phases follow from; none where the CPU model takes the traced ones. Raises UserError."""
-    source = _phase_times(workload, point.study)
+    source = _phase_times(workload, point.study, point.machine)
     return [] if source is None else source.units(point.study, point.machine, point.machine_content)
 
 
-def _phase_times(workload: Workload, study: Study) -> Any:
+def _phase_times(workload: Workload, study: Study, machine: Machine) -> Any:
     """What predicts the times of phases, or None where they take the traced ones."""
     name = study.model.cpu
-    return lookup("phase-times", name)(workload, study) if name in names("phase-times") else None
+    source = lookup("phase-times", name)(workload, study) if name in names("phase-times") else None
+    return with_launches(workload, study, machine, source)
 
 
-def phase_inputs(workload: Workload, study: Study, duration_ps: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def plans(workload: Workload, point: Point) -> list[Plan]:
+    """What is simulated of a point: ranks, launches of kernels, or both."""
+    source = _phase_times(workload, point.study, point.machine)
+    return source.plans(point.study, point.plan) if hasattr(source, "plans") else [point.plan]
+
+
+def phase_inputs(
+    workload: Workload, study: Study, source: Any, duration_ps: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Arrays of all phases that the burst model reads, with the IPC factor of each phase. ``duration_ps``: predicted
-    before any correction (None: as traced)."""
+    before any correction (None: as traced). Phases of which ``source`` says so take what it predicts, as sleep does."""
+    kind = workload.column("phases", "kind")
+    if hasattr(source, "fixed_phases"):
+        kind = np.where(source.fixed_phases(), np.int8(PhaseKind.sleep), kind)
     return {
         "duration_ps": workload.column("phases", "duration_ps") if duration_ps is None else duration_ps,
-        "kind": workload.column("phases", "kind"),
+        "kind": kind,
         "ipc_factor": ipc_factors(workload, study, duration_ps),
     }
 
 
-def phase_digests(workload: Workload, study: Study, time_units: Sequence[WorkUnit]) -> list[str]:
+def phase_digests(workload: Workload, point: Point, time_units: Sequence[WorkUnit]) -> list[str]:
     """Digest of what the phases of each rank follow from, known before ``time_units`` have run."""
-    columns = phase_inputs(workload, study).values()
+    source = _phase_times(workload, point.study, point.machine)
+    columns = phase_inputs(workload, point.study, source).values()
     bounds = pairwise(workload.phase_offsets.tolist())
     digests = [array_digest(*(column[first:last] for column in columns)) for first, last in bounds]
     if time_units:  # a predicted time depends on which phase it is of, and on those that are like it
-        source = array_digest(np.array([workload.digest, *(unit.key for unit in time_units)]))
-        digests = [f"{digest} {rank} {source}" for rank, digest in enumerate(digests)]
+        beside = _content(source, point.study)
+        content = array_digest(np.array([workload.digest, *beside, *(unit.key for unit in time_units)]))
+        digests = [f"{digest} {rank} {content}" for rank, digest in enumerate(digests)]
     return digests
+
+
+def _content(source: Any, study: Study) -> list[str]:
+    """What times of phases follow from beside the results of units."""
+    return [source.content(study)] if hasattr(source, "content") else []
 
 
 def compute_units(workload: Workload, point: Point, digests: Sequence[str], shared_name: str) -> list[WorkUnit]:
@@ -125,7 +147,8 @@ def compute_units(workload: Workload, point: Point, digests: Sequence[str], shar
     offsets = workload.phase_offsets
     kind = point.study.model.cpu
     version = lookup("cpu", kind).VERSION
-    ratio = point.study.cpu_ratio if _phase_times(workload, point.study) is None else 1.0  # else it is in the times
+    source = _phase_times(workload, point.study, point.machine)
+    ratio = point.study.cpu_ratio if source is None else 1.0  # else it is in the times
     units = []
     for rank in range(workload.num_ranks):
         first, last = int(offsets[rank]), int(offsets[rank + 1])
@@ -224,7 +247,7 @@ def simulate(workload: Workload, points: Sequence[Point], execution: Execution) 
 def _execute_phase_times(workload: Workload, points: Sequence[Point], execution: Execution) -> list[list[WorkUnit]]:
     """The units that the times of each point's phases follow from, executed. Some may need the results of others: a
     source is asked for more, with the results of those before, until it has none."""
-    sources = [_phase_times(workload, point.study) for point in points]
+    sources = [_phase_times(workload, point.study, point.machine) for point in points]
 
     def shared(needed: set[str]) -> Mapping[str, Any]:
         return {name: value for source in sources if source for name, value in source.shared(needed).items()}
@@ -243,7 +266,7 @@ def _execute_phase_times(workload: Workload, points: Sequence[Point], execution:
 
 def _coupling(workload: Workload, point: Point, time_keys: list[str], execution: Execution) -> Coupling | None:
     """What the replay needs of ranks that communicate inside their task graphs, if there are any."""
-    source = _phase_times(workload, point.study)
+    source = _phase_times(workload, point.study, point.machine)
     if source is None:
         return None
     found: Coupling | None = source.coupling(point.study, point.machine, map(execution.result, time_keys))
@@ -260,10 +283,11 @@ def _execute_bursts(
     for point, sources in zip(points, time_units, strict=True):
         # Points with equal times and corrections share one input.
         time_keys = [unit.key for unit in sources]
-        name = " ".join(["phases", point.study.ipc_correction.model_dump_json(), *time_keys])
+        beside = _content(_phase_times(workload, point.study, point.machine), point.study)
+        name = " ".join(["phases", point.study.ipc_correction.model_dump_json(), *beside, *time_keys])
         if name not in makers:
-            makers[name] = partial(_corrected_phases, workload, point.study, time_keys, execution)
-            digests[name] = phase_digests(workload, point.study, sources)
+            makers[name] = partial(_corrected_phases, workload, point, time_keys, execution)
+            digests[name] = phase_digests(workload, point, sources)
         mine = compute_units(workload, point, digests[name], name)
         units.extend(mine)
         keys.append([unit.key for unit in mine])
@@ -272,12 +296,13 @@ def _execute_bursts(
 
 
 def _corrected_phases(
-    workload: Workload, study: Study, time_keys: list[str], execution: Execution
+    workload: Workload, point: Point, time_keys: list[str], execution: Execution
 ) -> dict[str, np.ndarray]:
-    source = _phase_times(workload, study)
+    source = _phase_times(workload, point.study, point.machine)
     if source is None:
-        return phase_inputs(workload, study)
-    return phase_inputs(workload, study, source.phase_times(study, map(execution.result, time_keys)).duration_ps)
+        return phase_inputs(workload, point.study, None)
+    times = source.phase_times(point.study, map(execution.result, time_keys))
+    return phase_inputs(workload, point.study, source, times.duration_ps)
 
 
 def _build_program(workload: Workload, point: Point) -> program_module.Program:
@@ -303,8 +328,11 @@ def _compute_name(burst_keys: list[str]) -> str:
 
 
 def _compute_times(workload: Workload, burst_keys: list[str], execution: Execution) -> np.ndarray:
-    parts = [execution.result(key)["duration_ps"] for key in burst_keys]
-    return compute_per_operation(workload, np.concatenate(parts))
+    return compute_per_operation(workload, _times_of_phases(burst_keys, execution))
+
+
+def _times_of_phases(burst_keys: list[str], execution: Execution) -> np.ndarray:
+    return np.concatenate([execution.result(key)["duration_ps"] for key in burst_keys])
 
 
 def _chunks(workload: Workload, bursts: list[list[str]]) -> Iterator[list[int]]:
@@ -346,13 +374,16 @@ def assemble(
     if path is not None:
         figures |= critical_path.statistics(path, workload.num_ranks)
     makespan_ps = int(last_ps.max(initial=0))
-    source = _phase_times(workload, point.study)
+    source = _phase_times(workload, point.study, point.machine)
     inside: Mapping[str, Any] = {}
+    found = [] if source is None else [execution.result(key) for key in simulated.time_keys]
     if source is not None:
-        found = [execution.result(key) for key in simulated.time_keys]
         figures |= source.statistics(point.study, found)
         figures = source.with_intervals(point.study, found, figures)
         inside = source.tables(point.study, found, compute_ps, arrays)
+        if hasattr(source, "launch_tables"):
+            phase_ps = _times_of_phases(simulated.burst_keys, execution)
+            inside = {**inside, **source.launch_tables(point.study, found, phase_ps, arrays["end_ps"])}
     link_use = links.links_table(arrays, makespan_ps)
     figures |= links.statistics(link_use, makespan_ps)
     return results.Result(
@@ -367,8 +398,21 @@ def assemble(
         critical_path=path,
         critical_path_links=links.path_table(arrays),
         links=link_use,
+        plan=_plan_table(workload, simulated, source, found),
         **inside,
     )
+
+
+def _plan_table(workload: Workload, simulated: Simulated, source: Any, found: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """What was simulated, with the key of the unit that did it."""
+    tables = []
+    for plan in plans(workload, simulated.point):
+        if plan.element_kind == "launch":
+            keys = source.launch_keys(simulated.point.study, found, simulated.time_keys)
+        else:
+            keys = [simulated.burst_keys[rank] for rank in plan.element_id.tolist()]
+        tables.append(plan.table().append_column("unit_key", text_array(keys)))
+    return pa.concat_tables(tables)
 
 
 def choose_executor(

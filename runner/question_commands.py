@@ -78,6 +78,8 @@ _TITLES = {
     "figure": "whole run",
     "state": "by state (mean over ranks)",
     "critical path": "critical path, by kind",
+    "gpu": "kernel launches",
+    "launch": "cycles by launch, latency included",
     "place": "by region and call (mean over ranks)",
     "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
     "rank": "by rank and state",
@@ -90,9 +92,8 @@ def _print_comparison(table: pa.Table, top: int) -> None:
         mine = [row for row in rows if row["group"] == group]
         if not mine:
             continue
-        shown = [row for row in mine if row["difference"] != 0 or group == "figure"][
-            : top if group != "figure" else None
-        ]
+        is_whole = group in ("figure", "gpu")
+        shown = [row for row in mine if row["difference"] != 0 or is_whole][: None if is_whole else top]
         print(f"\n{title}" + ("" if shown else ": no difference"))
         lines = [
             (row["item"], _shown(row["a"], row["unit"]), _shown(row["b"], row["unit"]), _difference(row))
@@ -110,6 +111,8 @@ def _shown(value: float | None, unit: str) -> str:
         return "-"
     if unit == "s":
         return duration(value)
+    if unit == "1" and abs(value) > 1.5 and value != round(value):
+        return f"{value:,.4g}"
     return f"{value:,.0f}" + (" B" if unit == "B" else "") if abs(value) > 1.5 or unit == "B" else f"{value:.4f}"
 
 
@@ -117,7 +120,7 @@ def _difference(row: dict[str, Any]) -> str:
     value = row["difference"]
     if value is None:
         return "-"
-    share = f" ({100 * value / row['a']:+.1f} %)" if row["a"] and row["unit"] == "s" else ""
+    share = f" ({100 * value / row['a']:+.1f} %)" if row["a"] and row["unit"] in ("s", "cycles") else ""
     return (_signed(value) if row["unit"] == "s" else f"{value:+,.4g}") + share
 
 

@@ -16,6 +16,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # a reader is a module with can_read(path) and read(path, ...)
     "reader": {
         "workload": "manyscale.runner.readers.workload_folder",
+        "accelsim": "manyscale.runner.readers.accelsim",  # before one whose lists may name any file
         "simgrid-ti": "manyscale.runner.readers.simgrid_ti",
         "goal": "manyscale.runner.readers.goal",
         "dimemas": "manyscale.runner.readers.dimemas_dim",
@@ -34,12 +35,17 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "speedscope": "manyscale.runner.readers.speedscope",
         "perf-script": "manyscale.runner.readers.perf_script",
         "folded": "manyscale.runner.readers.folded",
+        "launch-counters": "manyscale.runner.readers.launch_counters",
     },
     "cpu": {
         "burst": "manyscale.models.cpu.burst",
         "amm": "manyscale.models.cpu.amm_phases",
         "detailed": "manyscale.models.node.detailed",
         "interval": "manyscale.models.cpu.interval",
+    },
+    "gpu": {
+        "detailed": "manyscale.runner.gpu.models:Detailed",
+        "gpumech": "manyscale.runner.gpu.models:Gpumech",
     },
     # what predicts the times of phases under a CPU model, or None where they take the traced ones: a function of
     # (workload, study)
@@ -72,6 +78,9 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "node-profile": "manyscale.runner.node.profile_units:profile_cell",
         "node-cell": "manyscale.runner.node.cell_units:simulate_cell",
         "node-schedule": "manyscale.runner.node.schedule_units:schedule_rank",
+        "gpu-launches": "manyscale.runner.gpu.launch_units:simulate_launches",
+        "gpu-profile": "manyscale.runner.gpu.launch_units:profile_launches",
+        "gpu-predict": "manyscale.runner.gpu.launch_units:predict_launches",
         "replay": "manyscale.runner.execute.kinds:replay_point",
         "replay-coupled": "manyscale.runner.coupled:replay_point",
         "stack-distances": "manyscale.runner.memory.profile_units:stack_distances",
@@ -90,6 +99,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "statistics": "manyscale.runner.writers.statistics:write",
         "paraver": "manyscale.runner.writers.paraver:write",
         "paraver-cores": "manyscale.runner.writers.paraver_cores:write",
+        "paraver-gpu": "manyscale.runner.writers.paraver_gpu:write",
         "perfetto": "manyscale.runner.writers.perfetto:write",
         "report": "manyscale.runner.writers.report:write",
     },

@@ -21,6 +21,7 @@ from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.registry import names
 from manyscale.sampling.ranks_and_iterations import one_in
 from manyscale.sampling.taskpoint_state import TaskPointParameters
+from manyscale.sampling.tbpoint_rules import LaunchSampling, RegionRules, RegionSamplingRules
 
 TARGET_SUFFIXES: Final = (".yaml", ".cfg")
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -49,31 +50,47 @@ class Repeat(Strict):
 class WorkloadChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
-    trace (Paraver). ``detail``: another trace of the same program, on the same input, that holds the detailed level of
-    some ranks and iterations. ``repeat``: see Repeat."""
+    trace (Paraver). ``launches``: those kernel launches of a GPU's trace that are read, counted from 1; by default all.
+    ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
+    iterations. ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see
+    Repeat."""
 
     path: str
     format: str = "auto"
     flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
     time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
     application: Count = 1
+    launches: Annotated[list[Count], Field(min_length=1)] | None = None
     detail: str | None = None
+    gpu_trace: str | None = None
     repeat: Repeat | None = None
 
+    @field_validator("launches")
+    @classmethod
+    def _each_once(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and len(set(value)) != len(value):
+            raise ValueError("name each launch once")
+        return value if value is None else sorted(value)
+
     def read_options(self) -> ReadOptions:
-        return ReadOptions(parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application)
+        launches = () if self.launches is None else tuple(self.launches)
+        return ReadOptions(
+            parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches
+        )
 
 
 class ModelChoice(Strict):
-    """The model of each level, by its name in the registry."""
+    """The model of each level, by its name in the registry. ``gpu`` is ``detailed`` by default, where a workload has
+    kernel launches."""
 
     cpu: str = "burst"
+    gpu: str | None = None
     network: str = "latency-bandwidth"
 
-    @field_validator("cpu", "network")
+    @field_validator("cpu", "gpu", "network")
     @classmethod
-    def _known(cls, value: str, info: Any) -> str:
-        if value not in names(info.field_name):
+    def _known(cls, value: str | None, info: Any) -> str | None:
+        if value is not None and value not in names(info.field_name):
             raise ValueError(f"unknown model {value!r}; known are {', '.join(names(info.field_name))}")
         return value
 
@@ -86,11 +103,17 @@ class SamplingChoice(Strict):
     all, simulated one after the other as one, so that task instances share their samples; or a list of numbers.
     ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase: ``full``,
     or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
+
+    Of a GPU's kernel ``launches``: ``full``, ``tbpoint`` (one or several of each cluster of alike launches), or a list
+    of numbers, which stand for the launches that are like them; of the thread ``blocks`` of a launch: ``full``, or
+    ``tbpoint`` (homogeneous regions).
     """
 
     ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
     iterations: str | list[Annotated[int, Field(ge=0)]] = "auto"
     tasks: Literal["full", "periodic", "lazy"] = "full"
+    launches: Literal["full", "tbpoint"] | Annotated[list[Count], Field(min_length=1)] = "full"
+    blocks: Literal["full", "tbpoint"] = "full"
 
     @field_validator("ranks", "iterations")
     @classmethod
@@ -158,6 +181,34 @@ class DetailedChoice(Strict):
     window: Annotated[int, Field(ge=0)] = 0
 
 
+class GpuChoice(Strict):
+    """How launches of kernels are predicted (models/gpu). ``caches`` at the beginning of a launch: as a simulation of
+    the launch before left them (``kept``; where that one is not simulated in the same unit, as warm); as the accesses
+    of launches before leave them, one after the other (``warm``): then launches are independent units; or ``cold``.
+    Caches that the target does not keep between launches are empty in any case.
+
+    Of model detailed: ``order``, in which the SMs' requests reach L2: ``strict``, or in ``windows`` no longer than the
+    shortest way there and back, which ``groups`` of SMs simulate side by side; their number changes no result.
+    Of model gpumech: its ``form``, as ``printed`` or ``extended``, and how the ``representative`` warp is chosen.
+    """
+
+    caches: Literal["kept", "warm", "cold"] = "kept"
+    order: Literal["strict", "windows"] = "strict"
+    groups: Literal["auto"] | Count = "auto"
+    form: Literal["printed", "extended"] = "extended"
+    representative: Literal["clustering", "max", "min"] = "clustering"
+
+
+class TbpointChoice(Strict):
+    """Parameters of TBPoint. Of ``sampling: {launches: tbpoint}``: ``launches`` (clusters and their representatives;
+    the seed is the study's). Of ``sampling: {blocks: tbpoint}``: ``regions`` of a launch, and ``warming``, when the IPC
+    of a region is known."""
+
+    launches: LaunchSampling = LaunchSampling()
+    regions: RegionRules = RegionRules()
+    warming: RegionSamplingRules = RegionSamplingRules()
+
+
 class TimelineChoice(Strict):
     """Ranks and iterations whose cores are written to ``timeline/cores.parquet``; by default all, unless there are more
     than a million task instances, then rank 0's first two iterations."""
@@ -182,12 +233,14 @@ class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
     """Which node each rank runs on: ``block`` fills node after node, ``cyclic`` deals ranks out in turn, ``random``
     shuffles who sits where in ``block`` by the study's seed; a list or a file names the node of every rank.
     Each rank's task instances are scheduled on ``cores_per_rank`` cores; ``ranks_per_node`` defaults to as many as a
-    node has cores for."""
+    node has cores for. ``launches``: a CSV file with the columns rank, phase (index within the rank) and launch: the
+    phase takes the predicted time of that launch of ``workload.gpu_trace``, of several one after the other."""
 
     placement: Literal["block", "cyclic", "random"] | list[int] | PlacementFile = "block"
     ranks_per_node: Annotated[int, Field(ge=1)] | None = None
     cores_per_rank: Count = 1
     oversubscribe: bool = False
+    launches: str | None = None
 
 
 class AmmChoice(Strict):
@@ -234,6 +287,8 @@ class Study(Strict):
     runtime: RuntimeSystem = RuntimeSystem()
     taskpoint: TaskPointChoice = TaskPointChoice()
     detailed: DetailedChoice = DetailedChoice()
+    gpu: GpuChoice = GpuChoice()
+    tbpoint: TbpointChoice = TbpointChoice()
     timeline: TimelineChoice = TimelineChoice()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
@@ -269,6 +324,16 @@ class Study(Strict):
             raise ValueError("sampling: model cpu: burst takes all from the trace; choose detailed or interval")
         if self.model.cpu != "detailed" and self.sampling.tasks != "full":
             raise ValueError(f"sampling.tasks: {self.sampling.tasks} samples model cpu: detailed; choose that model")
+        if self.sampling.blocks != "full" and self.model.gpu not in (None, "detailed"):
+            raise ValueError(f"sampling.blocks: {self.sampling.blocks} samples model gpu: detailed; choose that model")
+        return self
+
+    @model_validator(mode="after")
+    def _launches_have_a_trace(self) -> Study:
+        if (self.mapping.launches is None) != (self.workload.gpu_trace is None):
+            raise ValueError(
+                "mapping.launches says which phases take the times of which launches of workload.gpu_trace: give both"
+            )
         return self
 
     @field_validator("sweep")
@@ -317,7 +382,13 @@ def load_study_content(path: Path) -> Any:
     content = load_yaml(path)
     if not isinstance(content, dict):
         return content
-    inner_paths = (("workload", "path", ""), ("workload", "detail", ""), ("target", "name", TARGET_SUFFIXES))
+    inner_paths = (
+        ("workload", "path", ""),
+        ("workload", "detail", ""),
+        ("workload", "gpu_trace", ""),
+        ("mapping", "launches", ""),
+        ("target", "name", TARGET_SUFFIXES),
+    )
     for key, inner, suffix in inner_paths:
         value = content.get(key)
         if isinstance(value, dict) and inner in value:

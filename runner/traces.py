@@ -10,6 +10,7 @@ from typing import Any
 
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.errors import UserError
+from manyscale.runner.gpu.stream import chosen_launches, with_phases
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import WorkloadChoice
@@ -22,7 +23,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    workload = _read(choice, cache)
+    workload = with_phases(chosen_launches(_read(choice, cache), choice.launches or (), choice.path))
     if choice.repeat is None:
         return workload
     from manyscale.runner.node.repeat import repeat

@@ -125,7 +125,7 @@ class Gpu(Strict):
     """A GPU of ``sms`` streaming multiprocessors, each with ``schedulers`` that issue one instruction a cycle.
 
     ``compute_capability``: the highest SM version (86 is sm_86) whose instructions it runs. ``warps``, ``threads`` and
-    ``blocks``: the most that are resident on an SM. ``registers``: of 32 bits, allocated to warps in units of
+    ``blocks``: the most that are resident on an SM, whichever is reached first. ``registers``: of 32 bits, allocated to warps in units of
     ``register_unit``. ``pipeline``: cycles between the end of an instruction's latency and the issue of one that needs
     its result. ``scheduler``: how a warp is chosen; ``active_warps`` of each scheduler in the two-level one.
     ``launch_latency``: between a launch and its first instruction; ``interconnect``: cycles from SM to L2 and back,
@@ -172,8 +172,6 @@ class Gpu(Strict):
         missing = [name for name in UNITS if name not in self.units]
         if missing:
             raise ValueError(f"units: {', '.join(missing)} missing; every class of instructions needs its unit")
-        if self.threads > WARP_THREADS * self.warps:
-            raise ValueError(f"threads: {self.threads} do not fit into {self.warps} warps")
         if self.l2.slices % self.dram.channels:
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
         if self.l1.line_bytes != self.l2.line_bytes:

@@ -1,4 +1,5 @@
-"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links, cores, task instances."""
+"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links, cores, task instances, launches
+of kernels."""
 
 from __future__ import annotations
 
@@ -9,6 +10,10 @@ import pyarrow.parquet as pq
 
 from manyscale.runner.results import Result
 
+_OPTIONAL = (
+    "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks", "launches", "blocks",
+    "gpu_ipc", "gpu_cpi_stacks",
+)  # fmt: skip
 # Times and indices grow steadily within a rank, so their differences pack into few bits.
 _STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id"}
 
@@ -19,18 +24,10 @@ def write(result: Result, directory: Path) -> None:
     folder.mkdir(exist_ok=True)
     write_table(result.ranks, folder / "ranks.parquet")
     write_table(result.messages, folder / "messages.parquet")
-    if result.critical_path is not None:
-        write_table(result.critical_path, folder / "critical_path.parquet")
-    if result.critical_path_links is not None:
-        write_table(result.critical_path_links, folder / "critical_path_links.parquet")
-    if result.links is not None:
-        write_table(result.links, folder / "links.parquet")
-    if result.cores is not None:
-        write_table(result.cores, folder / "cores.parquet")
-    if result.task_instances is not None:
-        write_table(result.task_instances, folder / "task_instances.parquet")
-    if result.cpi_stacks is not None:
-        write_table(result.cpi_stacks, folder / "cpi_stacks.parquet")
+    for name in _OPTIONAL:
+        table = getattr(result, name)
+        if table is not None:
+            write_table(table, folder / f"{name}.parquet")
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -2,9 +2,9 @@
 
 Format: "Trace Event Format" (Google, 2016). One process, a track per rank (tid = rank + 1, since 0 is taken for the
 idle thread), a complete event per state, an arrow per point-to-point message; the critical path is a track of a second
-process, the use of links are counters of a third, cores are tracks of a process per rank. Times are microseconds with
-six decimals, exact to the picosecond;
-Perfetto itself cuts them to nanoseconds.
+process, the use of links are counters of a third, launches of kernels and SMs are tracks of two more, cores are tracks
+of a process per rank. Times are microseconds with six decimals, exact to the picosecond; Perfetto itself cuts them to
+nanoseconds.
 
 * An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
   in which it arrives (it contains or ends at the arrival). A viewer ties an arrow to what is on the track at its time,
@@ -34,6 +34,7 @@ from manyscale.runner.results import STATES, Result
 from manyscale.runner.writers.operation_times import column, operation_rows, state_at
 from manyscale.runner.writers.paraver_labels import call_name
 from manyscale.runner.writers.perfetto_cores import write_cores
+from manyscale.runner.writers.perfetto_gpu import write_launches
 from manyscale.runner.writers.perfetto_links import write_links
 from manyscale.runner.writers.text_columns import batches, contents, integers, join, microseconds, picked
 
@@ -60,6 +61,8 @@ def write(result: Result, directory: Path) -> None:
         _write_critical_path(file, result)
         write_links(file, result.links)
         write_cores(file, result.cores)
+        for note in write_launches(file, result):
+            _log.warning("trace.json.gz: %s", note)
         file.write(_tracks(result).encode())
         file.write(b'\n],\n"displayTimeUnit":"ns",\n"otherData":')
         file.write(json.dumps(_metadata(result, arrows)).encode())

@@ -72,6 +72,10 @@ def write(result: Result, directory: Path) -> None:
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
     add_node_sections(page, result)
+    if result.launches is not None:
+        from manyscale.runner.writers.report_gpu import add_launches  # loads more than a run without launches needs
+
+        add_launches(page, result)
     add_critical_path(page, result)
     page.add("MPI calls", _calls_table(result))
     _messages(page, result)

@@ -71,6 +71,22 @@ _CPU: Final = {
     ),
 }
 
+_GPU: Final = {
+    "detailed": (
+        "GPU detailed: the SMs execute the traced instructions cycle by cycle; which thread executed what, and where "
+        "its threads accessed memory, is that of the traced run, whatever the target. Instruction caches and address "
+        "translation are not modelled, launches run one after the other, and copies of the host take no time.",
+    ),
+    "gpumech": (
+        "GPU gpumech ({gpu_form}): representative warps stand for all, and the time that they wait for each other, for "
+        "MSHRs and for DRAM follows from formulas. Launches run one after the other.",
+    ),
+}
+_SAMPLED_LAUNCHES: Final = (
+    "Of {launches} launches {simulated_launches} were simulated ({simulated_share} of the warp instructions); the "
+    "others are taken to perform like those that stand for them."
+)
+
 
 def certainty(result: Result) -> str:
     """HTML: confidence intervals, or that nothing was sampled."""
@@ -109,8 +125,21 @@ def limits(result: Result) -> Iterator[str]:
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
     texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
     texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
+    if result.launches is not None:
+        gpu = str(chosen.get("gpu") or "detailed")
+        texts += _GPU.get(gpu, (f"GPU model: {gpu}.",))
+        texts += [_SAMPLED_LAUNCHES] * (result.statistics["gpu.simulated_share"].value < 1)
+        values |= _of_launches(result)
     for text in (*texts, *_CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))):
         yield text.format(**values)
+
+
+def _of_launches(result: Result) -> dict[str, str]:
+    choice = result.resolved.get("gpu", {})
+    counts = {name: f"{result.statistics[f'gpu.{name}'].value:,}" for name in ("launches", "simulated_launches")}
+    share = percent(float(result.statistics["gpu.simulated_share"].value))
+    form = str(choice.get("form", "")) if isinstance(choice, Mapping) else ""
+    return {**counts, "simulated_share": share, "gpu_form": form}
 
 
 def _routing(result: Result) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Link, Machine, Node
 from manyscale.models.processor import Cache, Dram
 from manyscale.models.topology import Topology
@@ -60,6 +61,32 @@ def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
         pages = "of the socket that first touches them" if numa.pages == "first-touch" else "of all sockets in turn"
         yield "between sockets", f"{_route(numa.latency_ps, numa.ps_per_byte)} a link"
         yield "pages", f"{binary_size(numa.page_bytes)}, in the memory {pages}"
+    if node.gpu is not None:
+        yield from _gpu_facts(node.num_gpus, node.gpu)
+
+
+def _gpu_facts(number: int, gpu: Gpu) -> Iterator[tuple[str, str]]:
+    yield "GPUs of a node", f"{number}, sm_{gpu.compute_capability}, {gpu.sms} SMs at {gpu.frequency_hz / 1e6:g} MHz"
+    yield (
+        "SM",
+        (
+            f"{gpu.schedulers} schedulers ({gpu.scheduler}), {gpu.warps} warps, {gpu.threads:,} threads, {gpu.blocks} "
+            f"blocks, {gpu.registers:,} registers, {binary_size(gpu.shared_memory.size_bytes)} of shared memory"
+        ),
+    )
+    yield "pipeline", f"{gpu.pipeline_cycles:g} cycles behind each unit"
+    yield (
+        "units (latency, interval)",
+        ", ".join(f"{name} {unit.latency_cycles:g} {unit.interval_cycles:g}" for name, unit in gpu.units.items()),
+    )
+    for name, cache in (("L1", gpu.l1), ("L2", gpu.l2)):
+        shape = f"{cache.ways} ways, lines of {cache.line_bytes} B in sectors of {cache.sector_bytes} B"
+        slices = f", {cache.slices} slices" if cache.slices > 1 else ""
+        limits = f"{cache.latency_cycles:g} cycles, {cache.mshrs} MSHRs{slices}, write {cache.write}"
+        yield f"GPU's {name}", f"{binary_size(cache.size_bytes)}, {shape}, {limits}"
+    dram = gpu.dram
+    yield "GPU's DRAM", f"{dram.channels} channels, {_rate(dram.bandwidth_ps_per_byte)}, {dram.latency_cycles:g} cycles"
+    yield "launch latency", f"{gpu.launch_latency_cycles:g} cycles"
 
 
 def _cache(cache: Cache) -> str:

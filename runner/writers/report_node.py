@@ -34,7 +34,7 @@ def add_sections(page: Page, result: Result) -> None:
     figures = [(name, each) for name, each in result.statistics.items() if name.startswith("node.")]
     if not figures:
         return
-    parts, note = [_figures(figures)], ""
+    parts, note = [figures_table(figures)], ""
     if result.cores is not None and result.cores.num_rows:
         chart, note = _cores_chart(page, result.cores)
         parts.append(chart)
@@ -48,7 +48,7 @@ def add_sections(page: Page, result: Result) -> None:
         add_task_types(page, result.task_instances)
 
 
-def _figures(figures: Sequence[tuple[str, Statistic]]) -> str:
+def figures_table(figures: Sequence[tuple[str, Statistic]]) -> str:
     rows = []
     for name, each in figures:
         interval = "" if each.ci_low is None else f"{each.ci_low:.4g} to {each.ci_high:.4g}"
@@ -150,7 +150,7 @@ def _add_stacks(page: Page, stacks: pa.Table) -> None:
     part, parts = codes_and_names(stacks.column("part"))
     kind, names = codes_and_names(stacks.column("task_type"))
     core, cycles, instructions = (to_numpy(stacks.column(name)) for name in ("core", "cycles", "instructions"))
-    markers = _markers(parts, np.bincount(part, np.abs(cycles), minlength=len(parts)) > 0)
+    markers = part_markers(parts, np.bincount(part, np.abs(cycles), minlength=len(parts)) > 0)
     of_type = core < 0
     charts, note = [], "Cycles per instruction by what the core waited for, over all that was simulated."
     if of_type.any():
@@ -161,7 +161,7 @@ def _add_stacks(page: Page, stacks: pa.Table) -> None:
         chosen = [int(each) for each in np.argsort(-work, kind="stable")[:MAX_TYPES] if work[each] > 0]
         labels = [names[each] for each in chosen]
         values = spent[chosen] / work[chosen, None]
-        charts.append(_stack_chart(page, "cpi", ("cycles per instruction", "task type"), labels, markers, values))
+        charts.append(stack_chart(page, "cpi", ("cycles per instruction", "task type"), labels, markers, values))
         if np.count_nonzero(work) > MAX_TYPES:
             note += f" The {MAX_TYPES} types with most instructions are shown."
     if not of_type.all():
@@ -170,7 +170,7 @@ def _add_stacks(page: Page, stacks: pa.Table) -> None:
         total = spent.sum(axis=1, keepdims=True)
         share = np.divide(spent, total, out=np.zeros_like(spent), where=total > 0)
         labels = [str(each) for each in range(len(share))]
-        charts.append(_stack_chart(page, "core-cycles", ("share of cycles", "core"), labels, markers, share))
+        charts.append(stack_chart(page, "core-cycles", ("share of cycles", "core"), labels, markers, share))
         note += " The second chart has the cycles of each core, with those in which it executes nothing."
         if cores > MAX_CORES:
             note += f" The first {MAX_CORES} of {cores:,} cores are shown."
@@ -184,7 +184,7 @@ def _sums(row: np.ndarray, column: np.ndarray, values: np.ndarray, shape: tuple[
     return np.bincount(place, values, minlength=shape[0] * shape[1]).reshape(shape)
 
 
-def _markers(parts: list[str], occurs: np.ndarray) -> dict[str, dict[str, Any]]:
+def part_markers(parts: list[str], occurs: np.ndarray) -> dict[str, dict[str, Any]]:
     """Colour and pattern of each part that occurs, the same in every chart."""
     shown = [name for index, name in enumerate(parts) if occurs[index]]
     result: dict[str, dict[str, Any]] = {}
@@ -195,7 +195,7 @@ def _markers(parts: list[str], occurs: np.ndarray) -> dict[str, dict[str, Any]]:
     return {name: result.get(name, {"color": _IDLE_COLOUR}) if name in shown else {} for name in parts}
 
 
-def _stack_chart(
+def stack_chart(
     page: Page, element: str, titles: tuple[str, str], labels: list[str], markers: dict[str, dict[str, Any]],
     values: np.ndarray,
 ) -> str:  # fmt: skip

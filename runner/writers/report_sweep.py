@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from manyscale.models.quantities import parse_quantity
+from manyscale.runner.writers.report_node import part_markers, stack_chart
 from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis, line_legend, line_style
 from manyscale.runner.writers.report_text import duration, escape, percent, table, time_unit
 
@@ -50,6 +52,8 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         page.add(f"Along {name}", f'{key}<div class="pair level"><div>{left}</div><div>{right}</div></div>')
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
+    if any(name.startswith(_CPI) for name in points):
+        page.add("Where the GPU's cycles go", _stacks(page, points, axes), note=_STACKS_NOTE)
     page.add("Points", _points_table(points, axes))
     (directory / "report.html").write_text(page.html(), encoding="utf-8")
 
@@ -228,6 +232,27 @@ def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _
         charts.append(page.chart(f"misses-{place}", "figure", 360, figure, f"misses of the {label} over cores"))
     if charts:
         yield f'<div class="pair level">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
+
+
+_CPI: Final = "gpu.cpi."
+_MAX_STACKS: Final = 96
+_STACKS_NOTE: Final = (
+    "Cycles without launch latency per warp instruction of the whole GPU, by what the schedulers of the SMs do or wait "
+    "for, of each point (as in figure 33 of Huang, Georgia Tech, 2015)."
+)
+
+
+def _stacks(page: Page, points: _Points, axes: list[str]) -> str:
+    """CPI stack of each point, in the order of points; the first _MAX_STACKS."""
+    parts = [name.removeprefix(_CPI) for name in points if name.startswith(_CPI)]
+    count = min(len(points["point_id"]), _MAX_STACKS)
+    labels = [
+        "<br>".join(f"{name.rsplit('.', 1)[-1]} {points[name][index]}" for name in axes) for index in range(count)
+    ]
+    values = np.array([[float(points[_CPI + part][index]) for part in parts] for index in range(count)])
+    looks = part_markers(parts, np.any(values, axis=0))
+    titles = ("cycles per warp instruction", "point")
+    return stack_chart(page, "gpu-stacks", titles, labels, looks, values)
 
 
 def _linear(cores: list[Any]) -> dict[str, Any]:

@@ -25,16 +25,25 @@ def test_defaults():
         "flop_rate": "1 Gflop/s",
         "time_unit": "1 ns",
         "application": 1,
+        "launches": None,
         "detail": None,
+        "gpu_trace": None,
         "repeat": None,
     }
-    assert study.model.model_dump() == {"cpu": "burst", "network": "latency-bandwidth"}
-    assert study.sampling.model_dump() == {"ranks": "auto", "iterations": "auto", "tasks": "full"}
+    assert study.model.model_dump() == {"cpu": "burst", "gpu": None, "network": "latency-bandwidth"}
+    assert study.sampling.model_dump() == {
+        "ranks": "auto",
+        "iterations": "auto",
+        "tasks": "full",
+        "launches": "full",
+        "blocks": "full",
+    }
     assert study.mapping.model_dump() == {
         "placement": "block",
         "ranks_per_node": None,
         "cores_per_rank": 1,
         "oversubscribe": False,
+        "launches": None,
     }
     assert (study.name, study.cpu_ratio, study.seed, study.sweep) == (None, 1.0, 0, {})
     assert (study.target_name, study.target_overrides) == ("laptop", {})

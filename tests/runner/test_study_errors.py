@@ -73,7 +73,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown format": (
         study_text(workload={"path": "trace", "format": "otf9"}), ("unknown reader 'otf9'; known are ", "simgrid-ti"),
     ),
-    "unknown target": (study_text(target="cray1"), ("unknown target 'cray1'", "shipped are core-i7-4770hq")),
+    "unknown target": (study_text(target="cray1"), ("unknown target 'cray1'", "shipped are a100, core-i7-4770hq")),
     "wrong target key": (
         study_text(**laptop(network={"latencyy": "1 us"})), ("study.yaml", "network.latencyy: ", "unknown key"),
     ),

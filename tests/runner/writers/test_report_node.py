@@ -209,7 +209,7 @@ def test_cycles_per_instruction_are_summed_over_cells(tmp_path: Path) -> None:
 @pytest.mark.contract
 def test_many_parts_remain_distinct() -> None:
     names = [f"part {each}" for each in range(20)]
-    markers = report_node._markers(names, np.arange(20) != 3)
+    markers = report_node.part_markers(names, np.arange(20) != 3)
     assert markers.pop("part 3") == {}
     assert len({json.dumps(marker) for marker in markers.values()}) == 19
 

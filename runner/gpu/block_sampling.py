@@ -1,0 +1,62 @@
+"""TBPoint inside a launch, handed to the simulation: which blocks it runs, and what their time says of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from manyscale.models.gpu.launch_trace import LaunchTrace
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.runner.gpu.blocks import profile_of, regions_of
+from manyscale.runner.gpu.launch_results import LaunchResult
+from manyscale.sampling.tbpoint_rules import RegionSamplingRules
+from manyscale.sampling.tbpoint_state import (
+    block_dispatched,
+    block_ended,
+    new_region_sampling,
+    next_block,
+    sampled_launch,
+)
+
+
+class RegionChoice:
+    """Blocks of a launch that are simulated (models.gpu.detailed.BlockChoice). ``rules``: the options of a unit,
+    ``regions`` and ``warming``."""
+
+    def __init__(self, trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> None:
+        profile = profile_of(trace)
+        regions = regions_of(trace, profile, gpu, rules["regions"])
+        warming = RegionSamplingRules.model_validate(rules["warming"])
+        self._state = new_region_sampling(regions, profile.warp_instructions, warming)
+
+    def next(self) -> tuple[int, int]:
+        first, block = next_block(self._state)
+        return int(first), int(block)
+
+    def dispatched(self, block: int, time: int, issued: float) -> None:
+        block_dispatched(self._state, block, time, round(issued))
+
+    def ended(self, block: int, time: int, issued: float) -> None:
+        block_ended(self._state, block, time, round(issued))
+
+    def of_all(self, simulated: LaunchResult) -> LaunchResult:
+        """The launch, from what was simulated of it. Its counts of accesses are taken to grow with its instructions."""
+        found = sampled_launch(self._state, simulated.cycles)
+        share = found.instruction_share
+        changes: dict[str, Any] = {
+            name: round(getattr(simulated, name) / share) if share else 0
+            for name in ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")
+        }
+        ran = simulated.block_sm >= 0
+        for name in ("block", "block_sm", "block_start", "block_end"):
+            changes[name] = getattr(simulated, name)[ran]
+        cycles = round(found.cycles)
+        return replace(
+            simulated,
+            cycles=cycles,
+            warp_instructions=int(self._state.instructions[-1]),
+            stack=simulated.stack * (cycles / max(simulated.cycles, 1)),
+            half_width=found.half_width_cycles / found.cycles if found.cycles else 0.0,
+            **changes,
+        )

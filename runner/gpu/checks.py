@@ -1,0 +1,57 @@
+"""Whether a target can run the launches of a study: one line that says why not, or a note."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from manyscale.models.gpu.occupancy import DoesNotFitError, resident_blocks
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine import Machine
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+
+
+def gpu_of(machine: Machine) -> Gpu:
+    """The GPU of a target's nodes. Raises UserError where they have none."""
+    if machine.node.gpu is None:
+        raise UserError(
+            f"{machine.name}: its nodes have no GPU, which kernel launches need; choose a target that has one, such as "
+            "rtx3070, or add node.gpus and node.gpu to the machine"
+        )
+    return machine.node.gpu
+
+
+def check_fit(launches: Workload, rows: np.ndarray, machine: Machine, place: str) -> None:
+    """Raises UserError for the first launch of which not one block fits on an SM. O(launches)."""
+    gpu = gpu_of(machine)
+    names = ("block_x", "block_y", "block_z", "registers", "shared_bytes", "launch_id")
+    x, y, z, registers, shared, ids = (launches.column("launches", name)[rows].astype(np.int64) for name in names)
+    shapes, first = np.unique(np.stack((x * y * z, registers, shared)), axis=1, return_index=True)
+    for row in sorted(range(len(first)), key=lambda each: int(first[each])):
+        threads, of_thread, of_block = shapes[:, row].tolist()
+        try:
+            resident_blocks(gpu, threads, of_thread, of_block)
+        except DoesNotFitError as error:
+            raise UserError(
+                f"{place}: launch {ids[first[row]]} ({threads} threads a block, {of_thread} registers a thread, "
+                f"{of_block} B of shared memory) does not fit on {machine.name}: {error}"
+            ) from None
+
+
+def newer_launches(launches: Workload, rows: np.ndarray, gpu: Gpu) -> np.ndarray:
+    """``launch_id`` int32[] of launches whose code is of a later architecture than the GPU runs."""
+    version = launches.column("launches", "binary_version")[rows]
+    is_newer = version // 10 > gpu.compute_capability // 10
+    return np.asarray(launches.column("launches", "launch_id")[rows[is_newer]])
+
+
+def note_of_newer(ids: Sequence[int], machine: Machine, gpu: Gpu) -> str:
+    """What the report says of such launches."""
+    some = ", ".join(map(str, ids[:6])) + (", ..." if len(ids) > 6 else "")
+    launches = f"launch {ids[0]} is" if len(ids) == 1 else f"{len(ids)} launches ({some}) are"
+    return (
+        f"{launches} code of a later architecture than {machine.name} runs "
+        f"(sm_{gpu.compute_capability}): their instructions take what those of the same class take there"
+    )

@@ -1,0 +1,187 @@
+"""Work units on kernel launches.
+
+Launches that leave their caches to the next are one unit, as long as they have at most MOST_IN_UNIT warp instructions
+together; else each launch is a unit. What was in the caches before a unit's first launch follows from the accesses of
+launches before it (``before``), the nearest REACH times as many sectors as its caches hold.
+
+A model with profiles has two kinds: ``gpu-profile``, which a sweep over what profiles do not read computes once, and
+``gpu-predict``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.launch_trace import LaunchTrace
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.workload import Workload
+from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.gpu.launch_results import MARK, to_arrays
+from manyscale.runner.gpu.plan import LaunchPlan
+from manyscale.runner.registry import lookup
+from manyscale.runner.study import Study
+
+SIMULATE: Final = "gpu-launches"
+PROFILE: Final = "gpu-profile"
+PREDICT: Final = "gpu-predict"
+VERSION: Final = 1  # raised when results change, other than by a model, which has its own
+PROFILE_MARK: Final = "profiled_launch"
+MOST_IN_UNIT: Final = 20_000_000  # some seconds
+REACH: Final = 8
+_UNREAD: Final = {"launch_latency_cycles"}  # added outside of units
+_WEIGHT: Final = {"detailed": 8, "gpumech": 4}  # against an operation of the replay
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of the table of launches: ``simulated`` one after the other, ``before`` for what they leave in caches."""
+
+    simulated: tuple[int, ...]
+    before: tuple[int, ...]
+
+
+def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> list[Part]:
+    """Launches by work unit, in the order of the trace."""
+    keeps = (gpu.l1.kept_between_launches or gpu.l2.kept_between_launches) and study.gpu.caches != "cold"
+    size = launches.column("launches", "warp_instructions")
+    requests = launches.column("launches", "memory_requests")
+    chosen = plan.chosen.tolist()
+    joined: list[list[int]] = []
+    together = keeps and study.gpu.caches == "kept" and study.sampling.launches == "full"
+    total = 0
+    for row in chosen:
+        follows = joined and joined[-1][-1] == row - 1 and total + int(size[row]) <= MOST_IN_UNIT
+        if together and follows:
+            joined[-1].append(row)
+            total += int(size[row])
+        else:
+            joined.append([row])
+            total = int(size[row])
+    enough = REACH * (gpu.l2.size_bytes + gpu.sms * gpu.l1.size_bytes) // SECTOR_BYTES
+    return [Part(tuple(rows), _before(rows[0], requests, enough) if keeps else ()) for rows in joined]
+
+
+def _before(row: int, requests: np.ndarray, enough: int) -> tuple[int, ...]:
+    """Rows before ``row`` whose requests are at least ``enough`` together, or all."""
+    first, seen = row, 0
+    while first > 0 and seen < enough:
+        first -= 1
+        seen += int(requests[first])
+    return tuple(range(first, row))
+
+
+def first_units(
+    launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Mapping[str, Any], study: Study,
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:  # fmt: skip
+    """Units of the first stage: of profiles if the model has them, else of simulations. ``content``: what ``gpu`` was
+    built from."""
+    model = lookup("gpu", name_of(study))
+    if model.HAS_PROFILE:
+        meaning = {"gpu": model.profile_reads(gpu)}
+        kind, own = PROFILE, {}
+    else:
+        options = model.options(study) | {"regions": study.tbpoint.regions.model_dump(mode="json")}
+        meaning = {"gpu": _read_of(gpu), "options": options}
+        kind, own = SIMULATE, {"options": options, "groups": _groups(study)}
+    streams = launches.gpu
+    assert streams is not None
+    add_input(streams.digest, streams)
+    ids = launches.column("launches", "launch_id")
+    size = launches.column("launches", "warp_instructions")
+    digest = launches.tables["launches"].column("digest").to_pylist()
+    units = []
+    for part in parts:
+        simulated, before = (ids[list(rows)].tolist() for rows in (part.simulated, part.before))
+        numbers = {"launches": simulated, "before": len(before), "model": name_of(study), "version": model.version()}
+        key = unit_key(kind, VERSION, meaning | numbers, [digest[row] for row in (*part.before, *part.simulated)], 0)
+        parameters = {
+            **own,
+            "model": name_of(study),
+            "gpu": content,
+            "launches": simulated,
+            "before": before,
+        }
+        weight = _WEIGHT.get(name_of(study), 8) * int(size[list(part.simulated)].sum())
+        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1)))
+    return units
+
+
+def second_units(
+    profiles: Sequence[WorkUnit], results: Sequence[Arrays], gpu: Gpu, content: Mapping[str, Any], study: Study,
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:  # fmt: skip
+    """Units that predict from ``profiles``, whose results are ``results``."""
+    model = lookup("gpu", name_of(study))
+    options = model.options(study)
+    units = []
+    for profile, arrays in zip(profiles, results, strict=True):
+        meaning = {"gpu": _read_of(gpu), "options": options, "model": name_of(study), "version": model.version()}
+        key = unit_key(PREDICT, VERSION, meaning, [profile.key], 0)
+        add_input(profile.key, arrays)
+        own = {"model": name_of(study), "gpu": content, "options": options}
+        units.append(WorkUnit(key, PREDICT, own, {"profiles": profile.key}, max(1, profile.weight // 10)))
+    return units
+
+
+def name_of(study: Study) -> str:
+    """The model of a study's launches."""
+    return study.model.gpu or "detailed"
+
+
+def _read_of(gpu: Gpu) -> dict[str, Any]:
+    return gpu.model_dump(mode="json", exclude=_UNREAD)
+
+
+def _groups(study: Study) -> int:
+    if study.gpu.order == "strict":
+        return 1
+    return (os.cpu_count() or 1) if study.gpu.groups == "auto" else study.gpu.groups
+
+
+def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: ``launches`` one after the other on ``gpu``, after ``before``. Result: to_arrays."""
+    from manyscale.runner.gpu.blocks import block_columns, with_blocks
+
+    streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
+    options = parameters["options"]
+    columns: dict[int, dict[str, np.ndarray]] = {}
+
+    def opened(launch_id: int) -> LaunchTrace:
+        trace: LaunchTrace = streams.trace(launch_id)
+        columns[launch_id] = block_columns(trace, gpu, options["regions"])
+        return trace
+
+    before = map(streams.trace, parameters["before"])
+    model = lookup("gpu", parameters["model"])
+    found = model.simulate(map(opened, parameters["launches"]), before, gpu, options, parameters["groups"])
+    return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
+
+
+def profile_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: profiles of ``launches``; what is in them is the model's own affair."""
+    streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
+    traces = map(streams.trace, parameters["launches"])
+    before = map(streams.trace, parameters["before"])
+    arrays = lookup("gpu", parameters["model"]).profile(traces, before, gpu)
+    return {PROFILE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+
+
+def predict_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: launches from the result of ``profile_launches``. Result: to_arrays."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    model = lookup("gpu", parameters["model"])
+    return to_arrays(model.predict(inputs["profiles"], gpu, parameters["options"]))
+
+
+def is_result(arrays: Arrays) -> bool:
+    return MARK in arrays
+
+
+def is_profile(arrays: Arrays) -> bool:
+    return PROFILE_MARK in arrays

@@ -1,0 +1,84 @@
+"""Which phases of a run are kernel launches: those of a GPU's own trace, or what a file says of an MPI run."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.workload import PhaseKind, Workload
+from manyscale.runner.errors import UserError
+
+COLUMNS: Final = ("rank", "phase", "launch")
+
+
+@dataclass(frozen=True)
+class Executions:
+    """``phase`` int64[n]: rows of the run's phases; ``launch`` int64[n]: rows of the table of launches. Sorted by
+    phase; launches of one phase run one after the other, as they stand."""
+
+    phase: np.ndarray
+    launch: np.ndarray
+
+
+def of_stream(workload: Workload) -> Executions:
+    """Every launch of a GPU's trace is a phase of rank 0, in the order of the trace. Raises UserError."""
+    count = workload.tables["launches"].num_rows
+    if workload.tables["phases"].num_rows != count:
+        raise UserError(f"{workload.name}: has {count} launches in {workload.tables['phases'].num_rows} phases")
+    rows = np.arange(count)
+    return Executions(rows, rows)
+
+
+def read_mapping(path: Path, workload: Workload, launches: Workload, trace: str) -> Executions:
+    """What the file ``path`` says: a CSV with the columns of COLUMNS, a row per launch; phases are counted from 0 in
+    their rank. ``trace``: where ``launches`` are from, for errors. Raises UserError that names the line."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason}); mapping.launches names a CSV file") from None
+    head = [cell.strip() for cell in lines[0][1]] if lines else []
+    if sorted(head) != sorted(COLUMNS):
+        raise UserError(f"{path}: line 1: the columns are {', '.join(COLUMNS)}, not {', '.join(head) or 'none'}")
+    if len(lines) == 1:
+        raise UserError(f"{path}: maps no phase; add lines of rank, phase and launch")
+    row_of = {launch_id: row for row, launch_id in enumerate(launches.column("launches", "launch_id").tolist())}
+    offsets = workload.phase_offsets
+    kind = workload.column("phases", "kind")
+    phase, launch = [], []
+    for number, cells in lines[1:]:
+        place = f"{path}: line {number}"
+        rank, index, launch_id = _numbers(place, head, cells)
+        if not 0 <= rank < workload.num_ranks:
+            raise UserError(f"{place}: rank {rank} is not one of the run's {workload.num_ranks} ranks")
+        count = int(offsets[rank + 1] - offsets[rank])
+        if not 0 <= index < count:
+            raise UserError(f"{place}: rank {rank} has no phase {index}; its {count} phases are counted from 0")
+        if launch_id not in row_of:
+            raise UserError(f"{place}: {trace} has no launch {launch_id}; it has {_some(list(row_of))}")
+        row = int(offsets[rank]) + index
+        if kind[row] != PhaseKind.compute:
+            raise UserError(f"{place}: phase {index} of rank {rank} computes nothing; a launch cannot stand for it")
+        phase.append(row)
+        launch.append(row_of[launch_id])
+    order = np.argsort(np.array(phase), kind="stable")
+    return Executions(np.array(phase, np.int64)[order], np.array(launch, np.int64)[order])
+
+
+def _numbers(place: str, head: list[str], cells: list[str]) -> tuple[int, int, int]:
+    try:
+        found = {name: int(cell) for name, cell in zip(head, cells, strict=True)}
+    except ValueError:
+        raise UserError(f"{place}: {','.join(cells)!r} is not a whole number for each of {', '.join(head)}") from None
+    return found["rank"], found["phase"], found["launch"]
+
+
+def _some(numbers: list[int]) -> str:
+    return (
+        ", ".join(map(str, numbers)) if len(numbers) <= 8 else f"{len(numbers)} of them, {numbers[0]} to {numbers[-1]}"
+    )

@@ -1,0 +1,127 @@
+"""Tiny kernel launches made by hand, a workload of them, and a model that is easy to foresee."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.gpu.launch_trace import MAX_OPERANDS, NO_REGISTER, LaunchTrace, StaticInstructions, UnitClass
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu_tables import LAUNCHES_SCHEMA
+from manyscale.models.workload import Workload
+from manyscale.runner.execute.units import array_digest
+from manyscale.runner.gpu.launch_results import LaunchResult
+from manyscale.runner.gpu.stream import with_phases
+from manyscale.runner.readers.stack_tables import rank_tables
+
+CAUSES = ("issue", "dram")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``blocks``: warp instructions of each block, which has one warp."""
+
+    kernel: str
+    blocks: tuple[int, ...]
+    threads: int = 32
+    registers: int = 16
+    shared_bytes: int = 0
+    binary_version: int = 80
+
+
+def trace_of(launch_id: int, launch: Launch) -> LaunchTrace:
+    """Integer instructions that depend on nothing, all threads active."""
+    count = sum(launch.blocks)
+    none = np.full((1, MAX_OPERANDS), NO_REGISTER, np.int16)
+    static = StaticInstructions(
+        ("IADD3",), np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([UnitClass.int], np.uint8),
+        np.zeros(1, np.uint8), np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.bool_), none, none,
+    )  # fmt: skip
+    bounds = np.concatenate(([0], np.cumsum(launch.blocks)))
+    return LaunchTrace(
+        launch_id, launch.kernel, (len(launch.blocks), 1, 1), (launch.threads, 1, 1), launch.shared_bytes,
+        launch.registers, launch.binary_version, static, np.arange(len(bounds)), bounds,
+        np.zeros(len(bounds), np.int64), np.zeros(count, np.int32), np.full(count, 32, np.uint8),
+        np.zeros(count, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.uint32),
+    )  # fmt: skip
+
+
+class Streams:
+    """Launches in memory (``models.gpu_tables.LaunchStreams``)."""
+
+    def __init__(self, launches: Mapping[int, Launch]) -> None:
+        self._launches = dict(launches)
+
+    @property
+    def launch_ids(self) -> tuple[int, ...]:
+        return tuple(self._launches)
+
+    @property
+    def digest(self) -> str:
+        return array_digest(np.array([str(self._launches)]))
+
+    def launch_digest(self, launch_id: int) -> str:
+        return array_digest(np.array([str(self._launches[launch_id])]))
+
+    def trace(self, launch_id: int) -> LaunchTrace:
+        return trace_of(launch_id, self._launches[launch_id])
+
+    def block_batches(self, launch_id: int, max_instructions: int) -> Iterator[LaunchTrace]:
+        yield self.trace(launch_id)
+
+
+def gpu_workload(*launches: Launch) -> Workload:
+    """Launches numbered from 1, as phases of rank 0."""
+    streams = Streams(dict(enumerate(launches, start=1)))
+    columns: dict[str, list[Any]] = {field.name: [] for field in LAUNCHES_SCHEMA}
+    for launch_id, launch in enumerate(launches, start=1):
+        blocks = np.array(launch.blocks)
+        row = {
+            "launch_id": launch_id, "kernel_name": launch.kernel, "grid_x": len(blocks), "grid_y": 1, "grid_z": 1,
+            "block_x": launch.threads, "block_y": 1, "block_z": 1, "shared_bytes": launch.shared_bytes,
+            "registers": launch.registers, "binary_version": launch.binary_version, "stream": 0, "blocks": len(blocks),
+            "warps": len(blocks), "warp_instructions": int(blocks.sum()),
+            "thread_instructions": 32 * int(blocks.sum()), "memory_requests": 0,
+            "block_size_cov": float(blocks.std() / blocks.mean()), "digest": streams.launch_digest(launch_id),
+        }  # fmt: skip
+        for name, value in row.items():
+            columns[name].append(value)
+    arrays = [
+        text_array(columns[field.name])
+        if pa.types.is_string(field.type)
+        else to_arrow(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in LAUNCHES_SCHEMA
+    ]
+    table = pa.Table.from_arrays(arrays, schema=LAUNCHES_SCHEMA)
+    return with_phases(Workload("launches", 1, {**rank_tables(1, {}), "launches": table}, gpu=streams))
+
+
+def foreseen(
+    launches: Iterable[LaunchTrace],
+    before: Iterable[LaunchTrace],
+    gpu: Gpu,
+    options: Mapping[str, Any],
+    groups: int,
+) -> list[LaunchResult]:
+    """Each launch takes ten cycles per warp instruction, over the SMs, and 100 more if nothing ran before it."""
+    results, warm = [], bool(list(before))
+    for trace in launches:
+        cycles = 10 * trace.num_instructions // gpu.sms + (0 if warm else 100)
+        block = np.arange(trace.num_blocks)
+        results.append(
+            LaunchResult(
+                launch_id=trace.launch_id, cycles=cycles, warp_instructions=trace.num_instructions,
+                simulated_instructions=trace.num_instructions, causes=CAUSES,
+                stack=np.array([0.75 * cycles, 0.25 * cycles]), l1_accesses=40, l1_misses=10, l2_accesses=10,
+                l2_misses=5, occupancy=0.5, block=block, block_sm=block % gpu.sms, block_start=10 * block,
+                block_end=10 * block + 15, bin_cycles=100,
+                ipc_instructions=np.array([trace.num_instructions]),
+            )
+        )  # fmt: skip
+        warm = True
+    return results

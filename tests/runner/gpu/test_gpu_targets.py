@@ -1,0 +1,77 @@
+"""Shipped GPUs: what follows from their parameters, against figures that their sources print elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.targets import build_machine, shipped_targets
+
+GPUS = ("rtx3070", "a100", "h100", "fermi-tbpoint", "gpumech-16")
+LANES = 32
+
+
+def gpu(name):
+    path = shipped_targets()[name]
+    return build_machine(load_yaml(path), str(path)).node.gpu
+
+
+def tera_flops(name, unit, flops_per_instruction):
+    found = gpu(name)
+    each = found.schedulers / found.units[unit].interval_cycles * flops_per_instruction
+    return found.sms * each * found.frequency_hz / 1e12
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_one_gpu_in_a_node_with_cores(name):
+    machine = build_machine(load_yaml(shipped_targets()[name]), name)
+    assert (machine.num_nodes, machine.node.num_gpus, machine.name) == (1, 1, name)
+    assert machine.node.num_cores >= 1
+
+
+def test_rtx3070_reproduces_the_latencies_that_accel_sim_shows():
+    """Load to use in L1 43 and L2 239 cycles, dependent integer instructions 7, an empty kernel over 5,000."""
+    found = gpu("rtx3070")
+    assert (found.l1_hit_cycles, found.l2_hit_cycles) == (43, 239)
+    assert found.units["int"].latency_cycles + found.pipeline_cycles == 7
+    assert found.launch_latency_cycles == 5000
+    assert 1e3 / found.dram.bandwidth_ps_per_byte == pytest.approx(16 * 2 * 16 / 4 * 3.5005, rel=1e-6)  # GB/s
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "flops", "expected"),
+    [
+        ("a100", "fp32", 2 * LANES, 19.5),  # NVIDIA's data sheets: peak Tflop/s
+        ("a100", "fp64", 2 * LANES, 9.7),
+        ("a100", "tensor", 2 * 16 * 8 * 16, 312),  # HMMA.16816
+        ("h100", "fp32", 2 * LANES, 67),
+        ("h100", "fp64", 2 * LANES, 34),
+    ],
+)
+def test_peak_rates_are_those_of_the_data_sheets(name, unit, flops, expected):
+    assert tera_flops(name, unit, flops) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("a100", 1555), ("h100", 3350), ("gpumech-16", 192)])
+def test_bandwidths(name, expected):
+    assert 1e3 / gpu(name).dram.bandwidth_ps_per_byte == pytest.approx(expected, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "l1", "l2", "memory", "dependent"),
+    [("a100", 37.9, 261.5, 466.3, 4), ("h100", 40.7, 263.0, 478.8, 4), ("gpumech-16", 25, 120, 420, 25)],
+)
+def test_latencies_from_load_to_use_are_those_measured(name, l1, l2, memory, dependent):
+    found = gpu(name)
+    assert found.l1_hit_cycles == pytest.approx(l1, abs=1)
+    assert found.l2_hit_cycles == pytest.approx(l2, abs=1)
+    assert found.l2_hit_cycles + found.dram.latency_cycles == pytest.approx(memory, abs=1)
+    assert found.units["fp32"].latency_cycles + found.pipeline_cycles == dependent
+
+
+def test_a_node_says_how_many_gpus_it_has_and_what_they_are():
+    content = load_yaml(shipped_targets()["rtx3070"])
+    for key, words in (("gpus", "gpu: the node has none"), ("gpu", "no key 'gpu' says what they are")):
+        node = {name: value for name, value in content["node"].items() if name != key}
+        with pytest.raises(Exception, match=words):
+            build_machine({**content, "node": node}, "machine")
