@@ -32,6 +32,7 @@ from manyscale.models.kernels import allocation_free, inlined, read_soon
 
 _CROSSBAR: Final = 2  # from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
+_TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
 
 
 @inlined
@@ -133,7 +134,7 @@ def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-d
     node = mem.dram_free[mem.free[1]]
     at = max(time, mem.last_way[c])
     mem.last_way[c] = at
-    mem.dram_time[node] = at + limits.dram_latency
+    mem.dram_time[node] = at + limits.dram_latency + _TO_DRAM
     mem.dram_request[node] = request
     mem.dram_place[node] = place
     if limits.simple == 0:
