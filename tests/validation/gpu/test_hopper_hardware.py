@@ -1,6 +1,6 @@
-"""The cycle-level model against an H100 PCIe: mgpusim's measured times of ffmakernel, dependent FFMA chains of 1 to 1,400
-blocks of 128 threads (sarchlab/mgpusim, MIT; nsys, at 1755 MHz). Its GPU is not named there; 114 SMs follow from the steps
-of time over the number of blocks."""
+"""The cycle-level model against an H100 PCIe: mgpusim's measured times of ffmakernel, dependent FFMA chains of 1 to
+1,400 blocks of 128 threads (sarchlab/mgpusim, MIT; nsys, at 1755 MHz). Its GPU is not named there; 114 SMs follow from
+the steps of time over the number of blocks."""
 
 import dataclasses
 import os
@@ -50,7 +50,7 @@ def measured():
     best = {}
     for line in (DATA / "hardware/ground_truth_release-ffmakernel_full.txt").read_text().splitlines():
         row = dict(re.findall(r"(\w+)=([\w.]+)", line))
-        if row.get("profile_type") == "nsys" and (row["thread"], row["iters"]) == ("128", "10"):
+        if (row.get("profile_type"), row.get("thread"), row.get("iters")) == ("nsys", "128", "10"):
             best[int(row["block"])] = min(best.get(int(row["block"]), np.inf), float(row["cycles"]))
     return best
 
