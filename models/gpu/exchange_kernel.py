@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.memory_kernel import enter
+from manyscale.models.gpu.memory_kernel import enter, pass_crossbar
 from manyscale.models.gpu.sm_kernel import expect_first_reply
 from manyscale.models.kernels import allocation_free
 
@@ -91,7 +91,7 @@ def collect(sm, first_sm, begin, until, requests):  # type: ignore[no-untyped-de
 
 
 @allocation_free
-def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
+def enter_all(mem, limits, groups, at, until):  # type: ignore[no-untyped-def]
     """Requests of all groups of SMs into the channels, merged by (time, SM): ``groups`` is a tuple of Requests, each
     in order; ``at`` int64[groups] is scratch. O(requests x groups)."""
     at[:] = 0
@@ -103,18 +103,22 @@ def enter_all(mem, limits, groups, at):  # type: ignore[no-untyped-def]
             if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
                 best = g
         if best < 0:
-            return
+            break
         r = groups[best]
         i = at[best]
         enter(mem, limits, r.time[i], r.request[i], r.written[i], r.tag[i], r.sm[i])
         at[best] += 1
+    pass_crossbar(mem, limits, until)
 
 
 @allocation_free
-def enter_requests(mem, limits, requests):  # type: ignore[no-untyped-def]
+def enter_requests(mem, limits, requests, until):  # type: ignore[no-untyped-def]
     """Requests, in order, into the channels."""
     for i in range(requests.rows[0]):
-        enter(mem, limits, requests.time[i], requests.request[i], requests.written[i], requests.tag[i], requests.sm[i])
+        enter(
+            mem, limits, requests.time[i], requests.request[i], requests.written[i], requests.tag[i], requests.sm[i]
+        )  # fmt: skip
+    pass_crossbar(mem, limits, until)
 
 
 @allocation_free

@@ -61,7 +61,7 @@ def _run(  # type: ignore[no-untyped-def]
         if is_over(sm, dispatch.word):
             return FINISHED
         collect(sm, 0, begin, until, requests)
-        enter_requests(mem, mem_limits, requests)
+        enter_requests(mem, mem_limits, requests, until)
         begin = next_begin(sm, mem, mem_limits, replies, until)
         if begin == NEVER:
             if dispatch.word[NEXT] >= dispatch.word[END]:

@@ -1,7 +1,8 @@
 """L2 and DRAM of a group of channels, in order of time.
 
-A request that leaves an SM at cycle q reaches its slice through the crossbar, which gives each slice one a cycle, and
-is looked up ``latency`` later, one a cycle. A hit is answered a cycle later (one reply of a slice a cycle). A miss
+A request that leaves an SM at cycle q reaches its slice through the crossbar, which takes one of each SM and gives each
+slice one a cycle; those of an SM pass in their order, so one that waits for its slice holds up those behind it. It is
+looked up ``latency`` later, one a cycle. A hit is answered a cycle later (one reply of a slice a cycle). A miss
 takes an entry of outstanding misses, to which others of the same sector are added, and goes to DRAM, where of the
 requests that have arrived the one whose column command can be earliest is served (first ready, first come first
 served); rows stay open. A write is answered when it is looked up: L2 writes back what it evicts.
@@ -76,28 +77,95 @@ def _set_of(line, limits):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-untyped-def]
-    """A request that left an SM at ``time``, if it is for this group. Those of a slice come in the order of time."""
-    number = slice_of(request, limits)
-    c = number // limits.channel_slices - limits.first_channel
-    if c < 0 or c >= mem.head.shape[0]:
-        return
-    p = number % limits.channel_slices
-    at = max(time + _CROSSBAR, mem.last_pop[c, p] + 1)
-    mem.last_pop[c, p] = at
+    """A request that left an SM at ``time`` waits at its port of the crossbar. Those of an SM come in their order."""
     mem.free[0] -= 1
     node = mem.node_free[mem.free[0]]
-    mem.node_time[node] = at + limits.latency + _LOOKUP
+    mem.node_time[node] = time + _CROSSBAR
     mem.node_request[node] = request
     mem.node_written[node] = written
     mem.node_tag[node] = tag
     mem.node_sm[node] = sm
+    mem.node_next[node] = -1
+    if mem.port_head[sm] < 0:
+        mem.port_head[sm] = node
+        mem.port_time[sm] = mem.node_time[node]
+        mem.port_slice[sm] = slice_of(request, limits)
+    else:
+        mem.node_next[mem.port_tail[sm]] = node
+    mem.port_tail[sm] = node
+
+
+@allocation_free
+def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
+    """Requests pass the crossbar whose turn is before those that leave an SM at ``until``.
+
+    The slices choose one after the other: of the SMs whose first request is for it, the one whose turn it is, or the
+    next one; the turn then is that of the one behind it (Accel-Sim's iSLIP, in which an SM may pass several requests in
+    a cycle, to slices of rising numbers). O(SMs + slices) for each cycle in which one passes or waits.
+    """
+    num_sms = mem.port_head.shape[0]
+    time = NEVER
+    for sm in range(num_sms):
+        time = min(time, mem.port_time[sm])
+    while time < until + _CROSSBAR:
+        first = mem.chosen.shape[0]
+        for sm in range(num_sms):
+            if mem.port_time[sm] <= time:
+                _choose(mem, sm, mem.port_slice[sm])
+                first = min(first, mem.port_slice[sm])
+        for number in range(first, mem.chosen.shape[0]):
+            sm = mem.chosen[number]
+            if sm >= 0:
+                mem.chosen[number] = -1
+                mem.turn[number] = sm + 1
+                _pass(mem, limits, sm, number, time)
+                if mem.port_time[sm] <= time and mem.port_slice[sm] > number:
+                    _choose(mem, sm, mem.port_slice[sm])
+        following = NEVER
+        for sm in range(num_sms):
+            following = min(following, mem.port_time[sm])
+        time = max(time + 1, following)
+
+
+@inlined
+def _choose(mem, sm, number):  # type: ignore[no-untyped-def]
+    """An SM wants to pass to a slice: it will if its turn is before that of the one chosen so far."""
+    other = mem.chosen[number]
+    turn = mem.turn[number]
+    if other < 0 or ((sm < other) if (sm < turn) == (other < turn) else sm >= turn):
+        mem.chosen[number] = sm
+
+
+@allocation_free
+def _pass(mem, limits, sm, number, time):  # type: ignore[no-untyped-def]
+    """The first request of an SM passes to a slice."""
+    node = mem.port_head[sm]
+    following = mem.node_next[node]
+    mem.port_head[sm] = following
+    if following >= 0:
+        mem.port_time[sm] = mem.node_time[following]
+        mem.port_slice[sm] = slice_of(mem.node_request[following], limits)
+    else:
+        mem.port_time[sm] = NEVER
+    c = number // limits.channel_slices - limits.first_channel
+    if c < 0 or c >= mem.head.shape[0]:
+        mem.node_free[mem.free[0]] = node
+        mem.free[0] += 1
+    else:
+        _arrive(mem, limits, c, number % limits.channel_slices, node, time)
+
+
+@inlined
+def _arrive(mem, limits, c, p, node, time):  # type: ignore[no-untyped-def]
+    """A request at its slice."""
+    mem.node_time[node] = time + limits.latency + _LOOKUP
     mem.node_next[node] = -1
     if mem.head[c, p] < 0:
         mem.head[c, p] = node
     else:
         mem.node_next[mem.tail[c, p]] = node
     mem.tail[c, p] = node
-    tags = mem.tag[c, p, _set_of(request >> limits.sector_shift, limits)]
+    tags = mem.tag[c, p, _set_of(mem.node_request[node] >> limits.sector_shift, limits)]
     read_soon(tags, 0)
     read_soon(tags, 8)
 
@@ -167,9 +235,12 @@ def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def
     frame = ways[best]
     if frame.dirty:
         mem.dirty_lines[c, p] -= 1
+        written = 0
         for sector in range(1 << limits.sector_shift):
             if frame.dirty >> sector & 1:
                 _to_dram(mem, limits, c, time, (tags[best] << limits.sector_shift) + sector, -1)
+                written += 1
+        mem.last_access[c, p] = time + written  # the line is read out, a sector a cycle
     tags[best] = line
     frame.valid = 0
     frame.dirty = 0
@@ -445,6 +516,8 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
 def next_event(mem, limits):  # type: ignore[no-untyped-def]
     """The earliest time at which something may happen; NEVER: nothing is in flight."""
     earliest = np.int64(NEVER)
+    for sm in range(mem.port_time.shape[0]):
+        earliest = min(earliest, mem.port_time[sm])
     for c in range(mem.head.shape[0]):
         if mem.fill_head[c] >= 0:
             earliest = min(earliest, mem.dram_time[mem.fill_head[c]])

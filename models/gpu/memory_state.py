@@ -52,10 +52,17 @@ class Memory(NamedTuple):
     node_next: np.ndarray  # int32
     node_free: np.ndarray  # int32: a stack
     free: np.ndarray  # int64[2]: nodes in it, and DRAM's
+    # crossbar: what each SM sent that has not passed, in its order [SMs]
+    port_head: np.ndarray  # int32: -1: nothing
+    port_tail: np.ndarray  # int32
+    port_time: np.ndarray  # int64: when the first of them can pass; NEVER: nothing
+    port_slice: np.ndarray  # int32: where that one goes
+    passed_from: np.ndarray  # int64: last cycle in which one passed
+    turn: np.ndarray  # int32[slices of the GPU]: SM whose turn it is
+    chosen: np.ndarray  # int32[slices]: scratch, filled with -1
     # slices [C, P]
     head: np.ndarray  # int32: of the queue, -1: empty
     tail: np.ndarray  # int32
-    last_pop: np.ndarray  # int64: crossbar's port
     last_access: np.ndarray  # int64
     last_reply: np.ndarray  # int64
     blocked: np.ndarray  # bool: until something is filled
@@ -222,7 +229,10 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         node_time=times(nodes), node_request=times(nodes), node_written=np.zeros(nodes, np.uint32),
         node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
         node_free=np.arange(nodes - 1, -1, -1, dtype=np.int32), free=np.array([nodes, nodes]),
-        head=whole(c, p, value=-1), tail=whole(c, p, value=-1), last_pop=times(c, p, value=-NEVER),
+        port_head=whole(gpu.sms, value=-1), port_tail=whole(gpu.sms, value=-1),
+        port_time=times(gpu.sms, value=NEVER), port_slice=whole(gpu.sms), passed_from=times(gpu.sms, value=-NEVER),
+        turn=whole(l2.slices), chosen=whole(l2.slices, value=-1),
+        head=whole(c, p, value=-1), tail=whole(c, p, value=-1),
         last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
         misses=whole(c, p), dirty_lines=whole(c, p),
         tag=times(*shape, value=-1), line=np.zeros(shape, LINE), miss=np.zeros(sectors, MISS), clock=times(c),
@@ -267,12 +277,13 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
 
 def reset_clock(memory: Memory) -> None:
     """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight."""
-    for array in (memory.last_pop, memory.last_access, memory.last_reply, memory.last_way):
+    for array in (memory.passed_from, memory.last_access, memory.last_reply, memory.last_way):
         array[:] = -NEVER
     for array in (memory.bus_free, memory.write_end, memory.last_activate, memory.column_from, memory.precharge_from,
                   memory.activated, memory.group_from):  # fmt: skip
         array[:] = -1e18
     memory.row[:] = -1
+    memory.turn[:] = 0
     memory.counts[:] = 0
 
 
