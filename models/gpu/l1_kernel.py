@@ -204,7 +204,7 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
     bit = 1 << sector
     index = line & limits.set_mask
     at = find(sm, line)
-    hit = at >= 0 and ((sm.frame[at].valid | sm.frame[at].dirty) & bit) != 0
+    hit = at >= 0 and ((sm.frame[at].valid | sm.frame[at].dirty | sm.frame[at].pending) & bit) != 0
     if limits.write == EVICT:
         if hit and not sm.frame[at].pending & bit:
             sm.frame[at].valid &= ~bit

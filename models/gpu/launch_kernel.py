@@ -64,9 +64,7 @@ def _run(  # type: ignore[no-untyped-def]
         enter_requests(mem, mem_limits, requests, until)
         begin = next_begin(sm, mem, mem_limits, replies, until)
         if begin == NEVER:
-            if dispatch.word[NEXT] >= dispatch.word[END]:
-                return STUCK
-            begin = until
+            return STUCK
         clock[0] = begin
         mem.replies[0] = 0
         _serve(mem, mem_limits, begin + window - 3)

@@ -279,7 +279,10 @@ def _write(mem, limits, c, p, node, index, way, sector, time):  # type: ignore[n
     """A store is looked up; False if it must wait for a fill."""
     request = mem.node_request[node]
     bit = 1 << sector
-    hit = way >= 0 and ((mem.line[c, p, index, way].valid | mem.line[c, p, index, way].dirty) & bit) != 0
+    hit = False  # (a sector on its way counts as one, as in Accel-Sim)
+    if way >= 0:
+        frame = mem.line[c, p, index, way]
+        hit = ((frame.valid | frame.dirty | frame.pending) & bit) != 0
     if way < 0 and limits.write_allocate:
         way = _frame(mem, limits, c, p, index, request >> limits.sector_shift, time)
         if way < 0:

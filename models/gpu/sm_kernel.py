@@ -460,8 +460,9 @@ def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-
     w = load.warp
     warp = sm.warp[w]
     _write_registers(sm, program, w, load.row, time, FROM_SHARED)
-    if program.static[load.row].access != STORE:
-        warp.done = max(warp.done, time)
+    if program.static[load.row].access == STORE:  # it is over with its turn
+        time = sm.core[0].current_from
+    warp.done = max(warp.done, time)
     warp.loads -= 1
     _after_memory(sm, program, limits, w, time, FROM_SHARED)
 
