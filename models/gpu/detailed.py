@@ -112,7 +112,7 @@ def simulate(
     [first, end). Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for
     ever.
     """
-    return _simulated(_Running(trace, trace.num_blocks, iter(()), gpu, _prepared(memory, gpu)), choice, skipped)
+    return _simulated(_Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu)), choice, skipped)
 
 
 def simulate_pieces(
@@ -122,7 +122,7 @@ def simulate_pieces(
     following = iter(pieces)
     first = next(following)
     x, y, z = first.grid
-    return _simulated(_Running(first, x * y * z, following, gpu, _prepared(memory, gpu)), None, None)
+    return _simulated(_Running(first, x * y * z, following, gpu, prepared(memory, gpu)), None, None)
 
 
 def _simulated(
@@ -160,7 +160,7 @@ class _Running:
         window = memory_state.shortest_reply_cycles(gpu)
         sms = min(gpu.sms, num_blocks)  # those that get a block
         instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
-        self._ipc_cycles = _bucket_cycles(instructions, gpu)
+        self._ipc_cycles = bucket_cycles(instructions, gpu)
         self._pieces = LaunchPieces.begin(trace, following, gpu)
         self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles)
         registers = int(self._pieces.program.operand.max(initial=0)) + 1
@@ -201,7 +201,7 @@ class _Running:
 
     def result(self) -> LaunchResult:
         """Of a launch that has ended."""
-        return _result(self.trace, self._gpu, self.sm, self.memory, self._ipc_cycles)
+        return result_of(self.trace, self._gpu, self.sm, self.memory.counts, self._ipc_cycles)
 
     def make_room(self) -> None:
         """More requests can be in flight."""
@@ -239,7 +239,8 @@ class _Running:
         return float(issued[:bucket].sum()) + float(issued[min(bucket, len(issued) - 1)]) * rest / self._ipc_cycles
 
 
-def _prepared(memory: Memory | None, gpu: Gpu) -> Memory:
+def prepared(memory: Memory | None, gpu: Gpu) -> Memory:
+    """L2 before a launch."""
     if memory is None:
         return l2_of(gpu)
     memory_state.reset_clock(memory)
@@ -248,7 +249,7 @@ def _prepared(memory: Memory | None, gpu: Gpu) -> Memory:
     return memory
 
 
-def _bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
+def bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
     """Cycles of a bucket of the IPC over time: so that a launch of one instruction per 64 cycles of an SM fits."""
     most = 64 * num_instructions // gpu.sms + 1
     cycles = _FIRST_BUCKET
@@ -257,14 +258,15 @@ def _bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
     return cycles
 
 
-def _result(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory: Memory, ipc_cycles: int) -> LaunchResult:
+def result_of(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory_counts: np.ndarray, ipc_cycles: int) -> LaunchResult:
+    """Of SMs whose launch has ended, and counts of its memory channels."""
     end = int(sm.record_end.max(initial=0)) + _END
     core = sm.core
     latency = round(gpu.launch_latency_cycles)
     active = int(core["active_cycles"].sum())
     stack = sm.stack.sum(axis=0).astype(np.float64)
     stack[sm_state.EMPTY] += float((end - sm.scheduler["active_until"]).clip(0).sum())
-    counts = memory.counts.sum(axis=0)
+    counts = memory_counts.sum(axis=0)
     buckets = end // ipc_cycles + 1
     return LaunchResult(
         launch_id=trace.launch_id,

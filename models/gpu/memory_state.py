@@ -284,6 +284,13 @@ def reset_clock(memory: Memory) -> None:
         array[:] = -1e18
     memory.row[:] = -1
     memory.turn[:] = 0
+    # lines that were being written back have been; all nodes are free
+    for array in (memory.head, memory.tail, memory.way_head, memory.way_tail, memory.fill_head, memory.fill_tail):
+        array[:] = -1
+    memory.queued[:] = 0
+    size = len(memory.node_time)
+    memory.node_free[:] = memory.dram_free[:] = np.arange(size - 1, -1, -1)
+    memory.free[:] = size
     memory.counts[:] = 0
 
 

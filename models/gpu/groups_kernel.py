@@ -1,0 +1,287 @@
+"""Groups of SMs and of memory channels side by side, each run by one shard, in windows.
+
+A window is no longer than the shortest time from a request's leaving an SM to its reply, so a shard needs nothing of
+the others inside it, and no latency is assumed. Between windows, with a barrier after each step:
+
+1. each shard runs its SMs to the window's end, and shows what left them and how its SMs stand;
+2. each takes the requests of all, in the order of (time, SM), passes them through the crossbar, and shows when
+   something happens next in its channels, or a reply is due;
+3. each serves its channels up to what the next window may see, and shows the replies; then takes those for its SMs.
+
+Which blocks an SM gets next is decided when a window begins, from how all SMs stand, by each shard in the same way:
+free slots first, block by block in the order of SMs, then a reserve for as many blocks as can end there in a window,
+block by block, SMs first whose oldest block began first. What an SM did not begin is given out again.
+
+Nothing depends on which shard runs what, so any number of groups gives the same bytes. Against strict order only the
+choice of blocks differs.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu import launch_kernel, memory_kernel, sm_kernel
+from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_all
+from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
+from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.kernels import allocation_free, by_reference, njit
+from manyscale.models.shared_words import wait_for_all
+
+FINISHED: Final = launch_kernel.FINISHED
+NEEDS_ROOM: Final = launch_kernel.NEEDS_ROOM
+STUCK: Final = launch_kernel.STUCK
+ABORTED: Final = 5
+_sm_next: Final = sm_kernel.next_event
+_memory_next: Final = memory_kernel.next_event
+_serve: Final = memory_kernel.serve
+
+# columns of Board.word
+BEGIN: Final = 0  # of the next window
+NEXT: Final = 1  # block that was never given out
+BARRIERS: Final = 2  # passed so far
+KEPT: Final = 3  # blocks that were given back and stand in no reserve
+EXPECTED: Final = 4  # the most blocks that can end in an SM in a window
+NUM_WORDS: Final = 5
+# columns of Shared.sm
+FREE_SLOTS: Final = 0
+RESIDENT: Final = 1
+OLDEST: Final = 2  # begin of the oldest resident block
+ENDED: Final = 3  # blocks in the last window
+USED: Final = 4  # of the reserve of the last window
+ROOM_AT: Final = 5  # cycle from which it can take a block
+SM_COLUMNS: Final = 6
+# columns of Shared.shard
+SM_EVENT: Final = 0  # when something happens next
+MEMORY_EVENT: Final = 1
+SHORT: Final = 2  # 1: room for requests or replies is short
+SHARD_COLUMNS: Final = 3
+
+
+class Shared(NamedTuple):
+    """What all shards see: ``barrier`` int64[WORDS]; ``sm`` int64[SMs, SM_COLUMNS] and ``shard`` int64[shards,
+    SHARD_COLUMNS], each row written by one shard; ``requests`` and ``memory``: tuples of Requests and of Replies, one
+    of each shard."""
+
+    barrier: np.ndarray
+    sm: np.ndarray
+    shard: np.ndarray
+
+
+class Board(NamedTuple):
+    """What a shard knows by itself, the same in all: ``word`` int64[NUM_WORDS]; blocks of each SM s for the next
+    window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``left`` int64[]: those that were given back.
+    Scratch: ``dealt`` and ``order`` int64[SMs], ``place`` int64[shards]."""
+
+    word: np.ndarray
+    reserve: np.ndarray
+    first: np.ndarray
+    left: np.ndarray
+    dealt: np.ndarray
+    order: np.ndarray
+    place: np.ndarray
+
+
+def shared_for(num_sms: int, num_shards: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """``sm`` and ``shard`` of Shared before the first window."""
+    sm = np.zeros((num_sms, SM_COLUMNS), np.int64)
+    sm[:, FREE_SLOTS] = slots
+    sm[:, OLDEST] = NEVER
+    return sm, np.zeros((num_shards, SHARD_COLUMNS), np.int64)
+
+
+def board_for(num_sms: int, num_shards: int, slots: int, window: int, shortest: int) -> Board:
+    """Before the first window. ``shortest``: instructions of the longest warp of the shortest block."""
+    expected = min(slots * (1 + window // max(1, shortest)), slots + window)
+    most = num_sms * (2 * slots + expected + window + 1)
+    word = np.zeros(NUM_WORDS, np.int64)
+    word[EXPECTED] = expected
+    return Board(
+        word=word,
+        reserve=np.zeros(most, np.int64),
+        first=np.zeros(num_sms + 1, np.int64),
+        left=np.zeros(most, np.int64),
+        dealt=np.zeros(num_sms, np.int64),
+        order=np.zeros(num_sms, np.int64),
+        place=np.zeros(num_shards, np.int64),
+    )
+
+
+@allocation_free
+def deal(board, sm, num_blocks):  # type: ignore[no-untyped-def]
+    """Reserves of the next window. O(SMs^2 + reserves) (SMs are sorted by insertion)."""
+    num_sms = sm.shape[0]
+    left = board.word[KEPT]
+    for s in range(num_sms):
+        for i in range(board.first[s] + sm[s, USED], board.first[s + 1]):
+            at = left  # in the order of blocks
+            while at > 0 and board.left[at - 1] > board.reserve[i]:
+                board.left[at] = board.left[at - 1]
+                at -= 1
+            board.left[at] = board.reserve[i]
+            left += 1
+    for s in range(num_sms):
+        at = s
+        while at > 0 and sm[board.order[at - 1], OLDEST] > sm[s, OLDEST]:
+            board.order[at] = board.order[at - 1]
+            at -= 1
+        board.order[at] = s
+    # how many each gets
+    pool = left + num_blocks - board.word[NEXT]
+    for s in range(num_sms):
+        board.dealt[s] = 0
+    given = 1
+    slot = 0
+    while given and pool > 0:
+        given = 0
+        for s in range(num_sms):
+            if slot < sm[s, FREE_SLOTS] and pool > 0:
+                board.dealt[s] += 1
+                pool -= 1
+                given += 1
+        slot += 1
+    given = 1
+    turn = 0
+    while given and pool > 0:
+        given = 0
+        for i in range(num_sms):
+            s = board.order[i]
+            if turn < max(board.word[EXPECTED], sm[s, ENDED]) and pool > 0:
+                board.dealt[s] += 1
+                pool -= 1
+                given += 1
+        turn += 1
+    board.first[0] = 0
+    most = 0
+    for s in range(num_sms):
+        board.first[s + 1] = board.first[s] + board.dealt[s]
+        most = max(most, board.dealt[s])
+    # which: block by block in the order of SMs
+    taken = 0
+    for turn in range(most):
+        for s in range(num_sms):
+            if turn < board.dealt[s]:
+                if taken < left:
+                    block = board.left[taken]
+                else:
+                    block = board.word[NEXT]
+                    board.word[NEXT] += 1
+                taken += 1
+                board.reserve[board.first[s] + turn] = block
+    board.word[KEPT] = max(0, left - taken)
+    for i in range(board.word[KEPT]):
+        board.left[i] = board.left[taken + i]
+
+
+@allocation_free
+def _run_sms(group, first_sm, program, limits, board, sm, begin, until):  # type: ignore[no-untyped-def]
+    for s in range(group.core.shape[0]):
+        own = sm[first_sm + s]
+        before = group.core[s].blocks
+        used = 0
+        at = board.first[first_sm + s]
+        end = board.first[first_sm + s + 1]
+        room_at = max(own[ROOM_AT], begin - 1) if begin > 0 else own[ROOM_AT]
+        if own[FREE_SLOTS] == 0:
+            room_at = NEVER
+        while True:
+            if room_at < until and at + used < end:
+                start_block(group, s, program, limits, board.reserve[at + used], room_at)
+                used += 1
+                room_at = room_at + 1 if group.core[s].blocks < limits.slots else NEVER
+                continue
+            if advance(group, s, program, limits, until, True) != BLOCK_ENDED:
+                break
+            room_at = min(room_at, group.core[s].time - 1)
+        blocks = group.core[s].blocks
+        own[USED] = used
+        own[ENDED] = before + used - blocks
+        own[RESIDENT] = blocks
+        own[FREE_SLOTS] = limits.slots - blocks
+        own[ROOM_AT] = 0 if room_at == NEVER else room_at
+        own[OLDEST] = NEVER
+        for slot in range(limits.slots):
+            if group.block[s, slot].number >= 0:
+                own[OLDEST] = min(own[OLDEST], group.block[s, slot].begin)
+
+
+@allocation_free
+def _run(  # type: ignore[no-untyped-def]
+    me, count, group, first_sm, program, limits, mem, mem_limits, requests, memories, waiting, head, link, shared,
+    board, num_blocks, window,
+):  # fmt: skip
+    word = board.word
+    own = shared.shard[me]
+    while True:
+        begin = word[BEGIN]
+        until = begin + window
+        _run_sms(group, first_sm, program, limits, board, shared.sm, begin, until)
+        collect(group, first_sm, begin, until, requests[me])
+        earliest = NEVER
+        for s in range(group.core.shape[0]):
+            earliest = min(earliest, _sm_next(group, s))
+        own[SM_EVENT] = earliest
+        if not wait_for_all(shared.barrier, count, word[BARRIERS]):
+            return ABORTED
+        word[BARRIERS] += 1
+
+        resident = 0
+        for s in range(shared.sm.shape[0]):
+            resident += shared.sm[s, RESIDENT]
+        deal(board, shared.sm, num_blocks)
+        over = resident == 0 and board.first[shared.sm.shape[0]] == 0
+        mem.replies[0] = 0
+        enter_all(mem, mem_limits, requests, board.place, until)
+        earliest = _memory_next(mem, mem_limits)
+        for i in range(waiting.rows[0]):
+            earliest = min(earliest, waiting.time[i])
+        own[MEMORY_EVENT] = earliest
+        most = shared.sm.shape[0] * (window + 1)
+        short = mem.free[0] < 2 * most or mem.free[1] < 4 * most
+        own[SHORT] = short or waiting.time.shape[0] < waiting.rows[0] + count * mem.reply_time.shape[0]
+        if not wait_for_all(shared.barrier, count, word[BARRIERS]):
+            return ABORTED
+        word[BARRIERS] += 1
+        if over:
+            return FINISHED
+
+        earliest = NEVER
+        is_short = 0
+        for g in range(count):
+            earliest = min(earliest, shared.shard[g, SM_EVENT], shared.shard[g, MEMORY_EVENT])
+            is_short += shared.shard[g, SHORT]
+        if board.first[shared.sm.shape[0]] > 0:
+            for s in range(shared.sm.shape[0]):  # one with room and a block begins at once
+                if shared.sm[s, FREE_SLOTS] > 0 and board.first[s + 1] > board.first[s]:
+                    earliest = min(earliest, until)
+        if earliest == NEVER:
+            return STUCK
+        begin = max(until, earliest)
+        word[BEGIN] = begin
+        _serve(mem, mem_limits, begin + window - 3)
+        if not wait_for_all(shared.barrier, count, word[BARRIERS]):
+            return ABORTED
+        word[BARRIERS] += 1
+        for g in range(count):
+            other = memories[g]
+            last = begin + window - 2 if g == count - 1 else begin  # deliver only once all have been put in
+            deliver(
+                group, first_sm, waiting, other.time, other.sm, other.tag, other.level, other.rows[0], begin, last,
+                head, link,
+            )  # fmt: skip
+        if is_short:
+            return NEEDS_ROOM
+
+
+@njit(cache=True, nogil=True)
+def run_shard(  # type: ignore[no-untyped-def]
+    me, count, group, first_sm, program, limits, mem, mem_limits, requests, memories, waiting, head, link, shared,
+    board, num_blocks, window,
+):  # fmt: skip
+    """A shard's part of a launch: ``me`` of ``count``. Returns why it stopped; all shards stop for the same reason."""
+    return _run(
+        me, count, by_reference(group), first_sm, by_reference(program), by_reference(limits), by_reference(mem),
+        by_reference(mem_limits), requests, memories, by_reference(waiting), head, link, by_reference(shared),
+        by_reference(board), num_blocks, window,
+    )  # fmt: skip
