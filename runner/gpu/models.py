@@ -32,15 +32,15 @@ class Detailed:
 
     @staticmethod
     def version() -> int:
-        from manyscale.models.gpu import detailed
+        from manyscale.models.gpu import detailed, groups
 
-        return detailed.VERSION
+        return 1000 * groups.VERSION + detailed.VERSION
 
     @staticmethod
     def check(study: Study) -> None:
         """Raises UserError for what cannot be simulated."""
-        if study.gpu.order != "strict":
-            raise UserError(f"gpu.order: {study.gpu.order} cannot be simulated yet; choose strict")
+        if study.gpu.order != "strict" and study.sampling.blocks != "full":
+            raise UserError("sampling.blocks: blocks are chosen in strict order alone; set gpu.order: strict")
 
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
@@ -64,6 +64,12 @@ class Detailed:
             warm_l2.touch(trace, gpu, memory)
         results = []
         for trace in launches:
+            if options["order"] == "windows":
+                from manyscale.models.gpu.groups import simulate_in_groups
+
+                found, memory = simulate_in_groups(trace, gpu, memory, groups)
+                results.append(_of_detailed(found, detailed.CAUSES))
+                continue
             if options["warming"] is None:
                 found, memory = detailed.simulate(trace, gpu, memory)
                 results.append(_of_detailed(found, detailed.CAUSES))
