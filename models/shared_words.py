@@ -3,7 +3,7 @@ barrier made of them. (Numba has no atomics for the CPU; LLVM's are a few lines.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
@@ -20,7 +20,7 @@ _ORDER: Final = "seq_cst"
 _ALIGNED: Final = 8
 
 
-def _pointer(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     view = context.make_array(signature.args[0])(context, builder, arguments[0])
     place = context.cast(builder, arguments[1], signature.args[1], types.intp)
     return builder.gep(view.data, [place])
