@@ -7,8 +7,9 @@ representative warps (gpumech_intervals.py). It depends on which blocks are resi
 pipeline and units.
 
 ``predict`` then answers for any GPU that agrees in these: latencies of caches and DRAM, entries for misses, bandwidth,
-the scheduler (printed form) may differ. Its forms: ``printed``, the source's formulas for one representative warp
-(gpumech_multiwarp.py), and ``extended``, all warps' segments on a time axis (gpumech_replay.py).
+the scheduler may differ (which only the printed form reads: greedy or oldest first, else in turn). Its forms:
+``printed``, the source's formulas for one representative warp (gpumech_multiwarp.py), and ``extended``, all warps'
+segments on a time axis (gpumech_replay.py).
 
 Where the GPU differs in more, ``collect`` anew; given the profile ``known`` of the same launch on a GPU of the same
 pipeline and units, only the caches are gone through again.
@@ -232,10 +233,12 @@ def collect(
             l2.caches, l2.rules, gpu.l1.banks - 1, sms, slots, pending_hits, met,
         )  # fmt: skip
         l1_counts = l1.counts.copy()
-    chosen = np.zeros(0, np.int64)
+    chosen, rows, bounds = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64)
     if representative:
         chosen = _chosen(program, cut.result, met, gpu)
-    rows = [program.instruction[slice(*program.warp_instructions[warp : warp + 2])] for warp in chosen]
+        own = [program.instruction[slice(*program.warp_instructions[warp : warp + 2])] for warp in chosen]
+        rows = np.concatenate(own)
+        bounds = np.concatenate(([0], np.cumsum([len(each) for each in own])))
     return Profile(
         reads=np.array(collect_reads(gpu), np.int64),
         segments_read=read,
@@ -253,8 +256,8 @@ def collect(
         operand=program.operand,
         result=cut.result,
         chosen=chosen,
-        chosen_row=np.concatenate([np.zeros(0, np.int32), *rows]),
-        chosen_first=np.concatenate(([0], np.cumsum([len(each) for each in rows], dtype=np.int64))),
+        chosen_row=rows,
+        chosen_first=bounds,
     )
 
 

@@ -3,14 +3,15 @@
 Where the printed form takes one warp for all and adds expected delays, this one goes through the segments of every warp
 (gpumech_segments.py) in the order of their begins. What a segment takes from a resource is taken at once, first come
 first served: issue slots of the scheduler, cycles of the unit that limits the launch, cycles of the load/store unit,
-requests through the one port of an SM, entries for outstanding misses, DRAM's bandwidth. A warp goes on when its
-segment is issued and the loads that it waits for are there; those find their data where the caches said
-(gpumech_collector.py). A block ends when its warps' stores are acknowledged, too, and the next one begins in its place:
-blocks are list-scheduled over the SMs.
+requests through the one port of an SM, entries for outstanding misses, slices of L2, DRAM's bandwidth
+(gpumech_queues.py). A warp goes on when its segment is issued and the loads that it waits for are there; those find
+their data where the caches said (gpumech_collector.py). A block ends when its warps' stores are acknowledged, too, and
+the next one begins in its place: blocks are list-scheduled over the SMs.
 
 Not in the source (Huang, dissertation, Georgia Institute of Technology, 2015, ch. 4), whose formulas for one
-representative warp miss kernels with few long warps. Against the detailed model what is left out: the order inside a
-segment, banks and rows of DRAM, slices of L2, priorities of warps.
+representative warp miss kernels with few long warps. Against the detailed model what is left out: the order of accesses
+inside a segment and of warps that want to issue (so the schedulers' policies do not differ), units other than the one
+that limits the launch, banks and rows of DRAM; an access is taken to go to the slice of L2 that has most of it.
 
 Cost: O(segments + accesses), and O(1) for each cycle of the launch.
 """
@@ -22,6 +23,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.gpumech_collector import FROM_DRAM
+from manyscale.models.gpu.gpumech_queues import (
+    DRAM_PERIODS,
+    PERIOD,
+    PERIOD_CYCLES,
+    PERIODS,
+    SLICE_PERIODS,
+    TRANSFER,
+    Taken,
+    served,
+    transferred,
+)  # fmt: skip
 from manyscale.models.gpu.gpumech_segments import (
     BLOCKS_L1,
     BLOCKS_L2,
@@ -73,27 +85,6 @@ SM: Final = np.dtype(
 )  # fmt: skip
 ARRIVAL: Final = np.dtype([("time", "i8"), ("misses", "i4"), ("queue", "i4"), ("cause", "i4")], align=True)
 FLIGHT: Final = np.dtype([("time", "i8"), ("count", "i8")], align=True)
-PERIOD: Final = np.dtype([("number", "i4"), ("used", "i4")], align=True)  # of a resource's time; taken cycles
-TRANSFER: Final = np.dtype([("number", "i8"), ("used", "f8")], align=True)  # the same of DRAM's
-_SHIFT: Final = 5  # cycles of a period, a power of two
-_DRAM_SHIFT: Final = 6
-_PERIODS: Final = 128  # that are known at once, a power of two: of an SM's resources,
-_SLICE_PERIODS: Final = 256
-_DRAM_PERIODS: Final = 4096
-
-
-class Taken(NamedTuple):
-    """What is taken of time, PERIOD[resources, ring] (of DRAM TRANSFER[1, ring]), and the periods between which all of
-    it is, int64[resources, 2]: of load/store units, ports of SMs, slices of L2, DRAM."""
-
-    load_store: np.ndarray
-    load_store_full: np.ndarray
-    port: np.ndarray
-    port_full: np.ndarray
-    slices: np.ndarray
-    slices_full: np.ndarray
-    dram: np.ndarray
-    dram_full: np.ndarray
 
 
 class Launch(NamedTuple):
@@ -229,81 +220,21 @@ def _miss(state, s, count, at, mshrs):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _served(periods, full, which, at, work):  # type: ignore[no-untyped-def]
-    """When resource ``which`` has worked ``work`` cycles for what arrives at ``at``, in the first of its time that is
-    not taken: requests are known in the order of the segments that make them, not of their own times."""
-    length = 1 << _SHIFT
-    number = at >> _SHIFT
-    end = at
-    while True:
-        if full[which, 0] <= number < full[which, 1]:
-            number = full[which, 1]
-        own = periods[which, number & (periods.shape[1] - 1)]
-        if own.number != number:
-            if own.number > number:  # too old to be known
-                return end + work
-            own.number = number
-            own.used = 0
-        part = min(work, length - own.used)
-        own.used += part
-        end = max(end + part, (number << _SHIFT) + own.used)
-        if part == work:
-            return end
-        work -= part
-        if full[which, 1] == number:
-            full[which, 1] = number + 1
-        elif number > full[which, 1]:
-            full[which, 0] = number
-            full[which, 1] = number + 1
-        number += 1
-
-
-@inlined
-def _transferred(periods, full, at, work):  # type: ignore[no-untyped-def]
-    """The same of DRAM, whose times are no whole cycles."""
-    which = 0
-    length = np.float64(1 << _DRAM_SHIFT)
-    number = at >> _DRAM_SHIFT
-    end = np.float64(at)
-    while True:
-        if full[which, 0] <= number < full[which, 1]:
-            number = full[which, 1]
-        own = periods[which, number & (_DRAM_PERIODS - 1)]
-        if own.number != number:
-            if own.number > number:  # too old to be known
-                return end + work
-            own.number = number
-            own.used = 0.0
-        part = min(work, length - own.used)
-        own.used += part
-        end = max(end + part, (number << _DRAM_SHIFT) + own.used)
-        if part == work:
-            return end
-        work -= part
-        if full[which, 1] == number:
-            full[which, 1] = number + 1
-        elif number > full[which, 1]:
-            full[which, 0] = number
-            full[which, 1] = number + 1
-        number += 1
-
-
-@inlined
 def _below_l1(own, store, taken, s, done, limits, arrival):  # type: ignore[no-untyped-def]
     """Requests that L1 does not answer, looked up at ``done``: when the last is answered."""
     work = np.int64(own.sent) + np.int64(own.waited)
-    sent = _served(taken.port, taken.port_full, s, done, work)
+    sent = served(taken.port, taken.port_full, s, done, work)
     arrival.queue += sent - done - 1
     done = sent - 1
     arrival.cause = L2
     if own.sent:
         begin = done
         cycles = np.int64(own.together) + (limits.dram if own.blocks & BLOCKS_L2 else 0)
-        done = _served(taken.slices, taken.slices_full, own.slice, begin, cycles) - cycles
-        if done - begin >> _SHIFT:  # more than periods make uncertain: those behind it wait, too
-            _served(taken.port, taken.port_full, s, begin, done - begin)
+        done = served(taken.slices, taken.slices_full, own.slice, begin, cycles) - cycles
+        if done - begin >= PERIOD_CYCLES:  # more than periods make uncertain: those behind it wait, too
+            served(taken.port, taken.port_full, s, begin, done - begin)
         if own.fetched:
-            at = _transferred(taken.dram, taken.dram_full, done, own.fetched * limits.burst)
+            at = transferred(taken.dram, taken.dram_full, done, own.fetched * limits.burst)
             if not store:
                 done = np.int64(at)
         arrival.queue += done - begin
@@ -319,7 +250,7 @@ def _access(own, state, s, issue, limits, taken, arrival):  # type: ignore[no-un
     cycles = np.int64(own.passes)
     if own.blocks & BLOCKS_L1:
         cycles += limits.l2 + (limits.dram if own.level == FROM_DRAM else 0)
-    passed = _served(taken.load_store, taken.load_store_full, s, wanted, cycles)
+    passed = served(taken.load_store, taken.load_store_full, s, wanted, cycles)
     passed -= cycles - np.int64(own.passes)
     arrival.misses = 0
     arrival.queue = passed - 1 - wanted
@@ -508,10 +439,10 @@ def replay(  # type: ignore[no-untyped-def]
         np.full(_HORIZON, -1, np.int32), np.empty(_HORIZON, np.int32), stack,
     )  # fmt: skip
     taken = Taken(
-        np.zeros((num_sms, _PERIODS), PERIOD), np.full((num_sms, 2), -1),
-        np.zeros((num_sms, _PERIODS), PERIOD), np.full((num_sms, 2), -1),
-        np.zeros((limits.slices, _SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
-        np.zeros((1, _DRAM_PERIODS), TRANSFER), np.full((1, 2), -1),
+        np.zeros((num_sms, PERIODS), PERIOD), np.full((num_sms, 2), -1),
+        np.zeros((num_sms, PERIODS), PERIOD), np.full((num_sms, 2), -1),
+        np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
+        np.zeros((1, DRAM_PERIODS), TRANSFER), np.full((1, 2), -1),
     )  # fmt: skip
     launch = Launch(segment, access, first_segment, first_access, block_warps, most_warps)
     return _run(state, launch, limits, taken, num_sms, slots) + 1

@@ -8,6 +8,7 @@ GPU only what ``profile_reads`` says), and predicts from that, configuration by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.gpu.launch_results import LaunchResult
+from manyscale.runner.node.stored_arrays import restored, stored
 from manyscale.runner.study import Study
 
 if TYPE_CHECKING:
     from manyscale.models.gpu.detailed import LaunchResult as DetailedResult
+    from manyscale.models.gpu.gpumech import GpuMechEstimate
 
 
 class Detailed:
@@ -115,12 +118,15 @@ class Gpumech:
 
     @staticmethod
     def version() -> int:
-        raise NotImplementedError
+        from manyscale.models.gpu import gpumech
+
+        return gpumech.VERSION
 
     @staticmethod
     def check(study: Study) -> None:
         """Raises UserError for what cannot be predicted."""
-        raise UserError("model.gpu: gpumech cannot predict yet; choose detailed")
+        if study.sampling.blocks != "full":
+            raise UserError("sampling.blocks: gpumech reads all blocks of a launch; set sampling.blocks: full")
 
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
@@ -130,14 +136,75 @@ class Gpumech:
     @staticmethod
     def profile_reads(gpu: Gpu) -> dict[str, Any]:
         """The part of a GPU that profiles depend on."""
-        raise NotImplementedError
+        from manyscale.models.gpu import gpumech
+
+        return gpumech.profile_reads(gpu)
 
     @staticmethod
     def profile(launches: Iterable[LaunchTrace], before: Iterable[LaunchTrace], gpu: Gpu) -> Arrays:
-        """What the accesses of launches meet."""
-        raise NotImplementedError
+        """What the accesses of launches meet, and what their blocks execute; arrays of launch i begin with ``i.``."""
+        from manyscale.models.gpu import gpumech
+        from manyscale.runner.gpu.blocks import profile_of
+
+        l2 = gpumech.l2_of(gpu)
+        for trace in before:
+            gpumech.touch(trace, gpu, l2)
+        arrays: dict[str, np.ndarray] = {}
+        for number, trace in enumerate(launches):
+            found = gpumech.to_arrays(gpumech.collect(trace, gpu, l2))
+            blocks = profile_of(trace)
+            found |= {
+                "block_warp_instructions": blocks.warp_instructions,
+                "block_thread_instructions": blocks.thread_instructions,
+                "block_requests": blocks.memory_requests,
+            }
+            arrays |= {f"{number}.{name}": array for name, array in found.items()}
+        return stored(arrays)
 
     @staticmethod
     def predict(profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
         """Launches from their profiles."""
-        raise NotImplementedError
+        from manyscale.models.gpu import gpumech
+
+        arrays, results = restored(profiles), []
+        for number in range(sum(name.endswith(".shape") for name in arrays)):
+            prefix = f"{number}."
+            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            profile = gpumech.from_arrays(own)
+            found = gpumech.predict(profile, gpu, options["form"], options["representative"])
+            results.append(_of_estimate(found, own, options["form"] == "extended", gpumech.CAUSES))
+        return results
+
+
+def _of_estimate(
+    found: GpuMechEstimate, blocks: Mapping[str, np.ndarray], has_blocks: bool, causes: tuple[str, ...]
+) -> LaunchResult:
+    """``stack`` there is in cycles per instruction. Only the extended form knows when blocks begin and end."""
+    stack = np.array([found.stack[name] for name in causes])
+    cycles = round(found.cycles)
+    total = float(stack.sum())
+    result = LaunchResult(
+        launch_id=found.launch_id,
+        cycles=cycles,
+        warp_instructions=found.warp_instructions,
+        simulated_instructions=0,
+        causes=causes,
+        stack=stack * (cycles / total) if total else stack,
+        l1_accesses=found.l1_accesses,
+        l1_misses=found.l1_misses,
+        l2_accesses=found.l2_accesses,
+        l2_misses=found.l2_misses,
+    )
+    if not has_blocks:
+        return result
+    return replace(
+        result,
+        block=np.arange(len(found.block_sm)),
+        block_sm=found.block_sm,
+        block_start=found.block_begin,
+        block_end=found.block_end,
+        block_warp_instructions=blocks["block_warp_instructions"],
+        block_thread_instructions=blocks["block_thread_instructions"],
+        block_requests=blocks["block_requests"],
+        block_region=np.full(len(found.block_sm), -1),
+    )
