@@ -32,8 +32,13 @@ class RegionRules(Strict):
 
 
 class RegionSamplingRules(Strict):
-    """``difference`` between the IPCs of consecutive units, relative, below which a region is warm; ``units`` that must
-    agree."""
+    """``rules``: spread (samples of each run of a region's blocks, spread over it) or source (a region is skipped once
+    two units agree). Of spread: ``share`` of a run's blocks that is simulated, and in how many ``samples`` at least. Of
+    source: ``difference`` between the IPCs of consecutive units, relative, below which a region is warm; ``units`` that
+    must agree."""
 
+    rules: Literal["spread", "source"] = "spread"
+    share: Annotated[float, Field(gt=0, le=1)] = 0.03
+    samples: Annotated[int, Field(ge=2)] = 8
     difference: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
     units: Annotated[int, Field(ge=2)] = 2

@@ -126,10 +126,10 @@ class Gpu(Strict):
 
     ``compute_capability``: the highest SM version (86 is sm_86) whose instructions it runs. ``warps``, ``threads`` and
     ``blocks``: the most that are resident on an SM, whichever is reached first. ``registers``: of 32 bits, allocated to
-    warps in units of ``register_unit``. ``pipeline``: cycles between the end of an instruction's latency and the issue of one that needs
-    its result. ``scheduler``: how a warp is chosen; ``active_warps`` of each scheduler in the two-level one.
-    ``launch_latency``: between a launch and its first instruction; ``interconnect``: cycles from SM to L2 and back,
-    each way.
+    warps in units of ``register_unit``. ``pipeline``: cycles between the end of an instruction's latency and the issue
+    of one that needs its result. ``scheduler``: how a warp is chosen; ``active_warps`` of each scheduler in the
+    two-level one. ``launch_latency``: between a launch and its first instruction; ``interconnect``: cycles from SM to
+    L2 and back, each way.
     """
 
     sms: Count

@@ -1,4 +1,4 @@
-"""Homogeneous region sampling: which blocks are skipped, and that the cycles come out right."""
+"""Homogeneous region sampling by the source's rules: which blocks are skipped, and that the cycles come out right."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from manyscale.sampling.tbpoint_state import (
     sampled_launch,
 )
 
+SOURCE = RegionSamplingRules(rules="source")
+
 
 def even(labels: list[int], cycles: float | list[float] = 10.0, occupancy: int = 4, **rules: float) -> Run:
     """Epochs whose blocks issue 100 instructions each, and all last as long."""
     lasting = np.repeat(np.broadcast_to(cycles, len(labels)).astype(float), occupancy)
     instructions = np.full(len(lasting), 100)
-    return run(regions_of(labels, occupancy), instructions, lasting, occupancy, RegionSamplingRules(**rules))
+    asked = RegionSamplingRules(rules="source", **rules)
+    return run(regions_of(labels, occupancy), instructions, lasting, occupancy, asked)
 
 
 @pytest.mark.theory
@@ -46,7 +49,7 @@ def test_residents_are_as_they_were_behind_the_skipped_blocks() -> None:
     lasting = np.tile([8.0, 9.0, 11.0, 12.0], 50)
     labels = [0] * 45 + [NO_REGION] * 5
     instructions = np.full(200, 100)
-    found = run(regions_of(labels), instructions, lasting, 4)
+    found = run(regions_of(labels), instructions, lasting, 4, SOURCE)
     full = run(regions_of([NO_REGION] * 50), instructions, lasting, 4)
     assert full.simulated == list(range(200))
     assert [skip[2] for skip in found.skips] == [179]
@@ -68,7 +71,7 @@ def test_region_is_entered_once_all_residents_are_of_it() -> None:
     """A block of region 0 that lasts long keeps region 1 from being entered."""
     lasting = np.full(40, 10.0)
     lasting[3] = 65.0
-    found = run(regions_of([0] + [1] * 9), np.full(40, 100), lasting, 4)
+    found = run(regions_of([0] + [1] * 9), np.full(40, 100), lasting, 4, SOURCE)
     counting = [block for block, region, _ in found.units if region == 1]
     assert min(counting) > 3
     assert min(found.simulated.index(block) for block in counting) > 18  # three slots, six rounds of 10 cycles
@@ -103,7 +106,7 @@ def test_region_that_comes_back_warms_again() -> None:
 
 
 def test_next_block_skips_once() -> None:
-    state = new_region_sampling(regions_of([0] * 4, 1), np.full(4, 10))
+    state = new_region_sampling(regions_of([0] * 4, 1), np.full(4, 10), SOURCE)
     for block in range(2):
         assert next_block(state) == (block, block)
         block_dispatched(state, block, 10 * block, 10 * block)
@@ -122,7 +125,7 @@ def test_interval_by_hand() -> None:
     """Two stretches, each skipped at the second of units 2 % and 4 % apart: relative variances of 0.0002 and 0.0008,
     0.0005 pooled; t of 2 degrees of freedom."""
     lasting = np.repeat([10.1, 9.9, 10.0, 10.0, 20.4, 19.6, 20.0, 20.0], 4)
-    found = run(regions_of([0] * 4 + [1] * 4), np.full(32, 100), lasting, 4)
+    found = run(regions_of([0] * 4 + [1] * 4), np.full(32, 100), lasting, 4, SOURCE)
     assert [skip[1:] for skip in found.skips] == [(8, 15), (24, 31)]
     skipped = np.array([8 * 100 / (400 / 9.9), 8 * 100 / (400 / 19.6)])
     ipc = np.array([[400 / 10.1, 400 / 9.9], [400 / 20.4, 400 / 19.6]])
@@ -142,7 +145,7 @@ def test_interval_holds_as_often_as_it_says() -> None:
     held = []
     for seed in range(600):
         lasting = np.random.default_rng(seed).normal(1000, 10, 100)
-        found = run(regions_of([0] * 100, 1), np.full(100, 100_000), lasting, 1)
+        found = run(regions_of([0] * 100, 1), np.full(100, 100_000), lasting, 1, SOURCE)
         assert len(found.simulated) == 2
         held.append(abs(found.launch.cycles - lasting.sum()) <= found.launch.half_width_cycles)
     assert np.mean(held) == pytest.approx(0.95, abs=0.035)

@@ -26,18 +26,18 @@ def inside(result):
 
 
 def test_blocks_that_are_all_alike_need_few_of_them(run_sampled):
-    alike = gpu_workload(Launch("a", (200,) * 200))
+    alike = gpu_workload(Launch("a", (200,) * 1000))
     full, sampled = (run_sampled(alike, blocks) for blocks in ("full", "tbpoint"))
     assert inside(sampled) == pytest.approx(inside(full), rel=0.02)  # the last blocks overlap less
     share = sampled.statistics["gpu.simulated_share"].value
     assert share < 0.15
     blocks = sampled.blocks.to_pylist()
     ran = [row for row in blocks if row["sm"] is not None]
-    assert len(blocks) == 200
-    assert len(ran) == pytest.approx(200 * share, abs=1)
+    assert len(blocks) == 1000
+    assert len(ran) == pytest.approx(1000 * share, abs=1)
     assert all(row["start_cycle"] is None for row in blocks if row["sm"] is None)
     assert sum(sampled.gpu_cpi_stacks.column("cycles").to_pylist()) == pytest.approx(inside(sampled))
-    assert sampled.statistics["gpu.warp_instructions"].value == 40_000
+    assert sampled.statistics["gpu.warp_instructions"].value == 200_000
 
 
 def test_blocks_that_all_differ_are_all_simulated(run_sampled):
@@ -50,15 +50,15 @@ def test_blocks_that_all_differ_are_all_simulated(run_sampled):
 
 
 def test_what_the_rules_say_counts(run_sampled):
-    varied = gpu_workload(Launch("a", (100, 200) * 60))
+    varied = gpu_workload(Launch("a", (100, 200) * 300))
     rules = {"tbpoint": {"regions": {"variation": 1.0}}}  # now they may differ
     sampled = run_sampled(varied, "tbpoint", **rules)
     assert sampled.statistics["gpu.simulated_share"].value < 1
 
 
 def test_an_interval_is_given_for_what_was_left_out(run_sampled):
-    alike = gpu_workload(Launch("a", tuple(200 + number % 3 for number in range(200))))
-    full, sampled = (run_sampled(alike, blocks, tbpoint={"warming": {"units": 4}}) for blocks in ("full", "tbpoint"))
+    alike = gpu_workload(Launch("a", tuple(200 + number % 3 for number in range(1000))))
+    full, sampled = (run_sampled(alike, blocks, tbpoint={"warming": {"samples": 4}}) for blocks in ("full", "tbpoint"))
     cycles = sampled.statistics["gpu.cycles"]
     if cycles.ci_low is not None:
         assert cycles.ci_low <= cycles.value <= cycles.ci_high

@@ -28,7 +28,6 @@ PAGE_BYTES: Final = 1 << 16
 _PAGE_SECTORS: Final = PAGE_BYTES // 32
 
 
-
 @dataclass(frozen=True)
 class Population:
     """``launches`` of ``folder`` (launch_id), ``rounds`` of their blocks; ``order``: in_grid_order, shuffled or
@@ -150,8 +149,6 @@ def joined(
     )
 
 
-
-
 def _bounds(trace: LaunchTrace) -> tuple[np.ndarray, np.ndarray]:
     """First instruction and first access of each block, int64[blocks + 1]."""
     return trace.warp_instructions[trace.block_warps], trace.warp_accesses[trace.block_warps]
@@ -174,8 +171,6 @@ def _joined_static(parts: Sequence[StaticInstructions]) -> tuple[StaticInstructi
             "pc", "unit", "space", "access", "immediate", "bypasses_l1", "destinations", "sources",
         )
     }  # fmt: skip
-    opcode = np.concatenate(
-        [np.array([place[name] for name in one.opcodes], np.int32)[one.opcode] for one in parts]
-    )
+    opcode = np.concatenate([np.array([place[name] for name in one.opcodes], np.int32)[one.opcode] for one in parts])
     begins = np.concatenate(([0], np.cumsum([len(one.pc) for one in parts])[:-1]))
     return StaticInstructions(opcodes=opcodes, opcode=opcode, **columns), begins.tolist()

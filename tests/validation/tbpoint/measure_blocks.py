@@ -1,0 +1,276 @@
+"""TBPoint inside launches, against full simulation.
+
+``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME]`` in tests/validation, with manyscale importable,
+prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by github.com/sarchlab/mgpusim, MIT).
+
+Truth: the cycle-level model of an RTX 3070 with 1, 2 and 4 SMs as full as they can be, and of 2 SMs with half and a
+quarter of the resident blocks, on populations.py. Launch latency is left out. Baselines take units of
+UNIT_INSTRUCTIONS of the full simulation: 10 % at random, as many systematically, and Ideal-SimPoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu import detailed, warm_l2
+from manyscale.models.gpu.launch_trace import LaunchTrace, Space
+from manyscale.models.gpu.memory_state import Memory
+from manyscale.models.gpu.occupancy import resident_blocks
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.sampling.tbpoint import LaunchCounts, LaunchSampling, choose
+from manyscale.sampling.tbpoint_baselines import RANDOM_SHARE, Baseline, random_units, simpoint_units, systematic_units
+from manyscale.sampling.tbpoint_estimate import estimate
+from manyscale.sampling.tbpoint_regions import BlockProfile, RegionRules, block_profile, find_regions
+from manyscale.sampling.tbpoint_rules import RegionSamplingRules
+from manyscale.sampling.tbpoint_state import (
+    SampledLaunch,
+    block_dispatched,
+    block_ended,
+    new_region_sampling,
+    next_block,
+    sampled_launch,
+)
+from manyscale.sampling.tbpoint_warming import first_shown
+
+from .populations import AS_TRACED, IRREGULAR, REGULAR, Population
+
+UNIT_INSTRUCTIONS: Final = 10_000
+FLOOR: Final = 1e-4  # of errors in geometric means
+SAMPLED: Final = 0.995  # above this share nothing was skipped
+METHODS: Final = {
+    "spread": (RegionSamplingRules(), RegionRules()),
+    "source": (RegionSamplingRules(rules="source"), RegionRules()),
+    "one region": (RegionSamplingRules(), RegionRules(threshold=1e9, variation=1e9)),
+}
+BASELINES: Final = ("random", "systematic", "simpoint")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Relative errors with their signs; ``l1`` and ``l2`` of miss ratios, absolute; NaN: not known."""
+
+    kind: str
+    population: str
+    sms: int
+    blocks: int  # resident, of an SM
+    epochs: int
+    method: str
+    error: float
+    half_width: float
+    share: float
+    l1: float
+    l2: float
+
+
+def gpu_of(sms: int, **changes: object) -> Gpu:
+    content = load_yaml(shipped_targets()["rtx3070"])
+    content["node"]["gpu"] |= {"sms": sms} | changes
+    gpu = build_machine(content, "rtx3070").node.gpu
+    assert gpu is not None
+    return gpu
+
+
+def fits(trace: LaunchTrace, gpu: Gpu) -> int:
+    x, y, z = trace.block
+    return resident_blocks(gpu, x * y * z, trace.registers, trace.shared_bytes)
+
+
+def profile_of(trace: LaunchTrace) -> BlockProfile:
+    is_counted = np.isin(trace.static.space, (Space.global_, Space.local))[trace.instruction]
+    return block_profile(
+        trace.block_warps, trace.warp_instructions, trace.active, np.where(is_counted, trace.accesses, 0)
+    )
+
+
+def configurations(trace: LaunchTrace) -> Iterator[tuple[Gpu, int]]:
+    """(GPU, blocks resident on an SM)"""
+    full = fits(trace, gpu_of(1))
+    for sms in (1, 2, 4):
+        yield gpu_of(sms), full
+    for blocks in sorted({max(1, full // 2), max(1, full // 4)} - {full}, reverse=True):
+        yield gpu_of(2, blocks=blocks), blocks
+
+
+class _Choice:
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+    def next(self) -> tuple[int, int]:
+        first, block = next_block(self.state)
+        return int(first), int(block)
+
+    def dispatched(self, block: int, time: int, issued: float) -> None:
+        block_dispatched(self.state, block, float(time), float(issued))
+
+    def ended(self, block: int, time: int, issued: float) -> None:
+        block_ended(self.state, block, float(time), float(issued))
+
+
+def sampled(
+    trace: LaunchTrace, gpu: Gpu, rules: RegionSamplingRules, regions: RegionRules, memory: Memory | None = None
+) -> tuple[SampledLaunch, detailed.LaunchResult]:
+    profile = profile_of(trace)
+    found = find_regions(profile, gpu.sms * fits(trace, gpu), regions)
+    state = new_region_sampling(found, profile.warp_instructions, rules)
+    accesses = trace.warp_accesses[trace.block_warps]
+
+    def skip(memory: Memory, first: int, end: int) -> None:
+        shown = first_shown(trace.sector, accesses, first, end, gpu.l2.size_bytes // SECTOR_BYTES)
+        warm_l2.touch_blocks(trace, gpu, memory, shown, end)
+
+    result, _ = detailed.simulate(trace, gpu, memory, _Choice(state), skip)
+    return sampled_launch(state, result.busy_cycles), result
+
+
+def units_of(trace: LaunchTrace, full: detailed.LaunchResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(instructions, cycles, instructions by address) of units of UNIT_INSTRUCTIONS. Those of a block come evenly."""
+    count = max(2, round(trace.num_instructions / UNIT_INSTRUCTIONS))
+    issued = np.concatenate(([0], np.cumsum(full.ipc)))
+    clock = np.minimum(np.arange(len(issued)) * full.ipc_cycles, full.busy_cycles)
+    edges = np.interp(np.linspace(0, issued[-1], count + 1), issued, clock)
+    edges[0], edges[-1] = 0, full.busy_cycles
+    begin, end = full.block_begin, np.maximum(full.block_end, full.block_begin + 1)
+    first = np.clip(np.searchsorted(edges, begin, side="right") - 1, 0, count - 1)
+    last = np.clip(np.searchsorted(edges, end, side="left") - 1, first, count - 1)
+    number = last - first + 1
+    block = np.repeat(np.arange(len(begin)), number)
+    unit = np.repeat(first, number) + np.arange(len(block)) - np.repeat(np.cumsum(number) - number, number)
+    overlap = np.minimum(end[block], edges[unit + 1]) - np.maximum(begin[block], edges[unit])
+    share = np.maximum(overlap, 0) / (end - begin)[block]
+    address = np.unique(trace.static.pc, return_inverse=True)[1]
+    begins = trace.warp_instructions[trace.block_warps]
+    of_block = np.repeat(np.arange(trace.num_blocks), np.diff(begins))
+    width = int(address.max()) + 1
+    counts = np.bincount(of_block * width + address[trace.instruction], minlength=trace.num_blocks * width)
+    vectors = np.zeros((count, width))
+    np.add.at(vectors, unit, share[:, None] * counts.reshape(-1, width)[block])
+    return np.full(count, trace.num_instructions / count), np.diff(edges), vectors
+
+
+def outcomes(population: Population, kind: str, data: Path, methods: Sequence[str]) -> Iterator[Outcome]:
+    trace = population.trace(data)
+    for gpu, blocks in configurations(trace):
+        full, _ = detailed.simulate(trace, gpu)
+        epochs = trace.num_blocks // (gpu.sms * blocks)
+        same = (kind, population.name, gpu.sms, blocks, epochs)
+        for method in methods:
+            found, result = sampled(trace, gpu, *METHODS[method])
+            yield Outcome(
+                *same, method, found.cycles / full.busy_cycles - 1, found.half_width_cycles / full.busy_cycles,
+                found.instruction_share, result.l1_miss_ratio - full.l1_miss_ratio,
+                result.l2_miss_ratio - full.l2_miss_ratio,
+            )  # fmt: skip
+        instructions, cycles, vectors = units_of(trace, full)
+        count = max(1, round(RANDOM_SHARE * len(cycles)))
+        taken: dict[str, Callable[[], Baseline]] = {
+            "random": lambda i=instructions, c=cycles, n=count: random_units(i, c, n, 0),
+            "systematic": lambda i=instructions, c=cycles, n=count: systematic_units(i, c, n, 0),
+            "simpoint": lambda i=instructions, c=cycles, v=vectors: simpoint_units(i, c, v),
+        }
+        for method, take in taken.items():
+            found = take()
+            error = found.total_cycles / full.busy_cycles - 1
+            yield Outcome(*same, method, error, np.nan, found.instruction_share, np.nan, np.nan)
+
+
+def combined(data: Path, sms: int, rounds: int = 40) -> tuple[float, float, int]:
+    """(error, share of instructions, representatives): BFS's 16 launches, each of as many ``rounds``, one after the
+    other; one representative for each cluster, its blocks sampled, on the L2 that the launch before it leaves without
+    time."""
+    gpu = gpu_of(sms)
+    traces = [
+        Population(f"bfs-{one}", "bfs", (one,), rounds, "in_grid_order", True).trace(data) for one in range(1, 17)
+    ]
+    memory, cycles = None, []
+    for trace in traces:
+        result, memory = detailed.simulate(trace, gpu, memory)
+        cycles.append(result.busy_cycles)
+    profiles = [profile_of(trace) for trace in traces]
+    counts = LaunchCounts(
+        np.arange(16) % 2,
+        *(np.array([getattr(one, name).sum() for one in profiles]) for name in (
+            "thread_instructions", "warp_instructions", "memory_requests",
+        )),
+        np.array([one.size_variation for one in profiles]),
+    )  # fmt: skip
+    sample = choose(counts, LaunchSampling())
+    found, simulated = [], 0.0
+    for one in sample.chosen.tolist():
+        memory = detailed.l2_of(gpu)
+        if one:
+            warm_l2.touch(traces[one - 1], gpu, memory)
+        launch, _ = sampled(traces[one], gpu, *METHODS["spread"], memory)
+        found.append(launch.cycles)
+        simulated += launch.instruction_share * traces[one].num_instructions
+    whole = estimate(sample, counts.warp_instructions, np.array(found))
+    return whole.total_cycles / sum(cycles) - 1, simulated / counts.warp_instructions.sum(), len(sample.chosen)
+
+
+def table(rows: Sequence[Outcome]) -> Iterator[str]:
+    """Errors in %, one line for each kind and method, of the cases in which something was skipped."""
+    yield "| populations | method | cases | skipped | mean | worst | geometric | held | half-width | size | L1 | L2 |"
+    yield "| --- " * 12 + "|"
+    for kind, method in dict.fromkeys((row.kind, row.method) for row in rows):
+        every = [row for row in rows if (row.kind, row.method) == (kind, method)]
+        own = [row for row in every if row.share < SAMPLED]
+        if not own:
+            yield f"| {kind} | {method} | {len(every)} | 0 |" + " |" * 8
+            continue
+        error = np.abs([row.error for row in own])
+        has_interval = method in METHODS
+        held = np.mean([abs(row.error) <= row.half_width for row in own])
+        width = np.median([row.half_width for row in own])
+        l1, l2 = (np.mean(np.abs([getattr(row, name) for row in own])) for name in ("l1", "l2"))
+        of_interval = f"{100 * held:.0f} | {100 * width:.2g}" if has_interval else " | "
+        of_caches = f"{l1:.4f} | {l2:.4f}" if has_interval else " | "
+        yield (
+            f"| {kind} | {method} | {len(every)} | {len(own)} | {100 * error.mean():.2f} | {100 * error.max():.2f} | "
+            f"{100 * np.exp(np.log(np.maximum(error, FLOOR)).mean()):.2f} | {of_interval} | "
+            f"{100 * np.mean([row.share for row in own]):.1f} | {of_caches} |"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="TBPoint inside launches against full simulation.")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--only", help="populations whose names contain this")
+    asked = parser.parse_args(arguments)
+    rows: list[Outcome] = []
+    groups = (
+        ("regular", REGULAR, ("spread", "source")),
+        ("irregular", IRREGULAR, ("spread", "source", "one region")),
+        ("as traced", AS_TRACED, ("spread", "source")),
+    )
+    for kind, populations, methods in groups:
+        for population in populations:
+            if asked.only is None or asked.only in population.name:
+                rows += outcomes(population, kind, asked.data, methods)
+                print(population.name, file=sys.stderr, flush=True)
+    print("\n".join(table(rows)))
+    if asked.csv and rows:
+        with asked.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(asdict(rows[0])), lineterminator="\n")
+            writer.writeheader()
+            for row in rows:
+                values = asdict(row)
+                writer.writerow({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in values.items()})
+    if asked.only is None:
+        for sms in (1, 2, 4):
+            error, share, count = combined(asked.data, sms)
+            print(f"bfs, 16 launches x40, {sms} SMs: {count} representatives, {error:+.2%}, {share:.1%} simulated")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
