@@ -22,6 +22,7 @@ RANDOM_SHARE: Final = 0.1
 PROJECTED: Final = 15
 BIC_SHARE: Final = 0.9
 _STARTS: Final = 5
+_DIGITS: Final = 6  # points closer than that are one
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ def _k_means(points: np.ndarray, most_clusters: int, seed: int) -> tuple[np.ndar
     """(label of each point, centres)."""
     from sklearn.cluster import KMeans
 
-    distinct = len(np.unique(points, axis=0))
+    distinct = len(np.unique(points.round(_DIGITS), axis=0))
     found, scores = [], []
     for k in range(1, min(most_clusters, distinct) + 1):
-        model = KMeans(k, n_init=_STARTS, random_state=seed).fit(points)
+        model = KMeans(k, n_init=_STARTS, random_state=seed).fit(points.round(_DIGITS))
         found.append((model.labels_, model.cluster_centers_))
         scores.append(_criterion(points, model.labels_, model.inertia_))
     score = np.array(scores)
@@ -90,7 +91,7 @@ def _k_means(points: np.ndarray, most_clusters: int, seed: int) -> tuple[np.ndar
 def _criterion(points: np.ndarray, label: np.ndarray, squares: float) -> float:
     """Bayesian information criterion of spherical clusters of one variance (Pelleg and Moore, 2000)."""
     count, dimensions = points.shape
-    size = np.bincount(label)
+    size = np.unique(label, return_counts=True)[1]
     k = len(size)
     variance = max(squares / max(dimensions * (count - k), 1), 1e-12)
     likelihood = float(size @ np.log(size)) - count * np.log(count)

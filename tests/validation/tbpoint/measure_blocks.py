@@ -42,7 +42,7 @@ from manyscale.sampling.tbpoint_state import (
 )
 from manyscale.sampling.tbpoint_warming import first_shown
 
-from .populations import AS_TRACED, IRREGULAR, REGULAR, Population
+from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs
 
 UNIT_INSTRUCTIONS: Final = 10_000
 FLOOR: Final = 1e-4  # of errors in geometric means
@@ -118,7 +118,7 @@ class _Choice:
 
 def sampled(
     trace: LaunchTrace, gpu: Gpu, rules: RegionSamplingRules, regions: RegionRules, memory: Memory | None = None
-) -> tuple[SampledLaunch, detailed.LaunchResult]:
+) -> tuple[SampledLaunch, detailed.LaunchResult, Memory]:
     profile = profile_of(trace)
     found = find_regions(profile, gpu.sms * fits(trace, gpu), regions)
     state = new_region_sampling(found, profile.warp_instructions, rules)
@@ -128,8 +128,8 @@ def sampled(
         shown = first_shown(trace.sector, accesses, first, end, gpu.l2.size_bytes // SECTOR_BYTES)
         warm_l2.touch_blocks(trace, gpu, memory, shown, end)
 
-    result, _ = detailed.simulate(trace, gpu, memory, _Choice(state), skip)
-    return sampled_launch(state, result.busy_cycles), result
+    result, memory = detailed.simulate(trace, gpu, memory, _Choice(state), skip)
+    return sampled_launch(state, result.busy_cycles), result, memory
 
 
 def units_of(trace: LaunchTrace, full: detailed.LaunchResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,7 +164,7 @@ def outcomes(population: Population, kind: str, data: Path, methods: Sequence[st
         epochs = trace.num_blocks // (gpu.sms * blocks)
         same = (kind, population.name, gpu.sms, blocks, epochs)
         for method in methods:
-            found, result = sampled(trace, gpu, *METHODS[method])
+            found, result, _ = sampled(trace, gpu, *METHODS[method])
             yield Outcome(
                 *same, method, found.cycles / full.busy_cycles - 1, found.half_width_cycles / full.busy_cycles,
                 found.instruction_share, result.l1_miss_ratio - full.l1_miss_ratio,
@@ -185,12 +185,9 @@ def outcomes(population: Population, kind: str, data: Path, methods: Sequence[st
 
 def combined(data: Path, sms: int, rounds: int = 40) -> tuple[float, float, int]:
     """(error, share of instructions, representatives): BFS's 16 launches, each of as many ``rounds``, one after the
-    other; one representative for each cluster, its blocks sampled, on the L2 that the launch before it leaves without
-    time."""
+    other. Representatives of clusters run with their blocks sampled; L2 is shown the accesses of the other launches."""
     gpu = gpu_of(sms)
-    traces = [
-        Population(f"bfs-{one}", "bfs", (one,), rounds, "in_grid_order", True).trace(data) for one in range(1, 17)
-    ]
+    traces = scaled_bfs(data, rounds)
     memory, cycles = None, []
     for trace in traces:
         result, memory = detailed.simulate(trace, gpu, memory)
@@ -205,13 +202,14 @@ def combined(data: Path, sms: int, rounds: int = 40) -> tuple[float, float, int]
     )  # fmt: skip
     sample = choose(counts, LaunchSampling())
     found, simulated = [], 0.0
-    for one in sample.chosen.tolist():
-        memory = detailed.l2_of(gpu)
-        if one:
-            warm_l2.touch(traces[one - 1], gpu, memory)
-        launch, _ = sampled(traces[one], gpu, *METHODS["spread"], memory)
+    memory = detailed.l2_of(gpu)
+    for index, trace in enumerate(traces):
+        if index not in sample.chosen:
+            warm_l2.touch(trace, gpu, memory)
+            continue
+        launch, _, memory = sampled(trace, gpu, *METHODS["spread"], memory)
         found.append(launch.cycles)
-        simulated += launch.instruction_share * traces[one].num_instructions
+        simulated += launch.instruction_share * trace.num_instructions
     whole = estimate(sample, counts.warp_instructions, np.array(found))
     return whole.total_cycles / sum(cycles) - 1, simulated / counts.warp_instructions.sum(), len(sample.chosen)
 

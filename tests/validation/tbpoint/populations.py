@@ -107,6 +107,17 @@ def _shuffled(parts: Sequence[LaunchTrace], rounds: int) -> tuple[np.ndarray, np
 _ORDERS: Final = {"in_grid_order": _in_grid_order, "stretches": _stretches, "shuffled": _shuffled}
 
 
+def scaled_bfs(data: Path, rounds: int) -> list[LaunchTrace]:
+    """BFS's 16 launches, each of its blocks so often; launches share the pages of a round as they share data."""
+    parts = [_trace(data / "bfs", one) for one in range(1, 17)]
+    result = []
+    for index, trace in enumerate(parts):
+        _, block, turn = _in_grid_order([trace], rounds)
+        whole = joined(parts, np.full(len(block), index), block, turn, trace.kernel_name)
+        result.append(replace(whole, launch_id=trace.launch_id, block=trace.block, registers=trace.registers))
+    return result
+
+
 def joined(
     parts: Sequence[LaunchTrace], part: np.ndarray, block: np.ndarray, turn: np.ndarray | None, name: str
 ) -> LaunchTrace:

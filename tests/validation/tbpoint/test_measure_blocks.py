@@ -122,9 +122,9 @@ def test_irregular_population_as_one_region() -> None:
     trace = next(one for one in IRREGULAR if one.name.startswith("bfs Kernel, shuffled")).trace(DATA)
     gpu = gpu_of(2)
     full, _ = detailed.simulate(trace, gpu)
-    exact, _ = sampled(trace, gpu, *METHODS["spread"])
+    exact, _, _ = sampled(trace, gpu, *METHODS["spread"])
     assert exact.cycles == full.busy_cycles
-    found, _ = sampled(trace, gpu, *METHODS["one region"])
+    found, _, _ = sampled(trace, gpu, *METHODS["one region"])
     assert found.instruction_share < 0.1
     assert abs(found.cycles - full.busy_cycles) <= 1.5 * found.half_width_cycles
 
