@@ -233,10 +233,9 @@ class _Running:
             choice.dispatched(block, time, self._issued(time))
 
     def _issued(self, time: int) -> float:
-        """Warp instructions up to ``time``, which all SMs have reached."""
-        bucket, rest = divmod(time, self._ipc_cycles)
-        issued = self.sm.issued
-        return float(issued[:bucket].sum()) + float(issued[min(bucket, len(issued) - 1)]) * rest / self._ipc_cycles
+        """Warp instructions up to ``time``, which all SMs have reached; of one that is ahead, as much as is due."""
+        core = self.sm.core
+        return float((core["instructions"] * np.minimum(1.0, time / np.maximum(core["time"], 1))).sum())
 
 
 def prepared(memory: Memory | None, gpu: Gpu) -> Memory:

@@ -132,7 +132,7 @@ def test_irregular_population_as_one_region() -> None:
 @needs_data
 @pytest.mark.slow
 def test_launches_and_blocks_together() -> None:
-    error, share, count = combined(DATA, 1, rounds=20)
+    error, share, count = combined(DATA, 1)
     assert abs(error) < 0.1
     assert share < 0.5
     assert count < 16
