@@ -23,7 +23,7 @@ from manyscale.models.gpu.sm_limits import sm_limits
 from manyscale.models.gpu.sm_state import CAUSES, Sm
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 
-VERSION: Final = 1  # raised when results change
+VERSION: Final = 2  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 _END: Final = 1  # from the end of the last block to that of the launch

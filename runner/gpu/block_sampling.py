@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from manyscale.models.gpu.launch_trace import LaunchTrace
-from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.memory_state import Memory
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.gpu.warm_l2 import touch_blocks
 from manyscale.runner.gpu.blocks import profile_of, regions_of
 from manyscale.runner.gpu.launch_results import LaunchResult
 from manyscale.sampling.tbpoint_rules import RegionSamplingRules
@@ -18,6 +20,14 @@ from manyscale.sampling.tbpoint_state import (
     next_block,
     sampled_launch,
 )
+from manyscale.sampling.tbpoint_warming import first_shown
+
+
+def show_last_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: int) -> None:
+    """Change L2 as those of the skipped blocks [first, end) would that it could still hold."""
+    accesses = trace.warp_accesses[trace.block_warps]
+    shown = first_shown(trace.sector, accesses, first, end, gpu.l2.size_bytes // SECTOR_BYTES)
+    touch_blocks(trace, gpu, memory, shown, end)
 
 
 class RegionChoice:

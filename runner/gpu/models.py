@@ -77,11 +77,10 @@ class Detailed:
                 found, memory = detailed.simulate(trace, gpu, memory)
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
-            from manyscale.runner.gpu.block_sampling import RegionChoice
+            from manyscale.runner.gpu.block_sampling import RegionChoice, show_last_blocks
 
             choice = RegionChoice(trace, gpu, options)
-            touch = partial(warm_l2.touch_blocks, trace, gpu)
-            found, memory = detailed.simulate(trace, gpu, memory, choice, touch)
+            found, memory = detailed.simulate(trace, gpu, memory, choice, partial(show_last_blocks, trace, gpu))
             results.append(choice.of_all(_of_detailed(found, detailed.CAUSES)))
         return results
 
