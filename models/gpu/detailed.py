@@ -20,10 +20,10 @@ from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import sm_limits
-from manyscale.models.gpu.sm_state import CAUSES, Sm
+from manyscale.models.gpu.sm_state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 
-VERSION: Final = 2  # raised when results change
+VERSION: Final = 3  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 _END: Final = 1  # from the end of the last block to that of the launch
@@ -201,7 +201,7 @@ class _Running:
 
     def result(self) -> LaunchResult:
         """Of a launch that has ended."""
-        return result_of(self.trace, self._gpu, self.sm, self.memory.counts, self._ipc_cycles)
+        return result_of(self.trace, self._gpu, sm_state.counted(self.sm), self.memory.counts, self._ipc_cycles)
 
     def make_room(self) -> None:
         """More requests can be in flight."""
@@ -257,7 +257,7 @@ def bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
     return cycles
 
 
-def result_of(trace: LaunchTrace, gpu: Gpu, sm: Sm, memory_counts: np.ndarray, ipc_cycles: int) -> LaunchResult:
+def result_of(trace: LaunchTrace, gpu: Gpu, sm: Counted, memory_counts: np.ndarray, ipc_cycles: int) -> LaunchResult:
     """Of SMs whose launch has ended, and counts of its memory channels."""
     end = int(sm.record_end.max(initial=0)) + _END
     core = sm.core

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from manyscale.models.gpu import detailed, groups_kernel, memory_state, sm_state
 from manyscale.models.gpu.detailed import LaunchResult, StuckError
-from manyscale.models.gpu.exchange_kernel import Replies, replies_for, requests_for
+from manyscale.models.gpu.exchange_kernel import Replies, Requests, replies_for, requests_for
 from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import sm_limits
-from manyscale.models.gpu.sm_state import Sm
+from manyscale.models.gpu.sm_state import Counted
 from manyscale.models.shared_words import ABORT, WORDS
+from manyscale.models.team import ALONE, Team, Wanted
 
-VERSION: Final = 1  # raised when results change
-Gang: TypeAlias = Callable[[Sequence[Callable[[], int]]], list[int]]  # runs shards at the same time
+VERSION: Final = 2  # raised when results change
 _CALENDAR: Final = 4096
 _PER_CHANNEL: Final = (
     "head", "tail", "last_access", "last_reply", "blocked", "misses", "dirty_lines", "tag", "line", "miss", "clock",
@@ -31,36 +28,17 @@ _PER_CHANNEL: Final = (
 )  # fmt: skip
 
 
-def in_threads(shards: Sequence[Callable[[], int]]) -> list[int]:
-    """A thread for each shard (kernels run without the interpreter's lock)."""
-    with ThreadPoolExecutor(len(shards)) as pool:
-        return [future.result() for future in [pool.submit(shard) for shard in shards]]
-
-
-@dataclass
-class _Shard:
-    """One shard's own state."""
-
-    sm: Sm
-    limits: tuple[int, ...]
-    memory: Memory
-    memory_limits: tuple[object, ...]
-    waiting: Replies
-    board: groups_kernel.Board
-    first_sm: int
-
-
 def simulate_in_groups(
-    trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None, groups: int = 2, run_gang: Gang = in_threads
+    trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None, team: Team = ALONE
 ) -> tuple[LaunchResult, Memory]:
-    """As ``detailed.simulate``, by ``groups`` shards (as many as there are SMs and channels for), which ``run_gang``
-    runs at the same time. Any number of them gives the same result; blocks are given out a little otherwise than in
-    strict order."""
-    running = _Running(trace, gpu, detailed.prepared(memory, gpu), groups)
+    """As ``detailed.simulate``, by the members of ``team``: each has a ``memory`` of its own, simulates a group of SMs
+    and of channels (as long as there are enough of both), and returns the result of all. Any number of them gives the
+    same; blocks are given out a little otherwise than in strict order."""
+    running = _Running(trace, gpu, detailed.prepared(memory, gpu), team)
     while True:
-        whys = set(running.run(run_gang))
+        whys = running.run()
         if whys == {groups_kernel.FINISHED}:
-            return running.result(), running.joined_memory()
+            return running.result()
         if whys == {groups_kernel.STUCK}:
             raise StuckError(f"launch {trace.launch_id}: warps wait for ever (a barrier that one does not reach?)")
         if whys != {groups_kernel.NEEDS_ROOM}:
@@ -69,106 +47,140 @@ def simulate_in_groups(
 
 
 class _Running:
-    def __init__(self, trace: LaunchTrace, gpu: Gpu, memory: Memory, groups: int) -> None:
-        self._trace, self._gpu = trace, gpu
+    """A launch that is being simulated, as one member of the team sees it."""
+
+    def __init__(self, trace: LaunchTrace, gpu: Gpu, memory: Memory, team: Team) -> None:
+        self._trace, self._gpu, self._memory, self._team = trace, gpu, memory, team
         threads = trace.block[0] * trace.block[1] * trace.block[2]
         slots = min(resident_blocks(gpu, threads, trace.registers, trace.shared_bytes), trace.num_blocks)
         size = l1_bytes(gpu, slots, trace.shared_bytes)
         sms = min(gpu.sms, trace.num_blocks)
         self._window = window = memory_state.shortest_reply_cycles(gpu)
-        self._count = count = min(groups, sms, gpu.dram.channels)
+        self._count = count = min(team.count, sms, gpu.dram.channels)
         self._ipc_cycles = detailed.bucket_cycles(trace.num_instructions, gpu)
-        self._program = launch_program(trace, gpu)
-        registers = int(self._program.operand.max(initial=0)) + 1
-        sm_bounds, channel_bounds = _bounds(sms, count), _bounds(gpu.dram.channels, count)
-        words, events = groups_kernel.shared_for(sms, count, slots)
-        self._shared = groups_kernel.Shared(np.zeros(WORDS, np.int64), words, events)
-        nodes = 16 * sms * window
-        self._shards = []
-        for g in range(count):
-            first, end = sm_bounds[g], sm_bounds[g + 1]
-            limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first)
-            board = groups_kernel.board_for(sms, count, slots, window, _shortest(trace))
-            groups_kernel.deal(board, words, trace.num_blocks)
-            own = memory_state.memory_state(gpu, channel_bounds[g + 1] - channel_bounds[g], nodes)
-            for name in _PER_CHANNEL:
-                getattr(own, name)[:] = getattr(memory, name)[channel_bounds[g] : channel_bounds[g + 1]]
-            self._shards.append(
-                _Shard(
-                    sm_state.sm_state(
-                        gpu, end - first, size, limits, window, detailed.IPC_BUCKETS, trace.num_blocks, registers
-                    ),
-                    limits,
-                    own,
-                    memory_state.memory_limits(gpu, channel_bounds[g]),
-                    replies_for((count + 2) * nodes),
-                    board,
-                    first,
-                )
+        self._sm_bounds, self._channel_bounds = _bounds(sms, count), _bounds(gpu.dram.channels, count)
+        self._nodes = 16 * sms * window
+        widest = -(-sms // count)
+        seen = groups_kernel.shared_for(sms, count, slots)
+        arrays = team.arrays(
+            "launch",
+            {
+                "barrier": ((WORDS,), np.int64),
+                "sm": (seen[0].shape, np.int64),
+                "shard": (seen[1].shape, np.int64),
+                "whys": ((count,), np.int64),
+                **_for_each(count, "requests.", requests_for(widest, window)),
+            },
+        )
+        self._whys = arrays["whys"]
+        self._shared = groups_kernel.Shared(arrays["barrier"], arrays["sm"], arrays["shard"])
+        self._requests = [Requests(*(arrays[f"requests.{name}"][g] for name in Requests._fields)) for g in range(count)]
+        if team.me == 0:
+            arrays["sm"][:], arrays["shard"][:] = seen
+        self._is_idle = team.me >= count
+        if not self._is_idle:
+            first, end = self._own(self._sm_bounds)
+            channels = slice(*self._own(self._channel_bounds))
+            program = team.once(lambda: launch_program(trace, gpu))
+            registers = int(program.operand.max(initial=0)) + 1
+            self._program = program
+            self._limits = sm_limits(
+                gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first
             )
-        self._requests = tuple(requests_for(sm_bounds[g + 1] - sm_bounds[g], window) for g in range(count))
-        self._memory = memory
+            self._sm = sm_state.sm_state(
+                gpu, end - first, size, self._limits, window, detailed.IPC_BUCKETS, trace.num_blocks, registers
+            )
+            self._own_memory = memory_state.memory_state(gpu, channels.stop - channels.start, self._nodes)
+            for name in _PER_CHANNEL:
+                getattr(self._own_memory, name)[:] = getattr(memory, name)[channels]
+            self._waiting = replies_for((count + 2) * self._nodes)
+            self._board = groups_kernel.board_for(trace.num_blocks, sms, count, slots, window, _shortest(trace))
+            groups_kernel.deal(self._board, seen[0], trace.num_blocks)
+        else:
+            team.once(lambda: None)
+        self._share_replies()
 
-    def run(self, run_gang: Gang) -> list[int]:
-        """Go on: why each shard stopped. Whatever ends one of them early ends all."""
-        replies = tuple(
-            Replies(each.memory.reply_time, each.memory.reply_sm, each.memory.reply_tag, each.memory.reply_level,
-                    each.memory.replies)
-            for each in self._shards
+    def _own(self, bounds: list[int]) -> tuple[int, int]:
+        return bounds[self._team.me], bounds[self._team.me + 1]
+
+    def _share_replies(self) -> None:
+        """Room for the replies of an exchange, seen by all."""
+        arrays = self._team.arrays("replies", _for_each(self._count, "", replies_for(self._nodes)))
+        self._replies = [Replies(*(arrays[name][g] for name in Replies._fields)) for g in range(self._count)]
+        if not self._is_idle:
+            own = self._replies[self._team.me]
+            self._own_memory = self._own_memory._replace(
+                reply_time=own.time, reply_sm=own.sm, reply_tag=own.tag, reply_level=own.level, replies=own.rows
+            )
+
+    def run(self) -> set[int]:
+        """Go on: why the shards stopped. Whatever ends one of them early ends all."""
+        if not self._is_idle:
+            try:
+                self._whys[self._team.me] = self._run_shard()
+            except BaseException:
+                self._shared.barrier[ABORT] = 1
+                raise
+        self._team.wait()
+        return set(self._whys.tolist())
+
+    def _run_shard(self) -> int:
+        head = np.full(2 * _CALENDAR, -1, np.int32)
+        link = np.zeros(len(self._waiting.time) + self._nodes, np.int32)
+        first_channel = self._own(self._channel_bounds)[0]
+        return int(
+            groups_kernel.run_shard(
+                self._team.me, self._count, self._sm, self._own(self._sm_bounds)[0], self._program, self._limits,
+                self._own_memory, memory_state.memory_limits(self._gpu, first_channel), tuple(self._requests),
+                tuple(self._replies), self._waiting, head, link, self._shared, self._board, self._trace.num_blocks,
+                self._window,
+            )
         )  # fmt: skip
-
-        def shard(me: int) -> Callable[[], int]:
-            own = self._shards[me]
-            head = np.full(2 * _CALENDAR, -1, np.int32)
-            link = np.zeros(len(own.waiting.time) + len(own.memory.reply_time), np.int32)
-
-            def run() -> int:
-                try:
-                    return int(
-                        groups_kernel.run_shard(
-                            me, self._count, own.sm, own.first_sm, self._program, own.limits, own.memory,
-                            own.memory_limits, self._requests, replies, own.waiting, head, link, self._shared,
-                            own.board, self._trace.num_blocks, self._window,
-                        )
-                    )  # fmt: skip
-                except BaseException:
-                    self._shared.barrier[ABORT] = 1
-                    raise
-
-            return run
-
-        return run_gang([shard(me) for me in range(self._count)])
 
     def make_room(self) -> None:
         """More requests and replies can be in flight."""
-        for each in self._shards:
-            size = len(each.memory.node_time)
-            each.memory = memory_state.with_room(each.memory, size)
-            larger = replies_for((self._count + 2) * len(each.memory.node_time) + int(each.waiting.rows[0]))
-            for old, new in zip(each.waiting, larger, strict=True):
+        self._nodes *= 3
+        if not self._is_idle:
+            self._own_memory = memory_state.enlarged(self._own_memory, self._nodes)
+            larger = replies_for((self._count + 2) * self._nodes + int(self._waiting.rows[0]))
+            for old, new in zip(self._waiting, larger, strict=True):
                 new[: len(old)] = old
-            each.waiting = larger
+            self._waiting = larger
+        self._share_replies()
 
-    def result(self) -> LaunchResult:
-        """Of a launch that has ended: sums and rows of all shards."""
-        sms = [each.sm for each in self._shards]
-        record = [sm.record_sm >= 0 for sm in sms]
-        joined = sms[0]._replace(
-            **{name: np.concatenate([getattr(sm, name) for sm in sms]) for name in ("core", "scheduler", "stack")},
-            issued=np.sum([sm.issued for sm in sms], axis=0),
-            **{
-                name: np.select(record, [getattr(sm, name) for sm in sms], default=getattr(sms[0], name))
-                for name in ("record_sm", "record_begin", "record_end")
-            },
+    def result(self) -> tuple[LaunchResult, Memory]:
+        """Of a launch that has ended: sums and rows of all shards; and L2 for the next launch."""
+        own: dict[str, np.ndarray] = {}
+        if not self._is_idle:
+            own = sm_state.counted(self._sm)._asdict()
+            own |= {f"memory.{name}": getattr(self._own_memory, name) for name in _PER_CHANNEL}
+        parts = self._team.gather(own)[: self._count]
+
+        def joined(name: str) -> np.ndarray:
+            return np.concatenate([part[name] for part in parts])
+
+        has_block = [part["record_sm"] >= 0 for part in parts]
+
+        def recorded(name: str) -> np.ndarray:
+            return np.select(has_block, [part[name] for part in parts], default=parts[0][name])
+
+        sms = Counted(
+            core=joined("core"),
+            scheduler=joined("scheduler"),
+            stack=joined("stack"),
+            issued=np.sum([part["issued"] for part in parts], axis=0),
+            record_sm=recorded("record_sm"),
+            record_begin=recorded("record_begin"),
+            record_end=recorded("record_end"),
         )
-        counts = np.concatenate([each.memory.counts for each in self._shards])
-        return detailed.result_of(self._trace, self._gpu, joined, counts, self._ipc_cycles)
-
-    def joined_memory(self) -> Memory:
-        """L2 for the next launch."""
         for name in _PER_CHANNEL:
-            getattr(self._memory, name)[:] = np.concatenate([getattr(each.memory, name) for each in self._shards])
-        return self._memory
+            getattr(self._memory, name)[:] = joined(f"memory.{name}")
+        return detailed.result_of(self._trace, self._gpu, sms, self._memory.counts, self._ipc_cycles), self._memory
+
+
+def _for_each(count: int, prefix: str, rows: Requests | Replies) -> Wanted:
+    """Arrays such as those of ``rows``, for each of ``count`` shards."""
+    return {prefix + name: ((count, len(array)), array.dtype) for name, array in zip(rows._fields, rows, strict=True)}
 
 
 def _shortest(trace: LaunchTrace) -> int:

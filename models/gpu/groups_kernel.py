@@ -36,14 +36,16 @@ ABORTED: Final = 5
 _sm_next: Final = sm_kernel.next_event
 _memory_next: Final = memory_kernel.next_event
 _serve: Final = memory_kernel.serve
+_is_room_short: Final = memory_kernel.is_room_short
 
 # columns of Board.word
 BEGIN: Final = 0  # of the next window
 NEXT: Final = 1  # block that was never given out
 BARRIERS: Final = 2  # passed so far
-KEPT: Final = 3  # blocks that were given back and stand in no reserve
-EXPECTED: Final = 4  # the most blocks that can end in an SM in a window
-NUM_WORDS: Final = 5
+LEFT: Final = 3  # blocks that are left
+LOWEST: Final = 4  # no block below is left, or in a reserve
+EXPECTED: Final = 5  # the most blocks that can end in an SM in a window
+NUM_WORDS: Final = 6
 # columns of Shared.sm
 FREE_SLOTS: Final = 0
 RESIDENT: Final = 1
@@ -71,13 +73,13 @@ class Shared(NamedTuple):
 
 class Board(NamedTuple):
     """What a shard knows by itself, the same in all: ``word`` int64[NUM_WORDS]; blocks of each SM s for the next
-    window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``left`` int64[]: those that were given back.
-    Scratch: ``dealt`` and ``order`` int64[SMs], ``place`` int64[shards]."""
+    window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``is_left`` bool[blocks]: whether one was given
+    out, not begun, and stands in no reserve. Scratch: ``dealt`` and ``order`` int64[SMs], ``place`` int64[shards]."""
 
     word: np.ndarray
     reserve: np.ndarray
     first: np.ndarray
-    left: np.ndarray
+    is_left: np.ndarray
     dealt: np.ndarray
     order: np.ndarray
     place: np.ndarray
@@ -91,7 +93,7 @@ def shared_for(num_sms: int, num_shards: int, slots: int) -> tuple[np.ndarray, n
     return sm, np.zeros((num_shards, SHARD_COLUMNS), np.int64)
 
 
-def board_for(num_sms: int, num_shards: int, slots: int, window: int, shortest: int) -> Board:
+def board_for(num_blocks: int, num_sms: int, num_shards: int, slots: int, window: int, shortest: int) -> Board:
     """Before the first window. ``shortest``: instructions of the longest warp of the shortest block."""
     expected = min(slots * (1 + window // max(1, shortest)), slots + window)
     most = num_sms * (2 * slots + expected + window + 1)
@@ -101,7 +103,7 @@ def board_for(num_sms: int, num_shards: int, slots: int, window: int, shortest: 
         word=word,
         reserve=np.zeros(most, np.int64),
         first=np.zeros(num_sms + 1, np.int64),
-        left=np.zeros(most, np.int64),
+        is_left=np.zeros(num_blocks, np.bool_),
         dealt=np.zeros(num_sms, np.int64),
         order=np.zeros(num_sms, np.int64),
         place=np.zeros(num_shards, np.int64),
@@ -110,16 +112,13 @@ def board_for(num_sms: int, num_shards: int, slots: int, window: int, shortest: 
 
 @allocation_free
 def deal(board, sm, num_blocks):  # type: ignore[no-untyped-def]
-    """Reserves of the next window. O(SMs^2 + reserves) (SMs are sorted by insertion)."""
+    """Reserves of the next window. O(SMs^2 + SMs x the longest reserve) (SMs are sorted by insertion), and a look at
+    each block from the lowest left one to the next one."""
     num_sms = sm.shape[0]
-    left = board.word[KEPT]
+    left = board.word[LEFT]
     for s in range(num_sms):
         for i in range(board.first[s] + sm[s, USED], board.first[s + 1]):
-            at = left  # in the order of blocks
-            while at > 0 and board.left[at - 1] > board.reserve[i]:
-                board.left[at] = board.left[at - 1]
-                at -= 1
-            board.left[at] = board.reserve[i]
+            board.is_left[board.reserve[i]] = True
             left += 1
     for s in range(num_sms):
         at = s
@@ -158,20 +157,26 @@ def deal(board, sm, num_blocks):  # type: ignore[no-untyped-def]
         board.first[s + 1] = board.first[s] + board.dealt[s]
         most = max(most, board.dealt[s])
     # which: block by block in the order of SMs
-    taken = 0
+    at = board.word[LOWEST]
+    lowest = -1
     for turn in range(most):
         for s in range(num_sms):
             if turn < board.dealt[s]:
-                if taken < left:
-                    block = board.left[taken]
+                if left > 0:
+                    while not board.is_left[at]:
+                        at += 1
+                    block = at
+                    board.is_left[block] = False
+                    left -= 1
                 else:
                     block = board.word[NEXT]
                     board.word[NEXT] += 1
-                taken += 1
+                if lowest < 0:
+                    lowest = block
                 board.reserve[board.first[s] + turn] = block
-    board.word[KEPT] = max(0, left - taken)
-    for i in range(board.word[KEPT]):
-        board.left[i] = board.left[taken + i]
+    board.word[LEFT] = left
+    if lowest >= 0:
+        board.word[LOWEST] = lowest
 
 
 @allocation_free
@@ -238,7 +243,7 @@ def _run(  # type: ignore[no-untyped-def]
             earliest = min(earliest, waiting.time[i])
         own[MEMORY_EVENT] = earliest
         most = shared.sm.shape[0] * (window + 1)
-        short = mem.free[0] < 2 * most or mem.free[1] < 4 * most
+        short = _is_room_short(mem, mem_limits, 2 * most, 2 * window)
         own[SHORT] = short or waiting.time.shape[0] < waiting.rows[0] + count * mem.reply_time.shape[0]
         if not wait_for_all(shared.barrier, count, word[BARRIERS]):
             return ABORTED

@@ -76,7 +76,8 @@ def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
-    """The frame that ``line`` gets, emptied: the one that was not used for longest; -1 if all are on their way."""
+    """The frame that ``line`` gets, emptied: the one that was not used for longest; -1 if it must wait for one on its
+    way."""
     core = sm.core[0]
     frames = sm.frame
     uses = sm.use[index]
@@ -86,15 +87,23 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
         sm.filled[index] += 1
         _take(sm, at, line, index)
         return at
+    oldest = -1
+    waits = False
     for i in range(sm.use_begin[index], sm.use_end[index]):
         number = uses[i].frame
         if frames[number].used != uses[i].used:
             if i == sm.use_begin[index]:
                 sm.use_begin[index] += 1
             continue
-        if frames[number].pending == 0 and (frames[number].dirty == 0 or core.dirty_lines >= dirty_limit):
+        if frames[number].pending:
+            waits = True
+        elif frames[number].dirty == 0 or core.dirty_lines >= dirty_limit:
             at = number
             break
+        elif oldest < 0:
+            oldest = number
+    if at < 0 and not waits:  # all were written, and none will ever be filled
+        at = oldest
     if at < 0:
         return at
     frame = frames[at]

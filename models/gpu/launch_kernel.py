@@ -18,6 +18,7 @@ STUCK: Final = 3  # blocks wait for what never comes: a defect of the trace (a b
 _sm_next: Final = sm_kernel.next_event
 _memory_next: Final = memory_kernel.next_event
 _serve: Final = memory_kernel.serve
+_is_room_short: Final = memory_kernel.is_room_short
 
 
 @allocation_free
@@ -52,7 +53,7 @@ def _run(  # type: ignore[no-untyped-def]
         begin = clock[0]
         until = begin + window
         most = sm.core.shape[0] * window
-        if mem.free[0] < most or mem.free[1] < 2 * most:
+        if _is_room_short(mem, mem_limits, most, window):
             return NEEDS_ROOM
         if replies.time.shape[0] < replies.rows[0] + mem.reply_time.shape[0]:
             return NEEDS_ROOM

@@ -216,20 +216,37 @@ def _to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-d
 
 
 @allocation_free
+def is_room_short(mem, limits, more, cycles):  # type: ignore[no-untyped-def]
+    """Whether ``more`` requests can be too many, with those in flight, for the next ``cycles``: each that is looked up
+    may read a sector, and have a whole line written back."""
+    looked_up = min(mem.node_time.shape[0] - mem.free[0] + more, mem.head.shape[0] * mem.head.shape[1] * (cycles + 1))
+    return mem.free[0] < more or mem.free[1] < looked_up * (1 + (1 << limits.sector_shift))
+
+
+@allocation_free
 def _frame(mem, limits, c, p, index, line, time):  # type: ignore[no-untyped-def]
-    """The way of a set that a new line gets; what was written is written back. -1: all are on their way."""
+    """The way of a set that a new line gets; what was written is written back. -1: it must wait for one on its way."""
     ways = mem.line[c, p, index]
     tags = mem.tag[c, p, index]
     best = -1
+    oldest = -1
+    waits = False
     for way in range(limits.ways):
         frame = ways[way]
-        if frame.pending or (frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit):
+        if frame.pending:
+            waits = True
+            continue
+        if frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit:
+            if oldest < 0 or frame.used < ways[oldest].used:
+                oldest = way
             continue
         if tags[way] < 0:
             best = way
             break
         if best < 0 or frame.used < ways[best].used:
             best = way
+    if best < 0 and not waits:  # all were written, and none will ever be filled
+        best = oldest
     if best < 0:
         return best
     frame = ways[best]

@@ -256,16 +256,23 @@ _REPLY: Final = ("reply_time", "reply_sm", "reply_tag", "reply_level")
 
 
 def with_room(memory: Memory, requests: int) -> Memory:
-    """The same state, with room for as many more requests in flight (each may cause a read and a write of DRAM)."""
+    """The same state, with room for as many more requests in flight, and for what all may ask of DRAM: a sector is
+    read, and a line's are written back."""
     size = len(memory.node_time)
-    if memory.free[0] >= requests and memory.free[1] >= 2 * requests:
+    of_dram = (1 + memory.miss.shape[-1]) * (size - int(memory.free[0]) + requests)
+    if memory.free[0] >= requests and memory.free[1] >= of_dram:
         return memory
-    larger = size + max(size, 2 * requests)
-    changed = {name: _enlarged(getattr(memory, name), larger) for name in (*_REQUEST, *_DRAM, *_REPLY)}
+    return enlarged(memory, size + max(size, of_dram))
+
+
+def enlarged(memory: Memory, nodes: int) -> Memory:
+    """The same state, with room for ``nodes`` requests in flight."""
+    size = len(memory.node_time)
+    changed = {name: _enlarged(getattr(memory, name), nodes) for name in (*_REQUEST, *_DRAM, *_REPLY)}
     for stack, which in (("node_free", 0), ("dram_free", 1)):
         free = int(memory.free[which])
-        changed[stack][free : free + larger - size] = np.arange(size, larger)
-        memory.free[which] += larger - size
+        changed[stack][free : free + nodes - size] = np.arange(size, nodes)
+        memory.free[which] += nodes - size
     return memory._replace(**changed)
 
 

@@ -728,8 +728,11 @@ def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def next_event(group, s):  # type: ignore[no-untyped-def]
-    """The next cycle in which something can happen; NEVER: nothing before a reply."""
-    return _next_event(group.core[s], group.bank_next[s], group.try_at[s])
+    """The next cycle in which something can happen, or a request leave that has not been collected; NEVER: nothing
+    before a reply."""
+    core = group.core[s]
+    time = _next_event(core, group.bank_next[s], group.try_at[s])
+    return min(time, group.sent[s, 0].time) if core.out > 0 else time
 
 
 @allocation_free

@@ -189,6 +189,22 @@ class Sm(NamedTuple):
     ended: np.ndarray  # int64[blocks + 1]: those that ended, SM by SM, behind their number
 
 
+class Counted(NamedTuple):
+    """What of a launch's SMs its result comes from: members of Sm."""
+
+    core: np.ndarray
+    scheduler: np.ndarray
+    stack: np.ndarray
+    issued: np.ndarray
+    record_sm: np.ndarray
+    record_begin: np.ndarray
+    record_end: np.ndarray
+
+
+def counted(sm: Sm) -> Counted:
+    return Counted(*(getattr(sm, name) for name in Counted._fields))
+
+
 OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one SM, and what all of them share
 
 

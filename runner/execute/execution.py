@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class Execution:
             return
         done = len(unique) - len(waiting)
         needed = {name for unit in waiting for name in unit.inputs.values()}
-        for outcome in self.executor.map(waiting, shared(needed), self.store):
+        for outcome in self._outcomes(waiting, shared(needed)):
             done += 1
             kind = unique[outcome.key].kind
             if outcome.error:
@@ -59,6 +59,11 @@ class Execution:
             self.counts.simulated += 1
             self._finish(kind, outcome, "simulated")
             self.progress(done, len(unique))
+
+    def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any]) -> Iterator[Outcome]:
+        together = [unit for unit in units if unit.shards != 1]
+        yield from self.executor.map([unit for unit in units if unit.shards == 1], shared, self.store)
+        yield from self.executor.lockstep(together, shared, self.store)
 
     def _finish(self, kind: str, outcome: Outcome, status: str) -> None:
         self.outcomes[outcome.key] = (kind, outcome, status)

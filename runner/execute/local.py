@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from manyscale.runner.execute.state import RunState
 from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import Outcome, WorkUnit, compute
+from manyscale.runner.execute.teams import in_threads
+from manyscale.runner.execute.units import Outcome, WorkUnit, compute, compute_member, of_members
 
 
 class LocalExecutor:
@@ -30,6 +33,16 @@ class LocalExecutor:
                 finished = state.finished(outcome)
                 if finished is not None:
                     yield finished
+
+    def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
+        """The same for units whose shards run side by side, here in threads."""
+        for unit in units:
+            count = unit.shards or os.cpu_count() or 1
+            members = in_threads(count, partial(compute_member, unit, shared))
+            outcome = of_members([outcome for outcome, _ in members])
+            if not outcome.error:
+                store.write(unit.key, members[0][1])
+            yield outcome
 
     def close(self) -> None:
         return

@@ -2,106 +2,54 @@
 
 Workers write results themselves and return only outcomes. A call carries work of about a second, and a second call
 waits behind it, so that Ray's round trip (0.6 ms) does not show. Shared inputs are put into Ray's object store once and
-mapped by the workers, without a copy. Which unit is where, and what happens to it when a worker is lost, is decided
-in RunState; a unit that was on a lost worker travels alone from then on, so that one that kills its worker does not
-take others with it.
+mapped by the workers (ray_workers.py), without a copy. Which unit is where, and what happens to it when a worker is
+lost, is decided in RunState; a unit that was on a lost worker travels alone from then on, so that one that kills its
+worker does not take others with it. Units whose shards run side by side are left to gangs (ray_gangs.py).
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import math
 import os
-import platform
-import re
 import secrets
 import shutil
 import socket
 import sys
 import sysconfig
 import tempfile
-import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import manyscale
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.execute.hosts import load_host
+from manyscale.runner.execute.ray_gangs import Gangs
+from manyscale.runner.execute.ray_workers import (
+    START_TIMEOUT_SECONDS,
+    Shard,
+    check_versions,
+    first_line,
+    last_line,
+    losses,
+    reason_of,
+    unfit,
+)
 from manyscale.runner.execute.state import MAX_ATTEMPTS, RunState
 from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import Outcome, WorkUnit, compute
+from manyscale.runner.execute.units import Outcome, WorkUnit
 
 CALLS_IN_FLIGHT: Final = 2  # per worker
 CALLS_PER_WORKER: Final = 4  # at least, for an even load
 UNITS_PER_CALL: Final = 256  # at most on average, so that progress shows: about 0.1 s of file writing
 WEIGHT_PER_CALL: Final = 50_000_000  # at most, unless one unit is heavier: some seconds of replay
-START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _own_authentication: Final[dict[str, str]] = {}  # empty until a cluster of our own is started
 _HOW_TO_START: Final = "start one with: ray start --head --port=6379"
-
-
-class Shard:
-    """A worker: computes batches. Keeps the shared inputs of its last call, mapped from the object store."""
-
-    def __init__(self) -> None:
-        self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> reference, value
-
-    def greet(self) -> dict[str, str]:
-        """What results depend on besides their keys; must equal the driver's."""
-        return _versions()
-
-    def run(
-        self, units: Sequence[WorkUnit], inputs: Mapping[str, Sequence[Any]], root: str, token: str
-    ) -> list[Outcome]:
-        """Compute a batch. ``inputs`` maps names to references, each in a list so that Ray does not resolve it.
-
-        Results go to the store at ``root`` if its ``token`` is seen there, else along with the outcomes.
-        """
-        import ray
-
-        known = self._inputs
-        self._inputs = {}
-        for name, (reference,) in inputs.items():
-            seen, value = known.get(name, (None, None))
-            self._inputs[name] = (reference, value if seen == reference else ray.get(reference))
-        values = {name: value for name, (_, value) in self._inputs.items()}
-        store = Store(Path(root)) if Path(root, token).is_file() else None
-        return [_compute_and_store(unit, values, store) for unit in units]
-
-
-def _compute_and_store(unit: WorkUnit, shared: Mapping[str, Any], store: Store | None) -> Outcome:
-    try:
-        outcome, arrays = compute(unit, shared)
-    except Exception as error:  # a defect: told to the driver, which must not wait for ever
-        return Outcome(unit.key, error=_defect(unit.kind, error))
-    if outcome.error:
-        return outcome
-    if store is not None:
-        try:
-            store.write(unit.key, arrays)
-            return outcome
-        except UserError:
-            pass  # the driver tries too, and reports it if it fails as well
-    return replace(outcome, arrays=arrays)
-
-
-def _defect(kind: str, error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}:{frame.lineno}"
-    what = f"{type(error).__name__}: {error} ({place})"
-    return f"a unit of kind {kind} failed with {what}; this is a defect, please report it"
-
-
-def _versions() -> dict[str, str]:
-    versions = {"manyscale": manyscale.__version__, "Python": platform.python_version()}
-    return versions | {name: importlib.metadata.version(name) for name in ("numpy", "numba", "pyarrow")}
 
 
 @dataclass(eq=False)
@@ -204,7 +152,7 @@ class RayExecutor:
             if isinstance(error, KeyboardInterrupt):
                 raise
             if self._starts_own():
-                raise RunError(f"Ray did not start ({_first_line(error)}); run with --executor local") from None
+                raise RunError(f"Ray did not start ({first_line(error)}); run with --executor local") from None
             raise UserError(_not_joined(self._address, error)) from None
         self._owns_ray = True
 
@@ -265,15 +213,47 @@ class RayExecutor:
             for worker in {call.worker for call in self._calls.values() if call.units}:
                 self._dismiss(worker)  # it computes what nobody waits for
 
+    def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
+        """The same for units whose shards run side by side on one node: as many as a unit asks for and a node has
+        CPUs, or this run workers."""
+        if not units:
+            return
+        self.start()
+        import ray
+
+        for worker in list(self._workers.values()):  # their CPUs are needed
+            self._dismiss(worker)
+        most = min(
+            self._num_workers, max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+        )
+        token = _leave_token(store)
+
+        def arguments(unit: WorkUnit) -> tuple[Any, ...]:
+            references = {name: [self._reference(name, shared[name])] for name in sorted(unit.inputs.values())}
+            return references, str(store.root.absolute()), token
+
+        try:
+            for size, chosen in _by_size(units, most, self._num_workers).items():
+                with closing(Gangs(self._actor_options(), size, self._num_workers // size, self._address)) as gangs:
+                    for outcome in gangs.run(chosen, arguments):
+                        if outcome.arrays is not None:
+                            store.write(outcome.key, outcome.arrays)
+                        yield replace(outcome, arrays=None)
+        finally:
+            (store.root / token).unlink(missing_ok=True)
+
+    def _actor_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
+        if not (self._owns_ray and self._starts_own()):  # workers of our own cluster have inherited these
+            options["runtime_env"] = {"env_vars": _ONE_THREAD}
+        return options
+
     def _hire(self, num_unfinished: int) -> None:
         """Workers for those that are missing, as far as there is work for them."""
         while len(self._workers) < min(self._num_workers, num_unfinished):
             import ray
 
-            options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
-            if not (self._owns_ray and self._starts_own()):  # workers of our own cluster have inherited these
-                options["runtime_env"] = {"env_vars": _ONE_THREAD}
-            actor = ray.remote(**options)(Shard).options(scheduling_strategy="SPREAD").remote()
+            actor = ray.remote(**self._actor_options())(Shard).options(scheduling_strategy="SPREAD").remote()
             self._num_hired += 1
             worker = self._workers[self._num_hired] = _Worker(self._num_hired, actor)
             self._calls[actor.greet.remote()] = _Call(worker)
@@ -327,20 +307,13 @@ class RayExecutor:
         call = self._calls[reference]
         try:
             answer = ray.get(reference)
-        except (
-            exceptions.RayActorError,
-            exceptions.NodeDiedError,
-            exceptions.ObjectLostError,
-            exceptions.WorkerCrashedError,
-            exceptions.OutOfMemoryError,
-            exceptions.LocalRayletDiedError,
-        ) as error:
+        except losses() as error:
             yield from self._lose(call.worker, error, state)
             return
         except exceptions.RayTaskError as error:  # a defect of Shard, or of what it could not load
             if not call.units:
-                raise UserError(_unfit(self._address, _last_line(error))) from None
-            answer = [Outcome(unit.key, error=f"the Ray worker failed: {_last_line(error)}") for unit in call.units]
+                raise UserError(unfit(self._address, last_line(error))) from None
+            answer = [Outcome(unit.key, error=f"the Ray worker failed: {last_line(error)}") for unit in call.units]
         del self._calls[reference]
         if not call.units:
             self._welcome(call.worker, answer)
@@ -355,9 +328,7 @@ class RayExecutor:
                 yield finished
 
     def _welcome(self, worker: _Worker, versions: Mapping[str, str]) -> None:
-        for name, version in _versions().items():
-            if versions.get(name) != version:
-                raise UserError(_unfit(self._address, f"they have {name} {versions.get(name)}, here it is {version}"))
+        check_versions(versions, self._address)
         worker.is_ready = True
         self._num_stillborn = 0
 
@@ -368,10 +339,10 @@ class RayExecutor:
         if isinstance(error, ObjectLostError):
             self._inputs.clear()  # perhaps an input was lost: put them again
         self._dismiss(worker)
-        reason = _reason(error)
+        reason = reason_of(error)
         if not worker.is_ready:
             if getattr(error, "actor_init_failed", False):  # Shard could not be loaded there
-                raise UserError(_unfit(self._address, _last_line(error)))
+                raise UserError(unfit(self._address, last_line(error)))
             self._num_stillborn += 1
             if self._num_stillborn >= MAX_ATTEMPTS:
                 raise RunError(
@@ -395,6 +366,15 @@ def batch_weight(units: Sequence[WorkUnit], num_workers: int) -> int:
     total = sum(unit.weight for unit in units)
     num_calls = max(num_workers * CALLS_PER_WORKER, len(units) // UNITS_PER_CALL, total // WEIGHT_PER_CALL)
     return math.ceil(total / num_calls)
+
+
+def _by_size(units: Sequence[WorkUnit], most: int, num_workers: int) -> dict[int, list[WorkUnit]]:
+    """Units by how many shards each gets."""
+    found: dict[int, list[WorkUnit]] = {}
+    for unit in units:
+        size = min(unit.shards or max(1, num_workers // len(units)), most)
+        found.setdefault(size, []).append(unit)
+    return found
 
 
 def _leave_token(store: Store) -> str:
@@ -447,7 +427,7 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UserError(f"{address}: no Ray cluster answers ({_first_line(error)}); {_HOW_TO_START}") from None
+        raise UserError(f"{address}: no Ray cluster answers ({first_line(error)}); {_HOW_TO_START}") from None
 
 
 def _not_joined(address: str, error: BaseException) -> str:
@@ -455,22 +435,4 @@ def _not_joined(address: str, error: BaseException) -> str:
         return f"auto: no Ray cluster runs on this machine; {_HOW_TO_START}"
     if isinstance(error, SystemExit):
         return f"{address}: what answers there is no Ray cluster; name its head's port, {_HOW_TO_START}"
-    return f"{address}: the Ray cluster cannot be joined ({_first_line(error)}); run manyscale on one of its nodes"
-
-
-def _unfit(address: str, reason: str) -> str:
-    return f"{address}: the Ray workers cannot be used ({reason}); install the same versions there as here"
-
-
-def _reason(error: Exception) -> str:
-    """A lost worker's error in a few words."""
-    kind = re.search(r"Worker exit type: (\w+)", str(error))
-    return f"{type(error).__name__}, {kind.group(1)}" if kind else type(error).__name__
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _last_line(error: BaseException) -> str:
-    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+    return f"{address}: the Ray cluster cannot be joined ({first_line(error)}); run manyscale on one of its nodes"

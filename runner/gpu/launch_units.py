@@ -10,7 +10,6 @@ A model with profiles has two kinds: ``gpu-profile``, which a sweep over what pr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,8 +18,9 @@ import numpy as np
 
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.team import ALONE, Team
 from manyscale.models.workload import Workload
-from manyscale.runner.execute.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.execute.units import AS_MANY_AS_THERE_ARE, Arrays, WorkUnit, unit_key
 from manyscale.runner.gpu.launch_results import MARK, to_arrays
 from manyscale.runner.gpu.plan import LaunchPlan
 from manyscale.runner.registry import lookup
@@ -84,11 +84,11 @@ def first_units(
     model = lookup("gpu", name_of(study))
     if model.HAS_PROFILE:
         meaning = {"gpu": model.profile_reads(gpu)}
-        kind, own = PROFILE, {}
+        kind, own, shards = PROFILE, {}, 1
     else:
         options = model.options(study) | {"regions": study.tbpoint.regions.model_dump(mode="json")}
         meaning = {"gpu": _read_of(gpu), "options": options}
-        kind, own = SIMULATE, {"options": options, "groups": _groups(study)}
+        kind, own, shards = SIMULATE, {"options": options}, _shards(study)
     streams = launches.gpu
     assert streams is not None
     add_input(streams.digest, streams)
@@ -108,7 +108,7 @@ def first_units(
             "before": before,
         }
         weight = _WEIGHT.get(name_of(study), 8) * int(size[list(part.simulated)].sum())
-        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1)))
+        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1), shards))
     return units
 
 
@@ -138,13 +138,13 @@ def _read_of(gpu: Gpu) -> dict[str, Any]:
     return gpu.model_dump(mode="json", exclude=_UNREAD)
 
 
-def _groups(study: Study) -> int:
+def _shards(study: Study) -> int:
     if study.gpu.order == "strict":
         return 1
-    return (os.cpu_count() or 1) if study.gpu.groups == "auto" else study.gpu.groups
+    return AS_MANY_AS_THERE_ARE if study.gpu.groups == "auto" else study.gpu.groups
 
 
-def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> Arrays:
     """The kind of unit: ``launches`` one after the other on ``gpu``, after ``before``. Result: to_arrays."""
     from manyscale.runner.gpu.blocks import block_columns, with_blocks
 
@@ -153,13 +153,13 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) 
     columns: dict[int, dict[str, np.ndarray]] = {}
 
     def opened(launch_id: int) -> LaunchTrace:
-        trace: LaunchTrace = streams.trace(launch_id)
+        trace: LaunchTrace = team.once(lambda: streams.trace(launch_id))
         columns[launch_id] = block_columns(trace, gpu, options["regions"])
         return trace
 
     before = map(streams.trace, parameters["before"])
     model = lookup("gpu", parameters["model"])
-    found = model.simulate(map(opened, parameters["launches"]), before, gpu, options, parameters["groups"])
+    found = model.simulate(map(opened, parameters["launches"]), before, gpu, options, team)
     return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.team import Team
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays
 from manyscale.runner.gpu.launch_results import LaunchResult
@@ -57,9 +58,10 @@ class Detailed:
         before: Iterable[LaunchTrace],
         gpu: Gpu,
         options: Mapping[str, Any],
-        groups: int,
+        team: Team,
     ) -> list[LaunchResult]:
-        """Launches one after the other, caches at the beginning as ``before`` leave them."""
+        """Launches one after the other, caches at the beginning as ``before`` leave them. In windows ``team`` shares
+        the work of each."""
         from manyscale.models.gpu import detailed, warm_l2
 
         memory = detailed.l2_of(gpu)
@@ -70,7 +72,7 @@ class Detailed:
             if options["order"] == "windows":
                 from manyscale.models.gpu.groups import simulate_in_groups
 
-                found, memory = simulate_in_groups(trace, gpu, memory, groups)
+                found, memory = simulate_in_groups(trace, gpu, memory, team)
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
             if options["warming"] is None:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from manyscale.models.gpu import detailed, groups_kernel
-from manyscale.models.gpu.groups import in_threads, simulate_in_groups
+from manyscale.models.gpu.groups import simulate_in_groups
 from manyscale.models.gpu.sm_state import NEVER
 from manyscale.models.kernels import njit
 from manyscale.models.shared_words import ABORT, WORDS, add_word, wait_for_all
+from manyscale.runner.execute.teams import in_threads
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
 from manyscale.runner.targets import build_machine, shipped_targets
@@ -43,15 +44,20 @@ def is_equal(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
+def in_groups(launch, target, count):
+    """What each of ``count`` members found."""
+    return in_threads(count, lambda team: simulate_in_groups(launch, target, None, team))
+
+
 @pytest.mark.parametrize("sms", [4, 46])
 @pytest.mark.parametrize("name", ["bfs", "btree", "vectoradd"])
 def test_any_number_of_groups(trace, name, sms):
     launch, target = trace(name), gpu(sms=sms)
-    alone, memory = simulate_in_groups(launch, target, None, 1)
-    for count in (2, 3, 4):
-        together, same = simulate_in_groups(launch, target, None, count)
-        assert is_equal(alone, together)
-        assert np.array_equal(memory.tag, same.tag)
+    alone, memory = simulate_in_groups(launch, target)
+    for count in (2, 3, 4, 5):  # with 4 SMs the fifth has nothing to do
+        for together, same in in_groups(launch, target, count):
+            assert is_equal(alone, together)
+            assert np.array_equal(memory.tag, same.tag)
 
 
 @pytest.mark.parametrize(("name", "sms", "tolerance"), [("bfs", 46, 0), ("btree", 46, 0), ("vectoradd", 46, 0.005),
@@ -60,7 +66,7 @@ def test_windows_and_strict_order(trace, name, sms, tolerance):
     """Blocks that are all resident at once: nothing is chosen, and the two are equal."""
     launch, target = trace(name), gpu(sms=sms)
     strict, _ = detailed.simulate(launch, target)
-    windows, _ = simulate_in_groups(launch, target, None, 2)
+    windows, _ = in_groups(launch, target, 2)[0]
     assert windows.busy_cycles == pytest.approx(strict.busy_cycles, rel=tolerance, abs=0)
     if not tolerance:
         assert is_equal(strict, windows)
@@ -70,7 +76,7 @@ def test_launches_follow_each_other(trace):
     """L2 for the next launch is the same, whoever simulated the one before."""
     launch, target = trace("bfs"), gpu()
     _, strict = detailed.simulate(launch, target)
-    _, groups = simulate_in_groups(launch, target, None, 3)
+    _, groups = in_groups(launch, target, 3)[0]
     after_strict, _ = detailed.simulate(launch, target, strict)
     after_groups, _ = detailed.simulate(launch, target, groups)
     assert after_strict.l2_misses == 0
@@ -82,7 +88,7 @@ def dealt(free, oldest, ended, num_blocks, expected=1):
     sm, _ = groups_kernel.shared_for(len(free), 1, 8)
     sm[:, groups_kernel.FREE_SLOTS], sm[:, groups_kernel.OLDEST] = free, oldest
     sm[:, groups_kernel.ENDED] = ended
-    board = groups_kernel.board_for(len(free), 1, 8, 100, 1000)
+    board = groups_kernel.board_for(num_blocks, len(free), 1, 8, 100, 1000)
     board.word[groups_kernel.EXPECTED] = expected
     groups_kernel.deal(board, sm, num_blocks)
     return board, sm, [board.reserve[board.first[s] : board.first[s + 1]].tolist() for s in range(len(free))]
@@ -133,7 +139,7 @@ def _count(words, total, count, rounds):
 
 def test_nobody_passes_a_barrier_before_all_have_come():
     words, total = np.zeros(WORDS, np.int64), np.zeros(1, np.int64)
-    assert in_threads([lambda: _count(words, total, 3, 500)] * 3) == [500] * 3
+    assert in_threads(3, lambda _: _count(words, total, 3, 500)) == [500] * 3
 
 
 def test_a_barrier_that_is_aborted():

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.team import ALONE, Team
+
 
 def doubled(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """A well-behaved unit: twice the shared input ``values``, plus ``offset``; leaves its process id if asked to."""
@@ -51,3 +53,32 @@ def writes_to_input(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) ->
 def environment(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Thread limits of the process that computes this."""
     return {"threads": np.array([int(os.environ[name]) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")])}
+
+
+def pooled(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> dict[str, np.ndarray]:
+    """Twice the shared input, of which each member of a team doubles every ``team.count``-th value; before that many
+    rounds, in each of which all must see what the others wrote."""
+    values = inputs["values"]
+    if "trace" in parameters:
+        Path(parameters["trace"], f"{os.getpid()}").touch()
+    if parameters.get("fails") == team.me:
+        raise ValueError("these parameters make no sense")
+    if parameters.get("breaks") == team.me:
+        raise ZeroDivisionError("a defect")
+    if parameters.get("kills") == team.me and not Path(parameters["marker"]).exists():
+        Path(parameters["marker"]).touch()
+        os._exit(1)
+    shared = team.arrays("values", {"round": ((team.count,), np.int64), "doubled": (values.shape, values.dtype)})
+    for number in range(20):
+        shared["round"][team.me] = number
+        team.wait()
+        assert (shared["round"] == number).all()
+        team.wait()
+    shared["doubled"][team.me :: team.count] = 2 * values[team.me :: team.count]
+    offset = team.once(lambda: parameters["offset"])
+    parts = team.gather({"mine": values[: team.me + 1], "offset": np.array([offset])})
+    assert [len(part["mine"]) for part in parts] == list(range(1, team.count + 1))
+    doubled = shared["doubled"] + parts[-1]["offset"]
+    cleared = team.arrays("values", {"again": ((5,), np.float64)})["again"]
+    assert not cleared.any()
+    return {"doubled": doubled}

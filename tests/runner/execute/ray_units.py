@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,22 @@ def stored_bytes(store: Store) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
 
 
+def pooled_unit(shards: int, name: str = "", **parameters: Any) -> WorkUnit:
+    """A unit of odd_units.py whose shards run side by side."""
+    return replace(odd_unit("pooled", name, **parameters), shards=shards)
+
+
 def run(executor: Any, units: list[WorkUnit], store: Store) -> dict[str, Outcome]:
     """Outcomes by key; each unit is told of once."""
-    outcomes = list(executor.map(units, SHARED, store))
+    return by_key(units, list(executor.map(units, SHARED, store)))
+
+
+def lockstep(executor: Any, units: list[WorkUnit], store: Store) -> dict[str, Outcome]:
+    """The same for units whose shards run side by side."""
+    return by_key(units, list(executor.lockstep(units, SHARED, store)))
+
+
+def by_key(units: list[WorkUnit], outcomes: list[Outcome]) -> dict[str, Outcome]:
     found = {outcome.key: outcome for outcome in outcomes}
     assert len(outcomes) == len(found) == len(units)
     assert all(outcome.arrays is None for outcome in outcomes)

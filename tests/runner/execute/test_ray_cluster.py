@@ -13,15 +13,26 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from ray_units import SHARED, burst_units, good_units, odd_unit, run, still_there, stored_bytes
+from ray_units import (
+    SHARED,
+    burst_units,
+    good_units,
+    lockstep,
+    odd_unit,
+    pooled_unit,
+    run,
+    still_there,
+    stored_bytes,
+)
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.execute import ray as ray_module
+from manyscale.runner.execute import ray_workers
 from manyscale.runner.execute.local import LocalExecutor
 from manyscale.runner.execute.ray import RayExecutor
 from manyscale.runner.execute.state import MAX_ATTEMPTS
 from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import Outcome
+from manyscale.runner.execute.units import AS_MANY_AS_THERE_ARE, Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -202,8 +213,8 @@ def test_more_workers_than_cpus_are_refused(cluster: RayExecutor, tmp_path: Path
 def test_workers_of_another_version_are_refused(
     pair: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = ray_module._versions() | {"numpy": "0.1"}
-    monkeypatch.setattr(ray_module, "_versions", lambda: here)
+    here = ray_workers.versions() | {"numpy": "0.1"}
+    monkeypatch.setattr(ray_workers, "versions", lambda: here)
     with pytest.raises(UserError, match=r"they have numpy [\d.]+, here it is 0\.1\); install the same versions"):
         list(pair.map(good_units(1), SHARED, Store(tmp_path)))
 
@@ -243,3 +254,44 @@ def test_a_cluster_without_free_cpus_is_not_waited_for_for_ever(
         monkeypatch.setattr(ray_module, "START_TIMEOUT_SECONDS", 2.0)
         with pytest.raises(RunError, match=r"no worker started within 2 s \(0 CPUs of the cluster are free\)"):
             list(second.map(good_units(1), SHARED, Store(tmp_path)))
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("shards", [2, 3, AS_MANY_AS_THERE_ARE])
+def test_shards_side_by_side_equal_the_local_executor_s(cluster: RayExecutor, tmp_path: Path, shards: int) -> None:
+    units = [pooled_unit(shards, str(index), offset=index) for index in range(4)]
+    local, remote = Store(tmp_path / "local"), Store(tmp_path / "remote")
+    expected = lockstep(LocalExecutor(), units, local)
+    found = lockstep(cluster, units, remote)
+    assert stored_bytes(remote) == stored_bytes(local)
+    assert len(stored_bytes(remote)) == 4
+    assert found.keys() == expected.keys()
+    assert not any(outcome.error for outcome in found.values())
+
+
+def test_each_shard_has_a_process_and_gangs_serve_several_units(cluster: RayExecutor, tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    units = [pooled_unit(2, str(index), trace=str(tmp_path / "trace")) for index in range(3)]
+    lockstep(cluster, units, Store(tmp_path / "store"))
+    assert len(list((tmp_path / "trace").iterdir())) == 2  # three CPUs: one gang of two
+
+
+def test_a_lost_shard_restarts_its_unit(cluster: RayExecutor, tmp_path: Path) -> None:
+    units = [pooled_unit(2, "good"), pooled_unit(2, "killed", kills=1, marker=str(tmp_path / "marker"))]
+    found = lockstep(cluster, units, Store(tmp_path / "store"))
+    assert not any(outcome.error for outcome in found.values())
+    assert [found[unit.key].attempts for unit in units] == [1, 2]
+    assert len(stored_bytes(Store(tmp_path / "store"))) == 2
+
+
+@pytest.mark.parametrize("member", [0, 1])
+@pytest.mark.parametrize(("how", "message"), [
+    ("fails", "these parameters make no sense"), ("breaks", "ZeroDivisionError: a defect"),
+])  # fmt: skip
+def test_a_shard_that_fails_fails_its_unit(
+    cluster: RayExecutor, tmp_path: Path, how: str, message: str, member: int
+) -> None:
+    units = [pooled_unit(2, "bad", **{how: member}), pooled_unit(2, "good")]
+    found = lockstep(cluster, units, Store(tmp_path))
+    assert message in found[units[0].key].error
+    assert not found[units[1].key].error
