@@ -23,6 +23,7 @@ MAX_BINS: Final = 1200  # of the timeline of cores
 MAX_CORES: Final = 128
 MAX_TYPES: Final = 24  # those with most instructions
 _IDLE_COLOUR: Final = "#e3e6ea"
+_PIXELS_PER_LETTER: Final = 7
 _OTHER: Final = "other types"
 _PART_COLOURS: Final = (*LINE_COLOURS, "#f0e442")  # with the last one of Okabe and Ito's
 _PATTERNS: Final = ("", "/", ".", "x")  # beside the colours, so that more parts remain distinct
@@ -199,7 +200,8 @@ def stack_chart(
     page: Page, element: str, titles: tuple[str, str], labels: list[str], markers: dict[str, dict[str, Any]],
     values: np.ndarray,
 ) -> str:  # fmt: skip
-    """Stacked bars: ``values`` float64[labels, parts]; a part without a marker does not occur."""
+    """Stacked bars: ``values`` float64[labels, parts]; a part without a marker does not occur. Labels of several lines
+    (``<br>``), which stand upright, get the room that they need."""
     data = [
         {
             "type": "bar",
@@ -216,4 +218,8 @@ def stack_chart(
         "barmode": "stack", "yaxis": axis(titles[0], rangemode="tozero"), "xaxis": axis(titles[1], type="category"),
         "legend": {"traceorder": "normal"}, "showlegend": True,
     }  # fmt: skip
-    return page.chart(element, "figure", 400, {"data": data, "layout": layout}, f"{titles[0]} by cause and {titles[1]}")
+    lines = [len(line) for label in labels if "<br>" in label for line in label.split("<br>")]
+    height = 400 + _PIXELS_PER_LETTER * max(lines, default=0)
+    return page.chart(
+        element, "figure", height, {"data": data, "layout": layout}, f"{titles[0]} by cause and {titles[1]}"
+    )
