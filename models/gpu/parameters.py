@@ -50,7 +50,8 @@ class GpuCache(Strict):
     sector in turn; ``slices`` of an L2 one each. ``write``: ``through`` (a hit is updated), ``evict`` (a hit is
     invalidated) or ``back``. ``write_allocate``: whether a written sector stands in the cache after a miss; it can be
     read only once all of its bytes were written or it was fetched. ``dirty_share``: lines that were written to are not
-    replaced before their share of the cache is as large (Accel-Sim).
+    replaced before their share of the cache is as large (Accel-Sim). ``kept_between_launches``: of an L2; an L1 is empty
+    when a launch begins.
     """
 
     size_bytes: Bytes = Field(alias="size")
@@ -176,4 +177,6 @@ class Gpu(Strict):
             raise ValueError(f"l2.slices: {self.l2.slices} are no multiple of {self.dram.channels} channels")
         if self.l1.line_bytes != self.l2.line_bytes:
             raise ValueError("l1.line and l2.line differ; the models need one size of lines")
+        if self.l1.kept_between_launches:
+            raise ValueError("l1.kept_between_launches: no model keeps an L1; set it to false")
         return self

@@ -47,7 +47,7 @@ class Part:
 
 def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> list[Part]:
     """Launches by work unit, in the order of the trace."""
-    keeps = (gpu.l1.kept_between_launches or gpu.l2.kept_between_launches) and study.gpu.caches != "cold"
+    keeps = gpu.l2.kept_between_launches and study.gpu.caches != "cold"
     size = launches.column("launches", "warp_instructions")
     requests = launches.column("launches", "memory_requests")
     chosen = plan.chosen.tolist()

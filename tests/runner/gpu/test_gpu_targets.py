@@ -75,3 +75,11 @@ def test_a_node_says_how_many_gpus_it_has_and_what_they_are():
         node = {name: value for name, value in content["node"].items() if name != key}
         with pytest.raises(Exception, match=words):
             build_machine({**content, "node": node}, "machine")
+
+
+def test_no_l1_is_kept_between_launches():
+    """NVIDIA's are emptied when a kernel starts, and no model does otherwise: a target that says so is refused."""
+    content = load_yaml(shipped_targets()["rtx3070"])
+    content["node"]["gpu"]["l1"]["kept_between_launches"] = True
+    with pytest.raises(Exception, match=r"l1\.kept_between_launches: no model keeps an L1"):
+        build_machine(content, "machine")

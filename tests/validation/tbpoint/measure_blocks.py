@@ -3,15 +3,17 @@
 ``python -m tbpoint.measure_blocks DATA [--csv FILE] [--only NAME]`` in tests/validation, with manyscale importable,
 prints the tables of RESULTS.md. DATA holds ``bfs`` and ``misc`` (traces by github.com/sarchlab/mgpusim, MIT).
 
-Truth: the cycle-level model of an RTX 3070 with 1, 2 and 4 SMs as full as they can be, and of 2 SMs with half and a
-quarter of the resident blocks, on populations.py. Launch latency is left out. Baselines take units of
-UNIT_INSTRUCTIONS of the full simulation: 10 % at random, as many systematically, and Ideal-SimPoint.
+Truth: the cycle-level model of an RTX 3070 with 1, 2 and 4 SMs, each as full as it can be, with half and with a quarter
+of the resident blocks (OCCUPANCIES, rounded up), on populations.py. Launch latency is left out. Baselines take units of
+UNIT_INSTRUCTIONS of the full simulation: 10 % at random, as many systematically, and Ideal-SimPoint. Cases are summed
+up by kind of population, and by kind and occupancy.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -47,6 +49,8 @@ from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs
 UNIT_INSTRUCTIONS: Final = 10_000
 FLOOR: Final = 1e-4  # of errors in geometric means
 SAMPLED: Final = 0.995  # above this share nothing was skipped
+SMS: Final = (1, 2, 4)
+OCCUPANCIES: Final = {"full": 1, "half": 2, "quarter": 4}  # divisors of the blocks that fit on an SM
 METHODS: Final = {
     "spread": (RegionSamplingRules(), RegionRules()),
     "source": (RegionSamplingRules(rules="source"), RegionRules()),
@@ -62,6 +66,7 @@ class Outcome:
     kind: str
     population: str
     sms: int
+    occupancy: str
     blocks: int  # resident, of an SM
     epochs: int
     method: str
@@ -92,13 +97,15 @@ def profile_of(trace: LaunchTrace) -> BlockProfile:
     )
 
 
-def configurations(trace: LaunchTrace) -> Iterator[tuple[Gpu, int]]:
-    """(GPU, blocks resident on an SM)"""
+def configurations(trace: LaunchTrace) -> Iterator[tuple[Gpu, str, int]]:
+    """(GPU, occupancy, blocks resident on an SM); of occupancies with as many blocks the first."""
     full = fits(trace, gpu_of(1))
-    for sms in (1, 2, 4):
-        yield gpu_of(sms), full
-    for blocks in sorted({max(1, full // 2), max(1, full // 4)} - {full}, reverse=True):
-        yield gpu_of(2, blocks=blocks), blocks
+    resident: dict[int, str] = {}
+    for name, divisor in OCCUPANCIES.items():
+        resident.setdefault(-(-full // divisor), name)
+    for blocks, name in resident.items():
+        for sms in SMS:
+            yield gpu_of(sms) if blocks == full else gpu_of(sms, blocks=blocks), name, blocks
 
 
 class _Choice:
@@ -117,9 +124,15 @@ class _Choice:
 
 
 def sampled(
-    trace: LaunchTrace, gpu: Gpu, rules: RegionSamplingRules, regions: RegionRules, memory: Memory | None = None
+    trace: LaunchTrace,
+    gpu: Gpu,
+    rules: RegionSamplingRules,
+    regions: RegionRules,
+    memory: Memory | None = None,
+    profile: BlockProfile | None = None,
 ) -> tuple[SampledLaunch, detailed.LaunchResult, Memory]:
-    profile = profile_of(trace)
+    """``profile``: of the trace, if it is at hand."""
+    profile = profile or profile_of(trace)
     found = find_regions(profile, gpu.sms * fits(trace, gpu), regions)
     state = new_region_sampling(found, profile.warp_instructions, rules)
     accesses = trace.warp_accesses[trace.block_warps]
@@ -159,12 +172,13 @@ def units_of(trace: LaunchTrace, full: detailed.LaunchResult) -> tuple[np.ndarra
 
 def outcomes(population: Population, kind: str, data: Path, methods: Sequence[str]) -> Iterator[Outcome]:
     trace = population.trace(data)
-    for gpu, blocks in configurations(trace):
+    profile = profile_of(trace)
+    for gpu, occupancy, blocks in configurations(trace):
         full, _ = detailed.simulate(trace, gpu)
         epochs = trace.num_blocks // (gpu.sms * blocks)
-        same = (kind, population.name, gpu.sms, blocks, epochs)
+        same = (kind, population.name, gpu.sms, occupancy, blocks, epochs)
         for method in methods:
-            found, result, _ = sampled(trace, gpu, *METHODS[method])
+            found, result, _ = sampled(trace, gpu, *METHODS[method], profile=profile)
             yield Outcome(
                 *same, method, found.cycles / full.busy_cycles - 1, found.half_width_cycles / full.busy_cycles,
                 found.instruction_share, result.l1_miss_ratio - full.l1_miss_ratio,
@@ -214,25 +228,29 @@ def combined(data: Path, sms: int, rounds: int = 40) -> tuple[float, float, int]
     return whole.total_cycles / sum(cycles) - 1, simulated / counts.warp_instructions.sum(), len(sample.chosen)
 
 
-def table(rows: Sequence[Outcome]) -> Iterator[str]:
-    """Errors in %, one line for each kind and method, of the cases in which something was skipped."""
-    yield "| populations | method | cases | skipped | mean | worst | geometric | held | half-width | size | L1 | L2 |"
-    yield "| --- " * 12 + "|"
-    for kind, method in dict.fromkeys((row.kind, row.method) for row in rows):
-        every = [row for row in rows if (row.kind, row.method) == (kind, method)]
+def table(rows: Sequence[Outcome], by: Sequence[str] = ("kind",)) -> Iterator[str]:
+    """Errors in %, one line for each method and each value of the columns ``by``, of the cases in which something was
+    skipped."""
+    names = (*by, "method")
+    columns = (*names, "cases", "skipped", "mean", "worst", "geometric", "held", "half-width", "size", "L1", "L2")
+    yield f"| {' | '.join(columns)} |"
+    yield "| --- " * len(columns) + "|"
+    for group in dict.fromkeys(tuple(getattr(row, name) for name in names) for row in rows):
+        every = [row for row in rows if tuple(getattr(row, name) for name in names) == group]
+        head = f"| {' | '.join(group)} | {len(every)}"
         own = [row for row in every if row.share < SAMPLED]
         if not own:
-            yield f"| {kind} | {method} | {len(every)} | 0 |" + " |" * 8
+            yield f"{head} | 0 |" + " |" * 8
             continue
         error = np.abs([row.error for row in own])
-        has_interval = method in METHODS
+        has_interval = own[0].method in METHODS
         held = np.mean([abs(row.error) <= row.half_width for row in own])
         width = np.median([row.half_width for row in own])
         l1, l2 = (np.mean(np.abs([getattr(row, name) for row in own])) for name in ("l1", "l2"))
         of_interval = f"{100 * held:.0f} | {100 * width:.2g}" if has_interval else " | "
         of_caches = f"{l1:.4f} | {l2:.4f}" if has_interval else " | "
         yield (
-            f"| {kind} | {method} | {len(every)} | {len(own)} | {100 * error.mean():.2f} | {100 * error.max():.2f} | "
+            f"{head} | {len(own)} | {100 * error.mean():.2f} | {100 * error.max():.2f} | "
             f"{100 * np.exp(np.log(np.maximum(error, FLOOR)).mean()):.2f} | {of_interval} | "
             f"{100 * np.mean([row.share for row in own]):.1f} | {of_caches} |"
         )
@@ -244,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--only", help="populations whose names contain this")
     asked = parser.parse_args(arguments)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of k-means wait for each other longer than they compute
     rows: list[Outcome] = []
     groups = (
         ("regular", REGULAR, ("spread", "source")),
@@ -256,6 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows += outcomes(population, kind, asked.data, methods)
                 print(population.name, file=sys.stderr, flush=True)
     print("\n".join(table(rows)))
+    print("\n" + "\n".join(table([row for row in rows if row.kind != "as traced"], ("kind", "occupancy"))))
     if asked.csv and rows:
         with asked.csv.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(asdict(rows[0])), lineterminator="\n")

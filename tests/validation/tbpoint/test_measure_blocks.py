@@ -31,14 +31,22 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the traces in $
 SMALL = Population("bfs 9 and 11", "bfs", (9, 11), 3, "in_grid_order", True)
 
 
-def outcome(error: float, half_width: float, share: float = 0.1) -> Outcome:
-    return Outcome("regular", "one", 1, 3, 100, "spread", error, half_width, share, 0.01, np.nan)
+def outcome(error: float, half_width: float, share: float = 0.1, occupancy: str = "full") -> Outcome:
+    return Outcome("regular", "one", 1, occupancy, 3, 100, "spread", error, half_width, share, 0.01, np.nan)
 
 
 def test_table_by_hand() -> None:
     """Cases in which all was simulated count for nothing but their number."""
     rows = [outcome(0.01, 0.02), outcome(-0.04, 0.02), outcome(0.0, 0.0, 1.0)]
     assert list(table(rows))[2] == "| regular | spread | 3 | 2 | 2.50 | 4.00 | 2.00 | 50 | 2 | 10.0 | 0.0100 | nan |"
+
+
+def test_table_by_occupancy() -> None:
+    rows = [outcome(0.01, 0.02), outcome(-0.03, 0.02), outcome(0.02, 0.04, occupancy="half")]
+    assert list(table(rows, ("kind", "occupancy")))[2:] == [
+        "| regular | full | spread | 2 | 2 | 2.00 | 3.00 | 1.73 | 50 | 2 | 10.0 | 0.0100 | nan |",
+        "| regular | half | spread | 1 | 1 | 2.00 | 2.00 | 2.00 | 100 | 4 | 10.0 | 0.0100 | nan |",
+    ]
 
 
 @needs_data
@@ -96,10 +104,12 @@ def test_units_are_those_of_the_full_simulation() -> None:
 
 @needs_data
 def test_configurations() -> None:
-    """Three numbers of SMs, and three occupancies of one of them."""
+    """Three numbers of SMs, each at three occupancies; 3 blocks fit."""
     trace = SMALL.trace(DATA)
-    found = [(gpu.sms, blocks, fits(trace, gpu)) for gpu, blocks in configurations(trace)]
-    assert found == [(1, 3, 3), (2, 3, 3), (4, 3, 3), (2, 1, 1)]
+    found = [(gpu.sms, name, blocks, fits(trace, gpu)) for gpu, name, blocks in configurations(trace)]
+    expected = [(sms, name, blocks, blocks) for name, blocks in (("full", 3), ("half", 2), ("quarter", 1))
+                for sms in (1, 2, 4)]  # fmt: skip
+    assert found == expected
 
 
 @needs_data
