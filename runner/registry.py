@@ -79,6 +79,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "node-cell": "manyscale.runner.node.cell_units:simulate_cell",
         "node-schedule": "manyscale.runner.node.schedule_units:schedule_rank",
         "gpu-launches": "manyscale.runner.gpu.launch_units:simulate_launches",
+        "gpu-outline": "manyscale.runner.gpu.launch_units:outline_launches",
         "gpu-profile": "manyscale.runner.gpu.launch_units:profile_launches",
         "gpu-predict": "manyscale.runner.gpu.launch_units:predict_launches",
         "replay": "manyscale.runner.execute.kinds:replay_point",

@@ -6,8 +6,9 @@ Accel-Sim's RTX 3070 (tests/validation/gpu).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -23,9 +24,10 @@ from manyscale.models.gpu.sm_limits import sm_limits
 from manyscale.models.gpu.sm_state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 
-VERSION: Final = 3  # raised when results change
+VERSION: Final = 5  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
+ASKED_COUNTS: Final = ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")  # of LaunchResult
 _END: Final = 1  # from the end of the last block to that of the launch
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
 _CALENDAR: Final = 4096  # cycles that replies may lie ahead without waiting for the next exchange
@@ -44,6 +46,8 @@ class LaunchResult:
     ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in cycles
     after the launch latency; -1, 0 and 0 of a block that was not simulated. ``occupancy``: warps that were resident, of
     those that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too.
+    ``asked_at`` int64[n], ascending: each time that a BlockChoice was asked; ``asked_counts`` float64[n, ASKED_COUNTS]:
+    what had been counted by then, to a window's length.
     """
 
     launch_id: int
@@ -65,6 +69,8 @@ class LaunchResult:
     block_sm: np.ndarray
     block_begin: np.ndarray
     block_end: np.ndarray
+    asked_at: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    asked_counts: np.ndarray = field(default_factory=lambda: np.zeros((0, len(ASKED_COUNTS))))
 
     @property
     def busy_cycles(self) -> int:
@@ -173,6 +179,7 @@ class _Running:
         self._head = np.full(2 * _CALENDAR, -1, np.int32)
         self._link = np.zeros(4 * len(memory.reply_time), np.int32)
         self._clock = np.array([0, window])
+        self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self._most_in_flight = 4 * sms * window
 
@@ -201,7 +208,11 @@ class _Running:
 
     def result(self) -> LaunchResult:
         """Of a launch that has ended."""
-        return result_of(self.trace, self._gpu, sm_state.counted(self.sm), self.memory.counts, self._ipc_cycles)
+        found = result_of(self.trace, self._gpu, sm_state.counted(self.sm), self.memory.counts, self._ipc_cycles)
+        if not self._asked:
+            return found
+        asked = np.array(self._asked).reshape(-1, 1 + len(ASKED_COUNTS))
+        return replace(found, asked_at=asked[:, 0].astype(np.int64), asked_counts=asked[:, 1:])
 
     def make_room(self) -> None:
         """More requests can be in flight."""
@@ -216,6 +227,7 @@ class _Running:
         """The next block, for an SM that has room."""
         word = self._dispatch.word
         time = int(self._dispatch.room_at[word[ROOM]])
+        self._asked.extend(self._count(time))
         ended = self.sm.ended[1 + self._told : 1 + int(self.sm.ended[0])]
         order = np.lexsort((self.sm.record_sm[ended], self.sm.record_end[ended]))
         count = int(np.count_nonzero(self.sm.record_end[ended] <= time))
@@ -234,8 +246,22 @@ class _Running:
 
     def _issued(self, time: int) -> float:
         """Warp instructions up to ``time``, which all SMs have reached; of one that is ahead, as much as is due."""
-        core = self.sm.core
-        return float((core["instructions"] * np.minimum(1.0, time / np.maximum(core["time"], 1))).sum())
+        return float((self.sm.core["instructions"] * self._due(time)).sum())
+
+    def _due(self, time: int) -> np.ndarray:
+        """float64[SM]: the part of what each SM has counted that is due at ``time``."""
+        return np.minimum(1.0, time / np.maximum(self.sm.core["time"], 1))
+
+    def _count(self, time: int) -> tuple[float, ...]:
+        """``time``, and ASKED_COUNTS up to then."""
+        core, due, l2 = self.sm.core, self._due(time), self.memory.counts.sum(axis=0)
+        return (
+            time,
+            float((core["l1_reads"] + core["l1_writes"]) @ due),
+            float((core["l1_read_misses"] + core["l1_write_misses"]) @ due),
+            float(l2[memory_state.L2_READS] + l2[memory_state.L2_WRITES]),
+            float(l2[memory_state.L2_READ_MISSES] + l2[memory_state.L2_WRITE_MISSES]),
+        )
 
 
 def prepared(memory: Memory | None, gpu: Gpu) -> Memory:

@@ -9,7 +9,7 @@ import numpy as np
 
 from manyscale.models.gpu.memory_kernel import enter, pass_crossbar
 from manyscale.models.gpu.sm_kernel import expect_first_reply
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, inlined
 
 
 class Requests(NamedTuple):
@@ -49,6 +49,14 @@ def replies_for(size: int) -> Replies:
     return Replies(
         time=np.zeros(size, np.int64), sm=np.zeros(size, np.int32), tag=np.zeros(size, np.int32),
         level=np.zeros(size, np.uint8), rows=np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+@inlined
+def requests_of(of_all, g):  # type: ignore[no-untyped-def]
+    """Those of a group, of Requests with a row for each."""
+    return Requests(
+        of_all.time[g], of_all.request[g], of_all.written[g], of_all.tag[g], of_all.sm[g], of_all.rows[g]
     )  # fmt: skip
 
 
@@ -92,21 +100,23 @@ def collect(sm, first_sm, begin, until, requests):  # type: ignore[no-untyped-de
 
 @allocation_free
 def enter_all(mem, limits, groups, at, until):  # type: ignore[no-untyped-def]
-    """Requests of all groups of SMs into the channels, merged by (time, SM): ``groups`` is a tuple of Requests, each
-    in order; ``at`` int64[groups] is scratch. O(requests x groups)."""
+    """Requests of all groups of SMs into the channels, merged by (time, SM): ``groups`` are Requests with a row for
+    each group, each in order; ``at`` int64[groups] is scratch. O(requests x groups)."""
     at[:] = 0
     while True:
         best = -1
-        for g in range(len(groups)):
-            if at[g] == groups[g].rows[0]:
+        for g in range(groups.rows.shape[0]):
+            if at[g] == groups.rows[g, 0]:
                 continue
-            if best < 0 or groups[g].time[at[g]] < groups[best].time[at[best]]:
+            if best < 0 or groups.time[g, at[g]] < groups.time[best, at[best]]:
                 best = g
         if best < 0:
             break
-        r = groups[best]
         i = at[best]
-        enter(mem, limits, r.time[i], r.request[i], r.written[i], r.tag[i], r.sm[i])
+        enter(
+            mem, limits, groups.time[best, i], groups.request[best, i], groups.written[best, i], groups.tag[best, i],
+            groups.sm[best, i],
+        )  # fmt: skip
         at[best] += 1
     pass_crossbar(mem, limits, until)
 

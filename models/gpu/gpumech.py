@@ -1,21 +1,21 @@
 """GPUMech: kernel launches without simulating cycles, and where their cycles go.
 
-Source: Huang, dissertation, Georgia Institute of Technology, 2015, ch. 4 (with Lee, Kim, Lee, MICRO 2014). Two steps:
+Source: Huang, dissertation, Georgia Institute of Technology, 2015, ch. 4 (with Lee, Kim, Lee, MICRO 2014). Three steps,
+each for more GPUs than the one after it:
 
-``collect`` goes through a launch once: caches (gpumech_collector.py), segments of warps (gpumech_segments.py),
-representative warps (gpumech_intervals.py). It depends on which blocks are resident together, the geometry of caches,
-pipeline and units.
+``outline_of`` goes through a launch's instructions (gpumech_outline.py), once for all GPUs of the same pipeline, units,
+lines and sectors.
+
+``profile_of`` goes through its accesses: which level of the caches answers them (gpumech_collector.py), and which warps
+are representative (gpumech_intervals.py). It depends on the caches' geometry and on which blocks are resident together.
 
 ``predict`` then answers for any GPU that agrees in these: latencies of caches and DRAM, entries for misses, bandwidth,
 the scheduler may differ (which only the printed form reads: greedy or oldest first, else in turn). Its forms:
 ``printed``, the source's formulas for one representative warp (gpumech_multiwarp.py), and ``extended``, all warps'
 segments on a time axis (gpumech_replay.py).
 
-Where the GPU differs in more, ``collect`` anew; given the profile ``known`` of the same launch on a GPU of the same
-pipeline and units, only the caches are gone through again.
-
-Launch latency is left out. Cost: ``collect`` O(instructions + requests), ``predict`` O(segments + accesses), in the
-printed form O(instructions of a warp).
+Launch latency is left out. Cost: ``outline_of`` and ``profile_of`` O(instructions + requests), ``predict`` O(segments +
+accesses), in the printed form O(instructions of a warp).
 """
 
 from __future__ import annotations
@@ -26,9 +26,23 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from manyscale.models.gpu import functional_caches, gpumech_multiwarp, gpumech_replay, sm_limits
+from manyscale.models.gpu import (
+    functional_caches,
+    gpumech_multiwarp,
+    gpumech_outline,
+    gpumech_replay,
+    sm_limits,
+)
 from manyscale.models.gpu.functional_caches import CacheRules, Caches
-from manyscale.models.gpu.gpumech_collector import NUM_EVENTS, TO_DRAM, TO_L2, touch_in_order, walk
+from manyscale.models.gpu.gpumech_collector import (
+    ANSWER,
+    NUM_EVENTS,
+    TO_DRAM,
+    TO_L2,
+    count_events,
+    touch_in_order,
+    walk,
+)
 from manyscale.models.gpu.gpumech_intervals import (
     REPRESENTATIVES,
     IntervalProfile,
@@ -38,11 +52,11 @@ from manyscale.models.gpu.gpumech_intervals import (
     representatives,
     warp_cycles,
 )
-from manyscale.models.gpu.gpumech_segments import ACCESS, SEGMENT, Segments, segments
-from manyscale.models.gpu.launch_program import MEMORY, STATIC, STORE, launch_program
+from manyscale.models.gpu.gpumech_outline import Outline, of_last_gpu, outline_of, outline_reads
+from manyscale.models.gpu.launch_program import MEMORY, STORE, launch_program
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
-from manyscale.models.gpu.parameters import UNITS, Gpu
+from manyscale.models.gpu.parameters import Gpu
 
 VERSION: Final = 1  # raised when results change
 CAUSES: Final = gpumech_replay.CAUSES
@@ -65,45 +79,31 @@ class L2State:
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``collect`` learned of a launch.
+    """What ``profile_of`` learned of a launch, beside its ``outline``.
 
-    ``reads`` and ``segments_read`` int64[]: what of the GPU it depends on. ``shape`` int64[8]: launch id, SMs that get
-    a block, the most blocks on each at once, bytes of L1; of a block: warps, threads, registers of a thread, bytes of
-    shared memory. Segments as in gpumech_segments.Segments, accesses with what the caches say; ``block_warps``
-    int64[blocks + 1]. ``met`` int64[static, NUM_EVENTS] (gpumech_collector.py); ``l1_counts`` and ``l2_counts``
-    int64[6] (functional_caches.py). ``static`` STATIC[], ``operand`` int16[]; ``executed`` and ``result`` int64[static]
-    as in Segments. Of the representative warps, in the order of REPRESENTATIVES (none, if they were not asked for):
-    ``chosen`` int64[3], and the static instructions that they execute: ``chosen_row`` int32[], ``chosen_first``
-    int64[4].
+    ``reads`` int64[]: what of the GPU it depends on. ``shape`` int64[3]: SMs that get a block, the most blocks on each
+    at once, bytes of L1. ``answer`` ANSWER[accesses] (gpumech_collector.py); ``l1_counts`` and ``l2_counts`` int64[6]
+    (functional_caches.py). For the printed form, if the outline has instructions (else empty): ``met`` int64[static,
+    NUM_EVENTS] (gpumech_collector.py); ``chosen`` int64[3], the representative warps, in the order of REPRESENTATIVES.
     """
 
+    outline: Outline
     reads: np.ndarray
-    segments_read: np.ndarray
     shape: np.ndarray
-    segment: np.ndarray
-    access: np.ndarray
-    first_segment: np.ndarray
-    first_access: np.ndarray
-    block_warps: np.ndarray
-    executed: np.ndarray
+    answer: np.ndarray
     met: np.ndarray
     l1_counts: np.ndarray
     l2_counts: np.ndarray
-    static: np.ndarray
-    operand: np.ndarray
-    result: np.ndarray
     chosen: np.ndarray
-    chosen_row: np.ndarray
-    chosen_first: np.ndarray
 
     @property
     def launch_id(self) -> int:
-        return int(self.shape[0])
+        return self.outline.launch_id
 
     @property
     def num_instructions(self) -> int:
         """Warp instructions."""
-        return int(self.executed.sum())
+        return int(self.outline.executed.sum())
 
 
 @dataclass(frozen=True)
@@ -126,21 +126,17 @@ class GpuMechEstimate:
     block_end: np.ndarray
 
 
-_STRUCTURED: Final = {"segment": SEGMENT, "access": ACCESS, "static": STATIC}
+def to_arrays(found: Profile) -> dict[str, np.ndarray]:
+    """Arrays of plain types that hold a profile, but for its outline."""
+    names = [each.name for each in fields(found) if each.name != "outline"]
+    return {name: getattr(found, name) for name in names} | {"answer": found.answer.view(np.uint8)}
 
 
-def to_arrays(profile: Profile) -> dict[str, np.ndarray]:
-    """Arrays of plain types that hold a profile."""
-    arrays = {each.name: getattr(profile, each.name) for each in fields(profile)}
-    return {name: array.view(np.uint8) if name in _STRUCTURED else array for name, array in arrays.items()}
-
-
-def from_arrays(arrays: Mapping[str, np.ndarray]) -> Profile:
+def from_arrays(arrays: Mapping[str, np.ndarray], outlined: Outline) -> Profile:
     """What ``to_arrays`` was given."""
-    found = {each.name: arrays[each.name] for each in fields(Profile)}
-    for name, dtype in _STRUCTURED.items():
-        found[name] = np.ascontiguousarray(found[name]).view(dtype)
-    return Profile(**found)
+    names = [each.name for each in fields(Profile) if each.name != "outline"]
+    found = {name: gpumech_outline.writeable(arrays[name]) for name in names}
+    return Profile(outlined, **found | {"answer": found["answer"].view(ANSWER)})
 
 
 def l2_of(gpu: Gpu) -> L2State:
@@ -152,10 +148,11 @@ def l2_of(gpu: Gpu) -> L2State:
 def touch(trace: LaunchTrace, gpu: Gpu, l2: L2State) -> None:
     """Change ``l2`` as the accesses of a launch would, one block after the other, L1 hiding nothing."""
     _begin(gpu, l2)
-    program = launch_program(trace, gpu)
+    program = launch_program(trace, gpu, copies=False)
     touch_in_order(program.request, program.written, l2.caches, l2.rules)
 
 
+@of_last_gpu
 def collect_reads(gpu: Gpu) -> tuple[int, ...]:
     """What of a GPU profiles depend on, but for how many SMs get blocks of a launch, and how many."""
     geometry: list[int] = []
@@ -164,21 +161,15 @@ def collect_reads(gpu: Gpu) -> tuple[int, ...]:
             cache.size_bytes, cache.ways, cache.line_bytes, cache.sector_bytes, cache.banks, cache.slices, cache.merges,
             sm_limits.WRITES.index(cache.write), cache.write_allocate, cache.kept_between_launches,
         ]  # fmt: skip
-    return (*geometry, *_segments_read(gpu))
+    return (*geometry, *outline_reads(gpu))
 
 
-def profile_reads(gpu: Gpu) -> dict[str, Any]:
+def profile_reads(gpu: Gpu, representative: bool = True) -> dict[str, Any]:
     """All of a GPU that the profile of any launch can depend on, also what only the choice of representative warps
     does: GPUs that agree in it have equal profiles."""
     names = {"sms", "warps", "threads", "blocks", "registers", "register_unit", "shared_memory"}
-    residency = gpu.model_dump(mode="json", include=names)
-    return residency | {"geometry": list(collect_reads(gpu)), "load_cycles": _load_cycles(gpu).tolist()}
-
-
-def _segments_read(gpu: Gpu) -> tuple[int, ...]:
-    units = [round(value) for name in UNITS for value in vars(gpu.units[name]).values()]
-    shared = gpu.shared_memory.latency_cycles
-    return (gpu.l1.sector_bytes, round(gpu.pipeline_cycles), round(shared), *units)
+    found = gpu.model_dump(mode="json", include=names) | {"geometry": list(collect_reads(gpu))}
+    return found | ({"load_cycles": _load_cycles(gpu).tolist()} if representative else {})
 
 
 def _begin(gpu: Gpu, l2: L2State) -> None:
@@ -187,78 +178,60 @@ def _begin(gpu: Gpu, l2: L2State) -> None:
         functional_caches.forget_all(l2.caches)
 
 
-def _needs(trace: LaunchTrace) -> tuple[int, int, int]:
-    """What a block needs: threads, registers of each, bytes of shared memory."""
-    return trace.block[0] * trace.block[1] * trace.block[2], trace.registers, trace.shared_bytes
+_times: Final = of_last_gpu(gpumech_replay.times)
 
 
-def _placed(gpu: Gpu, blocks: int, threads: int, registers: int, shared_bytes: int) -> tuple[int, int, int]:
+def _placed(gpu: Gpu, outlined: Outline) -> tuple[int, int, int]:
     """SMs that get a block, the most on each at once, and bytes of L1 beside them."""
+    blocks = outlined.num_blocks
+    threads, registers, shared_bytes = outlined.shape[2:].tolist()
     resident = min(resident_blocks(gpu, threads, registers, shared_bytes), blocks)
     sms = min(gpu.sms, blocks)
     return sms, min(resident, -(-blocks // max(1, sms))), l1_bytes(gpu, resident, shared_bytes)
 
 
-def collect(
-    trace: LaunchTrace,
-    gpu: Gpu,
-    l2: L2State | None = None,
-    known: Profile | None = None,
-    pending_hits: bool = True,
-    representative: bool = True,
-) -> Profile:
+def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_hits: bool = True) -> Profile:
     """The profile of a launch whose L2 is ``l2`` (None: empty), which is left as the launch leaves it.
 
-    ``known``: a profile of the launch on another GPU. ``pending_hits``: requests that meet a miss of the same turn wait
-    for it, else they are hits. ``representative``: choose warps for the printed form. Raises DoesNotFitError where no
-    block fits on an SM.
+    ``pending_hits``: requests that meet a miss of the same turn wait for it, else they are hits. Raises
+    DoesNotFitError where no block fits on an SM, ProfileError for the outline on another GPU.
     """
+    if tuple(outlined.reads.tolist()) != outline_reads(gpu):
+        raise ProfileError(f"launch {outlined.launch_id}: the outline is of a GPU of another pipeline, or other units")
     l2 = l2_of(gpu) if l2 is None else l2
     _begin(gpu, l2)
-    sms, slots, l1_size = _placed(gpu, trace.num_blocks, *_needs(trace))
-    program = launch_program(trace, gpu)
-    read = np.array(_segments_read(gpu), np.int64)
-    if known is not None and np.array_equal(known.segments_read, read):
-        cut = Segments(
-            known.segment, known.access.copy(), known.first_segment, known.first_access, known.executed, known.result
-        )
-    else:
-        cut = segments(program, gpu)
-    met = np.zeros((len(program.static), NUM_EVENTS), np.int64)
+    sms, slots, l1_size = _placed(gpu, outlined)
+    answer = np.empty(len(outlined.access), ANSWER)
     l1_counts = np.zeros(6, np.int64)
-    if len(cut.access):
+    if len(answer):
         l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
         walk(
-            *cut[:4], program.block_warps, program.warp_requests, program.request, program.written, l1, l1_rules,
-            l2.caches, l2.rules, gpu.l1.banks - 1, sms, slots, pending_hits, met,
+            outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
+            outlined.first_line, outlined.line, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits, answer,
         )  # fmt: skip
         l1_counts = l1.counts.copy()
-    chosen, rows, bounds = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64)
-    if representative:
-        chosen = _chosen(program, cut.result, met, gpu)
-        own = [program.instruction[slice(*program.warp_instructions[warp : warp + 2])] for warp in chosen]
-        rows = np.concatenate(own)
-        bounds = np.concatenate(([0], np.cumsum([len(each) for each in own])))
+    met, chosen = np.zeros((0, NUM_EVENTS), np.int64), np.zeros(0, np.int64)
+    if len(outlined.instruction):
+        met = np.zeros((len(outlined.static), NUM_EVENTS), np.int64)
+        count_events(outlined.access, answer, met)
+        chosen = _chosen(outlined, met, gpu)
     return Profile(
+        outline=outlined,
         reads=np.array(collect_reads(gpu), np.int64),
-        segments_read=read,
-        shape=np.array([trace.launch_id, sms, slots, l1_size, trace.warps_per_block, *_needs(trace)]),
-        segment=cut.segment,
-        access=cut.access,
-        first_segment=cut.first_segment,
-        first_access=cut.first_access,
-        block_warps=program.block_warps,
-        executed=cut.executed,
+        shape=np.array([sms, slots, l1_size]),
+        answer=answer,
         met=met,
         l1_counts=l1_counts,
         l2_counts=l2.caches.counts.copy(),
-        static=program.static,
-        operand=program.operand,
-        result=cut.result,
         chosen=chosen,
-        chosen_row=rows,
-        chosen_first=bounds,
     )
+
+
+def collect(
+    trace: LaunchTrace, gpu: Gpu, l2: L2State | None = None, pending_hits: bool = True, representative: bool = True
+) -> Profile:
+    """The profile of a launch, its outline included. ``representative``: choose warps for the printed form."""
+    return profile_of(outline_of(trace, gpu, representative), gpu, l2, pending_hits)
 
 
 def _empty_l1(gpu: Gpu, sms: int, size_bytes: int, l2: L2State) -> tuple[Caches, CacheRules]:
@@ -274,18 +247,16 @@ def _empty_l1(gpu: Gpu, sms: int, size_bytes: int, l2: L2State) -> tuple[Caches,
 
 def _load_cycles(gpu: Gpu) -> np.ndarray:
     """From the issue of a load to that of what needs it, by the level that answers."""
-    times = gpumech_replay.times(gpu)
+    times = _times(gpu)
     return np.array([gpu.l1_hit_cycles, gpu.l2_hit_cycles, gpu.l2_hit_cycles + times.dram], np.float64)
 
 
-def _chosen(program, result, met, gpu: Gpu) -> np.ndarray:  # type: ignore[no-untyped-def]
-    latency = latencies(program.static, result, met, _load_cycles(gpu))
-    cycles = np.empty(len(program.warp_instructions) - 1)
-    registers = int(program.operand.max(initial=0)) + 1
-    warp_cycles(
-        program.static, program.operand, latency, program.warp_instructions, program.instruction, registers, cycles
-    )
-    found = representatives(np.diff(program.warp_instructions), cycles)
+def _chosen(own: Outline, met: np.ndarray, gpu: Gpu) -> np.ndarray:
+    latency = latencies(own.static, own.result, met, _load_cycles(gpu))
+    cycles = np.empty(len(own.warp_instructions) - 1)
+    registers = int(own.operand.max(initial=0)) + 1
+    warp_cycles(own.static, own.operand, latency, own.warp_instructions, own.instruction, registers, cycles)
+    found = representatives(np.diff(own.warp_instructions), cycles)
     return np.array([found[name] for name in REPRESENTATIVES])
 
 
@@ -304,8 +275,8 @@ def predict(
     ``markov`` in the place of ``mt``: the models that the source compares with); ``delays_of_one_warp``: eq. 26 as
     printed.
     """
-    placed = _placed(gpu, len(profile.block_warps) - 1, *profile.shape[5:].tolist())
-    if profile.reads.tolist() != list(collect_reads(gpu)) or tuple(profile.shape[1:4].tolist()) != placed:
+    placed = _placed(gpu, profile.outline)
+    if tuple(profile.reads.tolist()) != collect_reads(gpu) or tuple(profile.shape.tolist()) != placed:
         raise ProfileError(f"launch {profile.launch_id}: the profile was collected for a GPU of another shape")
     if form == "extended":
         return _extended(profile, gpu)
@@ -313,7 +284,7 @@ def predict(
 
 
 def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], blocks: np.ndarray) -> GpuMechEstimate:
-    sms = int(profile.shape[1])
+    sms = int(profile.shape[0])
     l1, l2 = profile.l1_counts.tolist(), profile.l2_counts.tolist()
     reads, misses = functional_caches.READS, functional_caches.READ_MISSES
     written, write_misses = functional_caches.WRITTEN, functional_caches.WRITE_MISSES
@@ -334,12 +305,13 @@ def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], block
 
 
 def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
-    blocks = np.zeros(len(profile.block_warps) - 1, gpumech_replay.BLOCK)
+    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
     spent = np.zeros(len(CAUSES))
-    sms, slots = profile.shape[1:3].tolist()
+    sms, slots, _ = profile.shape.tolist()
+    own = profile.outline
     cycles = gpumech_replay.replay(
-        profile.segment, profile.access, profile.first_segment, profile.first_access, profile.block_warps, sms, slots,
-        gpumech_replay.times(gpu), spent, blocks,
+        own.segment, own.access, profile.answer, own.first_segment, own.first_access, own.block_warps, sms, slots,
+        _times(gpu), spent, blocks,
     )  # fmt: skip
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())
@@ -350,14 +322,14 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
 def _printed(
     profile: Profile, gpu: Gpu, representative: str, parts: Collection[str], delays_of_one_warp: bool
 ) -> GpuMechEstimate:
-    warp, shares = _profile_of_warp(profile, gpu, representative)
-    blocks = np.zeros(len(profile.block_warps) - 1, gpumech_replay.BLOCK)
-    if not len(warp.instructions):
+    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
+    if not profile.num_instructions:
         return _estimate(profile, 0.0, dict.fromkeys(CAUSES, 0.0), blocks)
+    warp, shares = _profile_of_warp(profile, gpu, representative)
     shared = _contended(profile, gpu)
     warps = shared.warps / gpu.schedulers
     threads = _threads_cpi(warp, gpu, warps, parts)
-    in_memory = profile.static["kind"] == MEMORY
+    in_memory = profile.outline.static["kind"] == MEMORY
     alone = gpumech_multiwarp.stack_of_warp(warp, in_memory, shares)
     scale = threads / sum(alone.values())
     stack = dict.fromkeys(CAUSES, 0.0) | {name: each * scale for name, each in alone.items()}
@@ -376,30 +348,30 @@ def _profile_of_warp(profile: Profile, gpu: Gpu, representative: str) -> tuple[I
     """The intervals of a representative warp with the latencies of ``gpu``, and the shares of levels."""
     if not len(profile.chosen):
         raise ProfileError(f"launch {profile.launch_id}: the profile was collected without representative warps")
-    which = REPRESENTATIVES.index(representative)
-    rows = profile.chosen_row[slice(*profile.chosen_first[which : which + 2])]
-    latency = latencies(profile.static, profile.result, profile.met, _load_cycles(gpu))
-    registers = int(profile.operand.max(initial=0)) + 1
+    own = profile.outline
+    warp = profile.chosen[REPRESENTATIVES.index(representative)]
+    rows = own.instruction[slice(*own.warp_instructions[warp : warp + 2])]
+    latency = latencies(own.static, own.result, profile.met, _load_cycles(gpu))
+    registers = int(own.operand.max(initial=0)) + 1
     counts = profile.l2_counts
     written_back = counts[functional_caches.WRITTEN_BACK] / max(1, counts[functional_caches.WRITTEN])
-    found = interval_profile(
-        profile.static, profile.operand, rows, latency, profile.met, registers, float(written_back)
-    )
+    found = interval_profile(own.static, own.operand, rows, latency, profile.met, registers, float(written_back))
     return found, level_shares(profile.met)
 
 
 def _contended(profile: Profile, gpu: Gpu) -> gpumech_multiwarp.Contended:
     """The SMs that get a block, with the warps of the blocks that are resident on each."""
-    sms, slots, _, block_warps = profile.shape[1:5].tolist()
-    loads = (profile.static["kind"] == MEMORY) & (profile.static["access"] != STORE)
+    sms, slots, _ = profile.shape.tolist()
+    static, block_warps = profile.outline.static, int(profile.outline.shape[1])
+    loads = (static["kind"] == MEMORY) & (static["access"] != STORE)
     answered = profile.met[loads][:, [TO_L2, TO_DRAM]].sum(axis=0)
     cycles = _load_cycles(gpu)[[TO_L2, TO_DRAM]]
     return gpumech_multiwarp.Contended(
         cores=sms,
-        warps=min(slots, (len(profile.block_warps) - 1) / sms) * block_warps,
+        warps=min(slots, (profile.outline.num_blocks) / sms) * block_warps,
         mshrs=gpu.l1.mshrs,
         miss_cycles=float(answered @ cycles) / max(1, int(answered.sum())),
-        service_cycles=gpumech_replay.times(gpu).burst,
+        service_cycles=_times(gpu).burst,
     )
 
 

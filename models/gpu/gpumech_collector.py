@@ -16,15 +16,42 @@ Cost: O(requests), and O(1) for each segment.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from manyscale.models.gpu.functional_caches import FULL, READS, WRITTEN_BACK, count_of, fill, read, write
-from manyscale.models.gpu.gpumech_segments import BLOCKS_L1, BLOCKS_L2, IN_SHARED, LOADS, PASSES_L1, STORES
+from manyscale.models.gpu.gpumech_segments import IN_SHARED, LOADS, PASSES_L1, STORES
 from manyscale.models.kernels import inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
 (TO_L1, TO_L2, TO_DRAM, REQUESTS, SENT, FETCHED, NUM_EVENTS) = range(7)  # columns of what an instruction meets:
 # executions by level, requests, those that leave the SM, those that memory answers
+
+ANSWER: Final = np.dtype(  # what the caches say of an access
+    [
+        ("level", "u1"),  # that answers last
+        ("sent", "u1"),  # requests that leave the SM
+        ("waited", "u1"),  # requests that wait for a miss of another
+        ("fetched", "u1"),  # requests that memory answers
+        ("written_back", "u1"),  # those for lines of L2 that make room
+        ("slice", "u1"),  # of L2, that takes a line,
+        ("together", "u1"),  # and requests to it
+        ("blocks", "u1"),  # caches in which too many wait for a miss already
+    ]
+)
+WALKER: Final = np.dtype(  # a warp that walks
+    [
+        ("line", "i8"),  # next ones
+        ("access", "i4"),
+        ("segment", "i4"),
+        ("end", "i4"),
+        ("block", "i4"),
+    ],
+    align=True,
+)
+BLOCKS_L1: Final = 1
+BLOCKS_L2: Final = 2
 
 
 @inlined
@@ -32,15 +59,6 @@ def _slice_of(l2, line):  # type: ignore[no-untyped-def]
     hashed = line ^ (line >> 7) ^ (line >> 13)
     slices = len(l2.turn)
     return hashed % slices if slices & (slices - 1) else hashed & (slices - 1)
-
-
-@inlined
-def _send(own, which, count):  # type: ignore[no-untyped-def]
-    """``count`` requests for a line go to a slice of L2."""
-    own.sent += count
-    if count > own.together:
-        own.together = count
-        own.slice = which
 
 
 @inlined
@@ -53,7 +71,10 @@ def _from_l2(own, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyp
         l2.turn[which] += 1
     count = count_of(sectors)
     l2.counts[READS] += count
-    _send(own, which, count)
+    own.sent += count
+    if count > own.together:
+        own.together = count
+        own.slice = which
     if missing:
         fill(l2, 0, at, missing, which, missing)
         own.fetched += count_of(missing)
@@ -79,118 +100,62 @@ def _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending):  # t
 
 
 @inlined
-def _load(own, l1, l1_rules, s, l2, l2_rules, request, first, bank_mask, pending):  # type: ignore[no-untyped-def]
-    """Through L1, the highest address first; its banks take one request a cycle each, in order."""
-    shift = l1_rules.sector_shift
-    used, passes, level = 0, 1, FROM_L1
-    tag = np.int64(-1)
-    sectors = 0
-    for i in range(first + own.requests - 1, first - 1, -1):
-        sector = request[i]
-        bank = 1 << (sector & bank_mask)
-        if used & bank:
-            passes += 1
-            used = 0
-        used |= bank
-        if sector >> shift != tag:
-            if sectors:
-                below = _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending)
-                level = max(level, below)
-            tag = sector >> shift
-            sectors = 0
-        sectors |= 1 << (sector - (tag << shift))
-    if sectors:
-        level = max(level, _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending))
-    l1.counts[READS] += own.requests
-    own.passes = passes
-    own.level = level
+def _store(answer, through_l1, l1, l1_rules, s, l2, l2_rules, line, first, last):  # type: ignore[no-untyped-def]
+    sent, together, most = 0, 0, 0
+    for i in range(first, last):
+        tag, sectors, full = line[i].tag, np.int64(line[i].sectors), np.int64(line[i].full)
+        if through_l1:
+            write(l1, l1_rules, s, tag, sectors, full)
+        write(l2, l2_rules, 0, tag, sectors, full)
+        count = count_of(sectors)
+        sent += count
+        if count > together:
+            together = count
+            most = tag
+    answer.level = FROM_L2
+    answer.sent = sent
+    answer.together = together
+    answer.slice = _slice_of(l2, most)
 
 
 @inlined
-def _pass_l1(own, l2, l2_rules, request, written, first, pending):  # type: ignore[no-untyped-def]
-    """One request a cycle."""
-    own.level = FROM_L2
-    for i in range(first, first + own.requests):
-        tag = request[i] >> l2_rules.sector_shift
-        bit = 1 << (request[i] - (tag << l2_rules.sector_shift))
-        at, memory = _from_l2(own, l2, l2_rules, tag, bit, pending)
-        if memory:
-            own.level = FROM_DRAM
-        if written[i]:
-            l2.line[0, at].dirty |= bit
-    own.passes = max(1, own.requests)
-
-
-@inlined
-def _write(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, full):  # type: ignore[no-untyped-def]
-    if own.kind == STORES:
-        write(l1, l1_rules, s, tag, sectors, full)
-    write(l2, l2_rules, 0, tag, sectors, full)
-    _send(own, _slice_of(l2, tag), count_of(sectors))
-
-
-@inlined
-def _store(own, l1, l1_rules, s, l2, l2_rules, request, written, first, bank_mask):  # type: ignore[no-untyped-def]
-    shift = l2_rules.sector_shift
-    used, passes = 0, 1
-    tag = np.int64(-1)
-    sectors, full = 0, 0
-    for i in range(first + own.requests - 1, first - 1, -1):
-        sector = request[i]
-        bank = 1 << (sector & bank_mask)
-        if used & bank:
-            passes += 1
-            used = 0
-        used |= bank
-        if sector >> shift != tag:
-            if sectors:
-                _write(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, full)
-            tag = sector >> shift
-            sectors, full = 0, 0
-        bit = 1 << (sector - (tag << shift))
-        sectors |= bit
-        if written[i] == FULL:
-            full |= bit
-    if sectors:
-        _write(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, full)
-    own.level = FROM_L2
-    own.passes = passes if own.kind == STORES else max(1, own.requests)
-
-
-@inlined
-def _take(own, l1, l1_rules, s, l2, l2_rules, request, written, first, bank_mask, pending, met):  # type: ignore[no-untyped-def]
-    """An access: how many requests it has."""
-    own.sent = 0
-    own.together = 0
-    own.slice = 0
-    own.waited = 0
-    own.fetched = 0
-    own.blocks = 0
-    events = met[own.row]
-    events[REQUESTS] += own.requests
+def _take(own, answer, l1, l1_rules, s, l2, l2_rules, line, first, pending):  # type: ignore[no-untyped-def]
+    """Fill in the answer to an access whose lines begin at ``first``."""
+    answer.level = FROM_L1
+    answer.sent = 0
+    answer.waited = 0
+    answer.fetched = 0
+    answer.written_back = 0
+    answer.slice = 0
+    answer.together = 0
+    answer.blocks = 0
     if own.kind == IN_SHARED:
-        own.passes = max(1, own.requests)
-        own.level = FROM_L1
-        events[TO_L1] += 1
-        return 0
+        return
     written_back = l2.counts[WRITTEN_BACK]
+    last = first + own.lines
     if own.kind == LOADS:
-        _load(own, l1, l1_rules, s, l2, l2_rules, request, first, bank_mask, pending)
+        l1.counts[READS] += own.requests
+        level = FROM_L1
+        for i in range(first, last):
+            sectors = np.int64(line[i].sectors)
+            below = _through_l1(answer, l1, l1_rules, s, l2, l2_rules, line[i].tag, sectors, pending)
+            level = max(level, below)
+        answer.level = level
     elif own.kind == PASSES_L1:
-        _pass_l1(own, l2, l2_rules, request, written, first, pending)
+        answer.level = FROM_L2
+        for i in range(first, last):
+            at, memory = _from_l2(answer, l2, l2_rules, line[i].tag, np.int64(line[i].sectors), pending)
+            if memory:
+                answer.level = FROM_DRAM
+            l2.line[0, at].dirty |= line[i].full
     else:
-        _store(own, l1, l1_rules, s, l2, l2_rules, request, written, first, bank_mask)
-    events[own.level] += 1
-    events[SENT] += own.sent
-    events[FETCHED] += own.fetched
-    own.fetched += min(l2.counts[WRITTEN_BACK] - written_back, 255 - own.fetched)
-    return own.requests
+        _store(answer, own.kind == STORES, l1, l1_rules, s, l2, l2_rules, line, first, last)
+    answer.written_back = min(l2.counts[WRITTEN_BACK] - written_back, 255 - answer.fetched)
 
 
 @inlined
 def _take_turn(  # type: ignore[no-untyped-def]
-    segment, access, moving, active, at_segment, at_access, at_request, l1, l1_rules, s, l2, l2_rules, request, written,
-    bank_mask, pending, met,
+    segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending,
 ):  # fmt: skip
     """The accesses of a segment of each of an SM's warps, one of each warp after the other."""
     step = 0
@@ -199,93 +164,104 @@ def _take_turn(  # type: ignore[no-untyped-def]
         kept = 0
         for i in range(active):
             warp = moving[i]
-            at_request[warp] += _take(
-                access[at_access[warp]], l1, l1_rules, s, l2, l2_rules, request, written, at_request[warp], bank_mask,
-                pending, met,
-            )  # fmt: skip
-            at_access[warp] += 1
-            if segment[at_segment[warp]].accesses > step:
+            mine = walker[warp]
+            own = access[mine.access]
+            _take(own, answer[mine.access], l1, l1_rules, s, l2, l2_rules, line, mine.line, pending)
+            mine.line += own.lines
+            mine.access += 1
+            if segment[mine.segment].accesses > step:
                 moving[kept] = warp
                 kept += 1
             else:
-                at_segment[warp] += 1
+                mine.segment += 1
         active = kept
+
+
+@inlined
+def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-untyped-def]
+    for warp in range(block_warps[number], block_warps[number + 1]):
+        running[s, count[s]] = warp
+        count[s] += 1
 
 
 @njit(cache=True, nogil=True)
 def walk(  # type: ignore[no-untyped-def]
-    segment, access, first_segment, first_access, block_warps, warp_requests, request, written, l1, l1_rules, l2,
-    l2_rules, bank_mask, num_sms, slots, pending, met,
+    segment, access, first_segment, first_access, block_warps, first_line, line, l1, l1_rules, l2, l2_rules, num_sms,
+    slots, pending, answer,
 ):  # fmt: skip
-    """Fill in what the caches say of each access, and ``met`` int64[static, NUM_EVENTS]."""
+    """Fill in ``answer`` ANSWER[accesses], what the caches say of each access."""
     num_blocks = len(block_warps) - 1
-    num_warps = len(first_segment) - 1
-    at_segment = first_segment[:-1].copy()
-    at_access = first_access[:-1].copy()
-    at_request = warp_requests[:-1].copy()
+    walker = np.empty(len(first_segment) - 1, WALKER)
+    left = np.empty(num_blocks, np.int32)
     most = 0
     for block in range(num_blocks):
+        left[block] = block_warps[block + 1] - block_warps[block]
         most = max(most, block_warps[block + 1] - block_warps[block])
+        for warp in range(block_warps[block], block_warps[block + 1]):
+            mine = walker[warp]
+            mine.line = first_line[warp]
+            mine.access = first_access[warp]
+            mine.segment = first_segment[warp]
+            mine.end = first_segment[warp + 1]
+            mine.block = block
     running = np.empty((num_sms, slots * most), np.int32)
     moving = np.empty(slots * most, np.int32)
     count = np.zeros(num_sms, np.int64)
-    block_of = np.empty(num_warps, np.int32)
-    left = np.empty(num_blocks, np.int32)
-    for block in range(num_blocks):
-        left[block] = block_warps[block + 1] - block_warps[block]
-        block_of[block_warps[block] : block_warps[block + 1]] = block
     room = np.full(num_sms, slots)
     given = 0
     while given < min(num_blocks, num_sms * slots):
         s = given % num_sms
-        for warp in range(block_warps[given], block_warps[given + 1]):
-            running[s, count[s]] = warp
-            count[s] += 1
+        _begin_block(given, block_warps, running, count, s)
         room[s] -= 1
         given += 1
     resident = given
     while resident > 0:
-        l1.turn[:] += 1
-        l2.turn[:] += 1
+        for which in range(len(l2.turn)):
+            l2.turn[which] += 1
         for s in range(num_sms):
+            l1.turn[s] += 1
             active = 0
             for i in range(count[s]):
-                warp = running[s, i]
-                at = at_segment[warp]
-                end = first_segment[warp + 1]
-                while at < end and segment[at].accesses == 0:
+                mine = walker[running[s, i]]
+                at = mine.segment
+                while at < mine.end and segment[at].accesses == 0:
                     at += 1
-                at_segment[warp] = at
-                if at < end:
-                    moving[active] = warp
+                mine.segment = at
+                if at < mine.end:
+                    moving[active] = running[s, i]
                     active += 1
-            _take_turn(
-                segment, access, moving, active, at_segment, at_access, at_request, l1, l1_rules, s, l2, l2_rules,
-                request, written, bank_mask, pending, met,
-            )  # fmt: skip
+            _take_turn(segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending)
             kept = 0
             for i in range(count[s]):
-                warp = running[s, i]
-                if at_segment[warp] < first_segment[warp + 1]:
-                    running[s, kept] = warp
+                mine = walker[running[s, i]]
+                if mine.segment < mine.end:
+                    running[s, kept] = running[s, i]
                     kept += 1
                     continue
-                left[block_of[warp]] -= 1
-                if left[block_of[warp]] == 0:
+                left[mine.block] -= 1
+                if left[mine.block] == 0:
                     room[s] += 1
                     resident -= 1
             count[s] = kept
         for s in range(num_sms):
             while room[s] > 0 and given < num_blocks:
-                for warp in range(block_warps[given], block_warps[given + 1]):
-                    running[s, count[s]] = warp
-                    count[s] += 1
-                if block_warps[given] == block_warps[given + 1]:
-                    given += 1
-                    continue
-                room[s] -= 1
-                resident += 1
+                _begin_block(given, block_warps, running, count, s)
+                if block_warps[given] < block_warps[given + 1]:
+                    room[s] -= 1
+                    resident += 1
                 given += 1
+
+
+@njit(cache=True, nogil=True)
+def count_events(access, answer, met):  # type: ignore[no-untyped-def]
+    """Add up ``met`` int64[static, NUM_EVENTS]: what the executions of each instruction meet."""
+    for i in range(len(access)):
+        own, found = access[i], answer[i]
+        events = met[own.row]
+        events[TO_L1 + found.level] += 1
+        events[REQUESTS] += own.requests
+        events[SENT] += found.sent
+        events[FETCHED] += found.fetched
 
 
 @njit(cache=True, nogil=True)

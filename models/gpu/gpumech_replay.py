@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.gpumech_collector import FROM_DRAM
+from manyscale.models.gpu.gpumech_collector import BLOCKS_L1, BLOCKS_L2, FROM_DRAM
 from manyscale.models.gpu.gpumech_queues import (
     DRAM_PERIODS,
     PERIOD,
@@ -35,8 +35,6 @@ from manyscale.models.gpu.gpumech_queues import (
     transferred,
 )  # fmt: skip
 from manyscale.models.gpu.gpumech_segments import (
-    BLOCKS_L1,
-    BLOCKS_L2,
     EXITS,
     IN_SHARED,
     LOADS,
@@ -88,11 +86,12 @@ FLIGHT: Final = np.dtype([("time", "i8"), ("count", "i8")], align=True)
 
 
 class Launch(NamedTuple):
-    """Segments of a launch (gpumech_segments.py) and the warps of its blocks, as they are; ``most_warps`` of a
-    block."""
+    """Segments of a launch (gpumech_segments.py), answers to accesses (gpumech_collector.py) and the warps of its
+    blocks, as they are; ``most_warps`` of a block."""
 
     segment: np.ndarray
     access: np.ndarray
+    answer: np.ndarray
     first_segment: np.ndarray
     first_access: np.ndarray
     block_warps: np.ndarray
@@ -220,21 +219,22 @@ def _miss(state, s, count, at, mshrs):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _below_l1(own, store, taken, s, done, limits, arrival):  # type: ignore[no-untyped-def]
+def _below_l1(answer, store, taken, s, done, limits, arrival):  # type: ignore[no-untyped-def]
     """Requests that L1 does not answer, looked up at ``done``: when the last is answered."""
-    work = np.int64(own.sent) + np.int64(own.waited)
+    work = np.int64(answer.sent) + np.int64(answer.waited)
     sent = served(taken.port, taken.port_full, s, done, work)
     arrival.queue += sent - done - 1
     done = sent - 1
     arrival.cause = L2
-    if own.sent:
+    if answer.sent:
         begin = done
-        cycles = np.int64(own.together) + (limits.dram if own.blocks & BLOCKS_L2 else 0)
-        done = served(taken.slices, taken.slices_full, own.slice, begin, cycles) - cycles
+        cycles = np.int64(answer.together) + (limits.dram if answer.blocks & BLOCKS_L2 else 0)
+        done = served(taken.slices, taken.slices_full, answer.slice, begin, cycles) - cycles
         if done - begin >= PERIOD_CYCLES:  # more than periods make uncertain: those behind it wait, too
             served(taken.port, taken.port_full, s, begin, done - begin)
-        if own.fetched:
-            at = transferred(taken.dram, taken.dram_full, done, own.fetched * limits.burst)
+        requests = np.int64(answer.fetched) + np.int64(answer.written_back)
+        if requests:
+            at = transferred(taken.dram, taken.dram_full, done, requests * limits.burst)
             if not store:
                 done = np.int64(at)
         arrival.queue += done - begin
@@ -242,14 +242,14 @@ def _below_l1(own, store, taken, s, done, limits, arrival):  # type: ignore[no-u
 
 
 @inlined
-def _access(own, state, s, issue, limits, taken, arrival):  # type: ignore[no-untyped-def]
+def _access(own, answer, state, s, issue, limits, taken, arrival):  # type: ignore[no-untyped-def]
     """An access issued at ``issue``: fill in ``arrival``, what it is answered by and when. Returns when the load/store
     unit begins with it."""
     unit = state.sm[s]
     wanted = issue + limits.front
     cycles = np.int64(own.passes)
-    if own.blocks & BLOCKS_L1:
-        cycles += limits.l2 + (limits.dram if own.level == FROM_DRAM else 0)
+    if answer.blocks & BLOCKS_L1:
+        cycles += limits.l2 + (limits.dram if answer.level == FROM_DRAM else 0)
     passed = served(taken.load_store, taken.load_store_full, s, wanted, cycles)
     passed -= cycles - np.int64(own.passes)
     arrival.misses = 0
@@ -262,20 +262,20 @@ def _access(own, state, s, issue, limits, taken, arrival):  # type: ignore[no-un
     store = own.kind == STORES or own.kind == STORES_PAST_L1
     passes_l1 = own.kind == PASSES_L1 or own.kind == STORES_PAST_L1
     done = passed if passes_l1 or own.requests == 0 else passed + limits.l1
-    if own.sent + own.waited:
-        takes_entries = own.kind == LOADS and own.sent
+    if answer.sent + answer.waited:
+        takes_entries = own.kind == LOADS and answer.sent
         if takes_entries:
             looked_up = done
-            done = _miss(state, s, np.int64(own.sent), done, limits.mshrs)
+            done = _miss(state, s, np.int64(answer.sent), done, limits.mshrs)
             arrival.misses = done - looked_up
-        done = _below_l1(own, store, taken, s, done, limits, arrival)
-        if own.level == FROM_DRAM and not store:
+        done = _below_l1(answer, store, taken, s, done, limits, arrival)
+        if answer.level == FROM_DRAM and not store:
             arrival.cause = DRAM
             done += limits.dram
         if takes_entries:
             entry = state.flight[s, unit.tail & (state.flight.shape[1] - 1)]
             entry.time = done
-            entry.count = min(np.int64(own.sent), limits.mshrs)
+            entry.count = min(np.int64(answer.sent), limits.mshrs)
             unit.misses += entry.count
             unit.tail += 1
     arrival.time = done
@@ -325,7 +325,7 @@ def _make_accesses(own, mine, state, launch, limits, taken, now, done, latest, a
     for i in range(mine.access, mine.access + own.accesses):
         reached = launch.access[i]
         offset = np.int64(reached.offset)
-        begin = _access(reached, state, s, now + delay + offset, limits, taken, arrival)
+        begin = _access(reached, launch.answer[i], state, s, now + delay + offset, limits, taken, arrival)
         _later(latest if reached.wait == mine.segment else state.pending[reached.wait], arrival)
         # instructions behind it wait for room in the unit's queue
         ahead = limits.queued * np.int64(reached.passes) + limits.front + offset
@@ -421,7 +421,7 @@ def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyp
 
 @njit(cache=True, nogil=True)
 def replay(  # type: ignore[no-untyped-def]
-    segment, access, first_segment, first_access, block_warps, num_sms, slots, limits, stack, block,
+    segment, access, answer, first_segment, first_access, block_warps, num_sms, slots, limits, stack, block,
 ):  # fmt: skip
     """Cycles of a launch. ``stack`` float64[causes]: cycles of warps by what they were spent on; ``block``
     BLOCK[blocks] is filled."""
@@ -444,5 +444,5 @@ def replay(  # type: ignore[no-untyped-def]
         np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
         np.zeros((1, DRAM_PERIODS), TRANSFER), np.full((1, 2), -1),
     )  # fmt: skip
-    launch = Launch(segment, access, first_segment, first_access, block_warps, most_warps)
+    launch = Launch(segment, access, answer, first_segment, first_access, block_warps, most_warps)
     return _run(state, launch, limits, taken, num_sms, slots) + 1

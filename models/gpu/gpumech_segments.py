@@ -51,18 +51,12 @@ ACCESS: Final = np.dtype(  # of an instruction to memory
     [
         ("wait", "i4"),  # segment at whose end the warp waits for it
         ("row", "i4"),  # of the static instructions
-        ("offset", "u2"),  # cycles from the segment's begin to its issue
+        ("offset", "i4"),  # cycles from the segment's begin to its issue
         ("requests", "u1"),  # to global and local memory: sectors; to shared memory: cycles
         ("kind", "u1"),
-        # what the caches say of it (gpumech_collector.py)
+        # filled in by gpumech_outline.py
         ("passes", "u1"),  # cycles that it takes L1
-        ("sent", "u1"),  # requests that leave the SM
-        ("level", "u1"),  # that answers last
-        ("waited", "u1"),  # requests that wait for a miss of another
-        ("fetched", "u1"),  # requests to memory: those that it answers, and lines of L2 written back for them
-        ("slice", "u1"),  # of L2, that takes a line,
-        ("together", "u1"),  # and requests to it
-        ("blocks", "u1"),  # caches in which too many wait for a miss already
+        ("lines", "u1"),
     ],
     align=True,
 )
@@ -71,18 +65,16 @@ STORES: Final = 1
 PASSES_L1: Final = 2  # loads and atomics that L1 does not answer
 STORES_PAST_L1: Final = 3
 IN_SHARED: Final = 4
-BLOCKS_L1: Final = 1
-BLOCKS_L2: Final = 2
 
 _PENDING: Final = 1 << 60  # a register's time: above, the number of the access that it waits for
 _GROUP: Final = -2  # an access's ``wait``: of an open group of copies, downwards
-_MOST_OFFSET: Final = 0xFFFF
 
 
 class Segments(NamedTuple):
     """``segment`` SEGMENT[n], ``access`` ACCESS[m], warp after warp; ``first_segment`` int64[warps + 1] and
     ``first_access`` int64[warps + 1]. Of static instructions, int64: ``executed``, how often each is;
-    ``result``, see ``results``."""
+    ``result``, cycles from its issue to that of one that needs its result, but for what caches and banks of shared
+    memory take."""
 
     segment: np.ndarray
     access: np.ndarray
@@ -95,47 +87,54 @@ class Segments(NamedTuple):
 def segments(program: LaunchProgram, gpu: Gpu) -> Segments:
     """The segments of all warps of a launch."""
     static = program.static
-    count = np.zeros(len(static), np.int64)
-    _count(program.instruction, count)
-    kind = static["kind"]
-    accesses = int(count[(kind == MEMORY) | (kind == SHARED)].sum())
+    count, busy, result = (np.zeros(len(static), np.int64) for _ in range(3))
+    pipeline, shared = round(gpu.pipeline_cycles), gpu.front_cycles + 1 + round(gpu.shared_memory.latency_cycles)
+    accesses, ends, registers = _survey(
+        static, program.operand, program.instruction, pipeline, shared, count, busy, result
+    )
     warps = len(program.warp_instructions) - 1
-    most = int(count[kind >= MEMORY].sum()) + warps
     made = Segments(
-        np.empty(most, SEGMENT), np.empty(accesses, ACCESS), np.empty(warps + 1, np.int64),
-        np.empty(warps + 1, np.int64), count, results(program, gpu),
+        np.empty(ends + warps, SEGMENT), np.empty(accesses, ACCESS), np.empty(warps + 1, np.int64),
+        np.empty(warps + 1, np.int64), count, result,
     )  # fmt: skip
-    registers = int(program.operand.max(initial=0)) + 1
-    busy = np.where(static["front"] == _busiest(static, count), static["interval"], 0)
     done = _cut(
-        static, program.operand, made.result, busy, program.warp_instructions, program.instruction,
-        program.requests, made, registers,
+        static, program.operand, result, busy, program.warp_instructions, program.instruction, program.requests, made,
+        registers,
     )  # fmt: skip
     return made._replace(segment=made.segment[:done])
 
 
-def results(program: LaunchProgram, gpu: Gpu) -> np.ndarray:
-    """int64[static]: cycles from the issue of an instruction to that of one that needs its result; of loads from
-    global and local memory, when L1 has it; of those from shared memory, but for the cycles of its banks."""
-    static = program.static
-    reads = static["written"] < static["end"]
-    pipeline = round(gpu.pipeline_cycles)
-    cycles = np.where(reads, pipeline, pipeline - 1) + static["latency"].astype(np.int64)
-    cycles[static["kind"] == MEMORY] = gpu.l1_hit_cycles
-    cycles[static["kind"] == SHARED] = gpu.front_cycles + 1 + round(gpu.shared_memory.latency_cycles)
-    return np.maximum(cycles, 1)
-
-
-def _busiest(static: np.ndarray, count: np.ndarray) -> int:
-    """The unit that the launch takes for the most cycles."""
-    own = static["front"] < NUM_UNITS
-    return int(np.bincount(static["front"][own], (count * static["interval"])[own], NUM_UNITS).argmax())
-
-
 @njit(cache=True, nogil=True)
-def _count(instruction, count):  # type: ignore[no-untyped-def]
+def _survey(static, operand, instruction, pipeline, shared, count, busy, result):  # type: ignore[no-untyped-def]
+    """Fill in of static instructions: ``count``; ``busy``, cycles for which each takes the unit that the launch
+    takes for the most; ``result``, see Segments. Returns how many accesses there are, instructions that can end a
+    segment, and registers."""
     for row in instruction:
         count[row] += 1
+    taken = np.zeros(NUM_UNITS, np.int64)
+    accesses, ends = 0, 0
+    for i in range(len(static)):
+        own = static[i]
+        if own.front < NUM_UNITS:
+            taken[own.front] += count[i] * own.interval
+        if own.kind >= MEMORY:
+            ends += count[i]
+        if own.kind == MEMORY:
+            accesses += count[i]
+            result[i] = 1
+        elif own.kind == SHARED:
+            accesses += count[i]
+            result[i] = shared
+        else:
+            result[i] = max(1, own.latency + (pipeline if own.written < own.end else pipeline - 1))
+    most = taken.argmax()
+    for i in range(len(static)):
+        if static[i].front == most:
+            busy[i] = static[i].interval
+    registers = 1
+    for register in operand:
+        registers = max(registers, register + 1)
+    return accesses, ends, registers
 
 
 @inlined
@@ -269,7 +268,7 @@ def _cut(static, operand, result, unit_busy, warp_first, instruction, requests, 
                 place[num_accesses - first_access] = at - warp_first[warp]
                 own.wait = -1
                 own.row = row
-                own.offset = min(clock - begin, _MOST_OFFSET)
+                own.offset = clock - begin
                 own.requests = requests[at]
                 own.kind = _kind_of(does)
                 accesses += 1

@@ -19,7 +19,7 @@ from manyscale.models.gpu.sm_state import Counted
 from manyscale.models.shared_words import ABORT, WORDS
 from manyscale.models.team import ALONE, Team, Wanted
 
-VERSION: Final = 2  # raised when results change
+VERSION: Final = 3  # raised when results change
 _CALENDAR: Final = 4096
 _PER_CHANNEL: Final = (
     "head", "tail", "last_access", "last_reply", "blocked", "misses", "dirty_lines", "tag", "line", "miss", "clock",
@@ -74,7 +74,7 @@ class _Running:
         )
         self._whys = arrays["whys"]
         self._shared = groups_kernel.Shared(arrays["barrier"], arrays["sm"], arrays["shard"])
-        self._requests = [Requests(*(arrays[f"requests.{name}"][g] for name in Requests._fields)) for g in range(count)]
+        self._requests = Requests(*(arrays[f"requests.{name}"] for name in Requests._fields))
         if team.me == 0:
             arrays["sm"][:], arrays["shard"][:] = seen
         self._is_idle = team.me >= count
@@ -106,9 +106,9 @@ class _Running:
     def _share_replies(self) -> None:
         """Room for the replies of an exchange, seen by all."""
         arrays = self._team.arrays("replies", _for_each(self._count, "", replies_for(self._nodes)))
-        self._replies = [Replies(*(arrays[name][g] for name in Replies._fields)) for g in range(self._count)]
+        self._replies = Replies(*(arrays[name] for name in Replies._fields))
         if not self._is_idle:
-            own = self._replies[self._team.me]
+            own = Replies(*(of_all[self._team.me] for of_all in self._replies))
             self._own_memory = self._own_memory._replace(
                 reply_time=own.time, reply_sm=own.sm, reply_tag=own.tag, reply_level=own.level, replies=own.rows
             )
@@ -131,8 +131,8 @@ class _Running:
         return int(
             groups_kernel.run_shard(
                 self._team.me, self._count, self._sm, self._own(self._sm_bounds)[0], self._program, self._limits,
-                self._own_memory, memory_state.memory_limits(self._gpu, first_channel), tuple(self._requests),
-                tuple(self._replies), self._waiting, head, link, self._shared, self._board, self._trace.num_blocks,
+                self._own_memory, memory_state.memory_limits(self._gpu, first_channel), self._requests,
+                self._replies, self._waiting, head, link, self._shared, self._board, self._trace.num_blocks,
                 self._window,
             )
         )  # fmt: skip

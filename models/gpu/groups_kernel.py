@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_kernel, sm_kernel
-from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_all
+from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_all, requests_of
 from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm_state import NEVER
 from manyscale.models.kernels import allocation_free, by_reference, njit
@@ -213,7 +213,7 @@ def _run_sms(group, first_sm, program, limits, board, sm, begin, until):  # type
 
 @allocation_free
 def _run(  # type: ignore[no-untyped-def]
-    me, count, group, first_sm, program, limits, mem, mem_limits, requests, memories, waiting, head, link, shared,
+    me, count, group, first_sm, program, limits, mem, mem_limits, requests, replies, waiting, head, link, shared,
     board, num_blocks, window,
 ):  # fmt: skip
     word = board.word
@@ -222,7 +222,7 @@ def _run(  # type: ignore[no-untyped-def]
         begin = word[BEGIN]
         until = begin + window
         _run_sms(group, first_sm, program, limits, board, shared.sm, begin, until)
-        collect(group, first_sm, begin, until, requests[me])
+        collect(group, first_sm, begin, until, requests_of(requests, me))
         earliest = NEVER
         for s in range(group.core.shape[0]):
             earliest = min(earliest, _sm_next(group, s))
@@ -269,11 +269,10 @@ def _run(  # type: ignore[no-untyped-def]
             return ABORTED
         word[BARRIERS] += 1
         for g in range(count):
-            other = memories[g]
             last = begin + window - 2 if g == count - 1 else begin  # deliver only once all have been put in
             deliver(
-                group, first_sm, waiting, other.time, other.sm, other.tag, other.level, other.rows[0], begin, last,
-                head, link,
+                group, first_sm, waiting, replies.time[g], replies.sm[g], replies.tag[g], replies.level[g],
+                replies.rows[g, 0], begin, last, head, link,
             )  # fmt: skip
         if is_short:
             return NEEDS_ROOM
@@ -281,12 +280,15 @@ def _run(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def run_shard(  # type: ignore[no-untyped-def]
-    me, count, group, first_sm, program, limits, mem, mem_limits, requests, memories, waiting, head, link, shared,
+    me, count, group, first_sm, program, limits, mem, mem_limits, requests, replies, waiting, head, link, shared,
     board, num_blocks, window,
 ):  # fmt: skip
-    """A shard's part of a launch: ``me`` of ``count``. Returns why it stopped; all shards stop for the same reason."""
+    """A shard's part of a launch: ``me`` of ``count``. ``requests`` and ``replies`` are those of all, a row each.
+
+    Returns why it stopped; all shards stop for the same reason.
+    """
     return _run(
         me, count, by_reference(group), first_sm, by_reference(program), by_reference(limits), by_reference(mem),
-        by_reference(mem_limits), requests, memories, by_reference(waiting), head, link, by_reference(shared),
-        by_reference(board), num_blocks, window,
+        by_reference(mem_limits), by_reference(requests), by_reference(replies), by_reference(waiting), head, link,
+        by_reference(shared), by_reference(board), num_blocks, window,
     )  # fmt: skip

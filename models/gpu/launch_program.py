@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.launch_trace import NO_REGISTER, Access, LaunchTrace, Space, UnitClass
+from manyscale.models.gpu.launch_trace import NO_REGISTER, Access, LaunchTrace, Space, StaticInstructions, UnitClass
 from manyscale.models.gpu.parameters import SECTOR_BYTES, UNITS, Gpu
 from manyscale.models.kernels import njit
 
@@ -63,25 +63,18 @@ class LaunchProgram(NamedTuple):
     written: np.ndarray
 
 
-def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
-    """O(static instructions + requests)."""
+def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchProgram:
+    """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are compiled
+    for the one or the other."""
     static = trace.static
-    rows = np.zeros(len(static.pc), STATIC)
-    rows["kind"], rows["front"] = _kinds(static.unit, static.space, static.access)
-    rows["latency"] = rows["interval"] = 1
-    for number, own in enumerate(unit for _, unit in sorted(gpu.units.items(), key=lambda item: UNITS.index(item[0]))):
-        of_unit = rows["kind"] == number
-        rows["latency"][of_unit] = round(own.latency_cycles)
-        rows["interval"][of_unit] = max(1, round(own.interval_cycles))
-    written = static.destinations != NO_REGISTER
-    read = static.sources != NO_REGISTER
-    counts = np.stack((written.sum(axis=1), read.sum(axis=1)), axis=1)
-    first = np.concatenate(([0], np.cumsum(counts.sum(axis=1))))
-    rows["first"], rows["end"], rows["written"] = first[:-1], first[1:], first[:-1] + counts[:, 0]
-    rows["immediate"], rows["access"] = static.immediate, static.access
-    rows["passes_l1"] = static.bypasses_l1 | (static.access == ATOMIC) | (static.access == REDUCTION)
-    operand = np.concatenate((static.destinations, static.sources), axis=1)
-    operand = operand[np.concatenate((written, read), axis=1)]
+    units = [gpu.units[name] for name in UNITS]
+    rows = np.empty(len(static.pc), STATIC)
+    operand = np.empty(static.destinations.size + static.sources.size, np.int16)
+    operands = _fill(
+        _KIND, _FRONT, np.array([round(unit.latency_cycles) for unit in units]),
+        np.array([max(1, round(unit.interval_cycles)) for unit in units]), *map(read_only, _columns(static)), rows,
+        operand,
+    )  # fmt: skip
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
     warp_requests = trace.warp_accesses
     if gpu.l1.sector_bytes != SECTOR_BYTES:
@@ -91,30 +84,84 @@ def launch_program(trace: LaunchTrace, gpu: Gpu) -> LaunchProgram:
             trace.warp_instructions, trace.warp_accesses, trace.accesses, space, trace.sector, trace.written, shift
         )
     program = LaunchProgram(
-        rows, operand, np.zeros(1, np.int64), trace.block_warps, trace.warp_instructions, warp_requests,
+        rows, operand[:operands], np.zeros(1, np.int64), trace.block_warps, trace.warp_instructions, warp_requests,
         trace.instruction, trace.active, requests, request, bytes_written,
     )  # fmt: skip
-    # (kernels are compiled once more for arrays that cannot be written to)
-    return LaunchProgram(*(array if array.flags.writeable else array.copy() for array in program))
+    return LaunchProgram(*map(_writeable if copies else read_only, program))
 
 
-def _kinds(unit: np.ndarray, space: np.ndarray, access: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    special = {
+def _columns(static: StaticInstructions) -> tuple[np.ndarray, ...]:
+    return (
+        static.unit, static.space, static.access, static.immediate, static.bypasses_l1, static.destinations,
+        static.sources,
+    )  # fmt: skip
+
+
+def _writeable(array: np.ndarray) -> np.ndarray:
+    return array if array.flags.writeable else array.copy()
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _kind_of(unit: int, space: int, access: int) -> int:
+    if unit == UnitClass.load_store:
+        if space == Space.shared:
+            return SHARED
+        known = space in (Space.global_, Space.local) and access != Access.none
+        return MEMORY if known else _OTHER
+    return {
         UnitClass.barrier: BARRIER,
         UnitClass.memory_barrier: MEMORY_BARRIER,
         UnitClass.exit: EXIT,
         UnitClass.copy_group: COPY_GROUP,
         UnitClass.copy_wait: COPY_WAIT,
-    }
-    kind = unit.astype(np.uint8)
-    for name, number in special.items():
-        kind[unit == name] = number
-    memory = unit == UnitClass.load_store
-    known = ((space == Space.global_) | (space == Space.local)) & (access != Access.none)
-    kind[memory] = np.where(space[memory] == Space.shared, SHARED, np.where(known[memory], MEMORY, _OTHER))
-    is_memory = (kind == MEMORY) | (kind == SHARED)
-    front = np.where(kind < NUM_UNITS, kind, np.where(is_memory, NUM_UNITS, _OTHER))
-    return kind, front.astype(np.uint8)
+    }.get(UnitClass(unit), unit)
+
+
+# of an instruction of each unit, space and access; and the unit of each kind
+_KIND: Final = np.array([[[_kind_of(u, s, a) for a in Access] for s in Space] for u in UnitClass], np.uint8)
+_FRONT: Final = np.array(
+    [kind if kind < NUM_UNITS else NUM_UNITS if kind in (MEMORY, SHARED) else _OTHER for kind in range(COPY_WAIT + 1)],
+    np.uint8,
+)
+
+
+@njit(cache=True, nogil=True)
+def _fill(  # type: ignore[no-untyped-def]
+    kind_of, front_of, latency, interval, unit, space, access, immediate, bypasses_l1, destinations, sources, rows,
+    operand,
+):  # fmt: skip
+    """Static instructions and their operands: how many of these there are."""
+    count = 0
+    for i in range(len(rows)):
+        own = rows[i]
+        kind = kind_of[unit[i], space[i], access[i]]
+        own.kind = kind
+        own.front = front_of[kind]
+        own.latency = latency[kind] if kind < NUM_UNITS else 1
+        own.interval = interval[kind] if kind < NUM_UNITS else 1
+        own.immediate = immediate[i]
+        own.access = access[i]
+        own.passes_l1 = bypasses_l1[i] or access[i] == ATOMIC or access[i] == REDUCTION
+        own.first = count
+        for register in destinations[i]:
+            if register != NO_REGISTER:
+                operand[count] = register
+                count += 1
+        own.written = count
+        for register in sources[i]:
+            if register != NO_REGISTER:
+                operand[count] = register
+                count += 1
+        own.end = count
+    return count
 
 
 @njit(cache=True, nogil=True)

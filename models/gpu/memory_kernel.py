@@ -107,6 +107,8 @@ def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
     time = NEVER
     for sm in range(num_sms):
         time = min(time, mem.port_time[sm])
+    time = max(time, mem.passed_until[0])
+    mem.passed_until[0] = until + _CROSSBAR
     while time < until + _CROSSBAR:
         first = mem.chosen.shape[0]
         for sm in range(num_sms):
@@ -537,7 +539,8 @@ def next_event(mem, limits):  # type: ignore[no-untyped-def]
     """The earliest time at which something may happen; NEVER: nothing is in flight."""
     earliest = np.int64(NEVER)
     for sm in range(mem.port_time.shape[0]):
-        earliest = min(earliest, mem.port_time[sm])
+        if mem.port_time[sm] < NEVER:
+            earliest = mem.passed_until[0] - _CROSSBAR
     for c in range(mem.head.shape[0]):
         if mem.fill_head[c] >= 0:
             earliest = min(earliest, mem.dram_time[mem.fill_head[c]])

@@ -57,7 +57,7 @@ class Memory(NamedTuple):
     port_tail: np.ndarray  # int32
     port_time: np.ndarray  # int64: when the first of them can pass; NEVER: nothing
     port_slice: np.ndarray  # int32: where that one goes
-    passed_from: np.ndarray  # int64: last cycle in which one passed
+    passed_until: np.ndarray  # int64[1]: those that pass before this cycle have passed
     turn: np.ndarray  # int32[slices of the GPU]: SM whose turn it is
     chosen: np.ndarray  # int32[slices]: scratch, filled with -1
     # slices [C, P]
@@ -230,7 +230,7 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
         node_free=np.arange(nodes - 1, -1, -1, dtype=np.int32), free=np.array([nodes, nodes]),
         port_head=whole(gpu.sms, value=-1), port_tail=whole(gpu.sms, value=-1),
-        port_time=times(gpu.sms, value=NEVER), port_slice=whole(gpu.sms), passed_from=times(gpu.sms, value=-NEVER),
+        port_time=times(gpu.sms, value=NEVER), port_slice=whole(gpu.sms), passed_until=times(1),
         turn=whole(l2.slices), chosen=whole(l2.slices, value=-1),
         head=whole(c, p, value=-1), tail=whole(c, p, value=-1),
         last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
@@ -284,7 +284,8 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
 
 def reset_clock(memory: Memory) -> None:
     """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight."""
-    for array in (memory.passed_from, memory.last_access, memory.last_reply, memory.last_way):
+    memory.passed_until[:] = 0
+    for array in (memory.last_access, memory.last_reply, memory.last_way):
         array[:] = -NEVER
     for array in (memory.bus_free, memory.write_end, memory.last_activate, memory.column_from, memory.precharge_from,
                   memory.activated, memory.group_from):  # fmt: skip

@@ -50,8 +50,8 @@ class GpuCache(Strict):
     sector in turn; ``slices`` of an L2 one each. ``write``: ``through`` (a hit is updated), ``evict`` (a hit is
     invalidated) or ``back``. ``write_allocate``: whether a written sector stands in the cache after a miss; it can be
     read only once all of its bytes were written or it was fetched. ``dirty_share``: lines that were written to are not
-    replaced before their share of the cache is as large (Accel-Sim). ``kept_between_launches``: of an L2; an L1 is empty
-    when a launch begins.
+    replaced before their share of the cache is as large (Accel-Sim). ``kept_between_launches``: of an L2; an L1 is
+    empty when a launch begins.
     """
 
     size_bytes: Bytes = Field(alias="size")

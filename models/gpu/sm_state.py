@@ -248,7 +248,7 @@ def sm_state(
         scheduler=scheduler,
         try_at=np.full((n, schedulers), NEVER, np.int64),
         unit=np.zeros((n, schedulers, NUM_UNITS + 1), UNIT),
-        order=np.tile(order, (n, 1, 1)),
+        order=np.ascontiguousarray(np.tile(order, (n, 1, 1))),  # (of one SM it is not, else)
         queue=np.zeros((n, 1 << (8 * schedulers).bit_length()), LOOKUP),
         load=np.zeros((n, loads), LOAD),
         bank=np.zeros((n, banks, BANK_QUEUE), LOOKUP),

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from manyscale.models.gpu.detailed import ASKED_COUNTS
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
@@ -18,6 +21,7 @@ from manyscale.sampling.tbpoint_state import (
     block_ended,
     new_region_sampling,
     next_block,
+    sampled_counts,
     sampled_launch,
 )
 from manyscale.sampling.tbpoint_warming import first_shown
@@ -50,14 +54,13 @@ class RegionChoice:
     def ended(self, block: int, time: int, issued: float) -> None:
         block_ended(self._state, block, time, round(issued))
 
-    def of_all(self, simulated: LaunchResult) -> LaunchResult:
-        """The launch, from what was simulated of it. Its counts of accesses are taken to grow with its instructions."""
+    def of_all(self, simulated: LaunchResult, asked_at: np.ndarray, asked_counts: np.ndarray) -> LaunchResult:
+        """The launch, from what was simulated of it; ``asked_at`` and ``asked_counts``: of the detailed model's
+        result."""
         found = sampled_launch(self._state, simulated.cycles)
-        share = found.instruction_share
-        changes: dict[str, Any] = {
-            name: round(getattr(simulated, name) / share) if share else 0
-            for name in ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")
-        }
+        own = np.array([getattr(simulated, name) for name in ASKED_COUNTS])
+        counts = sampled_counts(self._state, asked_at, asked_counts, own)
+        changes: dict[str, Any] = {name: round(one) for name, one in zip(ASKED_COUNTS, counts.tolist(), strict=True)}
         ran = simulated.block_sm >= 0
         for name in ("block", "block_sm", "block_start", "block_end"):
             changes[name] = getattr(simulated, name)[ran]

@@ -41,9 +41,9 @@ def check_fit(launches: Workload, rows: np.ndarray, machine: Machine, place: str
 
 
 def newer_launches(launches: Workload, rows: np.ndarray, gpu: Gpu) -> np.ndarray:
-    """``launch_id`` int32[] of launches whose code is of a later architecture than the GPU runs."""
+    """``launch_id`` int32[] of launches whose code is for a later SM version than the GPU runs."""
     version = launches.column("launches", "binary_version")[rows]
-    is_newer = version // 10 > gpu.compute_capability // 10
+    is_newer = version > gpu.compute_capability
     return np.asarray(launches.column("launches", "launch_id")[rows[is_newer]])
 
 

@@ -4,8 +4,8 @@ Launches that leave their caches to the next are one unit, as long as they have 
 together; else each launch is a unit. What was in the caches before a unit's first launch follows from the accesses of
 launches before it (``before``), the nearest REACH times as many sectors as its caches hold.
 
-A model with profiles has two kinds: ``gpu-profile``, which a sweep over what profiles do not read computes once, and
-``gpu-predict``.
+A model with profiles has three kinds: ``gpu-outline``, which a sweep over sizes of caches and numbers of SMs computes
+once, ``gpu-profile``, which one over what profiles do not read does, and ``gpu-predict``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 SIMULATE: Final = "gpu-launches"
+OUTLINE: Final = "gpu-outline"
 PROFILE: Final = "gpu-profile"
 PREDICT: Final = "gpu-predict"
 VERSION: Final = 1  # raised when results change, other than by a model, which has its own
+OUTLINE_MARK: Final = "outlined_launch"
 PROFILE_MARK: Final = "profiled_launch"
 MOST_IN_UNIT: Final = 20_000_000  # some seconds
 REACH: Final = 8
@@ -79,14 +81,16 @@ def first_units(
     launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Mapping[str, Any], study: Study,
     add_input: Callable[[str, Any], None],
 ) -> list[WorkUnit]:  # fmt: skip
-    """Units of the first stage: of profiles if the model has them, else of simulations. ``content``: what ``gpu`` was
-    built from."""
-    model = lookup("gpu", name_of(study))
+    """Units of the first stage: of outlines if the model has profiles, else of simulations. ``content``: what ``gpu``
+    was built from."""
+    name = name_of(study)
+    model = lookup("gpu", name)
+    options = model.options(study)
     if model.HAS_PROFILE:
-        meaning = {"gpu": model.profile_reads(gpu)}
-        kind, own, shards = PROFILE, {}, 1
+        kind, meaning, own, shards = OUTLINE, {"gpu": model.outline_reads(gpu, options)}, {"options": options}, 1
+        parts = [Part(part.simulated, ()) for part in parts]
     else:
-        options = model.options(study) | {"regions": study.tbpoint.regions.model_dump(mode="json")}
+        options |= {"regions": study.tbpoint.regions.model_dump(mode="json")}
         meaning = {"gpu": _read_of(gpu), "options": options}
         kind, own, shards = SIMULATE, {"options": options}, _shards(study)
     streams = launches.gpu
@@ -98,34 +102,51 @@ def first_units(
     units = []
     for part in parts:
         simulated, before = (ids[list(rows)].tolist() for rows in (part.simulated, part.before))
-        numbers = {"launches": simulated, "before": len(before), "model": name_of(study), "version": model.version()}
+        numbers = {"launches": simulated, "before": len(before), "model": name, "version": model.version()}
         key = unit_key(kind, VERSION, meaning | numbers, [digest[row] for row in (*part.before, *part.simulated)], 0)
         parameters = {
             **own,
-            "model": name_of(study),
+            "model": name,
             "gpu": content,
             "launches": simulated,
             "before": before,
         }
-        weight = _WEIGHT.get(name_of(study), 8) * int(size[list(part.simulated)].sum())
+        weight = _WEIGHT.get(name, 8) * int(size[list(part.simulated)].sum())
         units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1), shards))
     return units
 
 
-def second_units(
-    profiles: Sequence[WorkUnit], results: Sequence[Arrays], gpu: Gpu, content: Mapping[str, Any], study: Study,
-    add_input: Callable[[str, Any], None],
+def profile_units(
+    launches: Workload, parts: Sequence[Part], outlines: Sequence[WorkUnit], gpu: Gpu, study: Study,
 ) -> list[WorkUnit]:  # fmt: skip
-    """Units that predict from ``profiles``, whose results are ``results``."""
-    model = lookup("gpu", name_of(study))
+    """Units of the second stage: profiles from ``outlines``, which ``first_units`` made of ``parts``."""
+    name = name_of(study)
+    model = lookup("gpu", name)
+    options = model.options(study)
+    ids = launches.column("launches", "launch_id")
+    digest = launches.tables["launches"].column("digest").to_pylist()
+    units = []
+    for part, outline in zip(parts, outlines, strict=True):
+        before = ids[list(part.before)].tolist()
+        meaning = {"gpu": model.profile_reads(gpu, options), "model": name, "version": model.version()}
+        key = unit_key(PROFILE, VERSION, meaning, [outline.key, *(digest[row] for row in part.before)], 0)
+        inputs = {"launches": outline.inputs["launches"], "outlines": outline.key}
+        units.append(WorkUnit(key, PROFILE, {**outline.parameters, "before": before}, inputs, outline.weight))
+    return units
+
+
+def predict_units(profiles: Sequence[WorkUnit], gpu: Gpu, study: Study) -> list[WorkUnit]:
+    """Units of the last stage: predictions from ``profiles``."""
+    name = name_of(study)
+    model = lookup("gpu", name)
     options = model.options(study)
     units = []
-    for profile, arrays in zip(profiles, results, strict=True):
-        meaning = {"gpu": _read_of(gpu), "options": options, "model": name_of(study), "version": model.version()}
+    for profile in profiles:
+        meaning = {"gpu": _read_of(gpu), "options": options, "model": name, "version": model.version()}
         key = unit_key(PREDICT, VERSION, meaning, [profile.key], 0)
-        add_input(profile.key, arrays)
-        own = {"model": name_of(study), "gpu": content, "options": options}
-        units.append(WorkUnit(key, PREDICT, own, {"profiles": profile.key}, max(1, profile.weight // 10)))
+        own = {"model": name, "gpu": profile.parameters["gpu"], "options": options}
+        inputs = {"outlines": profile.inputs["outlines"], "profiles": profile.key}
+        units.append(WorkUnit(key, PREDICT, own, inputs, max(1, profile.weight // 10)))
     return units
 
 
@@ -163,20 +184,28 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
     return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
 
 
+def outline_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: outlines of ``launches``; what is in them is the model's own affair."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    traces = map(inputs["launches"].trace, parameters["launches"])
+    arrays = lookup("gpu", parameters["model"]).outline(traces, gpu, parameters["options"])
+    return {OUTLINE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+
+
 def profile_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """The kind of unit: profiles of ``launches``; what is in them is the model's own affair."""
-    streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
-    traces = map(streams.trace, parameters["launches"])
-    before = map(streams.trace, parameters["before"])
-    arrays = lookup("gpu", parameters["model"]).profile(traces, before, gpu)
+    """The kind of unit: profiles of ``launches`` from the result of ``outline_launches``."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    before = map(inputs["launches"].trace, parameters["before"])
+    arrays = lookup("gpu", parameters["model"]).profile(inputs["outlines"], before, gpu)
     return {PROFILE_MARK: np.array(parameters["launches"], np.int64), **arrays}
 
 
 def predict_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """The kind of unit: launches from the result of ``profile_launches``. Result: to_arrays."""
+    """The kind of unit: launches from the results of ``outline_launches`` and ``profile_launches``. Result:
+    to_arrays."""
     gpu = Gpu.model_validate(parameters["gpu"])
     model = lookup("gpu", parameters["model"])
-    return to_arrays(model.predict(inputs["profiles"], gpu, parameters["options"]))
+    return to_arrays(model.predict(inputs["outlines"], inputs["profiles"], gpu, parameters["options"]))
 
 
 def is_result(arrays: Arrays) -> bool:
@@ -185,3 +214,7 @@ def is_result(arrays: Arrays) -> bool:
 
 def is_profile(arrays: Arrays) -> bool:
     return PROFILE_MARK in arrays
+
+
+def is_outline(arrays: Arrays) -> bool:
+    return OUTLINE_MARK in arrays

@@ -1,8 +1,9 @@
 """The models of GPUs behind one form: what a work unit calls, and how their results become LaunchResult.
 
 A model is a class with ``NAME``, ``version()``, ``check(study)`` and ``options(study)``. One without ``HAS_PROFILE``
-simulates launches at once (``simulate``); one with it looks at their accesses first (``profile``, which reads of the
-GPU only what ``profile_reads`` says), and predicts from that, configuration by configuration (``predict``).
+simulates launches at once (``simulate``); one with it looks at their instructions first (``outline``, which reads of
+the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and ``profile_reads``), and
+predicts from that, configuration by configuration (``predict``).
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Detailed:
 
             choice = RegionChoice(trace, gpu, options)
             found, memory = detailed.simulate(trace, gpu, memory, choice, partial(show_last_blocks, trace, gpu))
-            results.append(choice.of_all(_of_detailed(found, detailed.CAUSES)))
+            of_simulated = _of_detailed(found, detailed.CAUSES)
+            results.append(choice.of_all(of_simulated, found.asked_at, found.asked_counts))
         return results
 
 
@@ -135,46 +137,79 @@ class Gpumech:
         return {"form": study.gpu.form, "representative": study.gpu.representative}
 
     @staticmethod
-    def profile_reads(gpu: Gpu) -> dict[str, Any]:
+    def outline_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a GPU that outlines depend on, and what they hold."""
+        from manyscale.models.gpu import gpumech_outline
+
+        return {"reads": list(gpumech_outline.outline_reads(gpu)), "instructions": options["form"] == "printed"}
+
+    @staticmethod
+    def outline(launches: Iterable[LaunchTrace], gpu: Gpu, options: Mapping[str, Any]) -> Arrays:
+        """What warps do without caches, and what blocks execute; arrays of launch i begin with ``i.``."""
+        from manyscale.models.gpu import gpumech_outline
+        from manyscale.runner.gpu.blocks import profile_of
+
+        arrays: dict[str, np.ndarray] = {}
+        for number, trace in enumerate(launches):
+            found = gpumech_outline.outline_of(trace, gpu, options["form"] == "printed")
+            blocks = profile_of(trace)
+            arrays |= _of_launch(
+                number,
+                gpumech_outline.to_arrays(found)
+                | {
+                    "block_warp_instructions": blocks.warp_instructions,
+                    "block_thread_instructions": blocks.thread_instructions,
+                    "block_requests": blocks.memory_requests,
+                },
+            )
+        return stored(arrays)
+
+    @staticmethod
+    def profile_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a GPU that profiles depend on."""
         from manyscale.models.gpu import gpumech
 
-        return gpumech.profile_reads(gpu)
+        return gpumech.profile_reads(gpu, options["form"] == "printed")
 
     @staticmethod
-    def profile(launches: Iterable[LaunchTrace], before: Iterable[LaunchTrace], gpu: Gpu) -> Arrays:
-        """What the accesses of launches meet, and what their blocks execute; arrays of launch i begin with ``i.``."""
-        from manyscale.models.gpu import gpumech
-        from manyscale.runner.gpu.blocks import profile_of
+    def profile(outlines: Arrays, before: Iterable[LaunchTrace], gpu: Gpu) -> Arrays:
+        """What the accesses of launches meet, from their outlines."""
+        from manyscale.models.gpu import gpumech, gpumech_outline
 
         l2 = gpumech.l2_of(gpu)
         for trace in before:
             gpumech.touch(trace, gpu, l2)
         arrays: dict[str, np.ndarray] = {}
-        for number, trace in enumerate(launches):
-            found = gpumech.to_arrays(gpumech.collect(trace, gpu, l2))
-            blocks = profile_of(trace)
-            found |= {
-                "block_warp_instructions": blocks.warp_instructions,
-                "block_thread_instructions": blocks.thread_instructions,
-                "block_requests": blocks.memory_requests,
-            }
-            arrays |= {f"{number}.{name}": array for name, array in found.items()}
+        for number, own in enumerate(_by_launch(outlines)):
+            found = gpumech.profile_of(gpumech_outline.from_arrays(own), gpu, l2)
+            arrays |= _of_launch(number, gpumech.to_arrays(found))
         return stored(arrays)
 
     @staticmethod
-    def predict(profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
-        """Launches from their profiles."""
-        from manyscale.models.gpu import gpumech
+    def predict(outlines: Arrays, profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
+        """Launches from their outlines and profiles."""
+        from manyscale.models.gpu import gpumech, gpumech_outline
 
-        arrays, results = restored(profiles), []
-        for number in range(sum(name.endswith(".shape") for name in arrays)):
-            prefix = f"{number}."
-            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            profile = gpumech.from_arrays(own)
-            found = gpumech.predict(profile, gpu, options["form"], options["representative"])
-            results.append(_of_estimate(found, own, options["form"] == "extended", gpumech.CAUSES))
+        results = []
+        for outline, profile in zip(_by_launch(outlines), _by_launch(profiles), strict=True):
+            own = gpumech.from_arrays(profile, gpumech_outline.from_arrays(outline))
+            found = gpumech.predict(own, gpu, options["form"], options["representative"])
+            results.append(_of_estimate(found, outline, options["form"] == "extended", gpumech.CAUSES))
         return results
+
+
+def _of_launch(number: int, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{number}.{name}": array for name, array in arrays.items()}
+
+
+def _by_launch(kept: Arrays) -> list[dict[str, np.ndarray]]:
+    """What ``_of_launch`` was given for each."""
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for key, array in restored(kept).items():
+        number, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(int(number), {})[name] = array
+    return [found[number] for number in range(len(found))]
 
 
 def _of_estimate(

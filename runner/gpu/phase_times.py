@@ -135,12 +135,10 @@ class GpuPhases:
         """Units that need ``results``."""
         own, others = _split(results)
         found = [] if self._inner is None else self._inner.further_units(study, machine, content, others)
+        outlines = [each for each in own if launch_units.is_outline(each)]
         profiles = [each for each in own if launch_units.is_profile(each)]
-        if profiles and len(profiles) == len(own):
-            first = self._first_units(study, machine, content)
-            found += launch_units.second_units(
-                first, profiles, self._gpu, content["node"]["gpu"], study, self.launches.inputs.__setitem__
-            )
+        if outlines and len(own) == len(outlines) + len(profiles):
+            found += self._units_from(outlines, profiles, study, machine, content)
         return list(found)
 
     def shared(self, needed_names: set[str]) -> dict[str, Any]:
@@ -236,16 +234,30 @@ class GpuPhases:
         return predictions(self.launches.source, self.launches.plan(study), self._gpu, results)
 
     def _first_units(self, study: Study, machine: Machine, content: Mapping[str, Any]) -> list[WorkUnit]:
-        source = self.launches.source
-        parts = launch_units.parts_of(source, self.launches.plan(study), self._gpu, study)
         return launch_units.first_units(
-            source, parts, self._gpu, content["node"]["gpu"], study, self.launches.inputs.__setitem__
-        )
+            self.launches.source, self._parts(study), self._gpu, content["node"]["gpu"], study,
+            self.launches.inputs.__setitem__,
+        )  # fmt: skip
+
+    def _units_from(
+        self, outlines: Sequence[Arrays], profiles: Sequence[Arrays], study: Study, machine: Machine,
+        content: Mapping[str, Any],
+    ) -> list[WorkUnit]:  # fmt: skip
+        """Units that need the results of all outlines, and those that need all profiles, too."""
+        first = self._first_units(study, machine, content)
+        second = launch_units.profile_units(self.launches.source, self._parts(study), first, self._gpu, study)
+        units, results = (second, profiles) if profiles else (first, outlines)
+        self.launches.inputs.update({unit.key: arrays for unit, arrays in zip(units, results, strict=True)})
+        return launch_units.predict_units(second, self._gpu, study) if profiles else second
+
+    def _parts(self, study: Study) -> list[launch_units.Part]:
+        return launch_units.parts_of(self.launches.source, self.launches.plan(study), self._gpu, study)
 
 
 def _split(results: Iterable[Arrays]) -> tuple[list[Arrays], list[Arrays]]:
     """(results of units on launches, results of other units), each in their order."""
     found = list(results)
-    is_own = [launch_units.is_result(each) or launch_units.is_profile(each) for each in found]
+    kinds = (launch_units.is_result, launch_units.is_profile, launch_units.is_outline)
+    is_own = [any(is_of(each) for is_of in kinds) for each in found]
     own = [each for each, mine in zip(found, is_own, strict=True) if mine]
     return own, [each for each, mine in zip(found, is_own, strict=True) if not mine]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from block_simulator import Run, regions_of, run
 
-from manyscale.sampling.tbpoint_block_estimate import STATE_ERROR
+from manyscale.sampling.tbpoint_block_estimate import STATE_ERROR, sampled_counts
 from manyscale.sampling.tbpoint_regions import NO_REGION
 from manyscale.sampling.tbpoint_rules import RegionSamplingRules
 from manyscale.sampling.tbpoint_warming import first_shown
@@ -94,13 +94,44 @@ def test_interval_holds_as_often_as_it_says() -> None:
     deviations, or more often by what is added for states. 64 blocks, 8 for each sample: +- 2.36 x 30 % / sqrt(64)."""
     held, widths = [], []
     for seed in range(60):
-        lasting = np.random.default_rng(seed).normal(100, 30, 4000).clip(10)
-        found = even([0] * 1000, lasting)
-        truth = even([NO_REGION] * 1000, lasting).cycles
+        lasting = np.random.default_rng(seed).normal(100, 30, 1600).clip(10)
+        found = even([0] * 400, lasting)
+        truth = even([NO_REGION] * 400, lasting).cycles
         held.append(abs(found.launch.cycles - truth) <= found.launch.half_width_cycles)
         widths.append(found.launch.half_width_cycles / truth)
     assert np.mean(held) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 60)
     assert np.median(widths) == pytest.approx(2.36 * 0.3 / 8, rel=0.3)
+
+
+@pytest.mark.parametrize("rules", ["spread", "source"])
+def test_counts_of_a_cold_beginning(rules: str) -> None:
+    """Three accesses a cycle, all of which miss in the first 500 cycles, and one of ten later: the beginning stands for
+    itself, the rest for what was skipped. (By the source's rules all grow with instructions.)"""
+    count, cold = 4000, 500
+    found = run(
+        regions_of([0] * (count // 4)), np.full(count, 200), np.full(count, 100.0), 4, RegionSamplingRules(rules=rules)
+    )
+    times = np.sort(found.state.begin[~np.isnan(found.state.begin)])
+
+    def counted(time: np.ndarray) -> np.ndarray:
+        misses = 3.0 * np.minimum(time, cold) + 0.3 * np.maximum(time - cold, 0)
+        return np.stack([3.0 * time, misses], axis=-1)
+
+    end = np.array(found.cycles)
+    got = sampled_counts(found.state, times, counted(times), counted(end))
+    assert found.launch.instruction_share < 0.05
+    if rules == "spread":
+        assert got == pytest.approx(counted(np.array(count / 4 * 100.0)), rel=0.01)
+    else:
+        assert got == pytest.approx(counted(end) / found.launch.instruction_share)
+
+
+def test_counts_of_a_launch_without_skips_are_exact() -> None:
+    found = run(regions_of([0, 0]), np.full(8, 200), np.full(8, 100.0), 4)
+    own = np.array([7.0, 3.0])
+    assert sampled_counts(found.state, np.array([0.0, 100.0]), np.array([[0.0, 0.0], [4.0, 2.0]]), own) == (
+        pytest.approx(own)
+    )
 
 
 def test_blocks_that_l2_is_shown() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from gpu_launches import Launch, gpu_workload
+from gpu_micro import BASE, LINE, Kernel, load, write
 
-from manyscale.models.gpu import detailed
+from manyscale.models.gpu import detailed, memory_state
 from manyscale.runner.problems import load_yaml
+from manyscale.runner.readers import accelsim
 from manyscale.runner.targets import build_machine, shipped_targets
 
 SIZE = 300
@@ -32,13 +35,36 @@ class All:
         self.told.append((self.num_ended, self.num_dispatched, issued))
 
 
-def test_issued_lies_between_blocks_that_ended_and_those_that_began():
+def small_gpu():
     content = load_yaml(shipped_targets()["rtx3070"])
     content["node"]["gpu"] |= {"sms": 1, "blocks": 2}
-    gpu = build_machine(content, "rtx3070").node.gpu
+    return build_machine(content, "rtx3070").node.gpu
+
+
+def test_issued_lies_between_blocks_that_ended_and_those_that_began():
+    gpu = small_gpu()
     choice = All()
     detailed.simulate(gpu_workload(Launch("a", (SIZE,) * 40)).gpu.trace(1), gpu, None, choice)
     assert len(choice.told) > 70
     slack = SIZE / 50  # blocks that end in one cycle are told of one by one
     for ended, began, issued in choice.told[2:]:
         assert SIZE * ended - slack <= issued <= SIZE * began + slack
+
+
+def test_counts_lie_between_blocks_that_ended_and_those_that_began(tmp_path):
+    """Each block loads 20 lines that no other one does, sector by sector: a miss each in both caches. L2 is some
+    hundred cycles ahead of, or behind, the time at which it is asked; no block is as short."""
+    requests = 20 * 4
+    kernel = Kernel(lambda b, _w: [load(10, BASE + LINE * (20 * b + i), 4, 10) for i in range(20)], blocks=40)
+    gpu = small_gpu()
+    choice = All()
+    result, _ = detailed.simulate(accelsim.read(write(tmp_path, [kernel])).gpu.trace(1), gpu, None, choice)
+    assert len(result.asked_at) == len(result.asked_counts) == 40
+    assert np.all(np.diff(result.asked_at) >= 0)
+    lives = result.block_end - result.block_begin
+    assert lives.min() > 2 * memory_state.shortest_reply_cycles(gpu)
+    for time, counts in zip(result.asked_at.tolist(), result.asked_counts, strict=True):
+        ended, began = (int((times <= time).sum()) for times in (result.block_end, result.block_begin))
+        for count, slack in zip(counts.tolist(), (4, 4, requests, requests), strict=True):
+            assert requests * ended - slack <= count <= requests * began + slack
+    assert result.l1_accesses == result.l1_misses == result.l2_accesses == result.l2_misses == 40 * requests

@@ -19,7 +19,7 @@ from gpu_programs import (
     store,
 )
 
-from manyscale.models.gpu import gpumech
+from manyscale.models.gpu import gpumech, gpumech_outline
 from manyscale.models.gpu.gpumech_segments import EXITS, MEETS, WAITS, segments
 from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.launch_trace import UnitClass
@@ -226,17 +226,26 @@ def test_parts_of_the_stack_sum_to_the_total(options, scheduler):
     assert min(found.stack.values()) >= 0
 
 
+def arrays_of(profile):
+    return {"outline": gpumech_outline.to_arrays(profile.outline), "profile": gpumech.to_arrays(profile)}
+
+
 def same(one, other):
-    a, b = gpumech.to_arrays(one), gpumech.to_arrays(other)
-    return all(np.array_equal(a[name], b[name]) for name in a)
+    a, b = arrays_of(one), arrays_of(other)
+    return all(a[each][name].tobytes() == b[each][name].tobytes() for each in a for name in a[each])
 
 
 def test_a_profile_can_be_kept(gpu):
     profile = gpumech.collect(several(gpu), gpu)
-    arrays = gpumech.to_arrays(profile)
-    assert {array.dtype.kind for array in arrays.values()} <= set("iu")
-    kept = gpumech.from_arrays(arrays)
-    assert gpumech.predict(kept, gpu).stack == gpumech.predict(profile, gpu).stack
+    arrays = arrays_of(profile)
+    assert {array.dtype.kind for each in arrays.values() for array in each.values()} <= set("iu")
+    for each in arrays.values():
+        for array in each.values():
+            array.flags.writeable = False  # as where they are kept
+    kept = gpumech.from_arrays(arrays["profile"], gpumech_outline.from_arrays(arrays["outline"]))
+    assert same(kept, profile)
+    for form in ("extended", "printed"):
+        assert gpumech.predict(kept, gpu, form).stack == gpumech.predict(profile, gpu, form).stack
 
 
 def test_collected_twice(gpu):
@@ -280,13 +289,36 @@ def test_gpus_of_different_profiles(gpu, change):
     assert gpumech.profile_reads(rtx3070(**change)) != gpumech.profile_reads(gpu)
 
 
-@pytest.mark.parametrize("change", [{"sms": 8}, {"pipeline": "6 cycles"}])
-def test_what_is_known_of_a_launch(gpu, change):
-    """A profile of another GPU spares work and changes nothing."""
+@pytest.mark.parametrize(
+    "change",
+    [{"sms": 8}, {"warps": 8, "threads": 256}, {"l2__size": "2 MiB"}, {"l1__ways": 128}, {"l1__latency": "50 cycles"}],
+)
+def test_an_outline_serves_other_gpus(gpu, change):
+    """Of other caches and numbers of SMs and warps: as if it had been made there."""
     changed = rtx3070(**change)
-    known = gpumech.collect(several(gpu), gpu)
-    assert same(gpumech.collect(several(gpu), changed, known=known), gpumech.collect(several(gpu), changed))
-    assert same(known, gpumech.collect(several(gpu), gpu))
+    outline = gpumech_outline.outline_of(several(gpu), gpu)
+    gpumech.profile_of(outline, gpu)  # changes nothing in it
+    assert same(gpumech.profile_of(outline, changed), gpumech.collect(several(gpu), changed))
+
+
+@pytest.mark.parametrize("change", [{"pipeline": "6 cycles"}, {"l1__banks": 8}, {"shared_memory__latency": "9 cycles"}])
+def test_an_outline_of_another_pipeline_is_refused(gpu, change):
+    outline = gpumech_outline.outline_of(several(gpu), gpu)
+    with pytest.raises(gpumech.ProfileError, match="launch 1: "):
+        gpumech.profile_of(outline, rtx3070(**change))
+
+
+@pytest.mark.theory
+def test_lines_of_an_access(gpu):
+    """Sectors 0, 1, 5 and 4 x 100 + 3 are in lines 0, 1 and 100; an atomic's requests stand alone; four banks take
+    sectors 0, 4 and 8 in three cycles."""
+    warp = [load(1, 0, 1, 5, 403), store(0, 1, 7, source=2), atomic(2, 0, 1), load(3, 0, 4, 8)]
+    found = gpumech_outline.outline_of(launch([[warp]]), gpu)
+    assert found.access["lines"].tolist() == [3, 2, 2, 3]
+    assert found.access["passes"].tolist() == [2, 1, 2, 3]
+    assert found.line["tag"].tolist() == [100, 1, 0, 1, 0, 0, 0, 2, 1, 0]
+    assert found.line["sectors"].tolist() == [8, 2, 3, 8, 3, 1, 2, 1, 1, 1]
+    assert found.line["full"].tolist() == [0, 0, 0, 8, 3, 1, 2, 0, 0, 0]
 
 
 def test_printed_form_needs_representatives(gpu):

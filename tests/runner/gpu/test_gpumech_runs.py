@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.models.gpu import gpumech
+from manyscale.models.gpu import gpumech, gpumech_outline
 from manyscale.runner import api
 
 BFS = Path(api.__file__).parent / "examples" / "bfs-16"
@@ -20,9 +20,9 @@ def target(**gpu):
 
 @pytest.fixture
 def run_of(tmp_path):
-    def run(name, changes=None, **keys):
+    def run(name, changes=None, cache="cache", **keys):
         study = {**STUDY, "target": target(**(changes or {})), **keys}
-        return api.run(study, tmp_path / name, executor="local", cache=tmp_path / "cache", report=False)
+        return api.run(study, tmp_path / name, executor="local", cache=tmp_path / cache, report=False)
 
     return run
 
@@ -50,12 +50,21 @@ def test_the_extended_form_is_near_the_detailed_model(run_of, detailed):
 
 def test_more_bandwidth_takes_no_longer_and_no_new_profile(run_of, monkeypatch):
     slow = run_of("slow", {"dram": {"bandwidth": "60 GB/s"}}, model={"gpu": "gpumech"})
-    monkeypatch.setattr(gpumech, "collect", lambda *_: pytest.fail("a profile was collected again"))
+    monkeypatch.setattr(gpumech, "profile_of", lambda *_: pytest.fail("a profile was made again"))
     runs = [slow] + [
         run_of(f"at-{bw}", {"dram": {"bandwidth": f"{bw} GB/s"}}, model={"gpu": "gpumech"}) for bw in (200, 900)
     ]
     assert all(inside(fast) <= inside(slow) for slow, fast in pairwise(runs))
     assert inside(runs[-1]) < inside(runs[0])
+
+
+@pytest.mark.parametrize("change", [{"sms": 8}, {"l2": {"size": "2 MiB"}}, {"warps": 16, "threads": 512}])
+def test_other_caches_and_sms_need_no_new_outline(run_of, monkeypatch, change):
+    """The run is the same as one without anything that was kept."""
+    run_of("first", model={"gpu": "gpumech"})
+    alone = run_of("alone", change, "empty", model={"gpu": "gpumech"})
+    monkeypatch.setattr(gpumech_outline, "outline_of", lambda *_: pytest.fail("an outline was made again"))
+    assert inside(run_of("again", change, model={"gpu": "gpumech"})) == inside(alone)
 
 
 def test_the_printed_form_knows_no_blocks(run_of):

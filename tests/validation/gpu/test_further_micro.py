@@ -24,7 +24,7 @@ TOLERANCE = 0.02
 EMPTY = 8  # cycles of an empty kernel, without launch latency
 CYCLES = 1  # that may differ whatever the tolerance
 MISSES = 0.01  # of the accesses
-LONG_TEXT = 150_000  # characters: those above are slow
+LONG = 100_000  # thread instructions of all launches: those above are slow
 
 CROSSBAR = "queues at the crossbar's inputs are not arbitrated cycle by cycle"
 COLLECTORS = "of two operand collectors the first goes first, so that an instruction in the second may starve"
@@ -80,9 +80,8 @@ def kernels_of():
     return dict(gpu_micro.traces())
 
 
-@lru_cache
-def is_long(name):
-    return sum(map(len, gpu_micro.texts(kernels_of()[name]))) > LONG_TEXT
+def is_long(name, scheduler):
+    return sum(int(row["thread_instructions"]) for row in references()[name, scheduler]) > LONG
 
 
 @lru_cache
@@ -109,13 +108,12 @@ def relative_error(result, row):
 
 def cases():
     for name, scheduler in references():
-        marks = [pytest.mark.slow] if is_long(name) else []
+        marks = [pytest.mark.slow] if is_long(name, scheduler) else []
         yield pytest.param(name, scheduler, id=f"{name}-{scheduler}", marks=marks)
 
 
-def test_traces_are_those_that_accel_sim_ran():
-    found = {name: gpu_micro.digest(kernels) for name, kernels in kernels_of().items()}
-    assert {name: rows[0]["digest"] for (name, _), rows in references().items()} == found
+def test_all_traces_have_references():
+    assert set(kernels_of()) == {name for name, _ in references()}
 
 
 def test_the_error_of_twice_the_cycles_is_seen():
@@ -132,6 +130,7 @@ def test_the_error_of_twice_the_cycles_is_seen():
 @pytest.mark.parametrize(("name", "scheduler"), cases())
 def test_cycles_and_counts(name, scheduler, tmp_path):
     rows = references()[name, scheduler]
+    assert gpu_micro.digest(kernels_of()[name]) == rows[0]["digest"]  # the trace is the one that Accel-Sim ran
     results = simulated(gpu_micro.write(tmp_path / name, kernels_of()[name]), scheduler)
     assert len(results) == len(rows)
     limit = KNOWN_GAPS[name][0] if name in KNOWN_GAPS else TOLERANCE

@@ -16,7 +16,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,7 @@ from manyscale.sampling.tbpoint_state import (
     block_ended,
     new_region_sampling,
     next_block,
+    sampled_counts,
     sampled_launch,
 )
 from manyscale.sampling.tbpoint_warming import first_shown
@@ -131,7 +132,7 @@ def sampled(
     memory: Memory | None = None,
     profile: BlockProfile | None = None,
 ) -> tuple[SampledLaunch, detailed.LaunchResult, Memory]:
-    """``profile``: of the trace, if it is at hand."""
+    """``profile``: of the trace, if it is at hand. Counts of the second result are estimated for the whole launch."""
     profile = profile or profile_of(trace)
     found = find_regions(profile, gpu.sms * fits(trace, gpu), regions)
     state = new_region_sampling(found, profile.warp_instructions, rules)
@@ -142,6 +143,9 @@ def sampled(
         warm_l2.touch_blocks(trace, gpu, memory, shown, end)
 
     result, memory = detailed.simulate(trace, gpu, memory, _Choice(state), skip)
+    own = np.array([getattr(result, name) for name in detailed.ASKED_COUNTS])
+    counts = sampled_counts(state, result.asked_at, result.asked_counts, own)
+    result = replace(result, **dict(zip(detailed.ASKED_COUNTS, counts.tolist(), strict=True)))
     return sampled_launch(state, result.busy_cycles), result, memory
 
 

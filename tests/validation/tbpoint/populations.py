@@ -84,6 +84,13 @@ def _trace(path: Path, launch: int) -> LaunchTrace:
     return streams.trace(launch)
 
 
+def real_launches(folder: Path) -> list[LaunchTrace]:
+    """All launches of a folder, as traced."""
+    streams = accelsim.read(folder).gpu
+    assert streams is not None
+    return [_trace(folder, launch) for launch in streams.launch_ids]
+
+
 def _in_grid_order(parts: Sequence[LaunchTrace], rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(part, block of it, round), int64[blocks] each."""
     part = np.concatenate([np.full(one.num_blocks, index) for index, one in enumerate(parts)])
@@ -125,7 +132,7 @@ def joined(
     (None: as they are). O(its instructions)."""
     touched, count = [one.sector for one in parts], 0
     if turn is not None:
-        touched, count = _packed(touched)
+        touched, count = packed(touched)
     static, first_row = _joined_static([one.static for one in parts])
     pieces = [(one, *_bounds(one)) for one in parts]
     turns = np.zeros_like(part) if turn is None else turn
@@ -165,7 +172,7 @@ def _bounds(trace: LaunchTrace) -> tuple[np.ndarray, np.ndarray]:
     return trace.warp_instructions[trace.block_warps], trace.warp_accesses[trace.block_warps]
 
 
-def _packed(sectors: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int]:
+def packed(sectors: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int]:
     """The sectors in pages without gaps between them, and how many sectors these have."""
     pages = np.unique(np.concatenate(sectors) // _PAGE_SECTORS)
     packed = [np.searchsorted(pages, one // _PAGE_SECTORS) * _PAGE_SECTORS + one % _PAGE_SECTORS for one in sectors]
