@@ -178,6 +178,11 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     plan = _command(commands, "plan", "write which elements a study would simulate, without simulating")
     _add_study(plan)
     plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+    plan.add_argument(
+        "--method", metavar="NAME",
+        help="choose intervals of a profile (named instead of a study) by simpoint, code, random, systematic, second "
+        "or full; --set KEY=VALUE then sets a rule of the method, and -o may name a .parquet file",
+    )  # fmt: skip
 
 
 def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -217,6 +217,10 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 
 def plan(options: argparse.Namespace) -> int:
     """``manyscale plan``."""
+    if options.method is not None:
+        from manyscale.runner import interval_plans
+
+        return interval_plans.plan(options)
     from manyscale.runner.writers.parquet import write_table
 
     content, place, beside = study_content(options)

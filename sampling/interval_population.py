@@ -1,0 +1,91 @@
+"""Intervals of a run as a population: what samplers of intervals choose from, and what they choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from manyscale.models.columns import one_chunk, to_numpy
+from manyscale.models.workload import Workload
+from manyscale.sampling.vectors import Vectors, side_by_side
+
+
+@dataclass(frozen=True)
+class IntervalPopulation:
+    """``number`` int64[n], of each interval, ascending; ``instructions`` float64[n], of all threads; ``vectors``: basic
+    blocks of all threads side by side (the concatenated vectors of Perelman et al., 2006, that Hung calls SBBV);
+    ``counters`` float64[n] by name, sums over threads, NaN where nothing was measured."""
+
+    number: np.ndarray
+    instructions: np.ndarray
+    vectors: Vectors
+    num_threads: int
+    counters: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def cpi(self) -> np.ndarray | None:
+        """float64[n]: cycles per instruction, where cycles were measured of all intervals."""
+        cycles = self.counters.get("cycles")
+        if cycles is None or np.any(np.isnan(cycles)) or np.any(self.instructions <= 0):
+            return None
+        return np.asarray(cycles / self.instructions)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Intervals that are simulated: ``element`` int64[], rows of the population, ascending; ``stratum`` int32[];
+    ``weight`` float64[], the share of the run's instructions that each stands for (sum 1); ``label`` int32[n], the
+    stratum of every interval, or empty; ``expected_error``: half-width of the interval of CPI's estimate as a share of
+    it, where deviations are known; ``notes`` for the user."""
+
+    element: np.ndarray
+    stratum: np.ndarray
+    weight: np.ndarray
+    label: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    expected_error: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def intervals_of(workload: Workload) -> IntervalPopulation:
+    """The intervals of a profile. Raises ValueError if it has none."""
+    rows = workload.tables["intervals"]
+    if not rows.num_rows:
+        raise ValueError("has no intervals; a profile of basic-block vectors (.bb) has them")
+    of_row, thread = (to_numpy(rows.column(name)).astype(np.int64) for name in ("interval_id", "thread"))
+    number, at = np.unique(of_row, return_inverse=True)
+    threads = int(thread.max()) + 1
+    instructions = np.bincount(at, to_numpy(rows.column("num_instructions")), len(number))
+    blocks = workload.tables["interval_blocks"]
+    interval, owner, block = (
+        to_numpy(blocks.column(name)).astype(np.int64) for name in ("interval_id", "thread", "block")
+    )
+    count = to_numpy(blocks.column("count"))
+    parts = []
+    for each in range(threads):
+        mine = slice(None) if threads == 1 else owner == each
+        first = np.searchsorted(interval[mine], np.append(number, number[-1] + 1))
+        parts.append(Vectors(first, block[mine] - 1, count[mine]))
+    width = int(block.max(initial=1))
+    vectors = parts[0] if threads == 1 else side_by_side(parts, [each * width for each in range(threads)])
+    return IntervalPopulation(number, instructions, vectors, threads, _counters(workload, number))
+
+
+def _counters(workload: Workload, number: np.ndarray) -> dict[str, np.ndarray]:
+    table = workload.tables["interval_counters"]
+    if not table.num_rows:
+        return {}
+    named = one_chunk(table.column("counter"))
+    code, value = to_numpy(named.indices).astype(np.int64), to_numpy(table.column("value"))
+    row = np.searchsorted(number, to_numpy(table.column("interval_id")))
+    found = {}
+    for index, name in enumerate(named.dictionary.to_pylist()):
+        mine = code == index
+        sums = np.full(len(number), np.nan)
+        seen = np.bincount(row[mine], minlength=len(number)) > 0
+        sums[seen] = np.bincount(row[mine], value[mine], len(number))[seen]
+        found[name] = sums
+    return found
