@@ -180,8 +180,8 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
     plan.add_argument(
         "--method", metavar="NAME",
-        help="choose intervals of a profile (named instead of a study) by simpoint, code, random, systematic, second "
-        "or full; --set KEY=VALUE then sets a rule of the method, and -o may name a .parquet file",
+        help="choose intervals of a profile (named instead of a study) by simpoint, simprof, code, random, systematic, "
+        "second or full; --set KEY=VALUE then sets a rule of the method, and -o may name a .parquet file",
     )  # fmt: skip
 
 

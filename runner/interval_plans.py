@@ -2,20 +2,23 @@
 
 Writes plan.parquet (sampling/plan.py; weights are shares of the run's instructions) and, for methods that make
 clusters, SimPoint's files beside it: NAME.simpoints, NAME.weights (in the same order, as gem5 joins them by line,
-SimPoint by cluster) and NAME.labels.
+SimPoint by cluster) and NAME.labels. ``simprof`` reads call stacks instead of basic blocks; its elements are rows of
+the table of sampling units, and NAME.phases.csv says what its phases are.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from pydantic import ValidationError
 
 from manyscale.models.parameters import Strict
+from manyscale.models.workload import Workload
 from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
@@ -27,6 +30,8 @@ from manyscale.sampling import interval_samplers as samplers
 from manyscale.sampling.interval_population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.simpoint import SimPointRules
+from manyscale.sampling.simprof import SimProfRules
+from manyscale.sampling.stack_population import stack_units_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class _Method:
     choose: Callable[[IntervalPopulation, Any, int], Choice]
 
 
-METHODS: Final = {
+STACKS: Final = "simprof"  # the method that reads call stacks
+METHODS: Final = {  # those that read basic blocks
     "simpoint": _Method(SimPointRules, samplers.simpoints),
     "code": _Method(SimPointRules, samplers.first_of_code),
     "random": _Method(samplers.SizeRules, samplers.at_random),
@@ -56,59 +62,113 @@ def plan(options: argparse.Namespace) -> int:
         WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache()
     )
     try:
-        population = intervals_of(workload)
-        choice = METHODS[options.method].choose(population, rules, seed)
+        if options.method == STACKS:
+            planned = _of_stacks(workload, rules, seed)
+        else:
+            planned = _of_blocks(workload, METHODS[options.method], rules, seed)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
-    whole = Plan("interval", choice.element, choice.stratum, choice.weight, options.method, 1)
-    output = options.output
-    if output.suffix == ".parquet":
-        if output.exists():
-            raise UserError(f"{output}: is there already; name another file with -o")
-        output.parent.mkdir(parents=True, exist_ok=True)
-        file, stem = output, output.with_suffix("")
-    else:
-        directory = rundir.new_directory(output, workload.name, resume=False)
-        file, stem = directory / "plan.parquet", directory / workload.name
+    choice = planned.choice
+    kind = "unit" if options.method == STACKS else "interval"
+    whole = Plan(kind, choice.element, choice.stratum, choice.weight, options.method, 1)
+    file, stem = _place(options.output, workload.name)
     write_table(whole.table(), file)
-    if len(choice.label):
-        _write_simpoint_files(choice, population, stem)
-    print(_summary(choice, population))
-    print(f"results: {file}")
+    for suffix, text in planned.files.items():
+        rundir.write_atomically(stem.with_name(f"{stem.name}.{suffix}"), text)
+    print("\n".join((planned.summary, *choice.notes, f"results: {file}")))
     return 0
+
+
+def _place(output: Path, name: str) -> tuple[Path, Path]:
+    """The plan's file, and the name of those beside it without suffix."""
+    if output.suffix != ".parquet":
+        directory = rundir.new_directory(output, name, resume=False)
+        return directory / "plan.parquet", directory / name
+    if output.exists():
+        raise UserError(f"{output}: is there already; name another file with -o")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return output, output.with_suffix("")
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A choice, what is said of it, and files beside the plan by suffix."""
+
+    choice: Choice
+    summary: str
+    files: dict[str, str]
+
+
+def _of_blocks(workload: Workload, method: _Method, rules: Strict, seed: int) -> _Planned:
+    population = intervals_of(workload)
+    choice = method.choose(population, rules, seed)
+    files = _simpoint_files(choice, population.number) if len(choice.label) else {}
+    share = population.instructions[choice.element].sum() / population.instructions.sum()
+    text = f"{len(choice.element)} of {len(population)} intervals, {share:.2%} of the instructions, would be simulated"
+    if (cpi := population.cpi) is not None:
+        text += _told(choice, cpi, population.instructions)
+    return _Planned(choice, text, files)
+
+
+def _of_stacks(workload: Workload, rules: Any, seed: int) -> _Planned:
+    from manyscale.sampling import simprof, stratified
+
+    population = stack_units_of(workload)
+    chosen, phases = simprof.choose(population, rules, seed)
+    choice = replace(chosen, element=population.row[chosen.element])
+    text = f"{len(choice.element)} of {len(population)} sampling units in {phases.num_phases} phases would be simulated"
+    sizes = np.bincount(phases.label)
+    names = simprof.names_of_phases(phases, population.methods, population.vectors)
+    rows = ["phase,units,drawn,cpi,deviation,methods"]
+    drawn = np.bincount(chosen.stratum, minlength=len(sizes))
+    for phase, its_names in enumerate(names):
+        own = None if population.cpi is None else population.cpi[phases.label == phase]
+        known = ["", ""] if own is None else [f"{own.mean():.6g}", f"{own.std():.6g}"]
+        quoted = ";".join(its_names).replace('"', "'")
+        rows.append(",".join([str(phase), str(sizes[phase]), str(drawn[phase]), *known, f'"{quoted}"']))
+    if population.cpi is not None:
+        cpi = population.cpi
+        text += _told(chosen, cpi, np.ones(len(cpi)))
+        deviations = np.array([cpi[phases.label == phase].std() for phase in range(len(sizes))])
+        spread = simprof.variation(cpi, phases.label)
+        needed = [stratified.enough(sizes, deviations, float(cpi.mean()), error, 0.997) for error in (0.02, 0.05)]
+        text += (
+            f"\nCPI varies by {spread.population:.1%} over all units, {spread.weighted:.1%} inside phases (at most "
+            f"{spread.largest:.1%}); 2 % and 5 % of error at 99.7 % confidence take {needed[0]} and {needed[1]} units"
+        )
+    files = _simpoint_files(chosen, population.row) | {"phases.csv": "\n".join(rows) + "\n"}
+    return _Planned(choice, text, files)
 
 
 def _rules(name: str, assignments: list[str]) -> Strict:
     """Of a method, with what ``--set KEY=VALUE`` replaces."""
-    if name not in METHODS:
-        raise UserError(f"--method {name!r}: unknown; known are {', '.join(METHODS)}")
+    known: dict[str, type[Strict]] = {each: method.rules for each, method in METHODS.items()}
+    known[STACKS] = SimProfRules
+    if name not in known:
+        raise UserError(f"--method {name!r}: unknown; known are {', '.join(known)}")
     content: dict[str, Any] = {}
     for text in assignments:
         content = assign(content, *parse_assignment(text))
     try:
-        return METHODS[name].rules.model_validate(content)
+        return known[name].model_validate(content)
     except ValidationError as error:
         raise UserError(f"--set: {first_problem(error)}") from None
 
 
-def _write_simpoint_files(choice: Choice, population: IntervalPopulation, stem: Path) -> None:
-    """Intervals are numbered as in the profile, from 0."""
-    number = population.number[choice.element]
-    points = [f"{each} {cluster}\n" for each, cluster in zip(number, choice.stratum, strict=True)]
-    weights = [f"{weight:.6g} {cluster}\n" for weight, cluster in zip(choice.weight, choice.stratum, strict=True)]
-    for suffix, lines in (
-        ("simpoints", points), ("weights", weights), ("labels", [f"{each}\n" for each in choice.label]),
-    ):  # fmt: skip
-        rundir.write_atomically(stem.with_name(f"{stem.name}.{suffix}"), "".join(lines))
+def _simpoint_files(choice: Choice, number: np.ndarray) -> dict[str, str]:
+    """SimPoint's files by suffix. ``number``: of each element of the population, from 0."""
+    pairs = list(zip(number[choice.element].tolist(), choice.stratum.tolist(), choice.weight.tolist(), strict=True))
+    return {
+        "simpoints": "".join(f"{each} {cluster}\n" for each, cluster, _ in pairs),
+        "weights": "".join(f"{weight:.6g} {cluster}\n" for _, cluster, weight in pairs),
+        "labels": "".join(f"{each}\n" for each in choice.label),
+    }
 
 
-def _summary(choice: Choice, population: IntervalPopulation) -> str:
-    own = population.instructions[choice.element].sum() / population.instructions.sum()
-    text = f"{len(choice.element)} of {len(population)} intervals, {own:.2%} of the instructions, would be simulated"
-    cpi = population.cpi
-    if cpi is None:
-        return text
-    truth = float(population.instructions @ cpi / population.instructions.sum())
+def _told(choice: Choice, cpi: np.ndarray, instructions: np.ndarray) -> str:
+    """What the profile's own cycles say of a choice."""
+    truth = float(instructions @ cpi / instructions.sum())
     estimate = float(choice.weight @ cpi[choice.element])
-    error = f"{estimate / truth - 1:+.2%}"
-    return f"{text}; CPI by the profile's cycles {estimate:.4g}, of all intervals {truth:.4g} ({error})"
+    expected = "" if choice.expected_error is None else f", expected within {choice.expected_error:.2%}"
+    error = f"{estimate / truth - 1:+.2%}{expected}"
+    return f"; CPI by the profile's cycles {estimate:.4g}, of all {truth:.4g} ({error})"

@@ -18,9 +18,11 @@ import numpy as np
 from pydantic import Field
 
 from manyscale.models.parameters import Count, Strict
-from manyscale.sampling import kmeans
+from manyscale.sampling import kmeans, stratified
+from manyscale.sampling.interval_population import Choice
 from manyscale.sampling.kmeans import Clusters
 from manyscale.sampling.simpoint import hash_of
+from manyscale.sampling.stack_population import StackPopulation
 
 SILHOUETTE_POINTS: Final = 2_000  # units that the silhouette is computed of; of more, as many are drawn
 SENSITIVE: Final = 0.1  # section 5.3.4: a mean or deviation that moves by more
@@ -28,13 +30,19 @@ SENSITIVE: Final = 0.1  # section 5.3.4: a mean or deviation that moves by more
 
 class SimProfRules(Strict):
     """``methods`` that are kept; up to ``max_k`` phases, tried ``seeds`` times each; ``threshold``: share of the best
-    silhouette that suffices; ``chance``: level of the test against phases of the same sizes made by chance."""
+    silhouette that suffices; ``chance``: level of the test against phases of the same sizes made by chance. ``units``
+    that are drawn, or as many as it takes for an interval of ``confidence`` that is at most ``error`` (a share of CPI)
+    to each side; ``pilot`` of each phase where CPIs are not known."""
 
     methods: Count = 100
     max_k: Count = 20
     seeds: Count = 5
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.9
     chance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    units: Count = 20
+    error: Annotated[float, Field(gt=0, lt=1)] | None = None
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    pilot: Count = 2
 
 
 @dataclass(frozen=True)
@@ -56,35 +64,25 @@ class Phases:
         return kmeans.nearest(np.ascontiguousarray(vectors[:, self.methods]), self.centre).label
 
 
-def shares(first: np.ndarray, method: np.ndarray, weight: np.ndarray, num_methods: int) -> np.ndarray:
-    """float64[units, methods]: share of a unit's snapshots that a method is on the stack of. The pairs of unit i,
-    ``method`` int64[] and the snapshots that it is on, ``weight`` float64[], lie from ``first[i]`` to ``first[i + 1]``;
-    the first pair of each unit is (-1, its snapshots)."""
-    found = np.zeros((len(first) - 1, num_methods))
-    unit = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    real = method >= 0
-    np.add.at(found, (unit[real], method[real]), weight[real])
-    total = np.zeros(len(first) - 1)
-    np.add.at(total, unit[~real], weight[~real])
-    return np.asarray(found / np.maximum(total, 1)[:, None])
-
-
-def choose_methods(vectors: np.ndarray, ipc: np.ndarray, count: int) -> np.ndarray:
-    """int64[]: the ``count`` columns whose linear regression on ``ipc`` has the largest F, ascending; of equal ones the
-    first. Columns that do not vary are left out."""
+def choose_methods(vectors: np.ndarray, ipc: np.ndarray | None, count: int) -> np.ndarray:
+    """int64[]: the ``count`` columns whose linear regression on ``ipc`` has the largest F (where it is not known: that
+    vary most), ascending; of equal ones the first. Columns that do not vary are left out."""
     from sklearn.feature_selection import f_regression
 
     varies = np.flatnonzero(np.ptp(vectors, axis=0) > 0)
-    if not len(varies) or np.ptp(ipc) == 0:
-        return varies[:count]
-    score, _ = f_regression(vectors[:, varies], ipc)
-    score = np.where(np.isnan(score), 0.0, score)
+    if ipc is None or np.ptp(ipc) == 0:
+        score = vectors[:, varies].var(axis=0)
+    elif len(varies):
+        score, _ = f_regression(vectors[:, varies], ipc)
+        score = np.where(np.isnan(score), 0.0, score)
+    else:
+        score = np.empty(0)
     return np.sort(varies[np.argsort(-score, kind="stable")[:count]])
 
 
-def find_phases(vectors: np.ndarray, cpi: np.ndarray, rules: SimProfRules, seed: int) -> Phases:
-    """Phases of units with ``vectors`` float64[units, methods] and ``cpi`` float64[units]."""
-    methods = choose_methods(vectors, 1 / cpi, rules.methods)
+def find_phases(vectors: np.ndarray, cpi: np.ndarray | None, rules: SimProfRules, seed: int) -> Phases:
+    """Phases of units with ``vectors`` float64[units, methods] and ``cpi`` float64[units], if it is known."""
+    methods = choose_methods(vectors, None if cpi is None else 1 / cpi, rules.methods)
     points = np.ascontiguousarray(vectors[:, methods])
     weight = np.ones(len(points))
     silhouettes = np.full(rules.max_k + 1, np.nan)
@@ -95,7 +93,11 @@ def find_phases(vectors: np.ndarray, cpi: np.ndarray, rules: SimProfRules, seed:
         if best.num_clusters == k:
             found[k] = best
             silhouettes[k] = _silhouette(points, best.label, seed)
-    real = {k: clusters for k, clusters in found.items() if _explains(cpi, clusters.label, rules.chance, seed)}
+    real = {
+        k: clusters
+        for k, clusters in found.items()
+        if cpi is None or _explains(cpi, clusters.label, rules.chance, seed)
+    }
     if not real:
         label = np.zeros(len(points), np.int32)
         return Phases(label, points.mean(axis=0, keepdims=True), methods, silhouettes)
@@ -127,6 +129,39 @@ def _explains(cpi: np.ndarray, label: np.ndarray, level: float, seed: int) -> bo
     return above < rounds * level
 
 
+def choose(population: StackPopulation, rules: SimProfRules, seed: int) -> tuple[Choice, Phases]:
+    """Units drawn at random in each phase, optimally allocated (eq. 33); where CPIs are not known, a pilot of each
+    phase to measure deviations with (two-phase sampling). Raises ValueError if there are fewer units to draw than two
+    of each phase."""
+    phases = find_phases(population.vectors, population.cpi, rules, seed)
+    label, cpi = phases.label, population.cpi
+    sizes = np.bincount(label)
+    notes: list[str] = []
+    if cpi is None:
+        count = np.minimum(rules.pilot, sizes)
+        notes.append("cycles are not known of all units: a pilot of each phase, to measure the deviations of CPI with")
+    else:
+        deviations = np.array([cpi[label == phase].std() for phase in range(len(sizes))])
+        n = rules.units
+        if rules.error is not None:
+            n = stratified.enough(sizes, deviations, float(cpi.mean()), rules.error, rules.confidence)
+        count = stratified.allocate(sizes, deviations, n)
+    random = np.random.default_rng(seed)
+    drawn = [np.sort(random.choice(np.flatnonzero(label == phase), n, replace=False)) for phase, n in enumerate(count)]
+    expected = None
+    if cpi is not None:
+        found = stratified.estimate(sizes, [cpi[each] for each in drawn], rules.confidence, deviations)
+        expected = (found.high - found.mean) / found.mean
+    row = np.concatenate(drawn)
+    stratum = np.repeat(np.arange(len(sizes)), count)
+    weight = (sizes / count / sizes.sum())[stratum]
+    order = np.argsort(row, kind="stable")
+    choice = Choice(
+        row[order], stratum[order].astype(np.int32), weight[order], label.astype(np.int32), expected, tuple(notes)
+    )
+    return choice, phases
+
+
 @dataclass(frozen=True)
 class Variation:
     """Coefficients of variation of CPI: of the ``population``, the phases' mean ``weighted`` by their sizes, and their
@@ -156,4 +191,18 @@ def sensitive_phases(label: np.ndarray, cpi: np.ndarray, other_label: np.ndarray
         if len(own) and len(other):
             mean, deviation = abs(other.mean() - own.mean()), abs(other.std() - own.std())
             found[phase] = mean > SENSITIVE * own.mean() or deviation > SENSITIVE * own.std()
+    return found
+
+
+def names_of_phases(phases: Phases, methods: list[str], vectors: np.ndarray, count: int = 3) -> list[list[str]]:
+    """Of each phase the ``count`` methods that tell it from the others: those whose mean share exceeds that of all
+    units most, of equal ones the first (section 5.4.5 names phases by their dominant methods)."""
+    overall = vectors.mean(axis=0)
+    found = []
+    for phase in range(phases.num_phases):
+        more = vectors[phases.label == phase].mean(axis=0) - overall
+        if phases.num_phases == 1:
+            more = overall
+        best = np.argsort(-more, kind="stable")[:count]
+        found.append([methods[each] for each in best if more[each] > 0])
     return found

@@ -39,7 +39,7 @@ def test_a_plan_of_simpoint_and_its_files(cli, profile, tmp_path):
     assert sorted(expected) == [0.25, 0.75]
     assert plan["weight"] == pytest.approx(expected)
     assert "2 of 24 intervals, " in done.out
-    assert "CPI by the profile's cycles 1.25, of all intervals 1.25 (+0.00%)" in done.out
+    assert "CPI by the profile's cycles 1.25, of all 1.25 (+0.00%)" in done.out
     lines = {suffix: (tmp_path / "out" / f"prog.{suffix}").read_text().split("\n")[:-1]
              for suffix in ("simpoints", "weights", "labels")}  # fmt: skip
     assert [int(line.split()[0]) for line in lines["simpoints"]] == points

@@ -326,7 +326,8 @@ def test_bandwidth_is_that_of_all_channels(channels):
 @pytest.mark.theory
 @pytest.mark.parametrize(("sms", "slices", "each"), [(1, 1, 1), (2, 1, 2), (4, 1, 4), (1, 2, 1), (4, 2, 2)])
 def test_ports_of_l2(sms, slices, each):
-    """A slice takes a request a cycle, and an SM gets a reply a cycle: SMs over slices, but not below one."""
+    """A slice takes a request a cycle, and an SM gets a reply a cycle: SMs over slices, but not below one. With several
+    of both a request that waits for its slice holds up those behind it, to the other one: up to a tenth more."""
     target = gpu(sms=sms, blocks=1, l2={"slices": slices})
 
     def blocks(count):
@@ -338,7 +339,8 @@ def test_ports_of_l2(sms, slices, each):
     times = []
     for count in (16, 32):
         times.append(cycles(blocks(count), target, memory))
-    assert times[1] - times[0] == 4 * 16 * each
+    least = 4 * 16 * each
+    assert least <= times[1] - times[0] <= least * (1.1 if min(sms, slices) > 1 else 1)
 
 
 @pytest.mark.theory
