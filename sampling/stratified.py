@@ -73,15 +73,31 @@ def allocate(sizes: np.ndarray, deviations: np.ndarray, n: int) -> np.ndarray:
     return count
 
 
+def second_phase(sizes: np.ndarray, pilot: list[np.ndarray], n: int) -> np.ndarray:
+    """int64[strata]: how many of each stratum to have in all, after a ``pilot`` (values of at least two elements of
+    each stratum, one where it has but one): ``allocate`` by the pilot's deviations, each halfway to that of all (in
+    variances), as two elements that happen to be alike do not show that their stratum is."""
+    square = np.array([float(np.var(each, ddof=1)) if len(each) > 1 else 0.0 for each in pilot])
+    joint = float(np.average(square, weights=sizes))
+    drawn = np.array([len(each) for each in pilot])
+    return np.maximum(allocate(sizes, np.sqrt((square + joint) / 2), n), drawn)
+
+
 def estimate(
-    sizes: np.ndarray, values: list[np.ndarray], confidence: float, deviations: np.ndarray | None = None
+    sizes: np.ndarray,
+    values: list[np.ndarray],
+    confidence: float,
+    deviations: np.ndarray | None = None,
+    pooled: bool = False,
 ) -> StratifiedEstimate:
     """The population's mean from ``values`` of the elements drawn in each stratum, of ``sizes`` int64[strata] elements.
 
     ``deviations`` float64[strata]: known ones (standard deviations of the population), for an interval of the normal
     distribution; without them those of the samples, and Student's t with Satterthwaite's degrees of freedom (Cochran,
-    eq. 5.16). A stratum whose elements are all drawn adds no error. Raises ValueError for a stratum of which nothing
-    was drawn, or but one of several where no deviation is known.
+    eq. 5.16). ``pooled``: each stratum's variance is joined by that of all strata as one degree of freedom more; for
+    samples whose sizes came from their own deviations (``second_phase``), whose intervals are too narrow else. A
+    stratum whose elements are all drawn adds no error. Raises ValueError for a stratum of which nothing was drawn, or
+    but one of several where no deviation is known.
     """
     sizes = np.asarray(sizes, np.float64)
     count = np.array([len(each) for each in values], np.float64)
@@ -94,6 +110,9 @@ def estimate(
         if np.any((count < 2) & ~whole):
             raise ValueError("one element of a stratum says nothing of its deviation; draw two")
         square = np.array([float(np.var(each, ddof=1)) if len(each) > 1 else 0.0 for each in values])
+        if pooled and np.any(count > 1):
+            joint = float(square @ (count - 1) / (count - 1).sum())
+            square = (square * (count - 1) + joint) / count
     else:
         corrected = np.where(sizes > 1, sizes / np.maximum(sizes - 1, 1), 1.0)
         square = np.asarray(deviations, np.float64) ** 2 * corrected
@@ -103,7 +122,8 @@ def estimate(
     if deviations is not None or variance == 0.0:
         degrees = np.inf
     else:
-        degrees = variance**2 / float((parts[~whole] ** 2 / (count[~whole] - 1)).sum())
+        own = count[~whole] - (0 if pooled else 1)
+        degrees = variance**2 / float((parts[~whole] ** 2 / own).sum())
     wide = float(stats.t.ppf(0.5 + confidence / 2, degrees) if np.isfinite(degrees) else
                  stats.norm.ppf(0.5 + confidence / 2)) * error  # fmt: skip
     return StratifiedEstimate(mean, error, mean - wide, mean + wide, float(degrees))

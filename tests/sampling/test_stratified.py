@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.sampling.stratified import allocate, enough, estimate
+from manyscale.sampling.stratified import allocate, enough, estimate, second_phase
 
 
 def test_the_source_s_numbers() -> None:
@@ -108,3 +108,36 @@ def test_enough_is_the_least_that_suffices() -> None:
         return found.high - found.mean
 
     assert half_width(n) <= 0.2 < half_width(n - 1)
+
+
+def test_a_second_phase_by_hand() -> None:
+    """Pilots (1, 3) and (5, 5): variances 2 and 0, of all 0.75 x 2 + 0.25 x 0 = 1.5; halfway 1.75 and 0.75."""
+    found = second_phase(np.array([300, 100]), [np.array([1.0, 3.0]), np.array([5.0, 5.0])], 40)
+    wanted = np.array([300 * np.sqrt(1.75), 100 * np.sqrt(0.75)])
+    assert found.tolist() == np.rint(wanted / wanted.sum() * 40).tolist()
+
+
+def test_a_second_phase_keeps_the_pilot() -> None:
+    pilot = [np.arange(9.0), np.array([1.0, 1.0])]
+    assert second_phase(np.array([50, 50]), pilot, 4).tolist() == [9, 2]
+
+
+def test_intervals_after_a_pilot_of_two_hold_nearly_as_often_as_they_say() -> None:
+    """Strata as skewed as an exponential distribution, sizes of the samples from their own pilots: 95 % intervals hold
+    in 88 % at least, and in clearly fewer where variances are not pooled."""
+    random = np.random.default_rng(5)
+    strata = [scale * random.exponential(1, size) + mean for scale, size, mean in
+              ((0.1, 200, 1), (1.0, 100, 3), (0.3, 300, 8))]  # fmt: skip
+    sizes = np.array([len(each) for each in strata])
+    truth = float(np.concatenate(strata).mean())
+    held = {True: 0, False: 0}
+    rounds = 1500
+    for _ in range(rounds):
+        orders = [random.permutation(each) for each in strata]
+        count = second_phase(sizes, [each[:2] for each in orders], 24)
+        drawn = [each[:n] for each, n in zip(orders, count, strict=True)]
+        for pooled in held:
+            found = estimate(sizes, drawn, 0.95, pooled=pooled)
+            held[pooled] += found.low <= truth <= found.high
+    assert held[True] / rounds >= 0.88
+    assert held[True] > held[False] + 0.02 * rounds
