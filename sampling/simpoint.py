@@ -27,7 +27,7 @@ from manyscale.models.parameters import Count, Strict
 from manyscale.sampling import kmeans
 from manyscale.sampling.kmeans import Clusters
 
-ENOUGH: Final = 20_000  # points that clusters are found among; of more, as many are drawn
+ENOUGH: Final = 10_000  # points that clusters are found among; of more, as many are drawn
 
 
 class SimPointRules(Strict):

@@ -1,0 +1,51 @@
+"""Speed of choosing intervals. Goals: clusters for k = 1 to 30 of 200,000 projected vectors, five beginnings each, in 10
+CPU seconds (SimPoint 3.2 takes 54 on the same numbers of points); a million units of one dimension in 5.
+
+CPU seconds are counted in sorts of a million numbers, ``UNIT`` of which took one where the goals were set.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from cpu_time import least_cpu
+
+from manyscale.sampling.simpoint import SimPointRules, choose
+
+pytestmark = pytest.mark.bench
+
+UNIT = 12.0
+NOISE = 1.3
+
+
+@cache
+def second() -> float:
+    """CPU seconds that stand for one of the machine on which the goals were set."""
+    values = np.random.default_rng(1).random(1_000_000)
+    begin = time.process_time()
+    for _ in range(int(UNIT)):
+        np.sort(values, kind="stable")
+    return time.process_time() - begin
+
+
+def vectors() -> np.ndarray:
+    """Phases one after the other, as runs have them."""
+    random = np.random.default_rng(0)
+    centres, phase = 0.3 * random.uniform(-1, 1, (25, 15)), np.sort(random.integers(0, 25, 200_000))
+    return centres[phase] + 0.05 * random.standard_normal((200_000, 15))
+
+
+def sizes() -> np.ndarray:
+    return np.random.default_rng(0).lognormal(0, 1, (1_000_000, 1))
+
+
+@pytest.mark.parametrize(("points", "goal"), [(vectors, 10.0), (sizes, 5.0)])
+def test_thirty_numbers_of_clusters(points: object, goal: float) -> None:
+    given = points()  # type: ignore[operator]
+    ones = np.ones(len(given))
+    taken = least_cpu(lambda: choose(given, ones, SimPointRules(max_k=30), 0), runs=2)
+    print(f"{given.shape}: {taken:.1f} CPU s, {taken / second():.1f} s of the machine of the goal ({goal:.0f})")
+    assert taken <= goal * second() * NOISE
