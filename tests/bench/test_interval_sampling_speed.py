@@ -1,5 +1,5 @@
-"""Speed of choosing intervals. Goals: clusters for k = 1 to 30 of 200,000 projected vectors, five beginnings each, in 10
-CPU seconds (SimPoint 3.2 takes 54 on the same numbers of points); a million units of one dimension in 5.
+"""Speed of choosing intervals. Goals: clusters for k = 1 to 30 of 200,000 projected vectors, five beginnings each, in
+10 CPU seconds (SimPoint 3.2 takes 54 on as many points); a million units of one dimension in 5.
 
 CPU seconds are counted in sorts of a million numbers, ``UNIT`` of which took one where the goals were set.
 """
