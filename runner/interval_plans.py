@@ -3,7 +3,8 @@
 Writes plan.parquet (sampling/plan.py; weights are shares of the run's instructions) and, for methods that make
 clusters, SimPoint's files beside it: NAME.simpoints, NAME.weights (in the same order, as gem5 joins them by line,
 SimPoint by cluster) and NAME.labels. ``simprof`` reads call stacks instead of basic blocks; its elements are rows of
-the table of sampling units, and NAME.phases.csv says what its phases are.
+the table of sampling units, and NAME.phases.csv says what its phases are. Phases of parallel programs are named by the
+parts of their vectors, joined by ``+`` in any order: ``sbbv+ccv`` (sampling/parallel_phases.py).
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from pydantic import ValidationError
 
 from manyscale.models.parameters import Strict
 from manyscale.models.workload import Workload
-from manyscale.runner import rundir
+from manyscale.runner import interval_stream, rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
 from manyscale.runner.problems import first_problem
+from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.traces import read_workload
 from manyscale.runner.writers.parquet import write_table
 from manyscale.sampling import interval_samplers as samplers
+from manyscale.sampling import parallel_phases
 from manyscale.sampling.interval_population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.simpoint import SimPointRules
@@ -58,24 +61,30 @@ def plan(options: argparse.Namespace) -> int:
         raise UserError("--method needs a profile: manyscale plan --method simpoint PROFILE -o DIR")
     rules = _rules(options.method, options.assignments)
     seed = options.seed or 0
-    workload = read_workload(
-        WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache()
-    )
     try:
-        if options.method == STACKS:
-            planned = _of_stacks(workload, rules, seed)
+        if options.method in METHODS and interval_stream.is_large(Path(path)):
+            name = simpoint_bb.name_of(Path(path))
+            population, notes = interval_stream.streamed(Path(path), seed, getattr(rules, "dimensions", 1))
+            planned = _of_blocks(population, METHODS[options.method], rules, seed)
         else:
-            planned = _of_blocks(workload, METHODS[options.method], rules, seed)
+            workload = read_workload(
+                WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache()
+            )
+            name, notes = workload.name, workload.notes
+            if options.method == STACKS:
+                planned = _of_stacks(workload, rules, seed)
+            else:
+                planned = _of_blocks(intervals_of(workload), _method(options.method), rules, seed)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     choice = planned.choice
     kind = "unit" if options.method == STACKS else "interval"
     whole = Plan(kind, choice.element, choice.stratum, choice.weight, options.method, 1)
-    file, stem = _place(options.output, workload.name)
+    file, stem = _place(options.output, name)
     write_table(whole.table(), file)
     for suffix, text in planned.files.items():
         rundir.write_atomically(stem.with_name(f"{stem.name}.{suffix}"), text)
-    print("\n".join((planned.summary, *choice.notes, f"results: {file}")))
+    print("\n".join((*notes, planned.summary, *choice.notes, f"results: {file}")))
     return 0
 
 
@@ -99,8 +108,7 @@ class _Planned:
     files: dict[str, str]
 
 
-def _of_blocks(workload: Workload, method: _Method, rules: Strict, seed: int) -> _Planned:
-    population = intervals_of(workload)
+def _of_blocks(population: IntervalPopulation, method: _Method, rules: Strict, seed: int) -> _Planned:
     choice = method.choose(population, rules, seed)
     files = _simpoint_files(choice, population.number) if len(choice.label) else {}
     share = population.instructions[choice.element].sum() / population.instructions.sum()
@@ -140,17 +148,29 @@ def _of_stacks(workload: Workload, rules: Any, seed: int) -> _Planned:
     return _Planned(choice, text, files)
 
 
+def _method(name: str) -> _Method:
+    """One that reads basic blocks. Raises UserError for an unknown name."""
+    if name in METHODS:
+        return METHODS[name]
+    parts = parallel_phases.parts_of(name)
+    if parts is None:
+        known = ", ".join([*METHODS, STACKS])
+        joined = ", ".join(parallel_phases.PARTS)
+        raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
+    return _Method(
+        parallel_phases.PhaseRules,
+        lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
+    )
+
+
 def _rules(name: str, assignments: list[str]) -> Strict:
     """Of a method, with what ``--set KEY=VALUE`` replaces."""
-    known: dict[str, type[Strict]] = {each: method.rules for each, method in METHODS.items()}
-    known[STACKS] = SimProfRules
-    if name not in known:
-        raise UserError(f"--method {name!r}: unknown; known are {', '.join(known)}")
+    rules = SimProfRules if name == STACKS else _method(name).rules
     content: dict[str, Any] = {}
     for text in assignments:
         content = assign(content, *parse_assignment(text))
     try:
-        return known[name].model_validate(content)
+        return rules.model_validate(content)
     except ValidationError as error:
         raise UserError(f"--set: {first_problem(error)}") from None
 

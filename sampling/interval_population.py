@@ -15,16 +15,23 @@ from manyscale.sampling.vectors import Vectors, side_by_side
 class IntervalPopulation:
     """``number`` int64[n], of each interval, ascending; ``instructions`` float64[n], of all threads; ``vectors``: basic
     blocks of all threads side by side (the concatenated vectors of Perelman et al., 2006, that Hung calls SBBV);
-    ``counters`` float64[n] by name, sums over threads, NaN where nothing was measured."""
+    ``counters`` float64[n] by name, sums over threads, NaN where nothing was measured. ``thread_instructions`` float64
+    [n, threads], 0 where a thread did not run, and ``thread_counters`` float64[n, threads] by name, NaN as above."""
 
     number: np.ndarray
     instructions: np.ndarray
     vectors: Vectors
     num_threads: int
     counters: dict[str, np.ndarray] = field(default_factory=dict)
+    thread_instructions: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    thread_counters: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.number)
+
+    def projected(self, seed: int, dimensions: int) -> np.ndarray:
+        """float64[n, dimensions]: the vectors, made to sum to 1 and projected (vectors.py)."""
+        return self.vectors.normalised().projected(seed, dimensions)
 
     @property
     def cpi(self) -> np.ndarray | None:
@@ -33,6 +40,16 @@ class IntervalPopulation:
         if cycles is None or np.any(np.isnan(cycles)) or np.any(self.instructions <= 0):
             return None
         return np.asarray(cycles / self.instructions)
+
+
+@dataclass(frozen=True)
+class ProjectedPopulation(IntervalPopulation):
+    """Intervals whose vectors were projected as they were read, and are gone: ``points`` float64[n, dimensions]."""
+
+    points: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def projected(self, seed: int, dimensions: int) -> np.ndarray:
+        return self.points
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,8 @@ def intervals_of(workload: Workload) -> IntervalPopulation:
     of_row, thread = (to_numpy(rows.column(name)).astype(np.int64) for name in ("interval_id", "thread"))
     number, at = np.unique(of_row, return_inverse=True)
     threads = int(thread.max()) + 1
-    instructions = np.bincount(at, to_numpy(rows.column("num_instructions")), len(number))
+    of_thread = np.zeros((len(number), threads))
+    of_thread[at, thread] = to_numpy(rows.column("num_instructions"))
     blocks = workload.tables["interval_blocks"]
     interval, owner, block = (
         to_numpy(blocks.column(name)).astype(np.int64) for name in ("interval_id", "thread", "block")
@@ -71,21 +89,29 @@ def intervals_of(workload: Workload) -> IntervalPopulation:
         parts.append(Vectors(first, block[mine] - 1, count[mine]))
     width = int(block.max(initial=1))
     vectors = parts[0] if threads == 1 else side_by_side(parts, [each * width for each in range(threads)])
-    return IntervalPopulation(number, instructions, vectors, threads, _counters(workload, number))
+    measured = _thread_counters(workload, number, threads)
+    return IntervalPopulation(
+        number, of_thread.sum(axis=1), vectors, threads, {name: _sums(each) for name, each in measured.items()},
+        of_thread, measured,
+    )  # fmt: skip
 
 
-def _counters(workload: Workload, number: np.ndarray) -> dict[str, np.ndarray]:
+def _sums(of_thread: np.ndarray) -> np.ndarray:
+    """Over the threads that were measured, NaN where none was."""
+    return np.where(np.all(np.isnan(of_thread), axis=1), np.nan, np.nansum(of_thread, axis=1))
+
+
+def _thread_counters(workload: Workload, number: np.ndarray, threads: int) -> dict[str, np.ndarray]:
     table = workload.tables["interval_counters"]
     if not table.num_rows:
         return {}
     named = one_chunk(table.column("counter"))
     code, value = to_numpy(named.indices).astype(np.int64), to_numpy(table.column("value"))
     row = np.searchsorted(number, to_numpy(table.column("interval_id")))
+    thread = to_numpy(table.column("thread"))
     found = {}
     for index, name in enumerate(named.dictionary.to_pylist()):
         mine = code == index
-        sums = np.full(len(number), np.nan)
-        seen = np.bincount(row[mine], minlength=len(number)) > 0
-        sums[seen] = np.bincount(row[mine], value[mine], len(number))[seen]
-        found[name] = sums
+        found[name] = np.full((len(number), threads), np.nan)
+        found[name][row[mine], thread[mine]] = value[mine]
     return found

@@ -32,14 +32,14 @@ class SystematicRules(Strict):
 
 def simpoints(population: IntervalPopulation, rules: SimPointRules, seed: int) -> Choice:
     """SimPoint (simpoint.py) on projected vectors."""
-    points = population.vectors.normalised().projected(seed, rules.dimensions)
+    points = population.projected(seed, rules.dimensions)
     found = simpoint.choose(points, population.instructions, rules, seed)
     return Choice(found.point, found.cluster, found.weight, found.label)
 
 
 def first_of_code(population: IntervalPopulation, rules: SimPointRules, seed: int) -> Choice:
     """CODE: one interval of each cluster, drawn at random."""
-    points = population.vectors.normalised().projected(seed, rules.dimensions)
+    points = population.projected(seed, rules.dimensions)
     found = simpoint.choose(points, population.instructions, rules, seed)
     random = np.random.default_rng(seed)
     drawn = np.array([random.choice(np.flatnonzero(found.label == cluster)) for cluster in found.cluster])

@@ -44,7 +44,11 @@ class Vectors:
     def projected(self, seed: int, dimensions: int) -> np.ndarray:
         """float64[rows, dimensions]: rows times a matrix of numbers drawn evenly from [-1, 1), one for each column and
         dimension, that ``seed`` decides. O(values x dimensions)."""
-        return _project(self.first, self.column, self.value, np.uint64(seed), dimensions)
+        most = int(self.column.max(initial=0)) + 1
+        if most <= 4 * len(self.column) + 1024:
+            return _project(self.first, self.column, self.value, np.arange(most), np.uint64(seed), dimensions)
+        names, column = np.unique(self.column, return_inverse=True)
+        return _project(self.first, column, self.value, names, np.uint64(seed), dimensions)
 
     def times(self, matrix: np.ndarray) -> np.ndarray:
         """float64[rows, dimensions]: rows times ``matrix`` float64[columns, dimensions]. Raises ValueError for a column
@@ -78,20 +82,17 @@ def _uniform(seed, row, column):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _project(first, column, value, seed, dimensions):  # type: ignore[no-untyped-def]
+def _project(first, column, value, names, seed, dimensions):  # type: ignore[no-untyped-def]
+    """``names[c]``: the matrix's row of column c; each is drawn once, when it is met first."""
     found = np.zeros((first.shape[0] - 1, dimensions))
-    most = 0
-    for i in range(column.shape[0]):
-        most = max(most, column[i])
-    known = most + 1 <= 4 * column.shape[0] + 1024  # numbers that are used again are drawn once
-    matrix = np.zeros((most + 1 if known else 1, dimensions))
-    drawn = np.zeros(matrix.shape[0], np.bool_)
+    matrix = np.zeros((names.shape[0], dimensions))
+    drawn = np.zeros(names.shape[0], np.bool_)
     for row in range(found.shape[0]):
         for i in range(first[row], first[row + 1]):
-            at = column[i] if known else 0
-            if not (known and drawn[at]):
+            at = column[i]
+            if not drawn[at]:
                 for d in range(dimensions):
-                    matrix[at, d] = _uniform(seed, column[i], d)
+                    matrix[at, d] = _uniform(seed, names[at], d)
                 drawn[at] = True
             for d in range(dimensions):
                 found[row, d] += value[i] * matrix[at, d]

@@ -68,13 +68,13 @@ def can_read(path: Path) -> bool:
 
 def reads_one_file(path: Path) -> bool:
     """Whether no other file belongs to it."""
-    return path.is_file() and len(_thread_files(path)) == 1 and _table_file(path) is None
+    return path.is_file() and len(thread_files(path)) == 1 and _table_file(path) is None
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a profile (``options`` play no part). Raises UserError with file and line."""
     notes: list[str] = []
-    files = _thread_files(path)
+    files = thread_files(path)
     threads = [_vectors(file, notes) for file in files]
     table = _table_file(path)
     measured = None if table is None else _Measured.read(table, files, [len(each.sizes) for each in threads])
@@ -88,7 +88,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     else:
         intervals = measured.intervals
     tables = _tables(threads, intervals, measured) | rank_tables(1, {})
-    return Workload(_name(path), 1, tables, tuple(notes), NAME)
+    return Workload(name_of(path), 1, tables, tuple(notes), NAME)
 
 
 def _stem(path: Path) -> tuple[str, str]:
@@ -97,11 +97,12 @@ def _stem(path: Path) -> tuple[str, str]:
     return path.name.removesuffix(suffix), suffix
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
+    """Of the profiled program, as its file says."""
     return re.sub(r"(\.T\.0)?\.bb(\.\d+)?$", "", _stem(path)[0])
 
 
-def _thread_files(path: Path) -> list[Path]:
+def thread_files(path: Path) -> list[Path]:
     """The files of all threads, that of thread 0 first."""
     stem, suffix = _stem(path)
     found = _LOOPPOINT.fullmatch(stem)
@@ -116,21 +117,28 @@ def _thread_files(path: Path) -> list[Path]:
 
 
 def _table_file(path: Path) -> Path | None:
-    names = [f"{_name(path)}.{kind}{suffix}" for kind in ("cpi.csv", "csv") for suffix in _SUFFIXES]
+    names = [f"{name_of(path)}.{kind}{suffix}" for kind in ("cpi.csv", "csv") for suffix in _SUFFIXES]
     return next((beside for name in names if (beside := path.with_name(name)).is_file()), None)
 
 
 def _vectors(path: Path, notes: list[str]) -> _Vectors:
-    found: tuple[list[np.ndarray], ...] = ([], [], [])  # sizes, dimensions, counts
+    found = [*blocks(path, notes)]
+    return _Vectors(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def blocks(path: Path, notes: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows of one file, some megabytes at a time: pairs of each row (int64[]), dimensions from 1 (int32[]) and counts
+    (float64[]) of all pairs. What was odd is added to ``notes`` at the end. Raises UserError with file and line."""
     seen = np.zeros(bb_lines.NUM_SEEN, np.int64)
+    rows = 0
     with guarded(path), open_stream(path) as stream:
         for text, size, base in _whole_lines(path, stream, notes):
             *parts, stop, problem = bb_lines.parse_block(text, size, seen)
             if problem:
                 raise _line_error(path, base + stop, bb_lines.PROBLEMS[problem])
-            for whole, part in zip(found, parts, strict=True):
-                whole.append(part)
-    if not sum(len(part) for part in found[0]):
+            rows += len(parts[0])
+            yield parts[0], parts[1], parts[2]
+    if not rows:
         raise UserError(f"{path}: has no intervals (lines T:DIM:COUNT ...); profile the program again")
     for index, what in (
         (bb_lines.EMPTY_ROWS, "intervals without blocks (a bare T), where SimPoint would stop: kept as empty ones"),
@@ -140,7 +148,6 @@ def _vectors(path: Path, notes: list[str]) -> _Vectors:
     ):
         if seen[index]:
             notes.append(f"{path.name}: {seen[index]} {what}")
-    return _Vectors(*map(np.concatenate, found))
 
 
 def _whole_lines(path: Path, stream: IO[bytes], notes: list[str]) -> Iterator[tuple[bytes, int, int]]:
