@@ -306,18 +306,22 @@ def _add_predict(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
-    evaluate = _command(commands, "evaluate", "compare sampled simulations of task instances with full detail")
-    evaluate.set_defaults(module="node.evaluate_command")
-    evaluate.add_argument("traces", nargs="+", metavar="TRACE", help="traces with tasks and their detailed level")
+    evaluate = _command(commands, "evaluate", "compare samples with what they stand for")
+    evaluate.set_defaults(module="commands")
+    evaluate.add_argument(
+        "traces", nargs="+", metavar="TRACE",
+        help="traces with tasks and their detailed level; or profiles of intervals or call stacks with known cycles",
+    )  # fmt: skip
     evaluate.add_argument(
         "--target", default="grass-high-performance", metavar="NAME", help="machine (default: grass-high-performance)"
     )
     evaluate.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
     evaluate.add_argument(
-        "--methods", default="lazy+source,periodic+source,lazy,periodic", metavar="LIST",
+        "--methods", metavar="LIST",
         help="lazy or periodic, with any of +source (its parameters), +types, +classes, +model, +stale, +warm, "
-        "+settle, +unsettled; or interval",
+        "+settle, +unsettled; or interval. Of profiles: those of plan --method",
     )  # fmt: skip
+    evaluate.add_argument("--seeds", type=int, default=10, metavar="N", help="draws of each method on a profile (10)")
     evaluate.add_argument(
         "--iterations", default="joined", metavar="METHOD", help="what is simulated, as sampling.iterations says"
     )
@@ -326,6 +330,7 @@ def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="replace one key of the studies, e.g. taskpoint.history=8",
     )  # fmt: skip
     evaluate.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/evaluation-NNN)")
+    _add_cache(evaluate)
 
 
 def _add_questions(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -240,6 +240,16 @@ def _plural(word: str) -> str:
     return f"{word}es" if word.endswith("ch") else f"{word}s"
 
 
+def evaluate(options: argparse.Namespace) -> int:
+    """``manyscale evaluate``: of task instances, or of profiles."""
+    from manyscale.runner import interval_evaluation
+    from manyscale.runner.node import evaluate_command
+
+    if all(map(interval_evaluation.is_profile, options.traces)):
+        return interval_evaluation.evaluate(options)
+    return evaluate_command.evaluate(options)
+
+
 def convert(options: argparse.Namespace) -> int:
     """``manyscale convert``."""
     choice = parse_study(

@@ -38,19 +38,21 @@ from manyscale.sampling.stack_population import stack_units_of
 
 
 @dataclass(frozen=True)
-class _Method:
+class Method:
+    """``rules``: what may be set of it; ``choose(population, rules, seed)``."""
+
     rules: type[Strict]
     choose: Callable[[IntervalPopulation, Any, int], Choice]
 
 
 STACKS: Final = "simprof"  # the method that reads call stacks
 METHODS: Final = {  # those that read basic blocks
-    "simpoint": _Method(SimPointRules, samplers.simpoints),
-    "code": _Method(SimPointRules, samplers.first_of_code),
-    "random": _Method(samplers.SizeRules, samplers.at_random),
-    "systematic": _Method(samplers.SystematicRules, samplers.in_turn),
-    "second": _Method(samplers.SizeRules, samplers.in_one_stretch),
-    "full": _Method(Strict, samplers.all_of_them),
+    "simpoint": Method(SimPointRules, samplers.simpoints),
+    "code": Method(SimPointRules, samplers.first_of_code),
+    "random": Method(samplers.SizeRules, samplers.at_random),
+    "systematic": Method(samplers.SystematicRules, samplers.in_turn),
+    "second": Method(samplers.SizeRules, samplers.in_one_stretch),
+    "full": Method(Strict, samplers.all_of_them),
 }
 
 
@@ -74,7 +76,7 @@ def plan(options: argparse.Namespace) -> int:
             if options.method == STACKS:
                 planned = _of_stacks(workload, rules, seed)
             else:
-                planned = _of_blocks(intervals_of(workload), _method(options.method), rules, seed)
+                planned = _of_blocks(intervals_of(workload), method_named(options.method), rules, seed)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     choice = planned.choice
@@ -108,7 +110,7 @@ class _Planned:
     files: dict[str, str]
 
 
-def _of_blocks(population: IntervalPopulation, method: _Method, rules: Strict, seed: int) -> _Planned:
+def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, seed: int) -> _Planned:
     choice = method.choose(population, rules, seed)
     files = _simpoint_files(choice, population.number) if len(choice.label) else {}
     share = population.instructions[choice.element].sum() / population.instructions.sum()
@@ -148,7 +150,7 @@ def _of_stacks(workload: Workload, rules: Any, seed: int) -> _Planned:
     return _Planned(choice, text, files)
 
 
-def _method(name: str) -> _Method:
+def method_named(name: str) -> Method:
     """One that reads basic blocks. Raises UserError for an unknown name."""
     if name in METHODS:
         return METHODS[name]
@@ -157,7 +159,7 @@ def _method(name: str) -> _Method:
         known = ", ".join([*METHODS, STACKS])
         joined = ", ".join(parallel_phases.PARTS)
         raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
-    return _Method(
+    return Method(
         parallel_phases.PhaseRules,
         lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
     )
@@ -165,7 +167,7 @@ def _method(name: str) -> _Method:
 
 def _rules(name: str, assignments: list[str]) -> Strict:
     """Of a method, with what ``--set KEY=VALUE`` replaces."""
-    rules = SimProfRules if name == STACKS else _method(name).rules
+    rules = SimProfRules if name == STACKS else method_named(name).rules
     content: dict[str, Any] = {}
     for text in assignments:
         content = assign(content, *parse_assignment(text))

@@ -46,12 +46,13 @@ _PARTS: Final[dict[str, dict[str, Any]]] = {
     "unsettled": {"taskpoint.settle": 0},
 }
 _BEHIND: Final = [name for name in _PARTS if name not in ("lazy", "periodic", "interval")]
+DEFAULT_METHODS: Final = "lazy+source,periodic+source,lazy,periodic"
 COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """The command. Raises UserError for a method, a number or a trace that makes no sense."""
-    methods = [(name, _method(name)) for name in options.methods.split(",")]
+    methods = [(name, _method(name)) for name in (options.methods or DEFAULT_METHODS).split(",")]
     cores = _numbers(options.cores)
     directory = rundir.new_directory(options.output, "evaluation", False)
     rows: list[dict[str, Any]] = []
