@@ -13,13 +13,12 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
-from cpu_time import cpu_of
+from cpu_time import cpu_of, second
 from simgrid_platform import CONTENTION_FREE
 
 from manyscale.models.network import flow, latency_bandwidth
@@ -36,18 +35,7 @@ from manyscale.runner.targets import build_machine, shipped_targets
 pytestmark = pytest.mark.bench
 
 NOISE = 1.3  # by which a kernel may be disturbed on a shared machine
-UNIT = 12.0  # sorts of a million numbers in one CPU second, where the bounds were set
 platforms = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "mpi"
-
-
-@cache
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the bounds were set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(int(UNIT)):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 def kernel_seconds(workload: Workload, target: str, runs: int) -> tuple[float, Program]:

@@ -7,12 +7,10 @@ sorts measured in the same process, as in test_node_detailed.
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import UNIT, least_cpu, second
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
@@ -25,17 +23,7 @@ pytestmark = [
     pytest.mark.bench,
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
 ]
-UNIT = 12  # sorts of a million numbers in one CPU second, where the goals were set
 NOISE = 1.3
-
-
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the goals were set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(UNIT):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 @pytest.mark.parametrize(("name", "goal"), [("bfs", 4e6), ("misc/rodinia-b+tree-128-1000", 1.5e6)])

@@ -6,29 +6,15 @@ CPU seconds are counted in sorts of a million numbers, ``UNIT`` of which took on
 
 from __future__ import annotations
 
-import time
-from functools import cache
-
 import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import least_cpu, second
 
 from manyscale.sampling.simpoint import SimPointRules, choose
 
 pytestmark = pytest.mark.bench
 
-UNIT = 12.0
 NOISE = 1.3
-
-
-@cache
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the goals were set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(int(UNIT)):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 def vectors() -> np.ndarray:

@@ -6,11 +6,8 @@ machine: `UNIT` sorts took one second where it was set.
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import UNIT, least_cpu, second
 from memory_programs import stream, traced
 
 from manyscale.models.cpu.dataflow import Dataflow
@@ -19,17 +16,7 @@ from manyscale.runner.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 
-UNIT = 12  # sorts of a million numbers in one CPU second, where the bound was set
 NOISE = 1.3
-
-
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the bound was set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(UNIT):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 @pytest.mark.parametrize(("name", "level", "size"), [("matmul", 1, 50), ("stream", 0, 10_000)])

@@ -6,12 +6,11 @@ The bound is relative to a fixed amount of work measured in the same process (a 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import UNIT, least_cpu, second
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models" / "node"))
 from block_programs import RUNTIME, Op, blocks, load, node, run_tasks, store, stream_of, tasks_program
@@ -21,18 +20,8 @@ from manyscale.models.node.detailed import simulate
 
 pytestmark = pytest.mark.bench
 
-UNIT = 12  # sorts of a million numbers in one CPU second, where the bound was set
 NOISE = 1.3
 CORES, COUNT = 16, 100_000
-
-
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the bound was set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(UNIT):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 @pytest.mark.parametrize(("stream", "millions"), [("friendly", 15), ("hostile", 6)])

@@ -3,11 +3,8 @@ test_memory_dataflow.py), and of the interval model: instances."""
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import least_cpu, second
 from instance_streams import Execution, Op, profiles_of
 
 from manyscale.models.cpu.interval import predict
@@ -17,17 +14,8 @@ from manyscale.runner.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 
-UNIT = 12  # sorts of a million numbers in one CPU second, where the bounds were set
 NOISE = 1.3
 BLOCKS = [[Op(loads=1), Op(stores=1), *[Op() for _ in range(6)]]]
-
-
-def second() -> float:
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(UNIT):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 def pieces(num_instances: int) -> list[tuple[int, list[Execution]]]:

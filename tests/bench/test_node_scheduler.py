@@ -8,12 +8,11 @@ set. Every figure is printed, so that `pytest -m bench -s` is a report.
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import numpy as np
 import pytest
-from cpu_time import least_cpu
+from cpu_time import least_cpu, second
 
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.node_program import Action, NodeProgram
@@ -21,18 +20,7 @@ from manyscale.models.node.runtime_system import POLICIES, Policy, RuntimeSystem
 
 pytestmark = pytest.mark.bench
 
-UNIT = 12.0  # sorts of a million numbers in one CPU second, where the bounds were set
 PHASE, PHASES = 5_200, 100
-
-
-@cache
-def second() -> float:
-    """CPU seconds that stand for one of the machine on which the bounds were set."""
-    values = np.random.default_rng(1).random(1_000_000)
-    begin = time.process_time()
-    for _ in range(int(UNIT)):
-        np.sort(values, kind="stable")
-    return time.process_time() - begin
 
 
 @cache
