@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="members that wait for a processor wait for each other"),
 ]
-ROUNDS = 3
+ROUNDS = 2
 GOAL = 1.6
 BOUND = 0.8  # of the goal: others use this machine too, and who waits for the other counts that as its own
 
@@ -39,7 +39,7 @@ BOUND = 0.8  # of the goal: others use this machine too, and who waits for the o
     ("misc/rodinia-b+tree-128-1000", 1, 92), ("bfs", 9, 50), ("misc/simtune-ffmakernel-4096-16", 1, 60),
 ])  # fmt: skip
 def test_two_groups_on_two_processors(folder: str, launch: int, rounds: int) -> None:
-    population = Population(folder, folder, (launch,), rounds, "in_grid_order", True)
+    population = Population(folder, folder, (launch,), rounds, "in_grid_order", True, is_shifted=False)
     trace = population.trace(DATA)
     gpu = Gpu.model_validate(load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"])
     cpu: dict[int, list[float]] = {1: [], 2: []}
