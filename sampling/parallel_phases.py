@@ -16,8 +16,9 @@ Clusters and representatives are SimPoint's (simpoint.py). What the thesis leave
   blocks is sampled alike: one instruction of ``sampling_period``, of which each falls into a block by the block's share
   of the interval, since the order within an interval is not known. With a period of 1 all instructions count.
 - Each part is made to sum to 1 in each interval and multiplied by a weight, equal ones by default. Counts then say how
-  the cores share what they do, not how much there is; with ``scale: run`` a part is relative to its rate per
-  instruction in the whole run instead, and says both.
+  the cores share what they do, not how much there is. With ``scale: joint`` each part is relative to its rate per
+  instruction in the whole run instead, which says both, and the vector of all parts is made to sum to 1, as SimPoint
+  does if it is given all parts as one vector.
 - Of the parts only SBBV is projected (it alone has many dimensions), by numbers in [-1, 1) that are scaled so that
   expected squared distances stay what they were; weights would mean something else with each number of dimensions.
 """
@@ -54,12 +55,12 @@ class PartWeights(Strict):
 
 
 class PhaseRules(SimPointRules):
-    """``sampling_period``: instructions per sample of SBBV. ``part_weights`` of the parts; ``scale``: what a part of
-    counts is relative to, see the module."""
+    """``sampling_period``: instructions per sample of SBBV. ``part_weights`` of the parts; ``scale``: what is made to
+    sum to 1, each part or the whole vector, see the module."""
 
     sampling_period: Count = 1
     part_weights: PartWeights = PartWeights()
-    scale: Literal["interval", "run"] = "interval"
+    scale: Literal["interval", "joint"] = "interval"
 
 
 def parts_of(method: str) -> tuple[str, ...] | None:
@@ -80,16 +81,20 @@ def choose(population: IntervalPopulation, parts: tuple[str, ...], rules: PhaseR
 def points_of(population: IntervalPopulation, parts: tuple[str, ...], rules: PhaseRules, seed: int) -> np.ndarray:
     """float64[n, dimensions]: vectors of all parts, weighed, SBBV projected. O(values x dimensions)."""
     columns = []
+    mass = np.zeros(len(population))
     for part in parts:
         weight = float(getattr(rules.part_weights, part))
         if part == "sbbv":
             vectors = sampled(population.vectors, rules.sampling_period, seed).normalised()
             keep = np.sqrt(3 / rules.dimensions)  # a number in [-1, 1) has a mean square of 1/3
             columns.append(weight * keep * vectors.projected(seed, rules.dimensions))
+            mass += weight * vectors.sums()
         else:
-            counts = counts_of(population, part)
-            columns.append(weight * _scaled(counts, population.instructions, rules.scale))
-    return np.ascontiguousarray(np.hstack(columns))
+            counts = weight * _scaled(counts_of(population, part), population.instructions, rules.scale)
+            columns.append(counts)
+            mass += counts.sum(axis=1)
+    points = np.ascontiguousarray(np.hstack(columns))
+    return points / np.where(mass > 0, mass, 1.0)[:, None] if rules.scale == "joint" else points
 
 
 def _scaled(counts: np.ndarray, instructions: np.ndarray, scale: str) -> np.ndarray:

@@ -77,7 +77,7 @@ def test_a_missing_column_is_named(cli, profile, tmp_path, method, gone, line):
     (["sbbv+ccv", "--set", "part_weights.ccv=0"], "--set: part_weights.ccv: "),
     (["sbbv+ccv", "--set", "part_weights.cvc=1"], "--set: part_weights.cvc: unknown key"),
     (["sbbv", "--set", "sampling_period=0"], "--set: sampling_period: "),
-    (["sbbv", "--set", "scale=core"], "--set: scale: 'core' is not one of 'interval' or 'run'"),
+    (["sbbv", "--set", "scale=core"], "--set: scale: 'core' is not one of 'interval' or 'joint'"),
 ])  # fmt: skip
 def test_what_is_refused(cli, profile, tmp_path, arguments, line):
     done = cli("plan", "--method", *arguments, profile, "-o", tmp_path / "out")

@@ -47,12 +47,20 @@ def test_parts_weigh_what_the_rules_say():
     assert found[0].tolist() == pytest.approx([0.75, 2.25, 0.3, 0.7])
 
 
-def test_counts_relative_to_the_run_say_how_much_there_is():
-    """22 misses in 300 instructions: 100 instructions are expected to have 22 / 3."""
-    found = points_of(population(NODE), ("mcv",), PhaseRules(scale="run"), 0)
-    expected = np.array([[5, 5], [0, 4], [8, 0]]) * 3 / 22
-    assert found == pytest.approx(expected)
-    assert points_of(population(NODE), ("icv",), PhaseRules(scale="run"), 0)[0] == pytest.approx([0.3, 0.7])
+def test_joint_vectors_sum_to_one():
+    """22 misses in 300 instructions: 100 instructions are expected to have 22 / 3. So of the first interval ICV has a
+    mass of 1, MCV one of 10 * 3 / 22; a weight of 2 doubles the latter."""
+    rules = PhaseRules.model_validate({"scale": "joint", "part_weights": {"mcv": 2}})
+    found = points_of(population(NODE), ("icv", "mcv"), rules, 0)
+    assert found.sum(axis=1) == pytest.approx(np.ones(3))
+    assert found[0] == pytest.approx(np.array([0.3, 0.7, 30 / 22, 30 / 22]) / (1 + 60 / 22))
+
+
+def test_joint_vectors_with_blocks_are_shrunk_by_their_mass():
+    rules = PhaseRules(scale="joint", dimensions=3)
+    alone = points_of(population(NODE), ("sbbv",), rules, 7)
+    found = points_of(population(NODE), ("sbbv", "mcv"), rules, 7)
+    assert found[:, :3] == pytest.approx(alone / (1 + np.array([10, 4, 8]) * 3 / 22)[:, None])
 
 
 def test_only_sbbv_is_projected():
