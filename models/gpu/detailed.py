@@ -157,7 +157,6 @@ class _Running:
         self, trace: LaunchTrace, num_blocks: int, following: Iterator[LaunchTrace], gpu: Gpu, memory: Memory
     ) -> None:
         self.trace = trace
-        self.memory = memory
         self._gpu = gpu
         threads = trace.block[0] * trace.block[1] * trace.block[2]
         slots = resident_blocks(gpu, threads, trace.registers, trace.shared_bytes)
@@ -165,6 +164,7 @@ class _Running:
         size = l1_bytes(gpu, slots, trace.shared_bytes)
         window = memory_state.shortest_reply_cycles(gpu)
         sms = min(gpu.sms, num_blocks)  # those that get a block
+        self.memory = memory_state.with_ports(memory, sms)
         instructions = trace.num_instructions * num_blocks // max(1, trace.num_blocks)
         self._ipc_cycles = bucket_cycles(instructions, gpu)
         self._pieces = LaunchPieces.begin(trace, following, gpu)

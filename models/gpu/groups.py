@@ -90,7 +90,8 @@ class _Running:
             self._sm = sm_state.sm_state(
                 gpu, end - first, size, self._limits, window, detailed.IPC_BUCKETS, trace.num_blocks, registers
             )
-            self._own_memory = memory_state.memory_state(gpu, channels.stop - channels.start, self._nodes)
+            own = memory_state.memory_state(gpu, channels.stop - channels.start, self._nodes)
+            self._own_memory = memory_state.with_ports(own, sms)
             for name in _PER_CHANNEL:
                 getattr(self._own_memory, name)[:] = getattr(memory, name)[channels]
             self._waiting = replies_for((count + 2) * self._nodes)

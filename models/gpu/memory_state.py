@@ -282,6 +282,14 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
     return larger
 
 
+def with_ports(memory: Memory, num_sms: int) -> Memory:
+    """The same state, with ports of the crossbar for as many SMs as a launch uses; nothing is in flight."""
+    return memory._replace(
+        port_head=np.full(num_sms, -1, np.int32), port_tail=np.full(num_sms, -1, np.int32),
+        port_time=np.full(num_sms, NEVER, np.int64), port_slice=np.zeros(num_sms, np.int32),
+    )  # fmt: skip
+
+
 def reset_clock(memory: Memory) -> None:
     """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight."""
     memory.passed_until[:] = 0
