@@ -24,7 +24,7 @@ from manyscale.models.gpu.sm_limits import sm_limits
 from manyscale.models.gpu.sm_state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 
-VERSION: Final = 5  # raised when results change
+VERSION: Final = 6  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")  # of LaunchResult

@@ -19,7 +19,7 @@ from manyscale.models.gpu.sm_state import Counted
 from manyscale.models.shared_words import ABORT, WORDS
 from manyscale.models.team import ALONE, Team, Wanted
 
-VERSION: Final = 3  # raised when results change
+VERSION: Final = 4  # raised when results change
 _CALENDAR: Final = 4096
 _PER_CHANNEL: Final = (
     "head", "tail", "last_access", "last_reply", "blocked", "misses", "dirty_lines", "tag", "line", "miss", "clock",

@@ -2,14 +2,17 @@
 
 The pipeline is Accel-Sim's (Khairy et al., ISCA 2020; its RTX 3070 configuration is the reference). An instruction is
 issued at cycle t if its operands are there, the register before the operand collectors of its scheduler is free, and
-(for memory) the load/store unit's queue has room. It takes one of two collectors from t + 1, leaves it for the register
-before its unit (a cycle later if it reads registers), enters the unit when that is free, and its result can be used
-``latency`` and the back of the pipeline later. The load/store unit takes one instruction at a time, and gives its
-requests, the highest address first, to the banks of L1, one a cycle each; they are looked up ``l1_latency`` cycles
-later. One reply a cycle comes in, and one request a cycle of those that waited for it is written back.
+(for memory) the load/store unit's queue has room. It takes the first of two collectors that is free from t + 1,
+leaves it for the register before its unit (a cycle later if it reads registers), enters the unit when that is free, and
+its result can be used ``latency`` and the back of the pipeline later. Of two collectors that wait for the same register
+the first goes first, so that an instruction in the second may starve. Instructions are fetched in pairs, for four
+warps a cycle in turn, when a warp has issued those that it had. The load/store unit takes one instruction at a time,
+and gives its requests, the highest address first, to the banks of L1, one a cycle each; they are looked up
+``l1_latency`` cycles later. One reply a cycle comes in, and one request a cycle of those that waited for it is written
+back.
 
-Inside a cycle: replies, lookups, load/store unit, schedulers, ends of blocks. Cycles in which nothing can happen are
-skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later than that.
+Inside a cycle: replies, lookups, load/store unit, schedulers, fetch, ends of blocks. Cycles in which nothing can happen
+are skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later than that.
 
 Cost: O(warps of a scheduler) for each instruction, O(1) for each request.
 """
@@ -31,11 +34,13 @@ from manyscale.models.gpu.launch_program import (
     SHARED,
     STORE,
 )  # fmt: skip
-from manyscale.models.gpu.sm_limits import GREEDY, QUEUED_MEMORY, ROUND_ROBIN, TWO_LEVEL
+from manyscale.models.gpu.sm_limits import GREEDY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm_state import (
     AT_BARRIER,
     BANK_QUEUE,
+    BEFORE_UNIT,
     BYPASS,
+    COLLECTOR,
     COPY_GROUPS,
     DEPENDENCY,
     DRAIN,
@@ -44,6 +49,7 @@ from manyscale.models.gpu.sm_state import (
     FREE,
     FROM_L1,
     FROM_SHARED,
+    IN_FRONT,
     ISSUE,
     LOAD_STORE,
     NEVER,
@@ -51,6 +57,7 @@ from manyscale.models.gpu.sm_state import (
     STORES,
     UNIT_BUSY,
     WAITS_BARRIER,
+    WAITS_FETCH,
     WAITS_MEMORY,
     OneSm,
 )  # fmt: skip
@@ -60,6 +67,8 @@ REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
 _REPLY: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
+_FETCHED: Final = 4  # pairs of instructions, each cycle
+_PAIR: Final = 2
 
 
 @inlined
@@ -77,7 +86,7 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
-    """Give a block to a free slot at the end of cycle ``time``; it can issue two cycles later."""
+    """Give a block to a free slot at the end of cycle ``time``; its first warps can issue two cycles later."""
     sm = by_reference(one_of(group, s))
     core = sm.core[0]
     slot = 0
@@ -108,10 +117,10 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         warp.age = core.next_age
         core.next_age += 1
         warp.done = time + 1
+        warp.of_pair = 0
         warp.stores = warp.loads = warp.atomics = 0
         warp.copy_group = warp.copy_limit = 0
         warp.fence = 0
-        warp.state = RUNNING
         warp.cause = EMPTY
         for group in range(COPY_GROUPS):
             sm.copies[w, group] = 0
@@ -121,9 +130,8 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
             _exit(sm, program, limits, w, time + 1)
             continue
         warp.front = program.static[program.instruction[warp.at]].front
-        sm.ready[w] = time + 2
-        k = warp.scheduler
-        sm.try_at[k] = min(sm.try_at[k], time + 2)
+        _await_fetch(sm, w)
+        sm.try_at[0] = min(sm.try_at[0], time + 1)
     if count == 0:
         resident.end = time + 1
         core.next_end = min(core.next_end, time + 1)
@@ -169,6 +177,46 @@ def _release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-de
     _next_ready(sm, program, limits, w, time)
     if sm.ready[w] == time:
         sm.warp[w].cause = cause
+
+
+@inlined
+def _await_fetch(sm, w):  # type: ignore[no-untyped-def]
+    """A warp has no instruction to issue."""
+    sm.core[0].to_fetch += 1
+    sm.warp[w].state = WAITS_FETCH
+    sm.ready[w] = NEVER
+
+
+@allocation_free
+def _fetch(sm, program, limits, time):  # type: ignore[no-untyped-def]
+    """At the end of a cycle: the next instructions of up to four warps, in turn. The last of four can issue a cycle
+    later than the others. (What waits for something else too is taken to get them meanwhile.)"""
+    core = sm.core[0]
+    if core.to_fetch == 0 and core.used_up == _FETCHED:
+        w = core.last_fetched = core.used_up_last
+        core.used_up = 0
+        sm.ready[w] = max(sm.ready[w], time + 2)
+        return
+    for k in range(limits.schedulers):
+        w = sm.scheduler[k].last_issued
+        if sm.scheduler[k].active_until > time and sm.warp[w].of_pair == 0 and sm.warp[w].state == RUNNING:
+            _await_fetch(sm, w)
+    core.used_up = 0
+    left = _FETCHED
+    w = core.last_fetched
+    for _ in range(limits.warps):
+        if left == 0 or core.to_fetch == 0:
+            break
+        w = w + 1 if w + 1 < limits.warps else 0
+        warp = sm.warp[w]
+        if warp.state == WAITS_FETCH and sm.block[warp.slot].begin < time:
+            left -= 1
+            core.to_fetch -= 1
+            core.last_fetched = w
+            cause = warp.cause
+            _release(sm, program, limits, w, time + 1 if left > 0 else time + 2, cause)
+    if core.to_fetch > 0:
+        sm.try_at[0] = time + 1
 
 
 @allocation_free
@@ -426,31 +474,86 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
                 break
 
 
+@inlined
+def _is_older(sm, limits, k, other):  # type: ignore[no-untyped-def]
+    """Whether the memory instruction before the load/store unit was issued before another scheduler's."""
+    issued = sm.queue[BEFORE_UNIT, k].issued
+    if issued != sm.queue[BEFORE_UNIT, other].issued:
+        return issued < sm.queue[BEFORE_UNIT, other].issued
+    begin = 1 - issued  # each cycle another scheduler is the first
+    return (k + begin) % limits.schedulers < (other + begin) % limits.schedulers
+
+
 @allocation_free
 def _load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """A cycle of the load/store unit: the current instruction, then the next one."""
     core = sm.core[0]
     if core.current >= 0 and time >= core.current_from:
         _send_requests(sm, program, limits, time)
-    if core.current < 0 and core.queue_head < core.queue_tail:
-        entry = sm.queue[core.queue_head & (sm.queue.shape[0] - 1)]
-        if entry.time <= time:
-            core.queue_head += 1
-            core.current = entry.load
-            load = sm.load[entry.load]
-            shared = program.static[load.row].kind == SHARED
-            core.current_from = time + (max(1, load.count) if shared else 1)
-            k = load.scheduler
-            sm.scheduler[k].queued -= 1
-            sm.try_at[k] = min(sm.try_at[k], time)
-            if shared:
-                _read_shared(sm, program, limits, entry.load, core.current_from + limits.shared_latency + 1)
+    first = -1
+    if core.current < 0 and core.queued > 0:
+        for k in range(limits.schedulers):
+            entry = sm.queue[BEFORE_UNIT, k]
+            if entry.time <= time and (first < 0 or _is_older(sm, limits, k, first)):
+                first = k
+    if first >= 0:
+        core.queued -= 1
+        number = core.current = sm.queue[BEFORE_UNIT, first].load
+        load = sm.load[number]
+        shared = program.static[load.row].kind == SHARED
+        core.current_from = time + (max(1, load.count) if shared else 1)
+        _move_up(sm, program, limits, first, time)
+        sm.try_at[first] = min(sm.try_at[first], time)
+        if shared:
+            _read_shared(sm, program, limits, number, core.current_from + limits.shared_latency + 1)
     if core.current >= 0:
         core.next_load_store = max(time + 1, core.current_from)
-    elif core.queue_head < core.queue_tail:
-        core.next_load_store = sm.queue[core.queue_head & (sm.queue.shape[0] - 1)].time
     else:
         core.next_load_store = NEVER
+        if core.queued > 0:
+            for k in range(limits.schedulers):
+                core.next_load_store = min(core.next_load_store, sm.queue[BEFORE_UNIT, k].time)
+
+
+@allocation_free
+def _move_up(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
+    """The load/store unit has taken an instruction of a scheduler: those behind it move, the first collector first."""
+    scheduler = sm.scheduler[k]
+    queue = sm.queue
+    queue[BEFORE_UNIT, k].time = NEVER
+    scheduler.queued -= 1
+    if scheduler.queued == 0:
+        return
+    after = limits.front - 2
+    place = COLLECTOR
+    if max(queue[COLLECTOR + 1, k].time, time + after) < max(queue[COLLECTOR, k].time, time + after):
+        place += 1
+    moved = queue[place, k]
+    before = queue[BEFORE_UNIT, k]
+    before.time = max(moved.time, time + after)
+    before.issued = moved.issued
+    before.load = moved.load
+    moved.time = NEVER
+    free = before.time - after
+    waiting = queue[IN_FRONT, k]
+    if waiting.time < NEVER:
+        moved.time = free + waiting.time
+        moved.issued = waiting.issued
+        moved.load = waiting.load
+        waiting.time = NEVER
+        sm.unit[k, NUM_UNITS].in_front = free
+    elif place == COLLECTOR and free < queue[COLLECTOR + 1, k].time - after < NEVER - after:
+        # what enters a collector just now takes this one, not the second
+        second = queue[COLLECTOR + 1, k]
+        moved.time = second.time
+        moved.issued = second.issued
+        moved.load = second.load
+        second.time = NEVER
+        scheduler.collector_1 = free
+    elif place == COLLECTOR:
+        scheduler.collector_0 = free
+    else:
+        scheduler.collector_1 = free
 
 
 @allocation_free
@@ -468,22 +571,30 @@ def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-
 
 
 @inlined
+def _memory_holds_both(scheduler):  # type: ignore[no-untyped-def]
+    """Whether memory instructions fill the collectors, which wait for the load/store unit."""
+    return min(scheduler.collector_0, scheduler.collector_1) == NEVER
+
+
+@inlined
 def _can_be_chosen(sm, k, w, time):  # type: ignore[no-untyped-def]
     """0: it can be issued now; else when to try again (NEVER: once the load/store unit took an instruction)."""
     ready = sm.ready[w]
     if ready > time:
         return ready
     front = sm.warp[w].front
-    most = QUEUED_MEMORY if front == NUM_UNITS else QUEUED_MEMORY - 1  # those that wait hold the collectors
-    if sm.scheduler[k].queued >= most or (front == NUM_UNITS and sm.core[0].free_loads == 0):
+    if front == NUM_UNITS:
+        if sm.core[0].free_loads == 0:
+            return NEVER
+    elif _memory_holds_both(sm.scheduler[k]):
         return NEVER
     at = sm.unit[k, front].in_front
     return at if at > time else 0
 
 
 @inlined
-def _issue_memory(sm, program, k, w, at, row, static, leaves):  # type: ignore[no-untyped-def]
-    """A memory instruction is in the load/store unit's queue from ``leaves`` on."""
+def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ignore[no-untyped-def]
+    """A memory instruction on its way to the load/store unit."""
     core = sm.core[0]
     warp = sm.warp[w]
     core.free_loads -= 1
@@ -504,13 +615,7 @@ def _issue_memory(sm, program, k, w, at, row, static, leaves):  # type: ignore[n
     load.time = 0
     load.cause = 0
     load.scheduler = k
-    sm.scheduler[k].queued += 1
-    entry = sm.queue[core.queue_tail & (sm.queue.shape[0] - 1)]
-    entry.load = number
-    entry.time = leaves
-    if core.queue_head == core.queue_tail and core.current < 0:
-        core.next_load_store = leaves
-    core.queue_tail += 1
+    _enter_queue(sm, limits, k, number, static.written < static.end, time)
     shared = static.kind == SHARED
     if shared or access != STORE:
         warp.loads += 1
@@ -528,6 +633,67 @@ def _issue_memory(sm, program, k, w, at, row, static, leaves):  # type: ignore[n
         sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
 
 
+@inlined
+def _enter_queue(sm, limits, k, number, reads, time):  # type: ignore[no-untyped-def]
+    """A memory instruction takes a collector, if there is one: until it can leave that for the unit."""
+    core = sm.core[0]
+    scheduler = sm.scheduler[k]
+    entered = max(time + 1, min(scheduler.collector_0, scheduler.collector_1))
+    after = limits.front - 2
+    if entered == NEVER:
+        place = IN_FRONT
+        leaves = 1 if reads else 0  # cycles
+        sm.unit[k, NUM_UNITS].in_front = NEVER
+    else:
+        sm.unit[k, NUM_UNITS].in_front = entered
+        leaves = entered + 1 if reads else entered
+        second = scheduler.collector_0 > entered
+        place = COLLECTOR + 1 if second else COLLECTOR
+        free = NEVER
+        if scheduler.queued == 0:
+            place = BEFORE_UNIT
+            free = leaves
+            if core.current < 0:
+                core.next_load_store = min(core.next_load_store, leaves + after)
+        if second:
+            scheduler.collector_1 = free
+            scheduler.second_unit = NUM_UNITS
+        else:
+            scheduler.collector_0 = free
+    scheduler.queued += 1
+    core.queued += 1
+    entry = sm.queue[place, k]
+    entry.time = leaves + after
+    entry.issued = time
+    entry.load = number
+
+
+@allocation_free
+def _overtake(sm, program, limits, k, begins, interval):  # type: ignore[no-untyped-def]
+    """What waits in the second collector for a unit lets an instruction in the first go first, which begins at
+    ``begins``, its own turn so far, and takes the next one."""
+    scheduler = sm.scheduler[k]
+    static = program.static[scheduler.second_row]
+    unit = sm.unit[k, scheduler.second_unit]
+    w = scheduler.second_warp
+    warp = sm.warp[w]
+    scheduler.collector_1 = max(scheduler.collector_1, begins)
+    unit.before = max(scheduler.collector_1 + limits.front - 2, begins + interval)
+    unit.free = unit.before + static.interval
+    done = unit.before + limits.back + static.latency
+    for i in range(static.first, static.written):
+        sm.register[w, program.operand[i]] = done
+    warp.done = max(warp.done, done)
+    if warp.state == RUNNING and warp.at < warp.last:  # (it may be issuing its last one)
+        _next_ready(sm, program, limits, w, sm.ready[w])
+    elif warp.state == FREE:
+        block = sm.block[warp.slot]
+        block.latest = max(block.latest, done)
+        if block.warps == 0:
+            block.end = block.latest
+            sm.core[0].next_end = min(sm.core[0].next_end, block.end)
+
+
 @allocation_free
 def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     """Issue the next instruction of a warp."""
@@ -542,7 +708,7 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     if time > scheduler.active_until:
         split = min(max(sm.ready[w], scheduler.active_until), time)
         sm.stack[warp.cause] += split - scheduler.active_until
-        sm.stack[LOAD_STORE if scheduler.queued >= QUEUED_MEMORY - 1 else UNIT_BUSY] += time - split
+        sm.stack[LOAD_STORE if _memory_holds_both(scheduler) else UNIT_BUSY] += time - split
     sm.stack[ISSUE] += 1
     sm.issued[min(time >> limits.ipc_shift, len(sm.issued) - 1)] += 1
     core.instructions += 1
@@ -554,22 +720,30 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     # an operand collector, and the register before the unit
     reads = static.written < static.end
     if memory:
-        sm.unit[k, NUM_UNITS].in_front = time + 1
-        leaves = time + 2 if reads else time + 1
-        _issue_memory(sm, program, k, w, at, row, static, leaves + limits.front - 2)
+        _issue_memory(sm, program, limits, k, w, at, row, static, time)
     else:
         unit = sm.unit[k, static.front]
-        second = (scheduler.collector_1 < scheduler.collector_0) != (scheduler.queued == 2)  # memory holds the other
-        entered = max(time + 1, scheduler.collector_1 if second else scheduler.collector_0)
-        leaves = max(entered + 1 if reads else entered, unit.before)
-        if second:
-            scheduler.collector_1 = leaves
-        else:
-            scheduler.collector_0 = leaves
+        entered = max(time + 1, min(scheduler.collector_0, scheduler.collector_1))
         unit.in_front = entered
-        begins = max(leaves + limits.front - 2, unit.free)
-        unit.before = begins
-        unit.free = begins + static.interval
+        if scheduler.collector_0 > entered:
+            leaves = max(entered + 1 if reads else entered, unit.before)
+            begins = max(leaves + limits.front - 2, unit.free)
+            scheduler.collector_1 = leaves
+            scheduler.second_warp = w
+            scheduler.second_row = row
+            scheduler.second_unit = static.front
+            unit.before = begins
+            unit.free = begins + static.interval
+        elif scheduler.second_unit == static.front and entered < scheduler.collector_1:
+            begins = unit.before
+            scheduler.collector_0 = scheduler.collector_1
+            _overtake(sm, program, limits, k, begins, static.interval)
+        else:
+            leaves = max(entered + 1 if reads else entered, unit.before)
+            begins = max(leaves + limits.front - 2, unit.free)
+            scheduler.collector_0 = leaves
+            unit.before = begins
+            unit.free = begins + static.interval
         done = begins + limits.back + static.latency
         warp.done = max(warp.done, done)
         _write_registers(sm, program, w, row, done, DEPENDENCY)
@@ -577,6 +751,14 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     if at + 1 == warp.last:
         _exit(sm, program, limits, w, time)
         return
+    warp.of_pair += 1
+    if warp.of_pair == _PAIR:
+        warp.of_pair = 0
+        turn = w if w > core.last_fetched else w + limits.warps
+        last = core.used_up_last
+        if core.used_up == 0 or turn > (last if last > core.last_fetched else last + limits.warps):
+            core.used_up_last = w
+        core.used_up += 1
     if kind <= SHARED:
         if memory and warp.atomics > 0:
             warp.state = WAITS_MEMORY
@@ -759,6 +941,12 @@ def advance(group, s, program, limits, until, pause):  # type: ignore[no-untyped
                     _schedule_two_level(sm, program, limits, k, time)
                 else:
                     _schedule_oldest(sm, program, limits, k, time)
+        if core.used_up + core.to_fetch > 0:
+            if core.to_fetch > 0 or core.used_up >= _FETCHED:
+                _fetch(sm, program, limits, time)
+            else:
+                core.last_fetched = core.used_up_last
+                core.used_up = 0
         if core.next_end <= time and _end_blocks(sm, limits, time) > 0 and pause:
             core.time = time + 1
             return BLOCK_ENDED

@@ -9,11 +9,14 @@ import numpy as np
 
 from manyscale.models.gpu.launch_program import NUM_UNITS
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm_limits import SmLimits
+from manyscale.models.gpu.sm_limits import QUEUED_MEMORY, SmLimits
 
 NEVER: Final = 1 << 60
 MOST_WAITING: Final = 1 << 13  # requests of an SM that wait for misses
 BANK_QUEUE: Final = 64  # a power of two above the depth of L1's pipeline
+BEFORE_UNIT: Final = 0  # places of memory instructions: the register before the load/store unit,
+COLLECTOR: Final = 1  # two collectors (COLLECTOR + 1 is the second),
+IN_FRONT: Final = 3  # and the register in front of these
 COPY_GROUPS: Final = 64  # of a warp that are not waited for yet
 LOADS_PER_WARP: Final = 128  # memory instructions in flight
 
@@ -29,6 +32,7 @@ RUNNING: Final = 1
 WAITS_BARRIER: Final = 2
 WAITS_MEMORY: Final = 3  # for its loads (MEMBAR), its atomics, or copies
 EXITED: Final = 4
+WAITS_FETCH: Final = 5  # for its next instructions
 
 CORE: Final = np.dtype(  # an SM
     [
@@ -41,7 +45,7 @@ CORE: Final = np.dtype(  # an SM
         ("out", "i8"),  # requests that left
         ("collected", "i8"),
         ("in_head", "i8"), ("in_tail", "i8"),  # of the ring of replies
-        ("queue_head", "i8"), ("queue_tail", "i8"),  # of the load/store unit's
+        ("queued", "i8"),  # memory instructions that the load/store unit has not taken
         ("current", "i8"),  # memory instruction in the load/store unit, -1: none
         ("current_from", "i8"),
         ("free_loads", "i8"), ("free_nodes", "i8"),  # how many
@@ -50,6 +54,10 @@ CORE: Final = np.dtype(  # an SM
         ("misses", "i8"),  # outstanding
         ("dirty_lines", "i8"),
         ("next_age", "i8"),
+        ("last_fetched", "i8"),  # warp
+        ("to_fetch", "i8"),  # warps that wait for their next instructions
+        ("used_up", "i8"),  # those that issued in this cycle what had been fetched for them
+        ("used_up_last", "i8"),  # the one of them whose turn is last
         ("uses", "i8"),  # of L1's frames, so far
         ("blocks", "i8"),  # resident
         ("resident_since", "i8"),
@@ -78,6 +86,7 @@ WARP: Final = np.dtype(
         ("state", "u1"),
         ("cause", "u1"),  # what its next instruction waits for
         ("fence", "u1"),  # it waits for all its loads
+        ("of_pair", "u1"),  # instructions that it has issued of those that were fetched last
     ],
     align=True,
 )  # fmt: skip
@@ -96,7 +105,9 @@ BLOCK: Final = np.dtype(
 SCHEDULER: Final = np.dtype(
     [
         ("active_until", "i8"),  # cycles accounted for
-        ("collector_0", "i8"), ("collector_1", "i8"),  # operand collectors: free from
+        ("collector_0", "i8"), ("collector_1", "i8"),  # operand collectors: free from; NEVER: not known
+        ("second_warp", "i4"), ("second_row", "i4"),  # what is in collector_1, its static instruction
+        ("second_unit", "i4"),  # NUM_UNITS: the load/store unit
         ("last_issued", "i4"),  # warp's slot, -1: none
         ("queued", "i4"),  # memory instructions that the load/store unit has not taken
     ],
@@ -123,6 +134,9 @@ LOAD: Final = np.dtype(  # a memory instruction in flight
     align=True,
 )  # fmt: skip
 LOOKUP: Final = np.dtype([("time", "i8"), ("request", "i8"), ("load", "i8")])  # not before ``time``
+QUEUED: Final = np.dtype(  # a memory instruction that the load/store unit has not taken
+    [("time", "i8"), ("issued", "i8"), ("load", "i8")]  # not before ``time``, NEVER: none
+)
 FRAME: Final = np.dtype(  # of L1
     [
         ("tag", "i8"),  # line
@@ -165,7 +179,7 @@ class Sm(NamedTuple):
     try_at: np.ndarray  # int64[SM, S]: earliest issue of any warp
     unit: np.ndarray  # UNIT[SM, S, U + 1]: the last one for memory instructions
     order: np.ndarray  # int32[SM, S, W / S]: of a two-level scheduler, the active warps first
-    queue: np.ndarray  # LOOKUP[SM, Q]: of the load/store unit (without requests)
+    queue: np.ndarray  # QUEUED[SM, QUEUED_MEMORY, S]
     load: np.ndarray  # LOAD[SM, M]
     bank: np.ndarray  # LOOKUP[SM, banks, BANK_QUEUE]: L1's pipeline
     bank_head: np.ndarray  # int64[SM, banks]
@@ -236,6 +250,8 @@ def sm_state(
     block["number"], block["end"] = -1, NEVER
     scheduler = np.zeros((n, schedulers), SCHEDULER)
     scheduler["last_issued"] = -1
+    queue = np.zeros((n, QUEUED_MEMORY, schedulers), QUEUED)
+    queue["time"] = NEVER
     order = np.arange(-(-warps // schedulers) * schedulers, dtype=np.int32).reshape(-1, schedulers).T
     return Sm(
         core=core,
@@ -249,7 +265,7 @@ def sm_state(
         try_at=np.full((n, schedulers), NEVER, np.int64),
         unit=np.zeros((n, schedulers, NUM_UNITS + 1), UNIT),
         order=np.ascontiguousarray(np.tile(order, (n, 1, 1))),  # (of one SM it is not, else)
-        queue=np.zeros((n, 1 << (8 * schedulers).bit_length()), LOOKUP),
+        queue=queue,
         load=np.zeros((n, loads), LOAD),
         bank=np.zeros((n, banks, BANK_QUEUE), LOOKUP),
         bank_head=np.zeros((n, banks), np.int64),

@@ -125,7 +125,8 @@ def test_each_scheduler_issues_one_instruction_an_interval(warps, schedulers, in
     times = [cycles([[independent(n)] * warps], target) for n in (20, 60)]
     assert times[1] - times[0] == warps // schedulers * 40 * interval
     if interval == 1 and warps <= 2 * schedulers:  # (EXITs of more warps end later)
-        assert times[0] == BEGIN + (warps // schedulers * 20 - 1) + DEPENDENT + END
+        fetched_last = 1 if schedulers == 4 else 0  # of four warps that need instructions in a cycle, the last waits
+        assert times[0] == BEGIN + fetched_last + (warps // schedulers * 20 - 1) + DEPENDENT + END
 
 
 @pytest.mark.theory
@@ -326,8 +327,12 @@ def test_bandwidth_is_that_of_all_channels(channels):
 @pytest.mark.theory
 @pytest.mark.parametrize(("sms", "slices", "each"), [(1, 1, 1), (2, 1, 2), (4, 1, 4), (1, 2, 1), (4, 2, 2)])
 def test_ports_of_l2(sms, slices, each):
-    """A slice takes a request a cycle, and an SM gets a reply a cycle: SMs over slices, but not below one. With several
-    of both a request that waits for its slice holds up those behind it, to the other one: up to a tenth more."""
+    """A slice takes a request a cycle, and an SM gets a reply a cycle: SMs over slices, but not below one.
+
+    Collectors change the order of an SM's requests, so that the slices are not asked in turn: then a request may wait
+    behind one for the other slice, which leaves at least 0.75 of the rate of two (Karol et al., IEEE Trans. Commun.
+    35(12), 1987, table I).
+    """
     target = gpu(sms=sms, blocks=1, l2={"slices": slices})
 
     def blocks(count):
@@ -340,7 +345,7 @@ def test_ports_of_l2(sms, slices, each):
     for count in (16, 32):
         times.append(cycles(blocks(count), target, memory))
     least = 4 * 16 * each
-    assert least <= times[1] - times[0] <= least * (1.1 if min(sms, slices) > 1 else 1)
+    assert 1 <= (times[1] - times[0]) / least <= (1 / 0.75 if min(sms, slices) > 1 else 1)
 
 
 @pytest.mark.theory
@@ -464,10 +469,10 @@ def test_a_warp_that_has_ended_holds_up_no_barrier():
 
 @pytest.mark.theory
 def test_a_warp_that_has_exited_and_still_waits_for_its_stores_holds_up_no_barrier():
-    """The store's acknowledgement comes after the others' barrier."""
+    """The store's acknowledgement comes after the others' barrier. (Its warp is the fourth to be fetched.)"""
     ends_early = [[store(0)], *[[*chain(5), BARRIER, *independent(4)]] * 3]
     assert BEGIN + 4 * DEPENDENT + 2 + 4 + DEPENDENT < L2_HIT
-    assert cycles([ends_early]) == cycles([[[store(0)]]])
+    assert cycles([ends_early]) == cycles([[[store(0)]]]) + 1
 
 
 @pytest.mark.theory

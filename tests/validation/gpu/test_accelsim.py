@@ -132,7 +132,7 @@ def test_few_sms(path, tolerance, sms):
     assert np.abs(errors(simulated(path, sms=sms), expected)).max() <= tolerance
 
 
-@pytest.mark.parametrize(("sms", "mean", "most"), [(1, 0.05, 0.11), (2, 0.05, 0.11), (4, 0.03, 0.06)])
+@pytest.mark.parametrize(("sms", "mean", "most"), [(1, 0.05, 0.15), (2, 0.05, 0.11), (4, 0.03, 0.06)])
 def test_bfs_on_few_sms(sms, mean, most):
     """Many short warps whose order decides: Accel-Sim's schedulers go on where the launch before left them."""
     found = np.abs(errors(simulated("bfs", sms=sms), cycles_of(HERE / "accelsim_few_sms.csv", trace="bfs", sms=sms)))
