@@ -91,9 +91,10 @@ def points_of(population: IntervalPopulation, parts: tuple[str, ...], rules: Pha
             mass += weight * vectors.sums()
         else:
             counts = weight * _scaled(counts_of(population, part), population.instructions, rules.scale)
-            columns.append(counts)
+            if np.any(counts):  # else they would only add dimensions to BIC
+                columns.append(counts)
             mass += counts.sum(axis=1)
-    points = np.ascontiguousarray(np.hstack(columns))
+    points = np.ascontiguousarray(np.hstack(columns or [np.zeros((len(population), 1))]))
     return points / np.where(mass > 0, mass, 1.0)[:, None] if rules.scale == "joint" else points
 
 

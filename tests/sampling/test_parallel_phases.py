@@ -63,6 +63,15 @@ def test_joint_vectors_with_blocks_are_shrunk_by_their_mass():
     assert found[:, :3] == pytest.approx(alone / (1 + np.array([10, 4, 8]) * 3 / 22)[:, None])
 
 
+def test_counts_of_nothing_change_nothing():
+    silent = population(NODE | {"llc_misses": [[0, 0]] * 3})
+    for scale in ("interval", "joint"):
+        rules = PhaseRules(scale=scale)
+        with_them, without = (points_of(silent, parts, rules, 0) for parts in (("icv", "mcv"), ("icv",)))
+        assert with_them.tolist() == without.tolist()
+    assert points_of(silent, ("mcv",), PhaseRules(), 0).tolist() == [[0.0]] * 3
+
+
 def test_only_sbbv_is_projected():
     rules = PhaseRules(dimensions=3)
     found = points_of(population(NODE), ("sbbv", "icv"), rules, 7)

@@ -26,7 +26,7 @@ CYCLES = 1  # that may differ whatever the tolerance
 MISSES = 0.01  # of the accesses
 LONG = 100_000  # thread instructions of all launches: those above are slow
 
-CROSSBAR = "queues at the crossbar's inputs are not arbitrated cycle by cycle"
+CROSSBAR = "an SM's requests reach the crossbar in another order, which makes or breaks up convoys"
 COLLECTORS = "instructions for several units that wait in front of the collectors enter them in the order of issue"
 BARRIER = "what the last arrival releases can issue in its cycle, at the schedulers whose turn comes after it"
 DRAM = "rows and banks are chosen otherwise, requests on their way to DRAM hold up no slice"
