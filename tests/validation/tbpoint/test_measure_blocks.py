@@ -114,15 +114,15 @@ def test_configurations() -> None:
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ffmakernel x40", "bfs-10 x1000"])
+@pytest.mark.parametrize("name", ["ffmakernel x40", "bfs-9 x200"])
 def test_regular_population(name: str) -> None:
-    """Within 2 %, and the interval, at a share that leaves out most of it."""
+    """Within 3 %, and the interval, at a share that leaves out most of it."""
     population = next(one for one in REGULAR if one.name == name)
     for row in outcomes(population, "regular", DATA, ("spread",)):
         if row.method == "spread":
-            assert abs(row.error) < 0.02
+            assert abs(row.error) < 0.03
             assert abs(row.error) <= 1.5 * row.half_width
-            assert row.share < 0.2
+            assert row.share < 0.35
 
 
 @needs_data
