@@ -218,9 +218,9 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 def plan(options: argparse.Namespace) -> int:
     """``manyscale plan``."""
     if options.method is not None:
-        from manyscale.runner import interval_plans
+        from manyscale.runner.intervals import plans
 
-        return interval_plans.plan(options)
+        return plans.plan(options)
     from manyscale.runner.writers.parquet import write_table
 
     content, place, beside = study_content(options)
@@ -242,11 +242,11 @@ def _plural(word: str) -> str:
 
 def evaluate(options: argparse.Namespace) -> int:
     """``manyscale evaluate``: of task instances, or of profiles."""
-    from manyscale.runner import interval_evaluation
+    from manyscale.runner.intervals import evaluation
     from manyscale.runner.node import evaluate_command
 
-    if all(map(interval_evaluation.is_profile, options.traces)):
-        return interval_evaluation.evaluate(options)
+    if all(map(evaluation.is_profile, options.traces)):
+        return evaluation.evaluate(options)
     return evaluate_command.evaluate(options)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.memory_kernel import enter, pass_crossbar
-from manyscale.models.gpu.sm_kernel import expect_first_reply
+from manyscale.models.gpu.sm_memory_kernel import expect_first_reply
 from manyscale.models.kernels import allocation_free, inlined
 
 

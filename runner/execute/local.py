@@ -9,7 +9,6 @@ from typing import Any
 
 from manyscale.runner.execute.state import RunState
 from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.teams import in_threads
 from manyscale.runner.execute.units import Outcome, WorkUnit, compute, compute_member, of_members
 
 
@@ -36,6 +35,8 @@ class LocalExecutor:
 
     def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """The same for units whose shards run side by side, here in threads."""
+        from manyscale.runner.execute.teams import in_threads  # loads Numba, which few commands need this early
+
         for unit in units:
             count = unit.shards or os.cpu_count() or 1
             members = in_threads(count, partial(compute_member, unit, shared))

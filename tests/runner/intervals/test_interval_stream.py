@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.runner import interval_stream
 from manyscale.runner.errors import UserError
+from manyscale.runner.intervals import stream
 from manyscale.runner.readers import simpoint_bb
 from manyscale.sampling.interval_population import intervals_of
 
@@ -25,7 +25,7 @@ def write(path: Path, rows: int, seed: int) -> Path:
 
 def test_one_thread(tmp_path: Path) -> None:
     path = write(tmp_path / "prog.bb", 40, 0)
-    found, notes = interval_stream.streamed(path, 7, 15)
+    found, notes = stream.streamed(path, 7, 15)
     whole = intervals_of(simpoint_bb.read(path))
     assert notes == ()
     assert found.number.tolist() == whole.number.tolist()
@@ -38,21 +38,21 @@ def test_threads_of_which_one_ends_early(tmp_path: Path) -> None:
     """Vectors of threads side by side: those of an interval sum to 1 over all threads."""
     write(tmp_path / "prog.bb", 9, 0)
     write(tmp_path / "prog.bb.2", 6, 1)
-    found, _ = interval_stream.streamed(tmp_path / "prog.bb", 7, 15)
+    found, _ = stream.streamed(tmp_path / "prog.bb", 7, 15)
     whole = intervals_of(simpoint_bb.read(tmp_path / "prog.bb"))
     assert (len(found), found.num_threads) == (9, 2)
     assert found.instructions.tolist() == whole.instructions.tolist()
     alone = write(tmp_path / "alone.bb", 9, 0)
-    assert found.points[6:] == pytest.approx(interval_stream.streamed(alone, 7, 15)[0].points[6:], abs=1e-14)
-    assert not np.allclose(found.points[:6], interval_stream.streamed(alone, 7, 15)[0].points[:6])
+    assert found.points[6:] == pytest.approx(stream.streamed(alone, 7, 15)[0].points[6:], abs=1e-14)
+    assert not np.allclose(found.points[:6], stream.streamed(alone, 7, 15)[0].points[:6])
 
 
 def test_a_plan_is_the_same(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "prog.bb", 60, 3)
     plans = []
     for name, bound in (("read", 1 << 28), ("streamed", 1)):
-        monkeypatch.setattr(interval_stream, "LARGE_BYTES", bound)
-        assert interval_stream.is_large(path) == (name == "streamed")
+        monkeypatch.setattr(stream, "LARGE_BYTES", bound)
+        assert stream.is_large(path) == (name == "streamed")
         done = cli("plan", "--method", "simpoint", path, "-o", tmp_path / f"{name}.parquet")
         assert done.status == 0, done.err
         plans.append((tmp_path / f"{name}.parquet").read_bytes())
@@ -62,11 +62,11 @@ def test_a_plan_is_the_same(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_is_odd_and_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "prog.bb"
     path.write_text("T:1:5\nT\nT:2:5")
-    found, notes = interval_stream.streamed(path, 0, 15)
+    found, notes = stream.streamed(path, 0, 15)
     assert found.instructions.tolist() == [5, 0, 5]
     assert found.points[1].tolist() == [0] * 15
     assert "no newline" in " ".join(notes)
     assert "a bare T" in " ".join(notes)
     path.write_text("T:1:5\nT:0:5\n")
     with pytest.raises(UserError, match=r"prog\.bb:2: 'T:0:5' has a dimension that is no number from 1"):
-        interval_stream.streamed(path, 0, 15)
+        stream.streamed(path, 0, 15)

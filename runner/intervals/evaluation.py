@@ -24,17 +24,18 @@ from manyscale.runner import rundir
 from manyscale.runner.commands import progress_bar
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
-from manyscale.runner.interval_plans import METHODS, STACKS, method_named
+from manyscale.runner.intervals.plans import METHODS, STACKS, method_named
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.traces import read_workload
 from manyscale.runner.writers.parquet import write_table
 from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis
 from manyscale.runner.writers.report_text import table
 from manyscale.sampling import simprof, stratified
-from manyscale.sampling.interval_population import Choice, intervals_of
+from manyscale.sampling.interval_population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.interval_samplers import SizeRules, SystematicRules
 from manyscale.sampling.simprof import SimProfRules
 from manyscale.sampling.stack_population import stack_units_of
+from manyscale.sampling.vectors import Vectors
 
 CONFIDENCE: Final = 0.95
 OF_BLOCKS: Final = ("simpoint", "code", "random", "systematic", "second")
@@ -137,15 +138,12 @@ def _of_stacks(workload: Workload) -> _Profile:
     if cpi is None:
         raise ValueError("the cycles of its sampling units are not known; record it with counters")
     alike = np.ones(len(population))
+    none = Vectors(np.zeros(len(alike) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    bare = IntervalPopulation(population.row, alike, none, 1)  # baselines look at nothing else
 
     def choose(method: str, size: int | None, seed: int) -> Choice:
         if method == STACKS:
             return simprof.choose(population, SimProfRules(), seed)[0]
-        from manyscale.sampling.interval_population import IntervalPopulation
-        from manyscale.sampling.vectors import Vectors
-
-        none = Vectors(np.zeros(len(alike) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
-        bare = IntervalPopulation(np.arange(len(alike)), alike, none, 1)
         return METHODS[method].choose(bare, _sized(METHODS[method].rules, size, len(alike)), seed)
 
     return _Profile(workload.name, "units", cpi, alike, choose)
@@ -161,13 +159,12 @@ def _sized(rules: type, size: int | None, population: int) -> Any:
 
 
 def _methods(asked: str | None, profile: _Profile) -> list[str]:
-    known = OF_STACKS if profile.kind == "units" else (*METHODS, "sbbv+ccv")
     if asked is None:
         return list(OF_STACKS if profile.kind == "units" else OF_BLOCKS)
     names = asked.split(",")
     for name in names:
         if profile.kind == "units" and name not in OF_STACKS:
-            raise UserError(f"--methods {name!r}: of call stacks known are {', '.join(known)}")
+            raise UserError(f"--methods {name!r}: of call stacks known are {', '.join(OF_STACKS)}")
         if profile.kind == "intervals":
             if name == STACKS:
                 raise UserError(f"--methods {name!r}: {profile.name} has no call stacks")

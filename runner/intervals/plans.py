@@ -20,9 +20,10 @@ from pydantic import ValidationError
 
 from manyscale.models.parameters import Strict
 from manyscale.models.workload import Workload
-from manyscale.runner import interval_stream, rundir
+from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
+from manyscale.runner.intervals import stream
 from manyscale.runner.problems import first_problem
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
@@ -64,9 +65,9 @@ def plan(options: argparse.Namespace) -> int:
     rules = _rules(options.method, options.assignments)
     seed = options.seed or 0
     try:
-        if options.method in METHODS and interval_stream.is_large(Path(path)):
+        if options.method in METHODS and stream.is_large(Path(path)):
             name = simpoint_bb.name_of(Path(path))
-            population, notes = interval_stream.streamed(Path(path), seed, getattr(rules, "dimensions", 1))
+            population, notes = stream.streamed(Path(path), seed, getattr(rules, "dimensions", 1))
             planned = _of_blocks(population, METHODS[options.method], rules, seed)
         else:
             workload = read_workload(

@@ -1,0 +1,1 @@
+"""Representative intervals of profiles: plans, and how good they are."""
