@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_state, sm_state
-from manyscale.models.gpu.exchange_kernel import replies_for, requests_for
+from manyscale.models.gpu.exchange_kernel import enlarged, replies_for
 from manyscale.models.gpu.launch_pieces import LaunchPieces
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
@@ -30,7 +30,6 @@ _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")  # of LaunchResult
 _END: Final = 1  # from the end of the last block to that of the launch
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
-_CALENDAR: Final = 4096  # cycles that replies may lie ahead without waiting for the next exchange
 
 
 class StuckError(ValueError):
@@ -174,10 +173,9 @@ class _Running:
         self._dispatch = dispatch_for(sms, num_blocks)
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)
-        self._requests = requests_for(sms, window)
-        self._replies = replies_for(2 * len(memory.reply_time))
-        self._head = np.full(2 * _CALENDAR, -1, np.int32)
-        self._link = np.zeros(4 * len(memory.reply_time), np.int32)
+        self._replies = replies_for(2 * len(memory.reply))
+        self._head = np.full(2 * window, -1, np.int32)
+        self._link = np.empty(4 * len(memory.reply), np.int32)
         self._clock = np.array([0, window])
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
@@ -188,7 +186,7 @@ class _Running:
         return int(
             launch_kernel.run(
                 self.sm, self._pieces.program, self._limits, self._dispatch, self.memory, self._mem_limits,
-                self._requests, self._replies, self._head, self._link, self._clock, _WINDOWS,
+                self._replies, self._head, self._link, self._clock, _WINDOWS,
             )
         )  # fmt: skip
 
@@ -217,11 +215,8 @@ class _Running:
     def make_room(self) -> None:
         """More requests can be in flight."""
         self.memory = memory_state.with_room(self.memory, self._most_in_flight)
-        larger = replies_for(2 * len(self.memory.reply_time) + int(self._replies.rows[0]))
-        for old, new in zip(self._replies, larger, strict=True):
-            new[: len(old)] = old
-        self._replies = larger
-        self._link = np.zeros(len(larger.time) + len(self.memory.reply_time), np.int32)
+        self._replies = enlarged(self._replies, 2 * len(self.memory.reply) + int(self._replies.rows[0]))
+        self._link = np.empty(len(self._replies.reply) + len(self.memory.reply), np.int32)
 
     def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
         """The next block, for an SM that has room."""
@@ -286,28 +281,28 @@ def bucket_cycles(num_instructions: int, gpu: Gpu) -> int:
 def result_of(trace: LaunchTrace, gpu: Gpu, sm: Counted, memory_counts: np.ndarray, ipc_cycles: int) -> LaunchResult:
     """Of SMs whose launch has ended, and counts of its memory channels."""
     end = int(sm.record_end.max(initial=0)) + _END
-    core = sm.core
+    sums = sm.core.view(np.int64).reshape(len(sm.core), -1).sum(axis=0).tolist()
+    core = dict(zip(sm.core.dtype.names or (), sums, strict=True))
     latency = round(gpu.launch_latency_cycles)
-    active = int(core["active_cycles"].sum())
     stack = sm.stack.sum(axis=0).astype(np.float64)
     stack[sm_state.EMPTY] += float((end - sm.scheduler["active_until"]).clip(0).sum())
-    counts = memory_counts.sum(axis=0)
+    counts = memory_counts.sum(axis=0).tolist()
     buckets = end // ipc_cycles + 1
     return LaunchResult(
         launch_id=trace.launch_id,
         cycles=end + latency,
         launch_latency_cycles=latency,
-        warp_instructions=int(core["instructions"].sum()),
-        thread_instructions=int(core["thread_instructions"].sum()),
-        sms_with_blocks=len(core),
+        warp_instructions=core["instructions"],
+        thread_instructions=core["thread_instructions"],
+        sms_with_blocks=len(sm.core),
         stack=stack,
-        l1_accesses=int((core["l1_reads"] + core["l1_writes"]).sum()),
-        l1_misses=int((core["l1_read_misses"] + core["l1_write_misses"]).sum()),
-        l2_accesses=int(counts[[memory_state.L2_READS, memory_state.L2_WRITES]].sum()),
-        l2_misses=int(counts[[memory_state.L2_READ_MISSES, memory_state.L2_WRITE_MISSES]].sum()),
-        dram_reads=int(counts[memory_state.DRAM_READS]),
-        dram_writes=int(counts[memory_state.DRAM_WRITES]),
-        occupancy=float(core["warp_cycles"].sum()) / (active * gpu.warps) if active else 0.0,
+        l1_accesses=core["l1_reads"] + core["l1_writes"],
+        l1_misses=core["l1_read_misses"] + core["l1_write_misses"],
+        l2_accesses=counts[memory_state.L2_READS] + counts[memory_state.L2_WRITES],
+        l2_misses=counts[memory_state.L2_READ_MISSES] + counts[memory_state.L2_WRITE_MISSES],
+        dram_reads=counts[memory_state.DRAM_READS],
+        dram_writes=counts[memory_state.DRAM_WRITES],
+        occupancy=core["warp_cycles"] / (core["active_cycles"] * gpu.warps) if core["active_cycles"] else 0.0,
         ipc_cycles=ipc_cycles,
         ipc=sm.issued[:buckets],
         block_sm=sm.record_sm,

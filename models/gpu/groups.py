@@ -8,7 +8,7 @@ import numpy as np
 
 from manyscale.models.gpu import detailed, groups_kernel, memory_state, sm_state
 from manyscale.models.gpu.detailed import LaunchResult, StuckError
-from manyscale.models.gpu.exchange_kernel import Replies, Requests, replies_for, requests_for
+from manyscale.models.gpu.exchange_kernel import Replies, Requests, enlarged, replies_for, requests_for
 from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
@@ -20,12 +20,8 @@ from manyscale.models.shared_words import ABORT, WORDS
 from manyscale.models.team import ALONE, Team, Wanted
 
 VERSION: Final = 4  # raised when results change
-_CALENDAR: Final = 4096
-_PER_CHANNEL: Final = (
-    "head", "tail", "last_access", "last_reply", "blocked", "misses", "dirty_lines", "tag", "line", "miss", "clock",
-    "way_head", "way_tail", "last_way", "queue", "queued", "fill_head", "fill_tail", "bus_free", "write_end",
-    "last_activate", "row", "column_from", "precharge_from", "activated", "group_from", "counts",
-)  # fmt: skip
+_PER_SLICE: Final = ("slice", "tag", "line", "last_use", "miss")
+_PER_CHANNEL: Final = ("channel", "queue", "bank", "group_from", "counts")
 
 
 def simulate_in_groups(
@@ -80,7 +76,7 @@ class _Running:
         self._is_idle = team.me >= count
         if not self._is_idle:
             first, end = self._own(self._sm_bounds)
-            channels = slice(*self._own(self._channel_bounds))
+            first_channel, end_channel = self._own(self._channel_bounds)
             program = team.once(lambda: launch_program(trace, gpu))
             registers = int(program.operand.max(initial=0)) + 1
             self._program = program
@@ -90,12 +86,15 @@ class _Running:
             self._sm = sm_state.sm_state(
                 gpu, end - first, size, self._limits, window, detailed.IPC_BUCKETS, trace.num_blocks, registers
             )
-            own = memory_state.memory_state(gpu, channels.stop - channels.start, self._nodes)
+            own = memory_state.memory_state(gpu, end_channel - first_channel, self._nodes)
             self._own_memory = memory_state.with_ports(own, sms)
+            each = gpu.l2.slices // gpu.dram.channels
+            for name in _PER_SLICE:
+                getattr(self._own_memory, name)[:] = getattr(memory, name)[each * first_channel : each * end_channel]
             for name in _PER_CHANNEL:
-                getattr(self._own_memory, name)[:] = getattr(memory, name)[channels]
+                getattr(self._own_memory, name)[:] = getattr(memory, name)[first_channel:end_channel]
             self._waiting = replies_for((count + 2) * self._nodes)
-            self._board = groups_kernel.board_for(trace.num_blocks, sms, count, slots, window, _shortest(trace))
+            self._board = groups_kernel.board_for(trace.num_blocks, sms, slots, window, _shortest(trace))
             groups_kernel.deal(self._board, seen[0], trace.num_blocks)
         else:
             team.once(lambda: None)
@@ -110,9 +109,7 @@ class _Running:
         self._replies = Replies(*(arrays[name] for name in Replies._fields))
         if not self._is_idle:
             own = Replies(*(of_all[self._team.me] for of_all in self._replies))
-            self._own_memory = self._own_memory._replace(
-                reply_time=own.time, reply_sm=own.sm, reply_tag=own.tag, reply_level=own.level, replies=own.rows
-            )
+            self._own_memory = self._own_memory._replace(reply=own.reply, replies=own.rows)
 
     def run(self) -> set[int]:
         """Go on: why the shards stopped. Whatever ends one of them early ends all."""
@@ -126,8 +123,8 @@ class _Running:
         return set(self._whys.tolist())
 
     def _run_shard(self) -> int:
-        head = np.full(2 * _CALENDAR, -1, np.int32)
-        link = np.zeros(len(self._waiting.time) + self._nodes, np.int32)
+        head = np.full(2 * self._window, -1, np.int32)
+        link = np.empty(len(self._waiting.reply) + self._nodes, np.int32)
         first_channel = self._own(self._channel_bounds)[0]
         return int(
             groups_kernel.run_shard(
@@ -143,10 +140,7 @@ class _Running:
         self._nodes *= 3
         if not self._is_idle:
             self._own_memory = memory_state.enlarged(self._own_memory, self._nodes)
-            larger = replies_for((self._count + 2) * self._nodes + int(self._waiting.rows[0]))
-            for old, new in zip(self._waiting, larger, strict=True):
-                new[: len(old)] = old
-            self._waiting = larger
+            self._waiting = enlarged(self._waiting, (self._count + 2) * self._nodes + int(self._waiting.rows[0]))
         self._share_replies()
 
     def result(self) -> tuple[LaunchResult, Memory]:
@@ -154,7 +148,7 @@ class _Running:
         own: dict[str, np.ndarray] = {}
         if not self._is_idle:
             own = sm_state.counted(self._sm)._asdict()
-            own |= {f"memory.{name}": getattr(self._own_memory, name) for name in _PER_CHANNEL}
+            own |= {f"memory.{name}": getattr(self._own_memory, name) for name in (*_PER_SLICE, *_PER_CHANNEL)}
         parts = self._team.gather(own)[: self._count]
 
         def joined(name: str) -> np.ndarray:
@@ -174,7 +168,7 @@ class _Running:
             record_begin=recorded("record_begin"),
             record_end=recorded("record_end"),
         )
-        for name in _PER_CHANNEL:
+        for name in (*_PER_SLICE, *_PER_CHANNEL):
             getattr(self._memory, name)[:] = joined(f"memory.{name}")
         return detailed.result_of(self._trace, self._gpu, sms, self._memory.counts, self._ipc_cycles), self._memory
 

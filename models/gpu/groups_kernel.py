@@ -4,8 +4,8 @@ A window is no longer than the shortest time from a request's leaving an SM to i
 the others inside it, and no latency is assumed. Between windows, with a barrier after each step:
 
 1. each shard runs its SMs to the window's end, and shows what left them and how its SMs stand;
-2. each takes the requests of all, in the order of (time, SM), passes them through the crossbar, and shows when
-   something happens next in its channels, or a reply is due;
+2. each takes the requests of all, passes them through the crossbar, and shows when something happens next in its
+   channels, or a reply is due;
 3. each serves its channels up to what the next window may see, and shows the replies; then takes those for its SMs.
 
 Which blocks an SM gets next is decided when a window begins, from how all SMs stand, by each shard in the same way:
@@ -74,7 +74,7 @@ class Shared(NamedTuple):
 class Board(NamedTuple):
     """What a shard knows by itself, the same in all: ``word`` int64[NUM_WORDS]; blocks of each SM s for the next
     window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``is_left`` bool[blocks]: whether one was given
-    out, not begun, and stands in no reserve. Scratch: ``dealt`` and ``order`` int64[SMs], ``place`` int64[shards]."""
+    out, not begun, and stands in no reserve. Scratch: ``dealt`` and ``order`` int64[SMs]."""
 
     word: np.ndarray
     reserve: np.ndarray
@@ -82,7 +82,6 @@ class Board(NamedTuple):
     is_left: np.ndarray
     dealt: np.ndarray
     order: np.ndarray
-    place: np.ndarray
 
 
 def shared_for(num_sms: int, num_shards: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +92,7 @@ def shared_for(num_sms: int, num_shards: int, slots: int) -> tuple[np.ndarray, n
     return sm, np.zeros((num_shards, SHARD_COLUMNS), np.int64)
 
 
-def board_for(num_blocks: int, num_sms: int, num_shards: int, slots: int, window: int, shortest: int) -> Board:
+def board_for(num_blocks: int, num_sms: int, slots: int, window: int, shortest: int) -> Board:
     """Before the first window. ``shortest``: instructions of the longest warp of the shortest block."""
     expected = min(slots * (1 + window // max(1, shortest)), slots + window)
     most = num_sms * (2 * slots + expected + window + 1)
@@ -106,7 +105,6 @@ def board_for(num_blocks: int, num_sms: int, num_shards: int, slots: int, window
         is_left=np.zeros(num_blocks, np.bool_),
         dealt=np.zeros(num_sms, np.int64),
         order=np.zeros(num_sms, np.int64),
-        place=np.zeros(num_shards, np.int64),
     )
 
 
@@ -222,7 +220,7 @@ def _run(  # type: ignore[no-untyped-def]
         begin = word[BEGIN]
         until = begin + window
         _run_sms(group, first_sm, program, limits, board, shared.sm, begin, until)
-        collect(group, first_sm, begin, until, requests_of(requests, me))
+        collect(group, first_sm, until, requests_of(requests, me))
         earliest = NEVER
         for s in range(group.core.shape[0]):
             earliest = min(earliest, _sm_next(group, s))
@@ -237,14 +235,14 @@ def _run(  # type: ignore[no-untyped-def]
         deal(board, shared.sm, num_blocks)
         over = resident == 0 and board.first[shared.sm.shape[0]] == 0
         mem.replies[0] = 0
-        enter_all(mem, mem_limits, requests, board.place, until)
+        enter_all(mem, mem_limits, requests, until)
         earliest = _memory_next(mem, mem_limits)
         for i in range(waiting.rows[0]):
-            earliest = min(earliest, waiting.time[i])
+            earliest = min(earliest, waiting.reply[i].time)
         own[MEMORY_EVENT] = earliest
         most = shared.sm.shape[0] * (window + 1)
         short = _is_room_short(mem, mem_limits, 2 * most, 2 * window)
-        own[SHORT] = short or waiting.time.shape[0] < waiting.rows[0] + count * mem.reply_time.shape[0]
+        own[SHORT] = short or waiting.reply.shape[0] < waiting.rows[0] + count * mem.reply.shape[0]
         if not wait_for_all(shared.barrier, count, word[BARRIERS]):
             return ABORTED
         word[BARRIERS] += 1
@@ -270,10 +268,7 @@ def _run(  # type: ignore[no-untyped-def]
         word[BARRIERS] += 1
         for g in range(count):
             last = begin + window - 2 if g == count - 1 else begin  # deliver only once all have been put in
-            deliver(
-                group, first_sm, waiting, replies.time[g], replies.sm[g], replies.tag[g], replies.level[g],
-                replies.rows[g, 0], begin, last, head, link,
-            )  # fmt: skip
+            deliver(group, first_sm, waiting, replies.reply[g], replies.rows[g, 0], begin, last, head, link)
         if is_short:
             return NEEDS_ROOM
 

@@ -38,6 +38,7 @@ from manyscale.models.kernels import allocation_free, inlined, read_soon
 
 FETCHED: Final = 4  # pairs of instructions, each cycle
 _PAIR: Final = 2
+_REQUESTS_OF_HOST_LINE: Final = 8  # that stand in a line of the host's caches
 
 
 @inlined
@@ -121,10 +122,9 @@ def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ig
     load.row = row
     load.left = load.count = requests
     load.first = warp.next_request
-    read_soon(program.request, load.first + requests - 1)
     load.time = 0
     load.cause = 0
-    load.scheduler = k
+    load.access = access
     _enter_queue(sm, limits, k, number, static.written < static.end, time)
     shared = static.kind == SHARED
     if shared or access != STORE:
@@ -133,6 +133,8 @@ def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ig
         sm.register[w, program.operand[i]] = NEVER
     if shared:
         return
+    for i in range(0, requests, _REQUESTS_OF_HOST_LINE):
+        read_soon(program.request, load.first + i)
     warp.next_request += requests
     if access == STORE:
         warp.stores += requests

@@ -26,40 +26,46 @@ def bucket_of(sm, line):  # type: ignore[no-untyped-def]
 
 @inlined
 def find(sm, line):  # type: ignore[no-untyped-def]
-    """The frame of a line, -1: none."""
+    """The frame of a line, -1: none. Often it is the one that was found or taken last."""
     frames = sm.frame
+    core = sm.core[0]
+    at = core.last_frame
+    if at >= 0 and frames[at].tag == line:
+        return at
     at = sm.bucket[bucket_of(sm, line)] - 1
     while at >= 0 and frames[at].tag != line:
         at = frames[at].chain - 1
+    if at >= 0:
+        core.last_frame = at
     return at
 
 
 @inlined
 def touch(sm, at, index):  # type: ignore[no-untyped-def]
     """Make a frame the newest of its set."""
-    core = sm.core[0]
-    core.uses += 1
-    sm.frame[at].used = core.uses
-    if sm.use_end[index] == sm.use.shape[1]:
-        _forget_uses(sm, index)
-    use = sm.use[index, sm.use_end[index]]
-    use.used = core.uses
-    use.frame = at
-    sm.use_end[index] += 1
+    end = sm.use_end[index]
+    if end > 0 and sm.use[index, end - 1] == at:
+        return  # it is
+    if end == sm.use.shape[1]:
+        end = _forget_uses(sm, index)
+    sm.use[index, end] = at
+    sm.frame[at].last_use = end
+    sm.use_end[index] = end + 1
 
 
 @allocation_free
 def _forget_uses(sm, index):  # type: ignore[no-untyped-def]
-    """Keep the last use of each frame: as many as there are ways."""
+    """Keep the last use of each frame: how many there are, as many as ways."""
     uses = sm.use[index]
     kept = 0
     for i in range(sm.use_begin[index], sm.use_end[index]):
-        if sm.frame[uses[i].frame].used == uses[i].used:
-            uses[kept].used = uses[i].used
-            uses[kept].frame = uses[i].frame
+        at = uses[i]
+        if sm.frame[at].last_use == i:
+            uses[kept] = at
+            sm.frame[at].last_use = kept
             kept += 1
     sm.use_begin[index] = 0
-    sm.use_end[index] = kept
+    return kept
 
 
 @inlined
@@ -71,6 +77,7 @@ def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
     frame.dirty = 0
     frame.chain = sm.bucket[place]
     sm.bucket[place] = at + 1
+    sm.core[0].last_frame = at
     touch(sm, at, index)
 
 
@@ -85,13 +92,16 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     if sm.filled[index] < sm.use.shape[1] // USES_PER_WAY:  # one that was never used
         at = index * (sm.use.shape[1] // USES_PER_WAY) + sm.filled[index]
         sm.filled[index] += 1
+        frames[at].pending = 0
+        for sector in range(sm.miss.shape[1]):
+            sm.miss[at, sector].first = 0
         _take(sm, at, line, index)
         return at
     oldest = -1
     waits = False
     for i in range(sm.use_begin[index], sm.use_end[index]):
-        number = uses[i].frame
-        if frames[number].used != uses[i].used:
+        number = uses[i]
+        if frames[number].last_use != i:
             if i == sm.use_begin[index]:
                 sm.use_begin[index] += 1
             continue
@@ -225,15 +235,17 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
         else:
             touch(sm, at, index)
         frame = sm.frame[at]
-        miss = sm.miss[at, sector]
         if frame.dirty == 0:
             core.dirty_lines += 1
-        if frame.dirty & bit == 0:
-            miss.written = 0
+        if frame.valid & bit == 0:  # which bytes were written matters until it can be read
+            if written == limits.full:
+                frame.valid |= bit
+            else:
+                miss = sm.miss[at, sector]
+                miss.written = written | (miss.written if frame.dirty & bit else 0)
+                if miss.written == limits.full:
+                    frame.valid |= bit
         frame.dirty |= bit
-        miss.written |= written
-        if miss.written == limits.full:
-            frame.valid |= bit
     core.l1_writes += 1
     if not hit:
         core.l1_write_misses += 1
@@ -244,10 +256,11 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
 @allocation_free
 def forget_all(sm):  # type: ignore[no-untyped-def]
     """Empty L1 (nothing is on its way). O(frames)."""
-    if sm.core[0].uses == 0:
+    if sm.core[0].last_frame < 0:
         return
     for place in range(sm.bucket.shape[0]):
         sm.bucket[place] = 0
     for index in range(sm.filled.shape[0]):
         sm.filled[index] = sm.use_begin[index] = sm.use_end[index] = 0
     sm.core[0].dirty_lines = 0
+    sm.core[0].last_frame = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu import memory_kernel, sm_kernel
-from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_requests
+from manyscale.models.gpu.exchange_kernel import deliver, send_all
 from manyscale.models.gpu.sm_state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, strict_window
 from manyscale.models.kernels import allocation_free, by_reference, njit
@@ -27,7 +27,7 @@ def next_begin(sm, mem, mem_limits, replies, until):  # type: ignore[no-untyped-
     channels); NEVER: nothing at all."""
     earliest = _memory_next(mem, mem_limits)
     for i in range(replies.rows[0]):
-        earliest = min(earliest, replies.time[i])
+        earliest = min(earliest, replies.reply[i].time)
     for s in range(sm.core.shape[0]):
         earliest = min(earliest, _sm_next(sm, s))
     return earliest if earliest == NEVER else max(until, earliest)
@@ -46,7 +46,7 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
 
 @allocation_free
 def _run(  # type: ignore[no-untyped-def]
-    sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows,
+    sm, program, limits, dispatch, mem, mem_limits, replies, head, link, clock, windows,
 ):  # fmt: skip
     window = clock[1]
     for _ in range(windows):
@@ -55,34 +55,30 @@ def _run(  # type: ignore[no-untyped-def]
         most = sm.core.shape[0] * window
         if _is_room_short(mem, mem_limits, most, window):
             return NEEDS_ROOM
-        if replies.time.shape[0] < replies.rows[0] + mem.reply_time.shape[0]:
+        if replies.reply.shape[0] < replies.rows[0] + mem.reply.shape[0]:
             return NEEDS_ROOM
         if not strict_window(sm, program, limits, dispatch, until):
             return ASKS
         if is_over(sm, dispatch.word):
             return FINISHED
-        collect(sm, 0, begin, until, requests)
-        enter_requests(mem, mem_limits, requests, until)
+        send_all(sm, mem, mem_limits, until)
         begin = next_begin(sm, mem, mem_limits, replies, until)
         if begin == NEVER:
             return STUCK
         clock[0] = begin
         mem.replies[0] = 0
         _serve(mem, mem_limits, begin + window - 3)
-        deliver(
-            sm, 0, replies, mem.reply_time, mem.reply_sm, mem.reply_tag, mem.reply_level, mem.replies[0], begin,
-            begin + window - 2, head, link,
-        )  # fmt: skip
+        deliver(sm, 0, replies, mem.reply, mem.replies[0], begin, begin + window - 2, head, link)
     return GOES_ON
 
 
 @njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
-    sm, program, limits, dispatch, mem, mem_limits, requests, replies, head, link, clock, windows,
+    sm, program, limits, dispatch, mem, mem_limits, replies, head, link, clock, windows,
 ):  # fmt: skip
     """Up to ``windows`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
     return _run(
         by_reference(sm), by_reference(program), by_reference(limits), by_reference(dispatch),
-        by_reference(mem), by_reference(mem_limits), by_reference(requests), by_reference(replies), head, link, clock,
+        by_reference(mem), by_reference(mem_limits), by_reference(replies), head, link, clock,
         windows,
     )  # fmt: skip

@@ -58,7 +58,6 @@ class LaunchPieces:
         sm.warp["last"] -= instruction
         sm.warp["next_request"] -= request
         sm.load["first"] -= request
-        sm.bank["request"] -= request
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from manyscale.models.gpu.sm_state import MISS, NEVER
     NUM_COUNTS,
 ) = range(9)  # fmt: skip
 NUM_BANK_GROUPS: Final = 16
+_PAST: Final = -1e18  # cycles
 _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): which higher bits change which bit of an
     # index of 16, 32, 64 (polynomials 5, 37, 67; equations as given by Khairy et al., IEEE TPDS 2017)
     16: ((0, 3, 4, 6, 8, 9, 10, 11), (0, 1, 3, 5, 6, 7, 8, 12), (1, 2, 4, 6, 7, 8, 9), (2, 3, 5, 7, 8, 9, 10)),
@@ -29,29 +31,76 @@ _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): whi
 }  # fmt: skip
 
 
-LINE: Final = np.dtype(  # of L2
+LINE: Final = np.dtype(  # of L2: sectors; those of a set fit into a line of the host's caches
     [
-        ("used", "i8"),  # last use
-        ("valid", "u1"),  # sectors that can be read
+        ("valid", "u1"),  # that can be read
         ("pending", "u1"),
-        ("dirty", "u1"),
+        ("dirty", "u1"), ("unused", "u1"),
+    ]
+)  # fmt: skip
+NODE: Final = np.dtype(  # a request in flight
+    [
+        ("time", "i8"),  # when it can pass the crossbar, or be looked up
+        ("request", "i8"),
+        ("written", "u4"), ("tag", "i4"),
+        ("sm", "i4"),
+        ("next", "i4"),  # in its queue; of those that are free, the next one of these; -1: none
     ],
     align=True,
-)
+)  # fmt: skip
+SLICE: Final = np.dtype(
+    [
+        ("last_access", "i8"), ("last_reply", "i8"),
+        ("head", "i4"), ("tail", "i4"),  # of its queue, -1: empty
+        ("misses", "i4"),  # entries of outstanding misses
+        ("dirty_lines", "i4"),
+        ("blocked", "i8"),  # 1: until something is filled
+    ],
+    align=True,
+)  # fmt: skip
+CHANNEL: Final = np.dtype(
+    [
+        ("way_head", "i4"), ("way_tail", "i4"),  # on the way to DRAM, -1: nothing
+        ("last_way", "i8"),
+        ("fill_head", "i4"), ("fill_tail", "i4"),  # data on the way back, -1: none
+        ("queued", "i8"),  # requests that DRAM chooses from
+        ("bus_free", "f8"),  # next column command
+        ("write_end", "f8"),  # of the last write's data
+        ("last_activate", "f8"),
+        ("uses", "i8"),  # of L2's lines, so far
+    ],
+    align=True,
+)  # fmt: skip
+BANK: Final = np.dtype(
+    [
+        ("row", "i8"),  # open, -1: none
+        ("column_from", "f8"),  # column commands of the open row
+        ("precharge_from", "f8"), ("activated", "f8"),
+    ],
+    align=True,
+)  # fmt: skip
+DRAM: Final = np.dtype(  # a request of DRAM
+    [
+        ("time", "i8"),
+        ("place", "i8"),  # slice, set, way and sector of a read, each in 16 bits; -1: a write
+        ("row", "i8"),
+        ("bank", "i4"),
+        ("next", "i4"),  # as in NODE
+    ],
+    align=True,
+)  # fmt: skip
+REPLY_TO_SM: Final = np.dtype([("time", "i8"), ("sm", "i4"), ("tag", "i4"), ("level", "i8")], align=True)
 
 
 class Memory(NamedTuple):
-    """C channels, P slices each, X sets, Y ways, Z sectors of a line. Times are cycles of the SM's clock."""
+    """C channels, S slices (those of a channel stand together), X sets, Y ways, Z sectors of a line. Times are cycles
+    of the SM's clock."""
 
-    # requests in flight [nodes]
-    node_time: np.ndarray  # int64: when it can be looked up
-    node_request: np.ndarray  # int64
-    node_written: np.ndarray  # uint32
-    node_tag: np.ndarray  # int32
-    node_sm: np.ndarray  # int32
-    node_next: np.ndarray  # int32
-    node_free: np.ndarray  # int32: a stack
-    free: np.ndarray  # int64[2]: nodes in it, and DRAM's
+    node: np.ndarray  # NODE[nodes]
+    dram: np.ndarray  # DRAM[nodes]
+    free: np.ndarray  # int64[2]: how many of either are free,
+    freed: np.ndarray  # int64[2]: the first of those that were given back, -1: none,
+    used: np.ndarray  # int64[2]: and that from which on they were never used
     # crossbar: what each SM sent that has not passed, in its order [SMs]
     port_head: np.ndarray  # int32: -1: nothing
     port_tail: np.ndarray  # int32
@@ -60,49 +109,20 @@ class Memory(NamedTuple):
     passed_until: np.ndarray  # int64[1]: those that pass before this cycle have passed
     turn: np.ndarray  # int32[slices of the GPU]: SM whose turn it is
     chosen: np.ndarray  # int32[slices]: scratch, filled with -1
-    # slices [C, P]
-    head: np.ndarray  # int32: of the queue, -1: empty
-    tail: np.ndarray  # int32
-    last_access: np.ndarray  # int64
-    last_reply: np.ndarray  # int64
-    blocked: np.ndarray  # bool: until something is filled
-    misses: np.ndarray  # int32: entries of outstanding misses
-    dirty_lines: np.ndarray  # int32
     # L2
-    tag: np.ndarray  # int64[C, P, X, Y]: line, -1: empty (by itself: all ways of a set are read for each lookup)
-    line: np.ndarray  # LINE[C, P, X, Y]
-    miss: np.ndarray  # MISS[C, P, X, Y, Z]
-    clock: np.ndarray  # int64[C]: uses so far
-    # DRAM's requests [nodes]
-    dram_time: np.ndarray  # int64
-    dram_request: np.ndarray  # int64
-    dram_place: np.ndarray  # int64: slice, set, way and sector of a read, each in 16 bits; -1: a write
-    dram_bank: np.ndarray  # int32
-    dram_row: np.ndarray  # int64
-    dram_next: np.ndarray  # int32
-    dram_free: np.ndarray  # int32
-    # channels [C]
-    way_head: np.ndarray  # int32: on the way to DRAM
-    way_tail: np.ndarray  # int32
-    last_way: np.ndarray  # int64
+    slice: np.ndarray  # SLICE[S]
+    tag: np.ndarray  # int64[S, X, Y]: line, -1: empty (by itself: all ways of a set are read for each lookup)
+    line: np.ndarray  # LINE[S, X, Y]
+    last_use: np.ndarray  # int64[S, X, Y]
+    miss: np.ndarray  # MISS[S, X, Y, Z]
+    # DRAM
+    channel: np.ndarray  # CHANNEL[C]
     queue: np.ndarray  # int32[C, Q]: that DRAM chooses from, oldest first
-    queued: np.ndarray  # int32
-    fill_head: np.ndarray  # int32: data on the way back
-    fill_tail: np.ndarray  # int32
-    bus_free: np.ndarray  # float64: next column command
-    write_end: np.ndarray  # float64: of the last write's data
-    last_activate: np.ndarray  # float64
-    row: np.ndarray  # int64[C, banks]: open, -1: none
-    column_from: np.ndarray  # float64[C, banks]: column commands of the open row
-    precharge_from: np.ndarray  # float64[C, banks]
-    activated: np.ndarray  # float64[C, banks]
+    bank: np.ndarray  # BANK[C, banks]
     group_from: np.ndarray  # float64[C, NUM_BANK_GROUPS]
     counts: np.ndarray  # int64[C, NUM_COUNTS]
-    # replies of this exchange [replies]
-    reply_time: np.ndarray  # int64
-    reply_sm: np.ndarray  # int32
-    reply_tag: np.ndarray  # int32
-    reply_level: np.ndarray  # uint8
+    # replies of this exchange
+    reply: np.ndarray  # REPLY_TO_SM[replies]
     replies: np.ndarray  # int64[1]
 
 
@@ -113,9 +133,10 @@ class MemoryLimits(NamedTuple):
     slices, changed by those above ``hash_shift`` through the masks ``hash_masks`` (an array int64; empty: modulo).
     """
 
+    slices: int
+    first_slice: int
     channels: int
     channel_slices: int
-    first_channel: int
     set_mask: int
     set_shift: int
     ways: int
@@ -163,9 +184,10 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
 
     line_shift = l2.line_bytes.bit_length() - 1
     return MemoryLimits(
+        slices=slices,
+        first_slice=first_channel * (slices // channels),
         channels=channels,
         channel_slices=slices // channels,
-        first_channel=first_channel,
         set_mask=l2.num_sets - 1,
         set_shift=shift_of(l2.num_sets),
         ways=l2.ways,
@@ -174,7 +196,7 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
         request_shift=l2.sector_bytes.bit_length() - 1,
         index_shift=line_shift,
         hash_shift=line_shift + (slices - 1).bit_length() + 1,
-        latency=round(l2.latency_cycles) + 2 * round(gpu.interconnect_cycles),
+        latency=_latency(gpu),
         mshrs=l2.mshrs,
         merges=l2.merges,
         write_allocate=int(l2.write_allocate),
@@ -202,63 +224,58 @@ def memory_limits(gpu: Gpu, first_channel: int = 0) -> MemoryLimits:
     )
 
 
+@cache
 def _masks(size: int) -> np.ndarray:
     return np.array([sum(1 << bit for bit in bits) for bits in _HASHES.get(size, ())], np.int64)
 
 
+def _latency(gpu: Gpu) -> int:
+    return round(gpu.l2.latency_cycles) + 2 * round(gpu.interconnect_cycles)
+
+
 def shortest_reply_cycles(gpu: Gpu) -> int:
     """From the cycle in which a request leaves an SM to the first in which its reply has an effect there."""
-    return memory_limits(gpu).latency + 6
+    return _latency(gpu) + 6
 
 
 def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     """Empty channels with room for ``nodes`` requests in flight."""
-    c, p, l2 = num_channels, gpu.l2.slices // gpu.dram.channels, gpu.l2
-    shape = (c, p, l2.num_sets, l2.ways)
-    sectors = (*shape, l2.line_bytes // l2.sector_bytes)
-    banks = gpu.dram.timing.banks if gpu.dram.timing else 1
-    past = -1e18
-
-    def whole(*shape: int, value: int = 0) -> np.ndarray:
-        return np.full(shape, value, np.int32)
-
-    def times(*shape: int, value: int = 0) -> np.ndarray:
-        return np.full(shape, value, np.int64)
-
-    return Memory(
-        node_time=times(nodes), node_request=times(nodes), node_written=np.zeros(nodes, np.uint32),
-        node_tag=whole(nodes), node_sm=whole(nodes), node_next=whole(nodes),
-        node_free=np.arange(nodes - 1, -1, -1, dtype=np.int32), free=np.array([nodes, nodes]),
-        port_head=whole(gpu.sms, value=-1), port_tail=whole(gpu.sms, value=-1),
-        port_time=times(gpu.sms, value=NEVER), port_slice=whole(gpu.sms), passed_until=times(1),
-        turn=whole(l2.slices), chosen=whole(l2.slices, value=-1),
-        head=whole(c, p, value=-1), tail=whole(c, p, value=-1),
-        last_access=times(c, p, value=-NEVER), last_reply=times(c, p, value=-NEVER), blocked=np.zeros((c, p), np.bool_),
-        misses=whole(c, p), dirty_lines=whole(c, p),
-        tag=times(*shape, value=-1), line=np.zeros(shape, LINE), miss=np.zeros(sectors, MISS), clock=times(c),
-        dram_time=times(nodes), dram_request=times(nodes), dram_place=times(nodes), dram_bank=whole(nodes),
-        dram_row=times(nodes), dram_next=whole(nodes),
-        dram_free=np.arange(nodes - 1, -1, -1, dtype=np.int32),
-        way_head=whole(c, value=-1), way_tail=whole(c, value=-1), last_way=times(c, value=-NEVER),
-        queue=whole(c, gpu.dram.queue), queued=whole(c), fill_head=whole(c, value=-1), fill_tail=whole(c, value=-1),
-        bus_free=np.full(c, past), write_end=np.full(c, past), last_activate=np.full(c, past),
-        row=times(c, banks, value=-1), column_from=np.full((c, banks), past), precharge_from=np.full((c, banks), past),
-        activated=np.full((c, banks), past), group_from=np.full((c, NUM_BANK_GROUPS), past),
-        counts=times(c, NUM_COUNTS),
-        reply_time=times(nodes), reply_sm=whole(nodes), reply_tag=whole(nodes),
-        reply_level=np.zeros(nodes, np.uint8), replies=np.zeros(1, np.int64),
-    )  # fmt: skip
-
-
-_REQUEST: Final = ("node_time", "node_request", "node_written", "node_tag", "node_sm", "node_next", "node_free")
-_DRAM: Final = ("dram_time", "dram_request", "dram_place", "dram_bank", "dram_row", "dram_next", "dram_free")
-_REPLY: Final = ("reply_time", "reply_sm", "reply_tag", "reply_level")
+    channel_slices = gpu.l2.slices // gpu.dram.channels
+    shape = (num_channels * channel_slices, gpu.l2.num_sets, gpu.l2.ways)
+    memory = Memory(
+        node=np.empty(nodes, NODE),
+        dram=np.empty(nodes, DRAM),
+        free=np.zeros(2, np.int64),
+        freed=np.zeros(2, np.int64),
+        used=np.zeros(2, np.int64),
+        port_head=np.full(gpu.sms, -1, np.int32),
+        port_tail=np.full(gpu.sms, -1, np.int32),
+        port_time=np.full(gpu.sms, NEVER, np.int64),
+        port_slice=np.zeros(gpu.sms, np.int32),
+        passed_until=np.zeros(1, np.int64),
+        turn=np.zeros(gpu.l2.slices, np.int32),
+        chosen=np.full(gpu.l2.slices, -1, np.int32),
+        slice=np.zeros(shape[0], SLICE),
+        tag=np.full(shape, -1, np.int64),
+        line=np.zeros(shape, LINE),
+        last_use=np.zeros(shape, np.int64),
+        miss=np.zeros((*shape, gpu.l2.line_bytes // gpu.l2.sector_bytes), MISS),
+        channel=np.zeros(num_channels, CHANNEL),
+        queue=np.zeros((num_channels, gpu.dram.queue), np.int32),
+        bank=np.zeros((num_channels, gpu.dram.timing.banks if gpu.dram.timing else 1), BANK),
+        group_from=np.zeros((num_channels, NUM_BANK_GROUPS)),
+        counts=np.zeros((num_channels, NUM_COUNTS), np.int64),
+        reply=np.empty(nodes, REPLY_TO_SM),
+        replies=np.zeros(1, np.int64),
+    )
+    reset_clock(memory)
+    return memory
 
 
 def with_room(memory: Memory, requests: int) -> Memory:
     """The same state, with room for as many more requests in flight, and for what all may ask of DRAM: a sector is
     read, and a line's are written back."""
-    size = len(memory.node_time)
+    size = len(memory.node)
     of_dram = (1 + memory.miss.shape[-1]) * (size - int(memory.free[0]) + requests)
     if memory.free[0] >= requests and memory.free[1] >= of_dram:
         return memory
@@ -267,17 +284,14 @@ def with_room(memory: Memory, requests: int) -> Memory:
 
 def enlarged(memory: Memory, nodes: int) -> Memory:
     """The same state, with room for ``nodes`` requests in flight."""
-    size = len(memory.node_time)
-    changed = {name: _enlarged(getattr(memory, name), nodes) for name in (*_REQUEST, *_DRAM, *_REPLY)}
-    for stack, which in (("node_free", 0), ("dram_free", 1)):
-        free = int(memory.free[which])
-        changed[stack][free : free + nodes - size] = np.arange(size, nodes)
-        memory.free[which] += nodes - size
-    return memory._replace(**changed)
+    memory.free[:] += nodes - len(memory.node)
+    return memory._replace(
+        node=_enlarged(memory.node, nodes), dram=_enlarged(memory.dram, nodes), reply=_enlarged(memory.reply, nodes)
+    )
 
 
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    larger = np.zeros(size, array.dtype)
+    larger = np.empty(size, array.dtype)
     larger[: len(array)] = array
     return larger
 
@@ -291,27 +305,34 @@ def with_ports(memory: Memory, num_sms: int) -> Memory:
 
 
 def reset_clock(memory: Memory) -> None:
-    """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight."""
+    """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight, but
+    for lines that were being written back, which have been."""
+    memory.free[:] = len(memory.node)
+    memory.freed[:] = -1
+    memory.used[:] = 0
     memory.passed_until[:] = 0
-    for array in (memory.last_access, memory.last_reply, memory.last_way):
-        array[:] = -NEVER
-    for array in (memory.bus_free, memory.write_end, memory.last_activate, memory.column_from, memory.precharge_from,
-                  memory.activated, memory.group_from):  # fmt: skip
-        array[:] = -1e18
-    memory.row[:] = -1
     memory.turn[:] = 0
-    # lines that were being written back have been; all nodes are free
-    for array in (memory.head, memory.tail, memory.way_head, memory.way_tail, memory.fill_head, memory.fill_tail):
-        array[:] = -1
-    memory.queued[:] = 0
-    size = len(memory.node_time)
-    memory.node_free[:] = memory.dram_free[:] = np.arange(size - 1, -1, -1)
-    memory.free[:] = size
+    own, channel, bank = memory.slice, memory.channel, memory.bank
+    for name in ("last_access", "last_reply"):
+        own[name] = -NEVER
+    for name in ("head", "tail"):
+        own[name] = -1
+    for name in ("way_head", "way_tail", "fill_head", "fill_tail"):
+        channel[name] = -1
+    channel["queued"] = 0
+    channel["last_way"] = -NEVER
+    for name in ("bus_free", "write_end", "last_activate"):
+        channel[name] = _PAST
+    for name in ("column_from", "precharge_from", "activated"):
+        bank[name] = _PAST
+    bank["row"] = -1
+    memory.group_from[:] = _PAST
     memory.counts[:] = 0
 
 
 def forget_all(memory: Memory) -> None:
     """Empty L2."""
     memory.line[:] = 0
+    memory.last_use[:] = 0
     memory.tag[:] = -1
-    memory.dirty_lines[:] = 0
+    memory.slice["dirty_lines"] = 0

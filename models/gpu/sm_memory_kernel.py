@@ -42,7 +42,7 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     load = sm.load[number]
     w = load.warp
     warp = sm.warp[w]
-    access = program.static[load.row].access
+    access = load.access
     time = load.time
     write_registers(sm, program, w, load.row, time, load.cause)
     warp.loads -= 1
@@ -132,13 +132,12 @@ def look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
     head = sm.bank_head[bank]
     entry = sm.bank[bank, head & (BANK_QUEUE - 1)]
     number = entry.load
-    at = entry.request
     load = sm.load[number]
-    access = program.static[load.row].access
-    if access == STORE:
-        outcome = write(sm, limits, program.request[at], program.written[at], load.warp, time)
+    is_store = load.access == STORE
+    if is_store:
+        outcome = write(sm, limits, entry.request, entry.written, load.warp, time)
     else:
-        outcome = read(sm, limits, program.request[at], number, time)
+        outcome = read(sm, limits, entry.request, number, time)
     if outcome == BLOCKED:
         sm.bank_next[bank] = NEVER
         return
@@ -151,7 +150,7 @@ def look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
         following.time = sm.bank_next[bank] = max(following.time, time + 1)
     else:
         sm.bank_next[bank] = NEVER
-    if access == STORE:
+    if is_store:
         load.left -= 1
         if load.left == 0:
             _free_load(sm, number)
@@ -166,7 +165,7 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
     number = core.current
     load = sm.load[number]
     static = program.static[load.row]
-    is_store = static.access == STORE
+    is_store = load.access == STORE
     if static.kind == SHARED:
         core.current = -1
         _free_load(sm, number)
@@ -189,7 +188,8 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
         used = 0
         for _ in range(limits.banks):
             at = load.first + load.count - 1
-            bank = program.request[at] & limits.bank_mask
+            request = program.request[at]
+            bank = request & limits.bank_mask
             tail = sm.bank_tail[bank]
             if used >> bank & 1 or tail - sm.bank_head[bank] >= limits.l1_latency:
                 break
@@ -197,8 +197,10 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
             entry = sm.bank[bank, tail & (BANK_QUEUE - 1)]
             entry.time = time + limits.l1_latency
             entry.load = number
-            entry.request = at
-            read_soon(sm.bucket, bucket_of(sm, program.request[at] >> limits.sector_shift))
+            entry.request = request
+            if is_store:
+                entry.written = program.written[at]
+            read_soon(sm.bucket, bucket_of(sm, request >> limits.sector_shift))
             if tail == sm.bank_head[bank]:
                 sm.bank_next[bank] = entry.time
             sm.bank_tail[bank] = tail + 1
@@ -297,7 +299,7 @@ def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-
     w = load.warp
     warp = sm.warp[w]
     write_registers(sm, program, w, load.row, time, FROM_SHARED)
-    if program.static[load.row].access == STORE:  # it is over with its turn
+    if load.access == STORE:  # it is over with its turn
         time = sm.core[0].current_from
     warp.done = max(warp.done, time)
     warp.loads -= 1

@@ -43,7 +43,6 @@ CORE: Final = np.dtype(  # an SM
         ("next_load_store", "i8"),  # cycle in which the load/store unit has something to do
         ("last_fill", "i8"), ("last_writeback", "i8"), ("last_sent", "i8"),
         ("out", "i8"),  # requests that left
-        ("collected", "i8"),
         ("in_head", "i8"), ("in_tail", "i8"),  # of the ring of replies
         ("queued", "i8"),  # memory instructions that the load/store unit has not taken
         ("current", "i8"),  # memory instruction in the load/store unit, -1: none
@@ -58,7 +57,7 @@ CORE: Final = np.dtype(  # an SM
         ("to_fetch", "i8"),  # warps that wait for their next instructions
         ("used_up", "i8"),  # those that issued in this cycle what had been fetched for them
         ("used_up_last", "i8"),  # the one of them whose turn is last
-        ("uses", "i8"),  # of L1's frames, so far
+        ("last_frame", "i8"),  # of L1 that was found, or taken; -1: L1 is empty
         ("blocks", "i8"),  # resident
         ("resident_since", "i8"),
         ("l1_reads", "i8"), ("l1_read_misses", "i8"), ("l1_writes", "i8"), ("l1_write_misses", "i8"),
@@ -128,19 +127,22 @@ LOAD: Final = np.dtype(  # a memory instruction in flight
         ("left", "i4"),  # requests that are not answered
         ("count", "i4"),  # requests that were not sent yet
         ("group", "i4"),  # of copies
-        ("warp", "i2"), ("scheduler", "u1"),
+        ("warp", "i2"),
+        ("access", "u1"),  # Access
         ("cause", "u1"),  # the farthest level that answered
     ],
     align=True,
 )  # fmt: skip
-LOOKUP: Final = np.dtype([("time", "i8"), ("request", "i8"), ("load", "i8")])  # not before ``time``
+LOOKUP: Final = np.dtype(  # not before ``time``
+    [("time", "i8"), ("request", "i8"), ("load", "i4"), ("written", "u4")], align=True
+)
 QUEUED: Final = np.dtype(  # a memory instruction that the load/store unit has not taken
     [("time", "i8"), ("issued", "i8"), ("load", "i8")]  # not before ``time``, NEVER: none
 )
 FRAME: Final = np.dtype(  # of L1
     [
         ("tag", "i8"),  # line
-        ("used", "i8"),  # last use
+        ("last_use", "i4"),  # where that stands among those of its set
         ("chain", "i4"),  # the next frame whose line has this hash, + 1
         ("valid", "u1"),  # sectors that can be read
         ("pending", "u1"),  # sectors on their way
@@ -148,7 +150,6 @@ FRAME: Final = np.dtype(  # of L1
     ],
     align=True,
 )  # fmt: skip
-USE: Final = np.dtype([("used", "i8"), ("frame", "i8")])
 USES_PER_WAY: Final = 4
 MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, 0: none
     [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
@@ -187,7 +188,7 @@ class Sm(NamedTuple):
     bank_next: np.ndarray  # int64[SM, banks]: next lookup; NEVER: none, or not before something is filled
     frame: np.ndarray  # FRAME[SM, F]
     miss: np.ndarray  # MISS[SM, F, Z]
-    use: np.ndarray  # USE[SM, sets, uses]: of frames, in order; those that are not a frame's last have no meaning
+    use: np.ndarray  # int32[SM, sets, uses]: frames in the order of their use; only the last of each has a meaning
     use_begin: np.ndarray  # int32[SM, sets]
     use_end: np.ndarray  # int32[SM, sets]
     filled: np.ndarray  # int32[SM, sets]: frames that were used since L1 was empty
@@ -226,7 +227,7 @@ def sm_state(
     gpu: Gpu, num_sms: int, l1_bytes: int, limits: SmLimits, window: int, ipc_buckets: int, num_blocks: int,
     registers: int,
 ) -> Sm:  # fmt: skip
-    """Empty SMs: zeros, but for little, since memory that a launch does not use then costs nothing.
+    """Empty SMs. What is written before it is read is not filled, since that would take as long as a short launch.
 
     ``window``: the most cycles between two exchanges; ``num_blocks`` of the launch; ``registers`` that its instructions
     name.
@@ -240,7 +241,7 @@ def sm_state(
     inbox = 1 << (window * max(4, gpu.l2.slices)).bit_length()
 
     core = np.zeros(n, CORE)
-    for name in ("last_fill", "last_writeback", "last_sent", "current"):
+    for name in ("last_fill", "last_writeback", "last_sent", "current", "last_frame"):
         core[name] = -1
     for name in ("next_end", "next_reply", "next_load_store"):
         core[name] = NEVER
@@ -257,8 +258,8 @@ def sm_state(
         core=core,
         warp=np.zeros((n, warps), WARP),
         ready=np.full((n, warps), NEVER, np.int64),
-        copies=np.zeros((n, warps, COPY_GROUPS), np.int32),
-        register=np.zeros((n, warps, registers), np.int64),
+        copies=np.empty((n, warps, COPY_GROUPS), np.int32),
+        register=np.empty((n, warps, registers), np.int64),
         register_cause=np.zeros((n, warps, registers), np.uint8),
         block=block,
         scheduler=scheduler,
@@ -266,21 +267,21 @@ def sm_state(
         unit=np.zeros((n, schedulers, NUM_UNITS + 1), UNIT),
         order=np.ascontiguousarray(np.tile(order, (n, 1, 1))),  # (of one SM it is not, else)
         queue=queue,
-        load=np.zeros((n, loads), LOAD),
-        bank=np.zeros((n, banks, BANK_QUEUE), LOOKUP),
+        load=np.empty((n, loads), LOAD),
+        bank=np.empty((n, banks, BANK_QUEUE), LOOKUP),
         bank_head=np.zeros((n, banks), np.int64),
         bank_tail=np.zeros((n, banks), np.int64),
         bank_next=np.full((n, banks), NEVER, np.int64),
-        frame=np.zeros((n, frames), FRAME),
-        miss=np.zeros((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS),
-        use=np.zeros((n, sets, USES_PER_WAY * ways), USE),
+        frame=np.empty((n, frames), FRAME),
+        miss=np.empty((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS),
+        use=np.empty((n, sets, USES_PER_WAY * ways), np.int32),
         use_begin=np.zeros((n, sets), np.int32),
         use_end=np.zeros((n, sets), np.int32),
         filled=np.zeros((n, sets), np.int32),
         bucket=np.zeros((n, 1 << frames.bit_length()), np.int32),
-        node=np.zeros((n, nodes + 1), NODE),
-        sent=np.zeros((n, 2 * window + 64), REQUEST),
-        reply=np.zeros((n, inbox), REPLY),
+        node=np.empty((n, nodes + 1), NODE),
+        sent=np.empty((n, 2 * window + 64), REQUEST),
+        reply=np.empty((n, inbox), REPLY),
         stack=np.zeros((n, len(CAUSES)), np.int64),
         issued=np.zeros(ipc_buckets, np.int64),
         record_sm=np.full(num_blocks, -1, np.int32),

@@ -10,8 +10,9 @@ Cost: O(accesses x ways).
 from __future__ import annotations
 
 from manyscale.models.gpu import memory_state
+from manyscale.models.gpu.crossbar_kernel import set_of, slice_of
+from manyscale.models.gpu.l2_kernel import find, mark_written, use
 from manyscale.models.gpu.launch_trace import LaunchTrace
-from manyscale.models.gpu.memory_kernel import _find, _mark_written, _set_of, _use, slice_of
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.kernels import allocation_free, inlined
@@ -33,23 +34,24 @@ def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
 
 
 @inlined
-def _victim(mem, limits, c, p, index):  # type: ignore[no-untyped-def]
+def _victim(mem, limits, s, index):  # type: ignore[no-untyped-def]
     """The way that a new line gets: the least recently used of those that are not on their way, also of those that were
     written where they must not go; -1: none."""
-    ways = mem.line[c, p, index]
+    ways = mem.line[s, index]
+    last_use = mem.last_use[s, index]
     best = -1
     oldest = -1
     for way in range(limits.ways):
         frame = ways[way]
         if frame.pending:
             continue
-        if mem.tag[c, p, index, way] < 0:
+        if mem.tag[s, index, way] < 0:
             return way
-        if oldest < 0 or frame.used < ways[oldest].used:
+        if oldest < 0 or last_use[way] < last_use[oldest]:
             oldest = way
-        if frame.dirty and mem.dirty_lines[c, p] < limits.dirty_limit:
+        if frame.dirty and mem.slice[s].dirty_lines < limits.dirty_limit:
             continue
-        if best < 0 or frame.used < ways[best].used:
+        if best < 0 or last_use[way] < last_use[best]:
             best = way
     return oldest if best < 0 else best
 
@@ -58,28 +60,27 @@ def _victim(mem, limits, c, p, index):  # type: ignore[no-untyped-def]
 def _touch(mem, limits, sector, written, sector_bytes):  # type: ignore[no-untyped-def]
     for i in range(sector.shape[0]):
         request = sector[i] * sector_bytes >> limits.request_shift
-        number = slice_of(request, limits)
-        c, p = number // limits.channel_slices, number % limits.channel_slices
+        s = slice_of(request, limits)
         line = request >> limits.sector_shift
         bit = 1 << (request - (line << limits.sector_shift))
-        index = _set_of(line, limits)
-        way = _find(mem, limits, c, p, index, line)
+        index = set_of(line, limits)
+        way = find(mem, limits, s, index, line)
         if way < 0:
             if written[i] and not limits.write_allocate:
                 continue
-            way = _victim(mem, limits, c, p, index)
+            way = _victim(mem, limits, s, index)
             if way < 0:
                 continue
-            frame = mem.line[c, p, index, way]
+            frame = mem.line[s, index, way]
             if frame.dirty:
-                mem.dirty_lines[c, p] -= 1
-            mem.tag[c, p, index, way] = line
+                mem.slice[s].dirty_lines -= 1
+            mem.tag[s, index, way] = line
             frame.valid = 0
             frame.dirty = 0
-        frame = mem.line[c, p, index, way]
-        _use(mem, c, frame)
+        frame = mem.line[s, index, way]
+        use(mem, s // limits.channel_slices, s, index, way)
         if written[i]:
-            miss = mem.miss[c, p, index, way, request - (line << limits.sector_shift)]
-            _mark_written(mem, limits, c, p, frame, miss, bit, written[i])
+            miss = mem.miss[s, index, way, request - (line << limits.sector_shift)]
+            mark_written(mem, limits, s, frame, miss, bit, written[i])
         else:
             frame.valid |= bit

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, by_reference, inner
+from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, inner
 
 
 @allocation_free
@@ -50,6 +50,36 @@ def test_members_of_a_tuple_handed_on_by_reference_are_its_arrays() -> None:
     assert first.tolist() == [0, 0, 0]
     assert second.tolist() == [[1, 1], [1, 2], [1, 3]]
     assert sys.getrefcount(first) == before
+
+
+@allocation_free
+def _swap_corners(pair, place):  # type: ignore[no-untyped-def]
+    """``place`` int32[2]: with indices of that type, of others, and rows."""
+    pair = by_reference(pair)
+    row, column = place[0], place[1]
+    before = pair.second[row, column]
+    pair.second[row, column] = pair.second[np.uint8(0)][np.int64(0)]
+    pair.second[0, 0] = before
+    pair.second[1:, 0] = 7
+
+
+def test_indices_of_any_type_and_slices_of_members() -> None:
+    held = np.arange(6.0).reshape(3, 2)
+    _swap_corners(_Pair(np.arange(3), held), np.array([2, 1], np.int32))
+    assert held.tolist() == [[5, 1], [7, 3], [7, 0]]
+
+
+@allocation_free
+def _ones(values, counts):  # type: ignore[no-untyped-def]
+    for i in range(len(values)):
+        counts[i] = count_ones(values[i])
+
+
+def test_count_ones() -> None:
+    values = np.array([0, 1, 0b1011, 1 << 62, (1 << 63) - 1, -1])
+    counts = np.zeros_like(values)
+    _ones(values, counts)
+    assert counts.tolist() == [0, 1, 3, 1, 63, 64]
 
 
 def test_a_first_kernel_does_not_load_scipy_and_scipy_still_loads_after_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.gpu import memory_kernel, memory_state
+from manyscale.models.gpu import crossbar_kernel, memory_state
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.kernels import by_reference, njit
 from manyscale.runner.problems import load_yaml
@@ -20,12 +20,12 @@ CROSSBAR = 2  # cycles from an SM to the first in which a slice can take a reque
 def send(mem, limits, time, sm, request):  # type: ignore[no-untyped-def]
     held, known = by_reference(mem), by_reference(limits)
     for i in range(len(time)):
-        memory_kernel.enter(held, known, time[i], request[i], np.uint32(0), np.int32(i), sm[i])
+        crossbar_kernel.enter(held, known, time[i], request[i], np.uint32(0), np.int32(i), sm[i])
 
 
 @njit
 def passed(mem, limits, until):  # type: ignore[no-untyped-def]
-    memory_kernel.pass_crossbar(by_reference(mem), by_reference(limits), until)
+    crossbar_kernel.pass_crossbar(by_reference(mem), by_reference(limits), until)
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def sent(gpu: Gpu, of_sm: np.ndarray, windows: list[int]) -> list[list[tuple[int
         send(mem, limits, time[now], sm[now].astype(np.int32), of_sm.ravel()[now])
         passed(mem, limits, until)
     found = []
-    for c, p in np.ndindex(mem.head.shape):
-        node, queue = int(mem.head[c, p]), []
+    for first in mem.slice["head"].tolist():
+        node, queue = first, []
         while node >= 0:
-            queue.append((int(mem.node_time[node]) - limits.latency - 1, int(mem.node_request[node])))
-            node = int(mem.node_next[node])
+            queue.append((int(mem.node["time"][node]) - limits.latency - 1, int(mem.node["request"][node])))
+            node = int(mem.node["next"][node])
         found.append(queue)
     return found
 

@@ -88,7 +88,7 @@ def dealt(free, oldest, ended, num_blocks, expected=1):
     sm, _ = groups_kernel.shared_for(len(free), 1, 8)
     sm[:, groups_kernel.FREE_SLOTS], sm[:, groups_kernel.OLDEST] = free, oldest
     sm[:, groups_kernel.ENDED] = ended
-    board = groups_kernel.board_for(num_blocks, len(free), 1, 8, 100, 1000)
+    board = groups_kernel.board_for(num_blocks, len(free), 8, 100, 1000)
     board.word[groups_kernel.EXPECTED] = expected
     groups_kernel.deal(board, sm, num_blocks)
     return board, sm, [board.reserve[board.first[s] : board.first[s + 1]].tolist() for s in range(len(free))]

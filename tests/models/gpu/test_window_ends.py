@@ -63,7 +63,7 @@ def test_reads_that_write_back_whole_lines(tmp_path, simulate):
     assert result.l2_accesses == result.dram_reads == requests
     assert result.dram_writes == pytest.approx(4 * lines, rel=0.05)
     assert requests < result.busy_cycles < requests + 2 * DRAM_CYCLES
-    assert memory.free.tolist() == [len(memory.node_time)] * 2
+    assert memory.free.tolist() == [len(memory.node)] * 2
 
 
 @pytest.mark.parametrize("level", ["l1", "l2"])
@@ -123,8 +123,8 @@ def test_l2_is_whole_after_blocks_were_shown_to_it(tmp_path, ways):
         result, memory = detailed.simulate(trace, target, memory, Skipping(trace.num_blocks, step), skip)
         assert int((result.block_sm >= 0).sum()) == 1 + (trace.num_blocks - 1) // step
         assert not memory.line["pending"].any()
-        assert not memory.blocked.any()
-        assert not memory.misses.any()
-        assert np.array_equal(memory.dirty_lines, (memory.line["dirty"] > 0).sum(axis=(2, 3)))
-        assert memory.free[0] == len(memory.node_time)
+        assert not memory.slice["blocked"].any()
+        assert not memory.slice["misses"].any()
+        assert np.array_equal(memory.slice["dirty_lines"], (memory.line["dirty"] > 0).sum(axis=(1, 2)))
+        assert memory.free[0] == len(memory.node)
     assert while_pending > 10
