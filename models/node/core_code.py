@@ -30,7 +30,7 @@ from manyscale.models.memory.access_stream import Sites, sites_of
 from manyscale.models.node.block_limits import NOBODY, access_cycles, block_limits, load_cycles
 from manyscale.models.node.owned_accesses import OwnedAccesses, owned_accesses
 from manyscale.models.processor import Core
-from manyscale.models.workload import Workload
+from manyscale.models.workload import Workload, table_digest
 
 NUM_REGISTERS: Final = dataflow.NUM_REGISTERS
 _MOST_TERMS: Final = 6
@@ -62,6 +62,7 @@ _NODE: Final = np.dtype(
         ("row", "i4"), ("pad", "i4"),
     ]
 )  # fmt: skip
+_MOST_CODES: Final = 16
 _NO_LIMITS: Final = (np.inf, np.inf, 0.0, NOBODY)
 _TAIL, _OFFSET, _KIND = 1, 7, 10
 _TERM: Final = np.dtype([("place", "i8"), ("cycles", "f8")])
@@ -85,6 +86,7 @@ class CoreCode(NamedTuple):
     num_places: np.ndarray
 
 
+_codes: dict[tuple[str, ...], tuple[CoreCode, tuple[str, ...]]] = {}  # the latest, by what they were made of
 Terms = dict[int, float]  # cycles after the time of each place
 
 
@@ -135,6 +137,17 @@ def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]
             compiler.add_hidden(block, int(num_instructions[block]))
     counts = np.where(num_instructions >= 0, num_instructions, shown)
     return _finish(tables, counts, ends_in_branch), _notes(owned)
+
+
+def kept_core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]]:
+    """As ``core_code``; work units of a study share what it compiles."""
+    tables = ("blocks", "instructions", "block_accesses")
+    key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
+    if key not in _codes:
+        while len(_codes) >= _MOST_CODES:
+            _codes.pop(next(iter(_codes)))
+        _codes[key] = core_code(workload, core)
+    return _codes[key]
 
 
 def _notes(owned: OwnedAccesses) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _latest(cores, code, core, first, end, time):  # type: ignore[no-untyped-def]
+def latest_of(cores, code, core, first, end, time):  # type: ignore[no-untyped-def]
     """The latest of ``time`` and terms [first, end). O(end - first)."""
     for k in range(first, end):
         time = max(time, cores.value[core, code.term[k].place] + code.term[k].cycles)
@@ -186,7 +186,7 @@ def _latest(cores, code, core, first, end, time):  # type: ignore[no-untyped-def
 
 
 @_inlined
-def _enters(cores, code, core, node, block):  # type: ignore[no-untyped-def]
+def enters_at(cores, code, core, node, block):  # type: ignore[no-untyped-def]
     """When the access of ``node`` enters the reorder buffer. O(1)."""
     c, limits = cores.core[core], cores.limits[0]
     enters = c.base + node.offset * block.slot
@@ -219,12 +219,12 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[no-untyped-def]
+def do_access(cores, mem, code, addresses, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
     position = c.position + node.offset
     plain = c.commit + (position - c.commit_position) * limits.spacing
-    request = _latest(cores, code, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
+    request = latest_of(cores, code, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
     if limits.tail:
         request = max(request, plain)
     address = addresses[c.access + node.row]
@@ -279,13 +279,13 @@ def _access(cores, mem, code, addresses, core, node, entered):  # type: ignore[n
 
 
 @_inlined
-def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
+def end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]
     scratch = NUM_REGISTERS + block.end_node - block.first_node - block.first_out
     for k in range(block.first_out, block.end_out):
         out = code.out[k]
-        cores.value[core, scratch + k] = _latest(cores, code, core, out.first_term, out.end_term, c.base + out.entry)
+        cores.value[core, scratch + k] = latest_of(cores, code, core, out.first_term, out.end_term, c.base + out.entry)
     for k in range(block.first_out, block.end_out):
         cores.value[core, code.out[k].register] = cores.value[core, scratch + k]
     last = c.position + block.instructions - 1
@@ -296,13 +296,13 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     if limits.fetch > 0:
         base = max(base, c.fetched - limits.fetch)
     if block.end_commit > block.first_commit or block.commit_entry > 0:
-        time = _latest(cores, code, core, block.first_commit, block.end_commit, c.base + block.commit_entry)
+        time = latest_of(cores, code, core, block.first_commit, block.end_commit, c.base + block.commit_entry)
         if time > c.commit + (last - c.commit_position) * limits.spacing:
             base = max(base, _left(cores, core, last + 1 - limits.reorder))
             cores.stack[core, DEPENDENCY] += _wait(cores, core, last, time, c.base)
             _leave(cores, core, last, time)
     if c.mispredicted:
-        done = _latest(cores, code, core, block.first_branch, block.end_branch, c.base + block.branch_entry)
+        done = latest_of(cores, code, core, block.first_branch, block.end_branch, c.base + block.branch_entry)
         late = done + limits.misprediction - base
         if late > 0:
             c.late_branch += late
@@ -315,7 +315,7 @@ def _end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
+def begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
     c, limits = cores.core[core], cores.limits[0]
     before = c.block
     c.block = block_ids[c.execution]
@@ -339,29 +339,29 @@ def step(cores, mem, code, block_ids, addresses, core, until_cycle):  # type: ig
     while True:
         while c.node == c.end_node:
             if c.block >= 0:
-                _end_block(cores, code, core, code.block[c.block])
+                end_block(cores, code, core, code.block[c.block])
             if c.execution == c.end_execution:
                 last = c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing
                 c.cycle = max(last, c.base)
                 if c.late_branch > 0:
                     cores.stack[core, BRANCH] += min(c.late_branch, c.cycle - last)
                 return True
-            _begin_block(cores, code, block_ids, core)
+            begin_block(cores, code, block_ids, core)
         node = code.node[c.node]
         if node.kind == RESULT:
-            cores.value[core, node.place] = _latest(
+            cores.value[core, node.place] = latest_of(
                 cores, code, core, node.first_term, node.end_term, c.base + node.entry
             )
             c.node += 1
             continue
         if not c.is_ready:
             block = code.block[c.block]
-            enters = _enters(cores, code, core, node, block)
+            enters = enters_at(cores, code, core, node, block)
             c.base = max(c.base, enters - node.offset * block.slot)
             c.cycle = enters
             if enters >= until_cycle:
                 c.is_ready = 1
                 return False
         c.is_ready = 0
-        _access(cores, mem, code, addresses, core, node, c.cycle)
+        do_access(cores, mem, code, addresses, core, node, c.cycle)
         c.node += 1

@@ -12,7 +12,6 @@ creator_speedup other than 1, instances that create others take their given time
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from manyscale.models.event_heap import event_record
 from manyscale.models.machine import Node
-from manyscale.models.node.core_code import CoreCode, core_code
+from manyscale.models.node.core_code import kept_core_code
 from manyscale.models.node.core_kernel import Request, new_cores, part_names
 from manyscale.models.node.cycle_wheel import new_wheel
 from manyscale.models.node.detailed_kernel import STUCK, Clock, Pieces, Records, run
@@ -29,8 +28,8 @@ from manyscale.models.node.memory_system import new_memory_system
 from manyscale.models.node.node_program import NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler import new_scheduler, why_stuck
-from manyscale.models.processor import Core, data_caches, needed
-from manyscale.models.workload import Workload, WorkloadError, table_digest
+from manyscale.models.processor import data_caches, needed
+from manyscale.models.workload import Workload, WorkloadError
 
 NAME = "detailed"
 VERSION = 1
@@ -43,8 +42,6 @@ IDLE: Final = "idle"
 _INSTANCE: Final = np.dtype(
     [("start_ps", "i8"), ("end_ps", "i8"), ("cycles", "f8"), ("instructions", "i8"), ("core", "i4"), ("pad", "i4")]
 )
-_MOST_CODES: Final = 16
-_codes: dict[tuple[str, ...], tuple[CoreCode, tuple[str, ...]]] = {}  # the latest, by what they were made of
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class NodeSimulation:
         detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-        self._code, self._notes = _code_of(workload, needed(node.core, "node.core"))
+        self._code, self._notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._stream, self._first, self._end, self._window = stream, first_phase, end, window_cycles
         self._keep, self._keep_served = keep, keep_served
@@ -140,19 +137,21 @@ class NodeSimulation:
         )  # fmt: skip
         self._origin_ps = self._begin_ps
 
-    def run(self) -> None:
-        """All phases, each instance as ``is_detailed`` says. Raises WorkloadError if a phase cannot end."""
-        self.run_with(run)
-
-    def run_with(self, kernel: Callable[..., tuple[int, int]], *beside: Any) -> None:
-        """The same by another loop, which takes what ``run`` of the kernel takes, and ``beside`` before the phases."""
-        what, self._begin_ps = kernel(
+    def run(self, watch: Any = None) -> None:
+        """All phases, each instance as ``is_detailed`` says. ``watch``: see loop_watch.py. Raises WorkloadError if a
+        phase cannot end."""
+        what, self._begin_ps = run(
             self._clock, self._scheduler, self._cores, self.memory, self._code, self._stream.block_ids,
-            self._stream.addresses, self._pieces, self._records, *beside, self._first, self._begin_ps,
+            self._stream.addresses, self._pieces, self._records, watch, self._first, self._begin_ps,
             self._makespan_ps, self._window,
         )  # fmt: skip
         if what == STUCK:
             raise WorkloadError(why_stuck(self._program, self._scheduler))
+
+    @property
+    def cycle(self) -> float:
+        """When the last run ended, in cycles since the first one began."""
+        return float(self._begin_ps * self._clock.cycles_per_ps[0])
 
     def result(self) -> DetailedPhases:
         """What was simulated since the last ``start``."""
@@ -189,17 +188,6 @@ def simulate(
         simulation.start()
     simulation.run()
     return simulation.result()
-
-
-def _code_of(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]]:
-    """As ``core_code``; cells of a study share what it compiles."""
-    tables = ("blocks", "instructions", "block_accesses")
-    key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
-    if key not in _codes:
-        while len(_codes) >= _MOST_CODES:
-            _codes.pop(next(iter(_codes)))
-        _codes[key] = core_code(workload, core)
-    return _codes[key]
 
 
 def last_cache_of(node: Node, num_cores: int) -> np.ndarray:

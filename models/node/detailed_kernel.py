@@ -23,6 +23,7 @@ from manyscale.models.event_heap import pop, push
 from manyscale.models.kernels import allocation_free, by_reference, njit
 from manyscale.models.node.core_kernel import begin_piece, step
 from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
+from manyscale.models.node.loop_watch import core_due, piece_due, turn_begins, turn_end, turn_over
 from manyscale.models.node.scheduler_kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
 
 OVER: Final = 0  # what a phase ended with
@@ -157,9 +158,10 @@ def begin_instance_piece(clock, sch, cores, mem, pieces, records, core):  # type
 
 @allocation_free
 def run(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, first_phase, begin_ps, makespan_ps, window
-):
-    """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when)."""
+    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, watch, first_phase, begin_ps, makespan_ps,
+    window,
+):  # fmt: skip
+    """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when). ``watch``: see loop_watch.py."""
     sch, mem = by_reference(sch), by_reference(mem)
     cycles_per_ps = clock.cycles_per_ps[0]
     num_begun = 0
@@ -186,11 +188,13 @@ def run(  # type: ignore[no-untyped-def]
             time_ps = clock.heap[0].time
             core = pop(clock.heap, clock.heap_size)
             clock.wheel.now[0] = max(clock.wheel.now[0], event)
+            core_due(watch, sch, records, core)
             what = advance(sch, core, time_ps)
             for k in range(sch.num_woken[0]):
                 push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
             sch.num_woken[0] = 0
             if what == PIECE:
+                piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps)
                 begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
             elif what == OPERATION:
                 push(clock.heap, clock.heap_size, core, time_ps)
@@ -198,8 +202,11 @@ def run(  # type: ignore[no-untyped-def]
         core = take(clock.wheel, due)
         if core < 0:
             continue
-        until = max(min(next_cycle(clock.wheel), event), due + 1) + window
-        if step(cores, mem, code, block_ids, addresses, core, np.float64(until)):
+        until = max(turn_end(watch, due, min(next_cycle(clock.wheel), event)), due + 1) + window
+        mark = turn_begins(watch, cores, mem, core)
+        is_over = step(cores, mem, code, block_ids, addresses, core, np.float64(until))
+        turn_over(watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over)
+        if is_over:
             me = sch.core[core]
             end_ps = max(np.int64(np.rint(cores.core[core].cycle / cycles_per_ps)), records.begin_ps[core])
             end_piece(records, cores, mem, core, me.instance, me.piece, end_ps)
