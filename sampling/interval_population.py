@@ -44,9 +44,11 @@ class IntervalPopulation:
 
 @dataclass(frozen=True)
 class ProjectedPopulation(IntervalPopulation):
-    """Intervals whose vectors were projected as they were read, and are gone: ``points`` float64[n, dimensions]."""
+    """Intervals whose vectors were projected as they were read, and may be gone: ``points`` float64[n, dimensions], of
+    vectors with ``num_columns``."""
 
     points: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    num_columns: int = 0
 
     def projected(self, seed: int, dimensions: int) -> np.ndarray:
         return self.points
@@ -57,7 +59,8 @@ class Choice:
     """Intervals that are simulated: ``element`` int64[], rows of the population, ascending; ``stratum`` int32[];
     ``weight`` float64[], the share of the run's instructions that each stands for (sum 1); ``label`` int32[n], the
     stratum of every interval, or empty; ``expected_error``: half-width of the interval of CPI's estimate as a share of
-    it, where deviations are known; ``notes`` for the user."""
+    it, where deviations are known; ``notes`` for the user; ``is_random``: elements were drawn at random in each
+    stratum, so that they tell how sure they are (interval_estimate.py)."""
 
     element: np.ndarray
     stratum: np.ndarray
@@ -65,6 +68,7 @@ class Choice:
     label: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     expected_error: float | None = None
     notes: tuple[str, ...] = ()
+    is_random: bool = False
 
 
 def intervals_of(workload: Workload) -> IntervalPopulation:

@@ -7,6 +7,7 @@ and SMARTS (Wunderlich et al., ISCA 2003), every k-th.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -34,11 +35,13 @@ def simpoints(population: IntervalPopulation, rules: SimPointRules, seed: int) -
     """SimPoint (simpoint.py) on projected vectors."""
     points = population.projected(seed, rules.dimensions)
     found = simpoint.choose(points, population.instructions, rules, seed)
-    return Choice(found.point, found.cluster, found.weight, found.label)
+    return Choice(found.point, found.cluster, found.weight, found.label, is_random=rules.per_cluster > 1)
 
 
 def first_of_code(population: IntervalPopulation, rules: SimPointRules, seed: int) -> Choice:
-    """CODE: one interval of each cluster, drawn at random."""
+    """CODE: one interval of each cluster, drawn at random (or ``per_cluster``)."""
+    if rules.per_cluster > 1:
+        return simpoints(population, rules, seed)
     points = population.projected(seed, rules.dimensions)
     found = simpoint.choose(points, population.instructions, rules, seed)
     random = np.random.default_rng(seed)
@@ -50,7 +53,8 @@ def first_of_code(population: IntervalPopulation, rules: SimPointRules, seed: in
 def at_random(population: IntervalPopulation, rules: SizeRules, seed: int) -> Choice:
     """SRS: intervals drawn at random, each of which stands for as many instructions as it has."""
     count = min(rules.intervals, len(population))
-    return _alike(population, np.sort(np.random.default_rng(seed).choice(len(population), count, replace=False)))
+    drawn = np.sort(np.random.default_rng(seed).choice(len(population), count, replace=False))
+    return replace(_alike(population, drawn), is_random=True)
 
 
 def in_turn(population: IntervalPopulation, rules: SystematicRules, seed: int) -> Choice:
@@ -68,7 +72,7 @@ def in_one_stretch(population: IntervalPopulation, rules: SizeRules, seed: int) 
 
 def all_of_them(population: IntervalPopulation, rules: Strict, seed: int) -> Choice:
     """Nothing is left out."""
-    return _alike(population, np.arange(len(population)))
+    return replace(_alike(population, np.arange(len(population))), is_random=True)
 
 
 def _alike(population: IntervalPopulation, element: np.ndarray) -> Choice:

@@ -75,7 +75,8 @@ def choose(population: IntervalPopulation, parts: tuple[str, ...], rules: PhaseR
     found = simpoint.choose(points, population.instructions, rules, seed)
     silent = [part for part in parts if part != "sbbv" and not np.any(counts_of(population, part))]
     notes = tuple(f"{part}: all of its counts are 0, so it tells no intervals apart" for part in silent)
-    return Choice(found.point, found.cluster, found.weight, found.label, notes=notes)
+    is_random = rules.per_cluster > 1
+    return Choice(found.point, found.cluster, found.weight, found.label, is_random=is_random, notes=notes)
 
 
 def points_of(population: IntervalPopulation, parts: tuple[str, ...], rules: PhaseRules, seed: int) -> np.ndarray:

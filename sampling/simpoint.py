@@ -35,8 +35,10 @@ class SimPointRules(Strict):
     (``exhaustive``) or those of a binary search; ``threshold``: share of the range of BICs that suffices. ``near``:
     share of a cluster's intervals among which the one in the middle is its representative; ``representative`` also
     ``nearest`` (to the centre) or ``early`` (the first that is at most ``early_slack`` farther than the nearest).
-    ``coverage``: clusters are left out, the smallest first, as long as the others hold this share of the
-    instructions. ``weights``: what an interval weighs in its cluster, ``instructions`` or ``equal``."""
+    ``per_cluster``: more than one: so many intervals of each cluster, drawn at random (PACT 2003), all of a smaller
+    one; ``representative`` then decides nothing. ``coverage``: clusters are left out, the smallest first, as long as
+    the others hold this share of the instructions. ``weights``: what an interval weighs in its cluster,
+    ``instructions`` or ``equal``."""
 
     dimensions: Annotated[int, Field(ge=1, le=256)] = 15
     max_k: Count = 15
@@ -46,6 +48,7 @@ class SimPointRules(Strict):
     representative: Literal["middle", "nearest", "early"] = "middle"
     near: Annotated[float, Field(ge=0, le=1)] = 0.25
     early_slack: Annotated[float, Field(ge=0)] = 0.3
+    per_cluster: Count = 1
     coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
     weights: Literal["instructions", "equal"] = "instructions"
 
@@ -152,12 +155,29 @@ def choose(points: np.ndarray, instructions: np.ndarray, rules: SimPointRules, s
     clusters, trials = find_clusters(points, weight, rules, seed)
     share = clusters.weight(instructions) / instructions.sum()
     kept = _covering(share, rules.coverage)
-    point = np.array([_representative(clusters, c, rules) for c in kept], np.int64)
-    order = np.argsort(point, kind="stable")
     total = share[kept].sum()
-    return SimulationPoints(
-        point[order], kept[order].astype(np.int32), share[kept][order] / total, clusters.label, trials
-    )
+    if rules.per_cluster > 1:
+        point, cluster, part = _drawn(clusters, kept, instructions, rules.per_cluster, seed)
+    else:
+        point = np.array([_representative(clusters, c, rules) for c in kept], np.int64)
+        cluster, part = kept, np.ones(len(kept))
+    order = np.argsort(point, kind="stable")
+    point, cluster, part = point[order], cluster[order], part[order]
+    return SimulationPoints(point, cluster.astype(np.int32), share[cluster] * part / total, clusters.label, trials)
+
+
+def _drawn(
+    clusters: Clusters, kept: np.ndarray, instructions: np.ndarray, count: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(intervals drawn of each of the clusters ``kept``, their clusters, their shares of what was drawn of these)."""
+    random = np.random.default_rng(hash_of(seed, count))
+    drawn = []
+    for cluster in kept:
+        members = np.flatnonzero((clusters.label == cluster) & (instructions > 0))
+        drawn.append(random.choice(members, min(count, len(members)), replace=False))
+    point, cluster = np.concatenate(drawn), np.repeat(kept, [len(each) for each in drawn])
+    executed = np.bincount(cluster, instructions[point])
+    return point, cluster, instructions[point] / executed[cluster]
 
 
 def _covering(share: np.ndarray, coverage: float) -> np.ndarray:

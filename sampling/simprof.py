@@ -3,7 +3,8 @@
 Huang (Georgia Tech, 2015), chapter 5. A unit's vector says how often each method is on the stacks of its snapshots; of
 all methods those are kept whose presence goes with IPC (section 5.3.2: univariate linear regression); k-means makes
 phases of the units, as few as reach 90 % of the best silhouette. A stratified random sample of the phases estimates
-CPI (sampling/stratified.py); phases whose mean or deviation moves with another input are sensitive to it (eq. 38).
+CPI (sampling/stratified.py); inside chosen units short pieces may stand for the whole (sampling/two_stage.py); phases
+whose mean or deviation moves with another input are sensitive to it (sampling/input_sensitivity.py).
 
 The silhouette is not defined for one phase. One is taken where no number of phases explains more of the variance of
 CPI than phases of the same sizes would by chance.
@@ -11,28 +12,46 @@ CPI than phases of the same sizes would by chance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Final
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from manyscale.models.parameters import Count, Strict
+from manyscale.models.parameters import Count, CountOrNone, Strict
 from manyscale.sampling import kmeans, stratified
 from manyscale.sampling.interval_population import Choice
 from manyscale.sampling.kmeans import Clusters
 from manyscale.sampling.simpoint import hash_of
 from manyscale.sampling.stack_population import StackPopulation
+from manyscale.sampling.stratified import StratifiedEstimate
 
 SILHOUETTE_POINTS: Final = 2_000  # units that the silhouette is computed of; of more, as many are drawn
-SENSITIVE: Final = 0.1  # section 5.3.4: a mean or deviation that moves by more
+_ALIKE: Final = 0.2  # of the largest excess: shares that differ by less tell a phase equally well
+_PASSES_ON: Final = re.compile(
+    r"\$\$Lambda|(^|[.$])lambda\$|\$anonfun\$|\.access\$\d|\$adapted|\.<init>|\$$|\$\$anon\$"
+    r"|^java\.lang\.(Thread|reflect\.|invoke\.)|^jdk\.internal\.|^sun\.reflect\.|^\[?unknown|^0x|^\(below main\)"
+)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression ({error})") from None
+    return text
 
 
 class SimProfRules(Strict):
     """``methods`` that are kept; up to ``max_k`` phases, tried ``seeds`` times each; ``threshold``: share of the best
     silhouette that suffices; ``chance``: level of the test against phases of the same sizes made by chance. ``units``
     that are drawn, or as many as it takes for an interval of ``confidence`` that is at most ``error`` (a share of CPI)
-    to each side; ``pilot`` of each phase where CPIs are not known."""
+    to each side; ``pilot`` of each phase where CPIs are not known. ``pieces``: instead of each chosen unit as a whole
+    so many short pieces of it, each of ``piece_instructions`` behind ``warm_up_instructions`` that are not counted
+    (those of SMARTS). ``tolerance``: by how much the mean or deviation of a phase may move with another input (eq. 38),
+    the mean alone with ``sensitive_by: mean``. ``operations``: patterns of methods by kind of operation, before those
+    that are known (operations.py)."""
 
     methods: Count = 100
     max_k: Count = 20
@@ -42,7 +61,13 @@ class SimProfRules(Strict):
     units: Count = 20
     error: Annotated[float, Field(gt=0, lt=1)] | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    pilot: Count = 2
+    pilot: Annotated[int, Field(ge=2)] = 2
+    pieces: CountOrNone = 0
+    piece_instructions: Count = 1000
+    warm_up_instructions: CountOrNone = 2000
+    tolerance: Annotated[float, Field(gt=0)] = 0.1
+    sensitive_by: Literal["both", "mean"] = "both"
+    operations: dict[str, Annotated[str, AfterValidator(_pattern)]] = {}
 
 
 @dataclass(frozen=True)
@@ -152,14 +177,82 @@ def choose(population: StackPopulation, rules: SimProfRules, seed: int) -> tuple
     if cpi is not None:
         found = stratified.estimate(sizes, [cpi[each] for each in drawn], rules.confidence, deviations)
         expected = (found.high - found.mean) / found.mean
+    return _chosen(phases.label, drawn, expected, notes), phases
+
+
+def _chosen(label: np.ndarray, drawn: list[np.ndarray], expected: float | None, notes: list[str]) -> Choice:
+    """Of the units drawn in each phase, each of which stands for as many as all of its phase."""
+    sizes, count = np.bincount(label), np.array([len(each) for each in drawn])
     row = np.concatenate(drawn)
     stratum = np.repeat(np.arange(len(sizes)), count)
     weight = (sizes / count / sizes.sum())[stratum]
     order = np.argsort(row, kind="stable")
-    choice = Choice(
-        row[order], stratum[order].astype(np.int32), weight[order], label.astype(np.int32), expected, tuple(notes)
+    label = label.astype(np.int32)
+    return Choice(
+        row[order], stratum[order].astype(np.int32), weight[order], label, expected, tuple(notes), is_random=True
     )
-    return choice, phases
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What simulated units say: ``found``, with Student's interval; whether that is ``enough`` for the error that was
+    asked for, None if none was; ``choice``: these units and those to simulate next, ``further`` of them."""
+
+    found: StratifiedEstimate
+    enough: bool | None
+    choice: Choice
+    further: np.ndarray
+
+
+def go_on(
+    phases: Phases,
+    measured: np.ndarray,
+    values: np.ndarray,
+    rules: SimProfRules,
+    seed: int,
+    known: bool,
+    found: StratifiedEstimate | None = None,
+) -> Progress:
+    """After units ``measured`` int64[] were simulated and have CPI ``values`` float64[]: the estimate, and which units
+    are next, until ``rules.error`` is reached, or there are ``rules.units`` of them (section 5.3.3: simulate, estimate
+    the error, and take more until it is acceptable). ``known``: the sample was allocated by the deviations of another
+    machine, not by its own values. ``found``: the estimate, where values are of pieces of units (two_stage.py). Raises
+    ValueError for a phase with fewer measured units than two.
+
+    Each phase's further units are drawn among those that are left, so that both together are a random sample."""
+    sizes = np.bincount(phases.label)
+    members = [np.flatnonzero(phases.label == phase) for phase in range(len(sizes))]
+    done = [measured[phases.label[measured] == phase] for phase in range(len(sizes))]
+    drawn = [values[phases.label[measured] == phase] for phase in range(len(sizes))]
+    for phase, (own, size) in enumerate(zip(done, sizes.tolist(), strict=True)):
+        if len(own) < min(2, size):
+            raise ValueError(f"of phase {phase} {len(own)} units are measured; {min(2, size)} are needed at least")
+    if found is None:
+        found = stratified.estimate(sizes, drawn, rules.confidence, pooled=not known)
+    enough = None if rules.error is None else bool(found.high - found.mean <= rules.error * abs(found.mean))
+    n = max(rules.units, len(measured))
+    if rules.error is not None:
+        deviations = stratified.pilot_deviations(sizes, drawn)
+        n = len(measured)
+        if not enough:
+            n = max(n + 1, stratified.enough(sizes, deviations, found.mean, rules.error, rules.confidence))
+    count = stratified.second_phase(sizes, drawn, n) if n > len(measured) else np.array(list(map(len, done)))
+    random = np.random.default_rng(hash_of(seed, len(measured)))
+    more = [
+        np.sort(random.choice(np.setdiff1d(all_of, own), target - len(own), replace=False))
+        for all_of, own, target in zip(members, done, count.tolist(), strict=True)
+    ]
+    both = [np.sort(np.concatenate(pair)) for pair in zip(done, more, strict=True)]
+    return Progress(found, enough, _chosen(phases.label, both, None, []), np.sort(np.concatenate(more)))
+
+
+def first_of_code(population: StackPopulation, rules: SimProfRules, seed: int) -> Choice:
+    """CODE (section 5.4.1): phases by call stacks alone, of each the unit nearest its centre."""
+    phases = find_phases(population.vectors, None, rules, seed)
+    off = ((population.vectors[:, phases.methods] - phases.centre[phases.label]) ** 2).sum(axis=1)
+    members = [np.flatnonzero(phases.label == phase) for phase in range(phases.num_phases)]
+    nearest = [each[np.argmin(off[each])][None] for each in members]
+    return replace(_chosen(phases.label, nearest, None, []), is_random=False)
 
 
 @dataclass(frozen=True)
@@ -181,28 +274,29 @@ def variation(cpi: np.ndarray, label: np.ndarray) -> Variation:
     return Variation(float(cpi.std() / cpi.mean()), float(sizes @ each / sizes.sum()), float(each.max()))
 
 
-def sensitive_phases(label: np.ndarray, cpi: np.ndarray, other_label: np.ndarray, other_cpi: np.ndarray) -> np.ndarray:
-    """bool[phases]: whether the mean or the standard deviation of a phase's CPI is more than SENSITIVE off what it is
-    with the training input (eq. 38); that of a phase that the other input does not visit is not."""
-    count = int(max(label.max(), other_label.max())) + 1
-    found = np.zeros(count, np.bool_)
-    for phase in range(count):
-        own, other = cpi[label == phase], other_cpi[other_label == phase]
-        if len(own) and len(other):
-            mean, deviation = abs(other.mean() - own.mean()), abs(other.std() - own.std())
-            found[phase] = mean > SENSITIVE * own.mean() or deviation > SENSITIVE * own.std()
-    return found
-
-
-def names_of_phases(phases: Phases, methods: list[str], vectors: np.ndarray, count: int = 3) -> list[list[str]]:
-    """Of each phase the ``count`` methods that tell it from the others: those whose mean share exceeds that of all
-    units most, of equal ones the first (section 5.4.5 names phases by their dominant methods)."""
-    overall = vectors.mean(axis=0)
+def names_of_phases(phases: Phases, population: StackPopulation, count: int = 3) -> list[list[str]]:
+    """Of each phase up to ``count`` methods that tell it from the others: those whose mean share exceeds that of all
+    units most, of nearly equal ones the innermost, since every method is on the stacks together with its callers
+    (section 5.4.5 names phases by their dominant methods). What compilers and reflection put between methods is left
+    out, unless there is nothing else."""
+    overall = population.vectors.mean(axis=0)
+    depth = population.depth if len(population.depth) else np.zeros(len(overall))
+    passes_on = np.array([_PASSES_ON.search(name) is not None for name in population.methods])
     found = []
     for phase in range(phases.num_phases):
-        more = vectors[phases.label == phase].mean(axis=0) - overall
+        more = population.vectors[phases.label == phase].mean(axis=0) - overall
         if phases.num_phases == 1:
             more = overall
-        best = np.argsort(-more, kind="stable")[:count]
-        found.append([methods[each] for each in best if more[each] > 0])
+        able = np.flatnonzero(more > 0)
+        named = able[~passes_on[able]]
+        able = named if len(named) else able
+        step = np.floor(more[able] / (_ALIKE * more[able].max(initial=1e-300)))
+        best = able[np.lexsort((able, -depth[able], -step))[:count]]
+        found.append([population.methods[each] for each in best])
     return found
+
+
+def kinds_of_phases(phases: Phases, population: StackPopulation) -> list[str]:
+    """The kind of operation that most snapshots of each phase are in (section 5.4.3)."""
+    means = [population.operations[phases.label == phase].mean(axis=0) for phase in range(phases.num_phases)]
+    return [population.kinds[int(np.argmax(each))] for each in means]

@@ -76,11 +76,16 @@ def allocate(sizes: np.ndarray, deviations: np.ndarray, n: int) -> np.ndarray:
 def second_phase(sizes: np.ndarray, pilot: list[np.ndarray], n: int) -> np.ndarray:
     """int64[strata]: how many of each stratum to have in all, after a ``pilot`` (values of at least two elements of
     each stratum, one where it has but one): ``allocate`` by the pilot's deviations, each halfway to that of all (in
-    variances), as two elements that happen to be alike do not show that their stratum is."""
-    square = np.array([float(np.var(each, ddof=1)) if len(each) > 1 else 0.0 for each in pilot])
-    joint = float(np.average(square, weights=sizes))
+    variances), as two elements that happen to be alike do not show that their stratum is. None below the pilot's own
+    number, so that there may be more than n in all."""
     drawn = np.array([len(each) for each in pilot])
-    return np.maximum(allocate(sizes, np.sqrt((square + joint) / 2), n), drawn)
+    return np.maximum(allocate(sizes, pilot_deviations(sizes, pilot), n), drawn)
+
+
+def pilot_deviations(sizes: np.ndarray, pilot: list[np.ndarray]) -> np.ndarray:
+    """float64[strata]: what a pilot says of the strata's deviations (``second_phase``)."""
+    square = np.array([float(np.var(each, ddof=1)) if len(each) > 1 else 0.0 for each in pilot])
+    return np.sqrt((square + float(np.average(square, weights=sizes))) / 2)
 
 
 def estimate(
@@ -89,21 +94,23 @@ def estimate(
     confidence: float,
     deviations: np.ndarray | None = None,
     pooled: bool = False,
+    share: np.ndarray | None = None,
 ) -> StratifiedEstimate:
     """The population's mean from ``values`` of the elements drawn in each stratum, of ``sizes`` int64[strata] elements.
 
     ``deviations`` float64[strata]: known ones (standard deviations of the population), for an interval of the normal
     distribution; without them those of the samples, and Student's t with Satterthwaite's degrees of freedom (Cochran,
     eq. 5.16). ``pooled``: each stratum's variance is joined by that of all strata as one degree of freedom more; for
-    samples whose sizes came from their own deviations (``second_phase``), whose intervals are too narrow else. A
-    stratum whose elements are all drawn adds no error. Raises ValueError for a stratum of which nothing was drawn, or
-    but one of several where no deviation is known.
+    samples whose sizes came from their own deviations (``second_phase``), whose intervals are too narrow else.
+    ``share`` float64[strata]: what strata weigh, sum 1, where that is not their share of the elements. A stratum whose
+    elements are all drawn adds no error. Raises ValueError for a stratum of which nothing was drawn, or but one of
+    several where no deviation is known.
     """
     sizes = np.asarray(sizes, np.float64)
     count = np.array([len(each) for each in values], np.float64)
     if np.any(count == 0):
         raise ValueError("nothing was drawn of a stratum")
-    share = sizes / sizes.sum()
+    share = sizes / sizes.sum() if share is None else share
     mean = float(share @ [float(np.mean(each)) for each in values])
     whole = count >= sizes
     if deviations is None:
