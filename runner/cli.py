@@ -180,9 +180,31 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     plan.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
     plan.add_argument(
         "--method", metavar="NAME",
-        help="choose intervals of a profile (named instead of a study) by simpoint, simprof, code, random, systematic, "
-        "second or full; --set KEY=VALUE then sets a rule of the method, and -o may name a .parquet file",
+        help="choose of a profile, named instead of a study, what to simulate: intervals by simpoint, simprof, code, "
+        "random, systematic, second, full or sbbv+ccv (and the like); kernel launches by tbpoint, tbpoint:auto or the "
+        "baselines; task instances by taskpoint. --set KEY=VALUE then sets a rule of the method, and -o may name a "
+        ".parquet file",
     )  # fmt: skip
+    plan.add_argument(
+        "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
+    )
+    plan.add_argument(
+        "--export", metavar="LIST", help="of --method: write it for gem5, pinpoints, sniper; bb, projection: its input"
+    )
+    plan.add_argument(
+        "--warmup", type=int, default=0, metavar="N", help="intervals that exports run before each one for its caches"
+    )
+    plan.add_argument(
+        "--sensitivity", action="append", default=[], metavar="PROFILE",
+        help="of --method simprof: a profile on another input; which phases change, and what stands for it",
+    )  # fmt: skip
+    plan.add_argument(
+        "--measured", type=Path, metavar="FILE",
+        help="of --method simprof: CSV of unit,cpi that were simulated; whether they are enough, and which are next",
+    )  # fmt: skip
+    plan.add_argument(
+        "--projection", type=Path, metavar="FILE", help="of --method: SimPoint's projection matrix to use"
+    )
 
 
 def _add_trace(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -271,6 +293,12 @@ def _add_profile(commands: argparse._SubParsersAction[_Parser]) -> None:
         choices=("virtual", "random"),
         help="where simulated pages lie (default: virtual)",
     )
+    profile.add_argument(
+        "--interval", type=int, metavar="N",
+        help="instead, simulate the target's cores in detail and write the blocks and counters of every N instructions "
+        "of all cores, for plan --method sbbv+ccv",
+    )  # fmt: skip
+    profile.add_argument("--cores", type=int, metavar="N", help="cores that --interval simulates (default: 4)")
     profile.add_argument("--rank", type=int, metavar="N", help="one rank only")
     profile.add_argument("--thread", type=int, metavar="N", help="one thread only")
     _add_executor(profile)
@@ -310,7 +338,8 @@ def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
     evaluate.set_defaults(module="commands")
     evaluate.add_argument(
         "traces", nargs="+", metavar="TRACE",
-        help="traces with tasks and their detailed level; or profiles of intervals or call stacks with known cycles",
+        help="traces with tasks and their detailed level; or profiles of intervals, call stacks or kernel launches "
+        "with known cycles",
     )  # fmt: skip
     evaluate.add_argument(
         "--target", default="grass-high-performance", metavar="NAME", help="machine (default: grass-high-performance)"
@@ -321,6 +350,13 @@ def _add_evaluate(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="lazy or periodic, with any of +source (its parameters), +types, +classes, +model, +stale, +warm, "
         "+settle, +unsettled; or interval. Of profiles: those of plan --method",
     )  # fmt: skip
+    evaluate.add_argument(
+        "--on", action="append", metavar="OTHER",
+        help="of profiles: judge by this machine's profile, or table of counters, of the same intervals",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
+    )
     evaluate.add_argument("--seeds", type=int, default=10, metavar="N", help="draws of each method on a profile (10)")
     evaluate.add_argument(
         "--iterations", default="joined", metavar="METHOD", help="what is simulated, as sampling.iterations says"

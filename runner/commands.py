@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import Store, default_cache
 from manyscale.runner.outputs import Summary
 from manyscale.runner.registry import lookup, names
+from manyscale.runner.results import Statistic
 from manyscale.runner.study import (
     assign,
     load_study_content,
@@ -27,6 +28,7 @@ from manyscale.runner.study import (
 )
 from manyscale.runner.targets import shipped_targets
 from manyscale.runner.traces import counted
+from manyscale.sampling.plan import Plan
 
 MOST_POINTS_SHOWN = 20  # on the terminal
 
@@ -191,7 +193,17 @@ def _summary(point: Summary) -> str:
         if point.num_ranks == 1:
             return f"{point.name} on {point.target}{at}: {makespan:.9f} s; {of_launches}"
         parts = f"{parts}; {of_launches}"
+    if "intervals.cpi" in figures:
+        parts = _intervals(figures)
     return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
+
+
+def _intervals(figures: Mapping[str, Statistic]) -> str:
+    """What sampled intervals of a program say of it."""
+    cpi = figures["intervals.cpi"]
+    between = "" if cpi.ci_low is None else f" ({cpi.ci_low:.4g} to {cpi.ci_high:.4g})"
+    of = f"{figures['intervals.simulated'].value:,} of {figures['intervals.total'].value:,} intervals"
+    return f"CPI {cpi.value:.4g}{between} from {of}, {figures['intervals.share'].value:.1%} of the instructions"
 
 
 def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
@@ -218,9 +230,15 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 def plan(options: argparse.Namespace) -> int:
     """``manyscale plan``."""
     if options.method is not None:
-        from manyscale.runner.intervals import plans
+        from manyscale.runner.intervals import plan_command
 
-        return plans.plan(options)
+        return plan_command.plan(options)
+    if options.export or options.projection or options.warmup:
+        raise UserError("--export, --projection, --warmup: are for intervals; choose them with --method")
+    if options.sensitivity or options.measured:
+        raise UserError("--sensitivity, --measured: are of --method simprof")
+    if options.cycles:
+        raise UserError("--cycles: is of kernel launches; choose some with --method tbpoint")
     from manyscale.runner.writers.parquet import write_table
 
     content, place, beside = study_content(options)
@@ -231,9 +249,15 @@ def plan(options: argparse.Namespace) -> int:
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     found = pipeline.plans(workload, point)
     write_table(pa.concat_tables([each.table() for each in found]), directory / "plan.parquet")
-    counts = [f"{len(each.element_id)} of {each.population} {_plural(each.element_kind)}" for each in found]
+    counts = [f"{_counted(each)} {_plural(each.element_kind)}" for each in found]
     print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
     return 0
+
+
+def _counted(plan: Plan) -> str:
+    """How many elements of how many; of intervals, whose weights are shares, how many."""
+    number = len(plan.element_id)
+    return str(number) if plan.element_kind == "interval" else f"{number} of {plan.population}"
 
 
 def _plural(word: str) -> str:
@@ -245,8 +269,13 @@ def evaluate(options: argparse.Namespace) -> int:
     from manyscale.runner.intervals import evaluation
     from manyscale.runner.node import evaluate_command
 
-    if all(map(evaluation.is_profile, options.traces)):
+    profiles = [path for path in options.traces if evaluation.is_profile(path)]
+    if len(profiles) == len(options.traces):
         return evaluation.evaluate(options)
+    if profiles:
+        raise UserError(f"{profiles[0]}: is a profile, others are traces with tasks; evaluate the two kinds one by one")
+    if options.on or options.cycles is not None:
+        raise UserError("--on and --cycles: judge profiles of intervals and launches; these are traces with tasks")
     return evaluate_command.evaluate(options)
 
 

@@ -407,8 +407,8 @@ def _plan_table(workload: Workload, simulated: Simulated, source: Any, found: Se
     """What was simulated, with the key of the unit that did it."""
     tables = []
     for plan in plans(workload, simulated.point):
-        if plan.element_kind == "launch":
-            keys = source.launch_keys(simulated.point.study, found, simulated.time_keys)
+        if plan.element_kind != "rank":
+            keys = source.unit_keys(simulated.point.study, found, simulated.time_keys)
         else:
             keys = [simulated.burst_keys[rank] for rank in plan.element_id.tolist()]
         tables.append(plan.table().append_column("unit_key", text_array(keys)))

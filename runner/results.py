@@ -82,6 +82,7 @@ class Result:
     ``links`` follows the schema of links.py, by link and time; None where the network's model knows no links.
     ``cores``, ``task_instances`` and ``cpi_stacks`` follow the schemas of node/tables.py; None where no node was
     simulated.
+    ``intervals``: a row per interval of a program whose intervals were sampled (intervals/sampled_tables.py).
     ``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` follow the schemas of gpu/tables.py; None where no
     kernel was launched.
     ``plan``: what was simulated (sampling/plan.py), with the key of its unit; None of a result that no run made.
@@ -102,6 +103,7 @@ class Result:
     cores: pa.Table | None = None
     task_instances: pa.Table | None = None
     cpi_stacks: pa.Table | None = None
+    intervals: pa.Table | None = None
     launches: pa.Table | None = None
     blocks: pa.Table | None = None
     gpu_ipc: pa.Table | None = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from manyscale.models.node.runtime_system import RuntimeSystem
 from manyscale.models.parameters import Count, CountOrNone, Strict
@@ -38,6 +39,14 @@ def _time_unit(text: object) -> object:
     return text
 
 
+def _pattern(text: object) -> object:
+    try:
+        re.compile(text) if isinstance(text, str) else None
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression ({error})") from None
+    return text
+
+
 class Repeat(Strict):
     """The traced iterations of the main loop, all but the first, in turn until there are ``iterations``
     (node/repeat.py). ``jitter``: standard deviation of a factor on the time of each task instance, drawn anew for each
@@ -51,6 +60,8 @@ class WorkloadChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
     trace (Paraver). ``launches``: those kernel launches of a GPU's trace that are read, counted from 1; by default all.
+    ``threads``, ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
+    (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations. ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see
     Repeat."""
@@ -61,6 +72,8 @@ class WorkloadChoice(Strict):
     time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
     application: Count = 1
     launches: Annotated[list[Count], Field(min_length=1)] | None = None
+    threads: Annotated[str, BeforeValidator(_pattern)] = ""
+    idle: Annotated[str, BeforeValidator(_pattern)] = ""
     detail: str | None = None
     gpu_trace: str | None = None
     repeat: Repeat | None = None
@@ -75,8 +88,9 @@ class WorkloadChoice(Strict):
     def read_options(self) -> ReadOptions:
         launches = () if self.launches is None else tuple(self.launches)
         return ReadOptions(
-            parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches
-        )
+            parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
+            threads=self.threads, idle=self.idle,
+        )  # fmt: skip
 
 
 class ModelChoice(Strict):
@@ -104,6 +118,8 @@ class SamplingChoice(Strict):
     ``auto`` is ``full`` for models that need no detailed level, else ``traced``. ``tasks``, inside a phase: ``full``,
     or TaskPoint's ``periodic`` or ``lazy`` (TaskPointChoice).
 
+    ``intervals`` of a program of one thread: a method that chooses some to simulate in detail (IntervalsChoice).
+
     Of a GPU's kernel ``launches``: ``full``, ``tbpoint`` (one or several of each cluster of alike launches), or a list
     of numbers, which stand for the launches that are like them; of the thread ``blocks`` of a launch: ``full``, or
     ``tbpoint`` (homogeneous regions).
@@ -112,6 +128,7 @@ class SamplingChoice(Strict):
     ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
     iterations: str | list[Annotated[int, Field(ge=0)]] = "auto"
     tasks: Literal["full", "periodic", "lazy"] = "full"
+    intervals: str | None = None
     launches: Literal["full", "tbpoint"] | Annotated[list[Count], Field(min_length=1)] = "full"
     blocks: Literal["full", "tbpoint"] = "full"
 
@@ -179,6 +196,36 @@ class DetailedChoice(Strict):
     creation: Literal["traced", "free"] = "traced"
     request: Literal["insertion", "tail"] = "insertion"
     window: Annotated[int, Field(ge=0)] = 0
+
+
+class IntervalsChoice(Strict):
+    """How ``sampling: {intervals: METHOD}`` samples the stream of a program of one thread
+    (intervals/sampled_phases.py). It is cut every ``instructions`` at the end of a basic block; all other keys are
+    rules of the method, such as ``per_cluster``. ``vectors`` of intervals say what they execute (``blocks``) or also
+    what it does in memory (``signature``, with ``line_bytes`` and ``distance_power``: intervals/traced.py).
+
+    ``caches`` at the begin of an interval: ``cold``, empty; ``warm``, having seen the ``warm_up`` instructions before
+    it (``all``: all of them), prefetchers and branch predictor, too, of which the last ``pipeline`` are simulated in
+    detail and not counted; ``last-uses``, the same behind the lines that all before these used last, in this order; or
+    ``stitched``, as the chosen interval before left them: one unit simulates all, one after the other. ``warm_up`` is
+    20,000,000 by default where caches are warm, 3,000,000 behind last uses. Of the study's ``detailed``, ``request``
+    alone plays a part.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    instructions: Count = 1_000_000
+    vectors: Literal["blocks", "signature"] = "blocks"
+    line_bytes: Count = 64
+    distance_power: Annotated[float, Field(ge=0, le=2)] = 0.0
+    caches: Literal["last-uses", "warm", "stitched", "cold"] = "last-uses"
+    warm_up: CountOrNone | Literal["all"] | None = None
+    pipeline: CountOrNone = 10_000
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Of the method."""
+        return dict(self.model_extra or {})
 
 
 class GpuChoice(Strict):
@@ -287,6 +334,7 @@ class Study(Strict):
     runtime: RuntimeSystem = RuntimeSystem()
     taskpoint: TaskPointChoice = TaskPointChoice()
     detailed: DetailedChoice = DetailedChoice()
+    intervals: IntervalsChoice = IntervalsChoice()
     gpu: GpuChoice = GpuChoice()
     tbpoint: TbpointChoice = TbpointChoice()
     timeline: TimelineChoice = TimelineChoice()
@@ -326,6 +374,30 @@ class Study(Strict):
             raise ValueError(f"sampling.tasks: {self.sampling.tasks} samples model cpu: detailed; choose that model")
         if self.sampling.blocks != "full" and self.model.gpu not in (None, "detailed"):
             raise ValueError(f"sampling.blocks: {self.sampling.blocks} samples model gpu: detailed; choose that model")
+        return self
+
+    @model_validator(mode="after")
+    def _intervals_have_a_method(self) -> Study:
+        method = self.sampling.intervals
+        if method is None:
+            if self.intervals != IntervalsChoice():
+                raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
+            return self
+        from manyscale.runner.intervals.plans import METHODS  # loads what few studies need
+
+        if method not in METHODS:
+            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {', '.join(METHODS)}")
+        try:
+            METHODS[method].rules.model_validate(self.intervals.rules)
+        except ValidationError as error:
+            raise ValueError(f"intervals.{first_problem(error)}") from None
+        if self.model.cpu != "detailed":
+            raise ValueError(f"sampling.intervals: {method} samples model cpu: detailed; choose that model")
+        chosen = self.sampling
+        if (chosen.ranks, chosen.iterations, chosen.tasks) != ("auto", "auto", "full"):
+            raise ValueError("sampling.intervals: samples one thread's whole run; leave ranks, iterations, tasks out")
+        if self.mapping.cores_per_rank > 1:
+            raise ValueError("sampling.intervals: samples one thread, on one core; leave mapping.cores_per_rank out")
         return self
 
     @model_validator(mode="after")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyscale.models.workload import Workload, WorkloadError
+import pyarrow as pa
+
+from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.gpu.stream import chosen_launches, with_phases
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import WorkloadChoice
 
-READ_VERSION = 2  # raised when a reader's result changes
+READ_VERSION = 3  # raised when a reader's result changes
 
 
 def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
@@ -24,6 +27,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
     workload = with_phases(chosen_launches(_read(choice, cache), choice.launches or (), choice.path))
+    workload = _with_region(workload)
     if choice.repeat is None:
         return workload
     from manyscale.runner.node.repeat import repeat
@@ -41,7 +45,13 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
             return workload_folder.read(kept, verify=False)
         except UserError:
             shutil.rmtree(kept, ignore_errors=True)  # a damaged copy: read the trace itself again
-    reader = lookup("reader", _format(path, choice.format))
+    format_name = _format(path, choice.format)
+    reader = lookup("reader", format_name)
+    if (choice.threads or choice.idle) and not getattr(reader, "KEEPS_THREADS", False):
+        raise UserError(
+            f"{path}: workload.threads and workload.idle choose among call stacks as a profiler took them; format "
+            f"{format_name} has none, or in units that are cut already"
+        )
     try:
         workload: Workload = reader.read(path, choice.read_options())
     except WorkloadError as error:
@@ -51,6 +61,16 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     if kept is not None and is_whole(reader, path):
         _keep(workload, kept)
     return workload
+
+
+def _with_region(workload: Workload) -> Workload:
+    """``workload``, or, if it is the detailed level of one program and knows no phases: with what was recorded as one
+    compute phase. The trace does not say how long it took."""
+    is_bare = not workload.tables["phases"].num_rows and workload.num_operations == 1
+    if workload.detail is None or not is_bare:
+        return workload
+    row = {"rank": 0, "operation_id": 0, "kind": int(PhaseKind.compute), "region_id": -1, "duration_ps": 0}
+    return replace(workload, tables={**workload.tables, "phases": pa.Table.from_pylist([row], PHASES_SCHEMA)})
 
 
 def counted(workload: Workload) -> str:

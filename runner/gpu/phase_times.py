@@ -179,7 +179,7 @@ class GpuPhases:
         own = self.launches.plan(study).plan(launch_units.name_of(study))
         return [own] if self.launches.is_whole_run else [ranks, own]
 
-    def launch_keys(self, study: Study, results: Sequence[Arrays], keys: Sequence[str]) -> list[str]:
+    def unit_keys(self, study: Study, results: Sequence[Arrays], keys: Sequence[str]) -> list[str]:
         """The key of the unit that simulated each launch of the plan. ``keys``: of ``results``."""
         key_of: dict[int, str] = {}
         for arrays, key in zip(results, keys, strict=True):

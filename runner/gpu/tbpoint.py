@@ -15,12 +15,13 @@ def plan_launches(launches: Workload, row: np.ndarray, study: Study) -> LaunchPl
     """Clusters of the launches ``row`` (ascending), and those that are simulated. O(launches log launches), and with
     basic-block vectors O(instructions)."""
     asked = LaunchSampling.model_validate(study.tbpoint.launches.model_dump() | {"seed": study.seed})
-    sample = choose(_counts(launches, row, asked.bbv_scale > 0), asked)
+    sample = choose(counts_of(launches, row, asked.bbv_scale > 0), asked)
     representative = row[sample.representative]
     return LaunchPlan(row, sample.cluster.astype(np.int32), representative, row[sample.chosen], sample)
 
 
-def _counts(launches: Workload, row: np.ndarray, with_blocks: bool) -> LaunchCounts:
+def counts_of(launches: Workload, row: np.ndarray, with_blocks: bool) -> LaunchCounts:
+    """Of the launches ``row``; ``with_blocks``: with basic-block vectors, from their instructions."""
     names = ("thread_instructions", "warp_instructions", "memory_requests", "block_size_cov")
     columns = {name: launches.column("launches", name)[row] for name in names}
     kernels = np.array(launches.tables["launches"].column("kernel_name").to_pylist())[row]

@@ -2,16 +2,18 @@
 
 Writes plan.parquet (sampling/plan.py; weights are shares of the run's instructions) and, for methods that make
 clusters, SimPoint's files beside it: NAME.simpoints, NAME.weights (in the same order, as gem5 joins them by line,
-SimPoint by cluster) and NAME.labels. ``simprof`` reads call stacks instead of basic blocks; its elements are rows of
-the table of sampling units, and NAME.phases.csv says what its phases are. Phases of parallel programs are named by the
-parts of their vectors, joined by ``+`` in any order: ``sbbv+ccv`` (sampling/parallel_phases.py).
+SimPoint by cluster) and NAME.labels. Phases of parallel programs are named by the parts of their vectors, joined by
+``+`` in any order: ``sbbv+ccv`` (sampling/parallel_phases.py).
+
+A trace with a detailed level is cut into intervals first (traced.py): ``--set interval=N``. ``--projection FILE``
+projects vectors by a given matrix, ``--export`` writes the plan for other simulators (exports.py).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,19 +25,22 @@ from manyscale.models.workload import Workload
 from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.store import default_cache
-from manyscale.runner.intervals import stream
+from manyscale.runner.intervals import exports, stream, traced
+from manyscale.runner.intervals.exports import Exported
+from manyscale.runner.intervals.stack_plans import SIMPROF
+from manyscale.runner.intervals.traced import TracedRules
 from manyscale.runner.problems import first_problem
-from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers import projection, simpoint_bb
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.traces import read_workload
+from manyscale.runner.writers import simpoint_files
 from manyscale.runner.writers.parquet import write_table
 from manyscale.sampling import interval_samplers as samplers
 from manyscale.sampling import parallel_phases
-from manyscale.sampling.interval_population import Choice, IntervalPopulation, intervals_of
+from manyscale.sampling.interval_estimate import estimate
+from manyscale.sampling.interval_population import Choice, IntervalPopulation, ProjectedPopulation, intervals_of
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.simpoint import SimPointRules
-from manyscale.sampling.simprof import SimProfRules
-from manyscale.sampling.stack_population import stack_units_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,6 @@ class Method:
     choose: Callable[[IntervalPopulation, Any, int], Choice]
 
 
-STACKS: Final = "simprof"  # the method that reads call stacks
 METHODS: Final = {  # those that read basic blocks
     "simpoint": Method(SimPointRules, samplers.simpoints),
     "code": Method(SimPointRules, samplers.first_of_code),
@@ -62,26 +66,22 @@ def plan(options: argparse.Namespace) -> int:
     path = options.study or options.workload
     if path is None:
         raise UserError("--method needs a profile: manyscale plan --method simpoint PROFILE -o DIR")
-    rules = _rules(options.method, options.assignments)
+    rules, cut = _rules(options.method, options.assignments)
+    names = exports.named(options.export)
+    _check(options, rules, names)
     seed = options.seed or 0
     try:
-        if options.method in METHODS and stream.is_large(Path(path)):
-            name = simpoint_bb.name_of(Path(path))
-            population, notes = stream.streamed(Path(path), seed, getattr(rules, "dimensions", 1))
-            planned = _of_blocks(population, METHODS[options.method], rules, seed)
-        else:
-            workload = read_workload(
-                WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache()
-            )
-            name, notes = workload.name, workload.notes
-            if options.method == STACKS:
-                planned = _of_stacks(workload, rules, seed)
-            else:
-                planned = _of_blocks(intervals_of(workload), method_named(options.method), rules, seed)
+        name, notes, planned = _of_intervals(options, Path(path), rules, cut, names, seed)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
+    return write_plan(options, name, "interval", planned, notes)
+
+
+def write_plan(
+    options: argparse.Namespace, name: str, kind: str, planned: Planned, notes: tuple[str, ...] = ()
+) -> int:  # fmt: skip
+    """Writes what a command has planned of a workload's elements of a ``kind``, and says it; the exit status."""
     choice = planned.choice
-    kind = "unit" if options.method == STACKS else "interval"
     whole = Plan(kind, choice.element, choice.stratum, choice.weight, options.method, 1)
     file, stem = _place(options.output, name)
     write_table(whole.table(), file)
@@ -91,19 +91,82 @@ def plan(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace, rules: Strict, names: list[str]) -> None:
+    if options.projection is not None and type(rules) is not SimPointRules:
+        raise UserError(f"--projection: method {options.method} projects no vectors; simpoint and code do")
+    if options.warmup < 0:
+        raise UserError(f"--warmup {options.warmup}: is negative; give a number of intervals")
+    if options.warmup and not names:
+        raise UserError("--warmup: says what --export writes; name what to export")
+
+
+def _workload(options: argparse.Namespace, path: str) -> Workload:
+    return read_workload(WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache())
+
+
+def _of_intervals(
+    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, names: list[str], seed: int
+) -> tuple[str, tuple[str, ...], Planned]:
+    """The name of a profile or trace, notes, and its plan with what is exported of it."""
+    matrix = None if options.projection is None else projection.read(options.projection)
+    name, notes, population, is_traced = _population(options, path, rules, cut, matrix, seed)
+    planned = _of_blocks(population, method_named(options.method), rules, seed)
+    drawn = (seed, rules.dimensions) if type(rules) is SimPointRules and matrix is None else None
+    whole = Exported(
+        _stem(options.output, name), path, population, planned.choice, options.warmup, is_traced, matrix, drawn
+    )
+    texts, told = exports.files(names, whole)
+    return name, (*notes, *told), replace(planned, files=planned.files | texts)
+
+
+def _population(
+    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, matrix: np.ndarray | None, seed: int
+) -> tuple[str, tuple[str, ...], IntervalPopulation, bool]:
+    """The intervals of a profile or a trace: its name, notes, the population, and whether it was cut from a trace."""
+    if options.method in METHODS and stream.is_large(path):
+        _refuse_cut(cut, path)
+        dimensions = getattr(rules, "dimensions", 1) if matrix is None else matrix.shape[1]
+        found, notes = stream.streamed(path, seed, dimensions, matrix)
+        return simpoint_bb.name_of(path), notes, found, False
+    workload = _workload(options, str(path))
+    is_traced = workload.detail is not None and not workload.tables["intervals"].num_rows
+    population: IntervalPopulation
+    if is_traced:
+        population, _ = traced.population_of(workload, cut, str(path))
+    else:
+        population = intervals_of(workload)
+        _refuse_cut(cut, path)
+    if matrix is not None:
+        own = {each.name: getattr(population, each.name) for each in fields(population)}
+        population = ProjectedPopulation(**own, points=population.vectors.normalised().times(matrix),
+                                         num_columns=len(matrix))  # fmt: skip
+    return workload.name, workload.notes, population, is_traced
+
+
+def _refuse_cut(cut: TracedRules, path: Path) -> None:
+    if cut.model_fields_set:
+        key = min(cut.model_fields_set)
+        raise UserError(f"--set {key}: {path} is a profile, whose intervals are cut already; leave it out")
+
+
+def _stem(output: Path, name: str) -> str:
+    """The name of files beside the plan."""
+    return name if output.suffix != ".parquet" else output.stem
+
+
 def _place(output: Path, name: str) -> tuple[Path, Path]:
     """The plan's file, and the name of those beside it without suffix."""
     if output.suffix != ".parquet":
         directory = rundir.new_directory(output, name, resume=False)
-        return directory / "plan.parquet", directory / name
+        return directory / "plan.parquet", directory / _stem(output, name)
     if output.exists():
         raise UserError(f"{output}: is there already; name another file with -o")
     output.parent.mkdir(parents=True, exist_ok=True)
-    return output, output.with_suffix("")
+    return output, output.with_name(_stem(output, name))
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
     """A choice, what is said of it, and files beside the plan by suffix."""
 
     choice: Choice
@@ -111,44 +174,14 @@ class _Planned:
     files: dict[str, str]
 
 
-def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, seed: int) -> _Planned:
+def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, seed: int) -> Planned:
     choice = method.choose(population, rules, seed)
     files = _simpoint_files(choice, population.number) if len(choice.label) else {}
     share = population.instructions[choice.element].sum() / population.instructions.sum()
     text = f"{len(choice.element)} of {len(population)} intervals, {share:.2%} of the instructions, would be simulated"
     if (cpi := population.cpi) is not None:
         text += _told(choice, cpi, population.instructions)
-    return _Planned(choice, text, files)
-
-
-def _of_stacks(workload: Workload, rules: Any, seed: int) -> _Planned:
-    from manyscale.sampling import simprof, stratified
-
-    population = stack_units_of(workload)
-    chosen, phases = simprof.choose(population, rules, seed)
-    choice = replace(chosen, element=population.row[chosen.element])
-    text = f"{len(choice.element)} of {len(population)} sampling units in {phases.num_phases} phases would be simulated"
-    sizes = np.bincount(phases.label)
-    names = simprof.names_of_phases(phases, population.methods, population.vectors)
-    rows = ["phase,units,drawn,cpi,deviation,methods"]
-    drawn = np.bincount(chosen.stratum, minlength=len(sizes))
-    for phase, its_names in enumerate(names):
-        own = None if population.cpi is None else population.cpi[phases.label == phase]
-        known = ["", ""] if own is None else [f"{own.mean():.6g}", f"{own.std():.6g}"]
-        quoted = ";".join(its_names).replace('"', "'")
-        rows.append(",".join([str(phase), str(sizes[phase]), str(drawn[phase]), *known, f'"{quoted}"']))
-    if population.cpi is not None:
-        cpi = population.cpi
-        text += _told(chosen, cpi, np.ones(len(cpi)))
-        deviations = np.array([cpi[phases.label == phase].std() for phase in range(len(sizes))])
-        spread = simprof.variation(cpi, phases.label)
-        needed = [stratified.enough(sizes, deviations, float(cpi.mean()), error, 0.997) for error in (0.02, 0.05)]
-        text += (
-            f"\nCPI varies by {spread.population:.1%} over all units, {spread.weighted:.1%} inside phases (at most "
-            f"{spread.largest:.1%}); 2 % and 5 % of error at 99.7 % confidence take {needed[0]} and {needed[1]} units"
-        )
-    files = _simpoint_files(chosen, population.row) | {"phases.csv": "\n".join(rows) + "\n"}
-    return _Planned(choice, text, files)
+    return Planned(choice, text, files)
 
 
 def method_named(name: str) -> Method:
@@ -157,7 +190,7 @@ def method_named(name: str) -> Method:
         return METHODS[name]
     parts = parallel_phases.parts_of(name)
     if parts is None:
-        known = ", ".join([*METHODS, STACKS])
+        known = ", ".join([*METHODS, SIMPROF])
         joined = ", ".join(parallel_phases.PARTS)
         raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
     return Method(
@@ -166,32 +199,36 @@ def method_named(name: str) -> Method:
     )
 
 
-def _rules(name: str, assignments: list[str]) -> Strict:
-    """Of a method, with what ``--set KEY=VALUE`` replaces."""
-    rules = SimProfRules if name == STACKS else method_named(name).rules
+def _rules(name: str, assignments: list[str]) -> tuple[Strict, TracedRules]:
+    """Of a method and of how a trace is cut, with what ``--set KEY=VALUE`` replaces."""
+    rules = method_named(name).rules
     content: dict[str, Any] = {}
     for text in assignments:
         content = assign(content, *parse_assignment(text))
+    cut = {key: value for key, value in content.items() if key in TracedRules.model_fields}
     try:
-        return rules.model_validate(content)
+        own = {key: value for key, value in content.items() if key not in cut}
+        return rules.model_validate(own), TracedRules.model_validate(cut)
     except ValidationError as error:
         raise UserError(f"--set: {first_problem(error)}") from None
 
 
 def _simpoint_files(choice: Choice, number: np.ndarray) -> dict[str, str]:
     """SimPoint's files by suffix. ``number``: of each element of the population, from 0."""
-    pairs = list(zip(number[choice.element].tolist(), choice.stratum.tolist(), choice.weight.tolist(), strict=True))
+    clusters = choice.stratum.tolist()
     return {
-        "simpoints": "".join(f"{each} {cluster}\n" for each, cluster, _ in pairs),
-        "weights": "".join(f"{weight:.6g} {cluster}\n" for _, cluster, weight in pairs),
-        "labels": "".join(f"{each}\n" for each in choice.label),
+        "simpoints": simpoint_files.simpoints(number[choice.element].tolist(), clusters),
+        "weights": simpoint_files.weights(choice.weight.tolist(), clusters),
+        "labels": simpoint_files.labels(choice.label.tolist()),
     }
 
 
 def _told(choice: Choice, cpi: np.ndarray, instructions: np.ndarray) -> str:
     """What the profile's own cycles say of a choice."""
     truth = float(instructions @ cpi / instructions.sum())
-    estimate = float(choice.weight @ cpi[choice.element])
+    found = estimate(choice, instructions, cpi[choice.element])
     expected = "" if choice.expected_error is None else f", expected within {choice.expected_error:.2%}"
-    error = f"{estimate / truth - 1:+.2%}{expected}"
-    return f"; CPI by the profile's cycles {estimate:.4g}, of all {truth:.4g} ({error})"
+    if found.low is not None and len(choice.element) < len(cpi):
+        expected = f", 95 % interval {found.low:.4g} to {found.high:.4g}"
+    error = f"{found.value / truth - 1:+.2%}{expected}"
+    return f"; CPI by the profile's cycles {found.value:.4g}, of all {truth:.4g} ({error})"

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers import counter_table, simpoint_bb
 from manyscale.sampling.interval_population import ProjectedPopulation
 from manyscale.sampling.vectors import Vectors
 
@@ -26,28 +26,46 @@ def is_large(path: Path) -> bool:
     return factor * sum(file.stat().st_size for file in simpoint_bb.thread_files(path)) > LARGE_BYTES
 
 
-def streamed(path: Path, seed: int, dimensions: int) -> tuple[ProjectedPopulation, tuple[str, ...]]:
-    """The intervals of a profile with their projected vectors, and notes of what was odd. Row r of all threads is
-    interval r. Raises UserError with file and line. O(bytes + pairs x dimensions)."""
+def streamed(
+    path: Path, seed: int, dimensions: int, matrix: np.ndarray | None = None
+) -> tuple[ProjectedPopulation, tuple[str, ...]]:
+    """The intervals of a profile with their projected vectors, and notes of what was odd. Without a table beside it,
+    row r of all threads is interval r. ``matrix`` float64[blocks, dimensions], if given, projects, else random numbers.
+    Raises UserError with file and line; ValueError for a matrix that has too few rows. O(bytes + pairs x
+    dimensions)."""
     notes: list[str] = []
-    points, sums = np.zeros((0, dimensions)), np.zeros(0)
     files = simpoint_bb.thread_files(path)
+    if matrix is not None and len(files) > 1:
+        raise ValueError("is large and of several threads, whose blocks lie apart; a matrix cannot project it")
+    points, sums, columns = [], [], 0
     for thread, file in enumerate(files):
         parts, totals = [], []
         for sizes, block, count in simpoint_bb.blocks(file, notes):
             rows = Vectors(np.append(0, np.cumsum(sizes)), block.astype(np.int64) - 1 + (thread << 32), count)
-            parts.append(rows.projected(seed, dimensions))
+            parts.append(rows.projected(seed, dimensions) if matrix is None else rows.times(matrix))
             totals.append(rows.sums())
-        points, sums = _added(points, np.concatenate(parts)), _added(sums, np.concatenate(totals))
-    points /= np.where(sums > 0, sums, 1.0)[:, None]
-    empty = Vectors(np.zeros(len(sums) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    found = ProjectedPopulation(np.arange(len(sums)), sums, empty, len(files), points=points)
+            columns = max(columns, int(block.max(initial=0)))
+        points.append(np.concatenate(parts))
+        sums.append(np.concatenate(totals))
+    table = simpoint_bb.table_file(path)
+    measured = None if table is None else counter_table.read(table, files, [len(each) for each in sums], notes)
+    own = [np.arange(len(each)) for each in sums] if measured is None else measured.intervals
+    number, at = np.unique(np.concatenate(own), return_inverse=True)
+    whole, total = np.zeros((len(number), dimensions)), np.bincount(at, np.concatenate(sums), len(number))
+    np.add.at(whole, at, np.concatenate(points))
+    whole /= np.where(total > 0, total, 1.0)[:, None]
+    instructions, counters = total, {}
+    if measured is not None:
+        counters = {name: _sums(values, at) for name, values in measured.counters.items()}
+        if measured.instructions is not None:
+            instructions = np.bincount(at, measured.instructions, len(number))
+    empty = Vectors(np.zeros(len(number) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    found = ProjectedPopulation(
+        number, instructions, empty, len(files), counters, points=whole, num_columns=columns
+    )  # fmt: skip
     return found, tuple(notes)
 
 
-def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Sums of rows; the shorter one has zeros at its end."""
-    found = np.zeros((max(len(one), len(other)), *one.shape[1:]))
-    found[: len(one)] = one
-    found[: len(other)] += other
-    return found
+def _sums(values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Over the threads that were measured of each interval, NaN where none was."""
+    return np.where(np.bincount(at, ~np.isnan(values)) > 0, np.bincount(at, np.nan_to_num(values)), np.nan)

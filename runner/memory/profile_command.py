@@ -34,6 +34,12 @@ MOST_ROWS: Final = 12
 
 def profile(options: argparse.Namespace) -> int:
     """Measure, print and write the profile of a trace."""
+    if options.interval is not None:
+        from manyscale.runner.intervals import profile_command
+
+        return profile_command.profile(options)
+    if options.cores is not None:
+        raise UserError("--cores: are those that --interval simulates; name its instructions, too")
     commands.check_executor(options)
     cache = options.cache or default_cache()
     workload = traces.read_workload(WorkloadChoice(path=options.trace, format=options.format), cache)

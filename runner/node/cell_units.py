@@ -28,7 +28,7 @@ from manyscale.runner.study import Study
 
 KIND: Final = "node-cell"
 VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
-_READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
+READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
 
@@ -43,7 +43,7 @@ def units(
 ) -> list[WorkUnit]:
     """A unit per cell, in their order. ``profiles``: of each, where the study needs them. Raises UserError for a
     machine that lacks what the model reads."""
-    _check_machine(machine)
+    check_machine(machine)
     types = same_types(plan.detail, plan.traced)
     result = []
     for index, cell in enumerate(plan.cells):
@@ -70,7 +70,7 @@ def units(
             "num_types": plan.traced.tables["task_types"].num_rows,
             "seed": study.seed,
         }
-        meaning = own | {"node": machine.node.model_dump(mode="json", include=_READ_OF_NODE)}
+        meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
         versions = {"profile": profile_units.VERSION, "with": profiles is not None}
         key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
@@ -79,7 +79,8 @@ def units(
     return result
 
 
-def _check_machine(machine: Machine) -> None:
+def check_machine(machine: Machine) -> None:
+    """Raises UserError for a machine that lacks what simulated cores read."""
     node = machine.node
     known = (("frequency", node.frequency_hz), ("main_memory", node.main_memory), ("core", node.core))
     missing = [key for key, value in known if value is None]

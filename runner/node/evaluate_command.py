@@ -23,12 +23,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.columns import one_chunk, text_array
 from manyscale.runner import api, rundir
 from manyscale.runner.commands import progress_bar
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import assign, parse_assignment, parse_study, source_choices
 from manyscale.runner.writers.parquet import write_table
+from manyscale.runner.writers.report_page import Page
+from manyscale.runner.writers.report_phases import phases_over_time
+from manyscale.runner.writers.report_text import table as html_table
 
 TIME: Final = "node.cells_time"
 FULL: Final = "full"
@@ -64,7 +67,7 @@ def evaluate(options: argparse.Namespace) -> int:
                 base = _study(trace, number, options)
                 truth: dict[str, Any] = {}
                 for name, changes in ((FULL, ()), *methods):
-                    place = directory / Path(trace).name.partition(".")[0] / f"{number}-{name.replace('+', '-')}"
+                    place = _place(directory, Path(trace).name.partition(".")[0], number, name)
                     if name not in compiled:
                         with TemporaryDirectory(dir=directory) as scratch:  # kernels are loaded then
                             _measured(base, changes, Path(scratch) / "run", Path(scratch) / "cache")
@@ -77,9 +80,15 @@ def evaluate(options: argparse.Namespace) -> int:
     write_table(table, directory / "evaluation.parquet")
     text = summary(table)
     rundir.write_atomically(directory / "evaluation.txt", text)
+    rundir.write_atomically(directory / "report.html", _page(rows, directory))
     print(text, end="")
     print(f"results: {directory}")
     return 0
+
+
+def _place(directory: Path, workload: str, cores: int, method: str) -> Path:
+    """The run directory of a method."""
+    return directory / workload / f"{cores}-{method.replace('+', '-')}"
 
 
 def _method(name: str) -> tuple[tuple[str, Any], ...]:
@@ -138,15 +147,15 @@ def _measured(base: dict[str, Any], changes: Sequence[tuple[str, Any]], director
 
 
 def _row(trace: str, cores: int, method: str, found: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, Any]:
-    holds = found["low"] is not None and found["low"] <= truth["time"] <= found["high"]
+    has_interval = found["low"] is not None
     return {
-        "trace": trace,
+        "workload": trace,
         "cores": cores,
         "method": method,
         "time": found["time"],
         "error": found["time"] / truth["time"] - 1,
-        "half_width": 0.0 if found["low"] is None else (found["high"] - found["low"]) / 2 / found["time"],
-        "holds": int(holds),
+        "half_width": (found["high"] - found["low"]) / 2 / truth["time"] if has_interval else None,
+        "holds": int(found["low"] <= truth["time"] <= found["high"]) if has_interval else None,
         "detailed_share": found["share"],
         "cpu_seconds": found["cpu"],
         "speedup": truth["cpu"] / found["cpu"] if found["cpu"] else 0.0,
@@ -154,25 +163,26 @@ def _row(trace: str, cores: int, method: str, found: Mapping[str, Any], truth: M
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A row per trace, number of cores and method; ``error`` with its sign."""
-    texts = ("trace", "method")
+    """A row per trace, number of cores and method. Columns that intervals/evaluation.py has, too, mean the same:
+    ``error`` has its sign; ``half_width`` and ``holds`` are null where there is no interval."""
+    texts = ("workload", "method")
     columns = {name: text_array([row[name] for row in rows]) for name in texts}
-    for name, kind in (("cores", np.int32), ("holds", np.int8)):
-        columns[name] = to_arrow(np.array([row[name] for row in rows], kind))
+    for name, kind in (("cores", pa.int32()), ("holds", pa.int8())):
+        columns[name] = pa.array([row[name] for row in rows], kind)
     for name in ("time", "error", "half_width", "detailed_share", "cpu_seconds", "speedup"):
-        columns[name] = to_arrow(np.array([row[name] for row in rows], np.float64))
+        columns[name] = pa.array([row[name] for row in rows], pa.float64())
     return pa.table(columns)
 
 
 def summary(table: pa.Table) -> str:
     """All rows, and by number of cores and method mean and largest error and the geometric mean of speed-ups."""
     rows = table.to_pylist()
-    lines = [f"{'trace':24} {'cores':>5} {'method':24} {'error':>8} {'+-':>7} {'detail':>7} {'speed-up':>8}"]
+    lines = [f"{'workload':24} {'cores':>5} {'method':24} {'error':>8} {'+-':>7} {'detail':>7} {'speed-up':>8}"]
     for row in rows:
         if row["method"] != FULL:
             lines.append(
-                f"{row['trace'][:24]:24} {row['cores']:5d} {row['method']:24} {row['error']:+8.2%} "
-                f"{row['half_width']:7.2%} {row['detailed_share']:7.2%} {row['speedup']:8.1f}"
+                f"{row['workload'][:24]:24} {row['cores']:5d} {row['method']:24} {row['error']:+8.2%} "
+                f"{_percent(row['half_width'])} {row['detailed_share']:7.2%} {row['speedup']:8.1f}"
             )
     lines += ["", f"{'method':24} {'cores':>5} {'mean':>7} {'largest':>8} {'holds':>7} {'detail':>7} {'speed-up':>8}"]
     for method in dict.fromkeys(row["method"] for row in rows):
@@ -181,11 +191,51 @@ def summary(table: pa.Table) -> str:
             if method == FULL or not mine:
                 continue
             errors = np.abs([row["error"] for row in mine])
-            holds = np.mean([row["holds"] for row in mine])
+            known = [row["holds"] for row in mine if row["holds"] is not None]
+            holds = _percent(np.mean(known) if known else None)
             share = np.mean([row["detailed_share"] for row in mine])
             speed = np.exp(np.mean(np.log([max(row["speedup"], 1e-9) for row in mine])))
             lines.append(
-                f"{method:24} {cores or 'all':>5} {errors.mean():7.2%} {errors.max():8.2%} {holds:7.1%} {share:7.2%} "
+                f"{method:24} {cores or 'all':>5} {errors.mean():7.2%} {errors.max():8.2%} {holds} {share:7.2%} "
                 f"{speed:8.1f}"
             )
     return "\n".join(lines) + "\n"
+
+
+def _percent(value: np.floating | float | None) -> str:
+    return f"{'' if value is None else f'{value:.2%}':>7}"
+
+
+def _page(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
+    """All rows, and CPI over the task instances by task type as they are in full detail, with those that each method
+    simulated in detail; of the first number of cores."""
+    page = Page("Samples of task instances against full detail", "Errors of the time of the simulated iterations.")
+    header = ("workload", "cores", "method", "error", "half-width", "holds", "in detail", "speed-up")
+    sampled = [row for row in rows if row["method"] != FULL]
+    cells = [
+        (
+            row["workload"], str(row["cores"]), row["method"], f"{row['error']:+.2%}", _percent(row["half_width"]),
+            "" if row["holds"] is None else "yes" if row["holds"] else "no", f"{row['detailed_share']:.2%}",
+            f"{row['speedup']:.1f}",
+        )
+        for row in sampled
+    ]  # fmt: skip
+    page.add("Errors", html_table(header, cells, numeric_from=3))
+    for number, row in enumerate(sampled):
+        if row["cores"] == rows[0]["cores"]:
+            full, own = (
+                pq.read_table(
+                    _place(directory, row["workload"], row["cores"], method) / "timeline/task_instances.parquet"
+                )
+                for method in (FULL, row["method"])
+            )
+            kind = one_chunk(full.column("task_type"))
+            cpi = np.array(full.column("cycles")) / np.maximum(np.array(full.column("instructions")), 1)
+            detailed = np.flatnonzero(np.array(own.column("model").to_pylist()) == "detailed")
+            chart = phases_over_time(
+                page, f"instances-{number}", cpi, np.array(kind.indices), detailed, kind.dictionary.to_pylist(),
+                one="task instance", caption=f"CPI of {row['workload']} by task type",
+            )  # fmt: skip
+            note = "CPI of task instances in full detail, in the order of their creation; marked: simulated in detail."
+            page.add(f"{row['workload']}, {row['cores']} cores: {row['method']}", chart, note=note)
+    return page.html()

@@ -1,5 +1,5 @@
-"""TaskPoint inside a node: the loop of models/node/detailed_kernel.py, which asks at each begin of a piece of a task
-instance whether to simulate it in detail, and tells of each one that has ended.
+"""TaskPoint inside a node: a watch of the loop of models/node/detailed_kernel.py, which decides at each begin of a
+piece of a task instance whether to simulate it in detail, and observes each one that has ended.
 
 TaskPoint's unit is the piece, what an instance does between two points where the runtime system may suspend it. With
 whole instances, one that waits for its children would stay in detail, and would not be a sample, until all of them are
@@ -14,16 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manyscale.models.event_heap import pop, push
 from manyscale.models.kernels import allocation_free, by_reference, inlined
-from manyscale.models.node.core_kernel import step
-from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
-from manyscale.models.node.detailed_kernel import OVER, STUCK, begin_instance_piece, cycle_of, end_piece
+from manyscale.models.node.loop_watch import watches
 from manyscale.models.node.memory_kernel import look_ahead, touch
 from manyscale.models.node.private_stacks import CORE_SHIFT
-from manyscale.models.node.scheduler_kernel import OPERATION, PHASE_END, PIECE, advance, begin_phase
 from manyscale.models.node.used_lines import put_used
-from manyscale.sampling.taskpoint import DETAILED, decide, observe
+from manyscale.sampling.taskpoint import DETAILED, TaskPoint, decide, observe
 from manyscale.sampling.taskpoint_state import RARE
 
 NOTHING = -1
@@ -31,11 +27,12 @@ _AHEAD = 12  # touches
 
 
 class Sampled(NamedTuple):
-    """``is_forwarded`` bool[instances]: whether a piece of it was fast-forwarded. ``num_instructions`` int64[pieces].
-    ``piece`` int64[cores]: what a core executes that TaskPoint waits for, NOTHING otherwise; ``cycles``
-    float64[cores]: that its instance had executed before. ``lines``: what fast-forwarded instances would have left in
-    the caches."""
+    """``point``: TaskPoint's state, whose instances are pieces. ``is_forwarded`` bool[instances]: whether a piece of it
+    was fast-forwarded. ``num_instructions`` int64[pieces]. ``piece`` int64[cores]: what a core executes that TaskPoint
+    waits for, NOTHING otherwise; ``cycles`` float64[cores]: that its instance had executed before. ``lines``: what
+    fast-forwarded instances would have left in the caches."""
 
+    point: TaskPoint
     is_forwarded: np.ndarray
     num_instructions: np.ndarray
     piece: np.ndarray
@@ -43,10 +40,12 @@ class Sampled(NamedTuple):
     lines: NamedTuple
 
 
-def new_sampled(num_instructions: np.ndarray, num_instances: int, num_cores: int, lines: SkippedLines) -> Sampled:
+def new_sampled(
+    point: TaskPoint, num_instructions: np.ndarray, num_instances: int, num_cores: int, lines: SkippedLines
+) -> Sampled:
     """Before the first piece."""
     return Sampled(
-        np.zeros(num_instances, bool), num_instructions, np.full(num_cores, NOTHING), np.zeros(num_cores), lines
+        point, np.zeros(num_instances, bool), num_instructions, np.full(num_cores, NOTHING), np.zeros(num_cores), lines
     )
 
 
@@ -99,36 +98,40 @@ def no_lines(num_cores: int) -> SkippedLines:
     return skipped_lines(np.zeros(1, np.int64), none.astype(np.int32), none.astype(bool), none, num_cores, 0, 0)
 
 
-@inlined
-def _decide(sch, mem, pieces, records, point, sampled, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+@watches(Sampled)
+def piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
     """How the piece that a core is to begin is executed, and if in no detail, how long it takes. Those without
-    instructions take what they would in detail."""
-    me = sch.core[core]
+    instructions take what they would in detail, and so does the initial task."""
+    me, point = sch.core[core], watch.point
     piece, instance = np.int64(me.piece), np.int64(me.instance)
+    if piece < 0 or instance == 0:
+        return
     pieces.is_detailed[instance] = True
-    if sampled.num_instructions[piece] == 0:
+    if watch.num_instructions[piece] == 0:
         return
     busy = sch.core.shape[0] - sch.node[0].num_idle
     if decide(point, piece, core, busy) == DETAILED:
-        if sampled.lines.num[0] > 0 and point.role[piece] != RARE:
-            touch_skipped(mem, sampled.lines)
-        sampled.piece[core] = piece
-        sampled.cycles[core] = records.instance[instance].cycles
+        if watch.lines.num[0] > 0 and point.role[piece] != RARE:
+            touch_skipped(mem, watch.lines)
+        watch.piece[core] = piece
+        watch.cycles[core] = records.instance[instance].cycles
         return
     pieces.is_detailed[instance] = False
-    cycles = sampled.num_instructions[piece] * point.cpi[piece]
+    cycles = watch.num_instructions[piece] * point.cpi[piece]
     pieces.given_ps[piece] = np.int64(np.rint(cycles / cycles_per_ps))
-    if not sampled.is_forwarded[instance] and sampled.lines.first_line.shape[0] > 1:
-        skip(sampled.lines, instance, core)
-    sampled.is_forwarded[instance] = True
+    if not watch.is_forwarded[instance] and watch.lines.first_line.shape[0] > 1:
+        skip(watch.lines, instance, core)
+    watch.is_forwarded[instance] = True
 
 
-@inlined
-def _ended(sch, records, point, sampled, core):  # type: ignore[no-untyped-def]
-    """A core has done the piece that TaskPoint waits for. O(1) beside ``observe``."""
-    cycles = records.instance[sch.core[core].instance].cycles - sampled.cycles[core]
-    observe(point, sampled.piece[core], core, cycles, sch.core.shape[0] - sch.node[0].num_idle)
-    sampled.piece[core] = NOTHING
+@watches(Sampled)
+def core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
+    """A core may have done the piece that TaskPoint waits for. O(1) beside ``observe``."""
+    if watch.piece[core] < 0:
+        return
+    cycles = records.instance[sch.core[core].instance].cycles - watch.cycles[core]
+    observe(watch.point, watch.piece[core], core, cycles, sch.core.shape[0] - sch.node[0].num_idle)
+    watch.piece[core] = NOTHING
 
 
 @allocation_free
@@ -226,70 +229,3 @@ def fill_skipped(mem, lines):  # type: ignore[no-untyped-def]
         core = np.int64(lines.chosen[k, 1])
         is_dirty = lines.chosen[k, 2] != 0 if is_own else lines.written[line]
         put_used(mem, core, _number(lines, k), is_first, is_shared, is_dirty)
-
-
-@inlined
-def _run_phase(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, point, sampled, phase, begin_ps, window
-):
-    """(OVER or STUCK, time in ps at which the phase ended)."""
-    cycles_per_ps = clock.cycles_per_ps[0]
-    begin_phase(sch, phase, begin_ps)
-    push(clock.heap, clock.heap_size, 0, begin_ps)
-    while True:
-        event = np.int64(NEVER)
-        if clock.heap_size[0] > 0:
-            event = cycle_of(clock.heap[0].time, cycles_per_ps)
-        due = next_cycle(clock.wheel)
-        if event <= due:
-            if event == NEVER:
-                return np.int64(STUCK), begin_ps
-            time_ps = clock.heap[0].time
-            core = pop(clock.heap, clock.heap_size)
-            clock.wheel.now[0] = max(clock.wheel.now[0], event)
-            if sampled.piece[core] >= 0:
-                _ended(sch, records, point, sampled, core)
-            what = advance(sch, core, time_ps)
-            for k in range(sch.num_woken[0]):
-                push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
-            sch.num_woken[0] = 0
-            if what == PIECE:
-                if sch.core[core].piece >= 0 and sch.core[core].instance > 0:
-                    _decide(sch, mem, pieces, records, point, sampled, core, cycles_per_ps)
-                begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
-            elif what == PHASE_END:
-                return np.int64(OVER), time_ps
-            elif what == OPERATION:  # communication takes no time here
-                push(clock.heap, clock.heap_size, core, time_ps)
-            continue
-        core = take(clock.wheel, due)
-        if core < 0:
-            continue
-        until = max(min(next_cycle(clock.wheel), event), due + 1) + window
-        if step(cores, mem, code, block_ids, addresses, core, np.float64(until)):
-            me = sch.core[core]
-            end_ps = max(np.int64(np.rint(cores.core[core].cycle / cycles_per_ps)), records.begin_ps[core])
-            end_piece(records, cores, mem, core, me.instance, me.piece, end_ps)
-            push(clock.heap, clock.heap_size, core, end_ps)
-        else:
-            put(clock.wheel, core, np.int64(np.floor(cores.core[core].cycle)))
-
-
-@allocation_free
-def run_sampled(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, point, sampled, first_phase, begin_ps,
-    makespan_ps, window,
-):  # fmt: skip
-    """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when)."""
-    mem = by_reference(mem)
-    what = np.int64(OVER)
-    for k in range(makespan_ps.shape[0]):
-        what, end_ps = _run_phase(
-            clock, sch, cores, mem, code, block_ids, addresses, pieces, records, point, sampled, first_phase + k,
-            begin_ps, window,
-        )  # fmt: skip
-        if what != OVER:
-            return what, end_ps
-        makespan_ps[k] = end_ps - begin_ps
-        begin_ps = end_ps
-    return what, begin_ps

@@ -10,10 +10,11 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
 
 if TYPE_CHECKING:
+    from manyscale.runner.intervals.sampled_phases import SampledPhases
     from manyscale.runner.node.phase_times import NodePhases
 
 
-def scheduled(workload: Workload, study: Study) -> NodePhases | None:
+def scheduled(workload: Workload, study: Study) -> NodePhases | SampledPhases | None:
     """Model burst; None where one core executes a rank's phases as traced. Raises UserError where the trace has no
     tasks to schedule."""
     jitter = getattr(workload, "jitter", 0.0)  # of a repeated workload
@@ -29,8 +30,12 @@ def scheduled(workload: Workload, study: Study) -> NodePhases | None:
     return simulated(workload, study)
 
 
-def simulated(workload: Workload, study: Study) -> NodePhases:
+def simulated(workload: Workload, study: Study) -> NodePhases | SampledPhases:
     """Models detailed and interval. Raises UserError where there is nothing to simulate."""
+    if study.sampling.intervals is not None:
+        from manyscale.runner.intervals import sampled_phases
+
+        return sampled_phases.of_workload(workload, study)
     from manyscale.runner.node.phase_times import of_workload
 
     return of_workload(workload, study)

@@ -26,7 +26,6 @@ from manyscale.runner.node.sampled_kernel import (
     fill_skipped,
     new_sampled,
     no_lines,
-    run_sampled,
     skip_all,
     skipped_lines,
 )
@@ -160,8 +159,7 @@ def _in_detail(
     simulation.start()
     if point is not None:
         touched = lines if parameters["taskpoint"]["fast_forward"] == "warm" else no_lines(cores)
-        sampled = new_sampled(cell.pieces.num_instructions, cell.program.num_instances, cores, touched)
-        simulation.run_with(run_sampled, point, sampled)
+        simulation.run(new_sampled(point, cell.pieces.num_instructions, cell.program.num_instances, cores, touched))
     else:
         simulation.run()
     return _found(cell, simulation, point)

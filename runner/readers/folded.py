@@ -22,6 +22,7 @@ from manyscale.runner.readers.stack_tables import workload
 from manyscale.runner.readers.stack_units import DEFAULT_RULES, UnitRules
 
 NAME: Final = "folded"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 14
 _LINE: Final = re.compile(r"(?P<frames>.*\S)\s+(?P<count>\d{1,18})")
 # a line of other text may end in a number: one stack of several frames must be among the first lines
@@ -47,12 +48,12 @@ def reads_one_file(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
-    """The workload of one profile (``options`` play no part). Raises UserError with file and line for a line that is no
-    stack with a count."""
+    """The workload of one profile (of ``options`` those of threads count). Raises UserError with file and line for a
+    line that is no stack with a count."""
     profile = Profile(has_common_clock=False, has_order=False)
     collect(path, profile, 0)
     profile.notes.append("folded stacks have no times and no threads: all of them are one sampling unit")
-    return workload(profile, path, path.name.split(".")[0], 1, rules, NAME)
+    return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
 
 
 def collect(path: Path, profile: Profile, rank: int) -> None:

@@ -6,7 +6,8 @@ Three forms: a recording (``.jfr``), which the JDK's own tool ``jfr`` prints; wh
 beside which may stand ``NAME_tasks.csv`` with what the framework measured of its tasks.
 
 Samples of native methods are taken of threads that wait, too. Only those count whose thread also ran Java code (or is
-chosen by name), in the state runnable, and whose innermost method is none that waits. A sample stands for no certain
+chosen by name), in the state runnable, and whose innermost method is none that waits; stack_idle.py says what else is
+idle, and which threads are executors. A sample stands for no certain
 time, since the recorder drops those that it cannot walk: units are numbers of snapshots. The numbers and addresses in
 the names of lambdas' classes differ from run to run and are left out.
 
@@ -43,6 +44,7 @@ from manyscale.runner.readers.stack_units import DEFAULT_RULES, UnitRules
 from manyscale.runner.readers.unit_stacks import head_fields, snapshots
 
 NAME: Final = "jfr"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 JAVA, NATIVE = "jdk.ExecutionSample", "jdk.NativeMethodSample"
 _MAGIC: Final = b"FLR\0"
 _RUNNABLE: Final = "STATE_RUNNABLE"
@@ -82,8 +84,9 @@ def reads_one_file(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
-    """The workload of one profile (``options`` play no part). Raises UserError, one line, for what cannot be read."""
-    profile = Profile()
+    """The workload of one profile (of ``options`` those of threads count). Raises UserError, one line, for what cannot
+    be read."""
+    profile, rules = Profile(), rules.chosen(options)
     collect(path, profile, 0, rules)
     name = re.sub(r"_jfr_stacks$", "", path.name.split(".")[0])
     return workload(profile, path, name, 1, rules, NAME)
@@ -114,21 +117,18 @@ def _add(path: Path, profile: Profile, rank: int, rules: UnitRules, first_thread
     busy = {thread for _, thread, _, is_native, _, _ in samples if not is_native}
     names = list(profile.frames)
     stacks = list(profile.stacks)
-    idle = 0
     for time_ns, thread, name, is_native, state, stack in sorted(samples, key=lambda one: one[:2]):
         if is_native:
             known = thread in busy or (pattern is not None and pattern.search(name) is not None)
             leaf = names[stacks[stack][-1]] if stacks[stack] else ""
             if not known or _WAITING.fullmatch(leaf) or state not in ("", _RUNNABLE):
-                idle += 1
+                profile.num_idle += 1
                 continue
         elif state not in ("", _RUNNABLE):
-            idle += 1
+            profile.num_idle += 1
             continue
         profile.names[rank, first_thread + thread] = name
         profile.add(rank, first_thread + thread, time_ns, stack, event=event)
-    if idle:
-        profile.notes.append(f"{path.name}: {idle} samples of waiting threads are left out")
 
 
 def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sample]:

@@ -10,12 +10,15 @@ from typing import Final
 class ReadOptions:
     """``flop_rate``: speed behind a trace's flop counts, flop/s. ``time_unit_ps``: what a unit of time without a name
     means (GOAL). ``application``: which application of a trace with several is read, from 1 (Paraver). ``launches``:
-    which launches of a GPU's trace are read, numbers from 1; none: all."""
+    which launches of a GPU's trace are read, numbers from 1; none: all. ``threads``, ``idle``: regular expressions of
+    the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks)."""
 
     flop_rate: float = 1e9
     time_unit_ps: int = 1000
     application: int = 1
     launches: tuple[int, ...] = ()
+    threads: str = ""
+    idle: str = ""
 
 
 DEFAULT_OPTIONS: Final = ReadOptions()

@@ -31,6 +31,7 @@ from manyscale.runner.readers.stack_tables import workload
 from manyscale.runner.readers.stack_units import DEFAULT_RULES, NO_CPU, UnitRules
 
 NAME: Final = "perf-script"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 16
 # A comm may have blanks and numbers, but no time: all behind it is fixed to the right. No event begins with a digit.
 _WHO: Final = r"\s*(?:(?P<comm>\S.*?)\s+)?(?:(?P<pid>\d+|-1)/)?(?P<tid>\d+|-1)\s+(?:\[(?P<cpu>\d+)\]\s+)?"
@@ -76,11 +77,11 @@ def reads_one_file(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
-    """The workload of one profile, all processes in rank 0 (``options`` play no part). Raises UserError with file and
-    line for text that ``perf script`` does not print."""
+    """The workload of one profile, all processes in rank 0 (of ``options`` those of threads count). Raises UserError
+    with file and line for text that ``perf script`` does not print."""
     profile = Profile()
     collect(path, profile, 0)
-    return workload(profile, path, path.name.split(".")[0], 1, rules, NAME)
+    return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
 
 
 def collect(path: Path, profile: Profile, rank: int) -> None:

@@ -7,10 +7,8 @@ that SimPoint 3.2 loses (a last line without its newline, what follows a bare ``
 Threads: each has a file of its own, NAME.bb, NAME.bb.2, NAME.bb.3 ... (exp-bbv) or NAME.T.0.bb, NAME.T.1.bb ...
 (LoopPoint); naming the first one reads all. Row r of every file is interval r, unless a table says otherwise.
 
-Beside NAME.bb, NAME.cpi.csv or NAME.csv (plain or compressed) may tell what was measured of the intervals: columns
-``interval``, ``tid`` (from 1; needed with several threads), ``instrs`` and any others, each of which becomes a counter.
-Row r of a thread's vectors belongs to that thread's r-th row in the table. A column ``...centicycles`` holds hundredths
-of ``...cycles``.
+Beside NAME.bb, NAME.cpi.csv or NAME.csv (plain or compressed) may tell what was measured of the intervals
+(counter_table.py).
 
 A profile knows neither communication nor time: it becomes one rank with one ``other`` operation.
 
@@ -19,7 +17,6 @@ Memory: about 75 bytes a pair.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,22 +26,23 @@ from typing import IO, Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import text_array, to_arrow, to_numpy
+from manyscale.models.columns import text_array, to_arrow
 from manyscale.models.profile_tables import INTERVAL_BLOCKS_SCHEMA, INTERVAL_COUNTERS_SCHEMA, INTERVALS_SCHEMA
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import bb_lines
+from manyscale.runner.readers import bb_lines, counter_table
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream, read_head
+from manyscale.runner.readers.counter_table import Measured
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stack_tables import rank_tables
 
 NAME: Final = "simpoint-bb"
+INSTRUCTIONS_APART: Final = 0.01  # share by which a table and the vectors may differ unnoticed
 _HEAD_BYTES: Final = 1 << 14
 _SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
 _VECTOR: Final = re.compile(rb"T[ \t]*:\d+:[\d.]")
-_ROW: Final = re.compile(rb"[ \t]*(T[ \t]*(:\d.*)?|#.*|[A-SU-Z][:=].*|[A-Z][a-z]+ .*)?\r?")
+_ROW: Final = re.compile(rb"[ \t]*(T[ \t]*(:\d.*)?|#.*|G?[A-SU-Z][:=].*|[A-Z][a-z]+ .*)?\r?")
 _LOOPPOINT: Final = re.compile(r"(?P<name>.+)\.T\.0(?P<rest>\.bb)")
-_COLUMNS: Final = ("interval", "tid", "instrs")
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,17 @@ def can_read(path: Path) -> bool:
 
 def reads_one_file(path: Path) -> bool:
     """Whether no other file belongs to it."""
-    return path.is_file() and len(thread_files(path)) == 1 and _table_file(path) is None
+    return path.is_file() and len(thread_files(path)) == 1 and table_file(path) is None
 
 
-def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload of a profile (``options`` play no part). Raises UserError with file and line."""
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, table: Path | None = None) -> Workload:
+    """The workload of a profile (``options`` play no part), with what ``table`` measured, else the one beside it.
+    Raises UserError with file and line."""
     notes: list[str] = []
     files = thread_files(path)
     threads = [_vectors(file, notes) for file in files]
-    table = _table_file(path)
-    measured = None if table is None else _Measured.read(table, files, [len(each.sizes) for each in threads])
+    table = table or table_file(path)
+    measured = None if table is None else counter_table.read(table, files, [len(each.sizes) for each in threads], notes)
     if measured is None:
         intervals = [np.arange(len(each.sizes), dtype=np.int64) for each in threads]
         if len({len(each) for each in intervals}) > 1:
@@ -87,7 +86,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
             )
     else:
         intervals = measured.intervals
-    tables = _tables(threads, intervals, measured) | rank_tables(1, {})
+    tables = _tables(threads, intervals, measured, notes) | rank_tables(1, {})
     return Workload(name_of(path), 1, tables, tuple(notes), NAME)
 
 
@@ -116,7 +115,8 @@ def thread_files(path: Path) -> list[Path]:
         files.append(beside)
 
 
-def _table_file(path: Path) -> Path | None:
+def table_file(path: Path) -> Path | None:
+    """The table beside a profile, if there is one."""
     names = [f"{name_of(path)}.{kind}{suffix}" for kind in ("cpi.csv", "csv") for suffix in _SUFFIXES]
     return next((beside for name in names if (beside := path.with_name(name)).is_file()), None)
 
@@ -174,76 +174,9 @@ def _line_error(path: Path, place: int, what: str) -> UserError:
     return UserError(f"{path}:{number}: {shown!r} {what}; profile the program again or mend the line")
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What a table says: per thread the interval of each of its rows (int64[]), instructions (int64[]) or None, and
-    the counters, float64[rows of all threads], NaN where nothing was measured."""
-
-    intervals: list[np.ndarray]
-    instructions: np.ndarray | None
-    counters: dict[str, np.ndarray]
-
-    @classmethod
-    def read(cls, path: Path, files: list[Path], num_rows: list[int]) -> _Measured:
-        """Raises UserError where the table does not fit the vectors."""
-        table = _columns(path)
-        if "interval" not in table or (len(files) > 1 and "tid" not in table):
-            raise UserError(f"{path}:1: has no column 'interval', or none 'tid' for {len(files)} threads; rename it")
-        for name in [name for name in _COLUMNS if name in table]:
-            wrong = np.flatnonzero(~(table[name] >= 0))
-            if len(wrong):
-                value = table[name][wrong[0]]
-                raise UserError(f"{path}:{wrong[0] + 2}: column {name!r} has {value}; it counts from 0")
-        thread = table["tid"].astype(np.int64) - 1 if "tid" in table else np.zeros(len(table["interval"]), np.int64)
-        rows = [np.flatnonzero(thread == each) for each in range(len(files))]
-        for number, mine, file in zip(num_rows, rows, files, strict=True):
-            if number != len(mine):
-                raise UserError(
-                    f"{path}: has {len(mine)} rows for the {number} intervals of {file.name}; profile again"
-                )
-        stray = np.flatnonzero((thread < 0) | (thread >= len(files)))
-        if len(stray):
-            beyond = int(thread[stray[0]]) + 1
-            raise UserError(
-                f"{path}:{stray[0] + 2}: names thread {beyond}, of which there are no vectors; add its file"
-            )
-        interval = table["interval"].astype(np.int64)
-        for mine in rows:
-            back = np.flatnonzero(np.diff(interval[mine]) <= 0)
-            if len(back):
-                earlier, later = mine[back[0]], mine[back[0] + 1]
-                raise UserError(
-                    f"{path}:{later + 2}: the thread's interval {interval[later]} does not follow {interval[earlier]}; "
-                    "sort the table"
-                )
-        order = np.concatenate(rows)
-        counters = {
-            name.replace("centicycles", "cycles"): values[order] / (100 if name.endswith("centicycles") else 1)
-            for name, values in table.items()
-            if name not in _COLUMNS
-        }
-        instructions = table["instrs"].astype(np.int64)[order] if "instrs" in table else None
-        return cls([interval[mine] for mine in rows], instructions, counters)
-
-
-def _columns(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a table of numbers, float64[], NaN where there is none."""
-    from pyarrow import compute, csv
-
-    try:
-        with guarded(path), open_stream(path) as stream:
-            table = csv.read_csv(stream)
-        names = [name.strip() for name in table.column_names]
-        wide = [compute.fill_null(column.cast(pa.float64()), math.nan) for column in table.columns]
-    except pa.ArrowException as error:
-        told = str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: is no table of numbers separated by commas ({told}); mend it or move it away"
-        ) from None
-    return {name: to_numpy(column) for name, column in zip(names, wide, strict=True)}
-
-
-def _tables(threads: list[_Vectors], intervals: list[np.ndarray], measured: _Measured | None) -> dict[str, pa.Table]:
+def _tables(
+    threads: list[_Vectors], intervals: list[np.ndarray], measured: Measured | None, notes: list[str]
+) -> dict[str, pa.Table]:
     """Rows sorted by (interval, thread), pairs by dimension within; repeated dimensions are added. O(n log n)."""
     interval = np.concatenate(intervals)
     thread = np.repeat(np.arange(len(threads)), [len(each) for each in intervals])
@@ -268,6 +201,9 @@ def _tables(threads: list[_Vectors], intervals: list[np.ndarray], measured: _Mea
         counter_names = list(measured.counters)
         values = np.array(list(measured.counters.values())).reshape(len(counter_names), len(order)).T[order]
         if measured.instructions is not None:
+            told, counted = int(measured.instructions.sum()), int(instructions.sum())
+            if abs(told - counted) > INSTRUCTIONS_APART * max(told, counted):
+                notes.append(f"the table tells {told:,} instructions, the vectors hold {counted:,}: the table is taken")
             instructions = measured.instructions[order]
     at, code = np.nonzero(~np.isnan(values))
     named = pa.DictionaryArray.from_arrays(to_arrow(code.astype(np.int16)), text_array(counter_names))

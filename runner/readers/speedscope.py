@@ -27,6 +27,7 @@ from manyscale.runner.readers.stack_tables import workload
 from manyscale.runner.readers.stack_units import DEFAULT_RULES, UnitRules
 
 NAME: Final = "speedscope"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 12
 _NANOSECONDS: Final = {"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1.0}
 _PY_SPY_PROCESS: Final = re.compile(r'process \d+:".*"', re.DOTALL)
@@ -50,10 +51,11 @@ def reads_one_file(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
-    """The workload of one file (``options`` play no part). Raises UserError, one line, for what cannot be read."""
+    """The workload of one file (of ``options`` those of threads count). Raises UserError, one line, for what cannot be
+    read."""
     profile = Profile(has_common_clock=False)
     collect(path, profile, 0)
-    return workload(profile, path, path.name.split(".")[0], 1, rules, NAME)
+    return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
 
 
 def collect(path: Path, profile: Profile, rank: int) -> None:

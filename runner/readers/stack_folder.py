@@ -22,6 +22,7 @@ from manyscale.runner.readers.stack_tables import workload
 from manyscale.runner.readers.stack_units import UnitRules
 
 NAME: Final = "stacks"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 HEADER: Final = "stacks.json"
 FORMAT: Final = "manyscale call stacks"
 VERSION: Final = 1
@@ -40,13 +41,15 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules | None = None) -> Workload:
-    """The workload of all ranks (``options`` play no part), in units as recorded unless ``rules`` say otherwise.
+    """The workload of all ranks (of ``options`` those of threads count), in units as recorded unless ``rules`` say
+    otherwise.
 
     Raises UserError for a folder of another version, for ranks that are missing and for damaged files.
     """
     header = read_header(path)
     if rules is None:
         rules = UnitRules(**header["rules"])
+    rules = rules.chosen(options)
     folders = {int(found[1]): one for one in path.iterdir() if (found := _RANK.fullmatch(one.name))}
     missing = next((rank for rank in range(max(folders, default=0) + 1) if rank not in folders), None)
     if missing is not None:

@@ -36,11 +36,13 @@ class Profile:
     stands for, the stack (from the outermost frame), and how many snapshots the row stands for.
 
     ``has_common_clock``: whether times of different threads can be compared; without, threads are not merged.
-    ``has_order``: whether the rows of a thread are in the order of time; without, a thread is one unit.
+    ``has_order``: whether the rows of a thread are in the order of time; without, a thread is one unit. ``num_idle``:
+    snapshots of waiting threads that the reader left out.
     """
 
     has_common_clock: bool = True
     has_order: bool = True
+    num_idle: int = 0
     notes: list[str] = field(default_factory=list)
     names: dict[tuple[int, int], str] = field(default_factory=dict)
     tasks: TaskCounts | None = None

@@ -35,6 +35,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stack_idle import executor_stacks, idle_stacks
 from manyscale.runner.readers.stack_profile import CLOCKS, CPU_TIME, INSTRUCTIONS, SAMPLES, Profile, main_event
 from manyscale.runner.readers.stack_units import UnitRules, cut, lives, merge, number_threads, spread
 
@@ -47,24 +48,54 @@ def workload(profile: Profile, path: Path, name: str, num_ranks: int, rules: Uni
     if profile.events == {SAMPLES: 0} and rules.period_ps is not None:
         profile.events = {CPU_TIME: 0}
         columns["count"] = columns["count"] * (rules.period_ps // 1000)
-    keep = _chosen_threads(profile, columns, rules)
-    if not np.any(keep):
-        known = ", ".join(sorted(set(profile.names.values()))[:8]) or "none"
-        raise UserError(f"{path}: no thread's name matches {rules.threads!r}; there are {known}")
-    columns = {key: values[keep] for key, values in columns.items()}
+    columns = _at_work(profile, columns, path, rules)
+    columns = _of_chosen_threads(profile, columns, path, rules)
     tables, phases = _units(profile, columns, rules)
     tables |= rank_tables(num_ranks, phases)
     return Workload(name, num_ranks, tables, tuple(profile.notes), reader)
 
 
-def _chosen_threads(profile: Profile, columns: dict[str, np.ndarray], rules: UnitRules) -> np.ndarray:
-    if not rules.threads:
-        return np.ones(len(columns["rank"]), np.bool_)
-    pattern = re.compile(rules.threads)
-    wanted = {key for key, name in profile.names.items() if pattern.search(name)}
+def _at_work(profile: Profile, columns: dict[str, np.ndarray], path: Path, rules: UnitRules) -> dict[str, np.ndarray]:
+    """The rows of snapshots in which a thread does not wait."""
+    idle = idle_stacks(list(profile.stacks), list(profile.frames), rules.idle)[columns["stack"]]
+    lost = profile.num_idle + int(columns["weight"][idle].sum())
+    if lost:
+        profile.notes.append(f"{path.name}: {lost} samples of waiting threads are left out")
+    if np.all(idle):
+        raise UserError(f"{path}: in all its samples threads wait; is workload.idle ({rules.idle!r}) too wide?")
+    return {key: values[~idle] for key, values in columns.items()}
+
+
+def _of_chosen_threads(
+    profile: Profile, columns: dict[str, np.ndarray], path: Path, rules: UnitRules
+) -> dict[str, np.ndarray]:
+    """The rows of threads whose names match, or that run the tasks of a framework."""
     pairs, row = np.unique(np.stack((columns["rank"], columns["thread"])), axis=1, return_inverse=True)
-    chosen = np.array([(int(rank), int(thread)) in wanted for rank, thread in pairs.T])
-    return np.asarray(chosen[row.reshape(-1)])
+    row = row.reshape(-1)
+    names = [profile.names.get((rank, thread), f"thread {thread}") for rank, thread in pairs.T.tolist()]
+    framework = ""
+    if rules.threads:
+        pattern = re.compile(rules.threads)
+        chosen = np.array([pattern.search(name) is not None for name in names])
+        if not np.any(chosen):
+            known = ", ".join(sorted(set(names))[:8]) or "none"
+            raise UserError(f"{path}: no thread's name matches {rules.threads!r}; there are {known}")
+    else:
+        framework, runs = executor_stacks(list(profile.stacks), list(profile.frames))
+        chosen = np.ones(len(names), np.bool_)
+        if framework:
+            chosen = np.bincount(row[runs[columns["stack"]]], minlength=len(names)) > 0
+    if not np.all(chosen):
+        count = np.bincount(row, columns["weight"], len(names)).astype(np.int64)
+        left = sorted(np.flatnonzero(~chosen).tolist(), key=lambda one: (-count[one], names[one]))
+        most = ", ".join(f"{names[one]} {count[one]}" for one in left[:3]) + (", ..." if len(left) > 3 else "")
+        advice = f" that run no task of {framework}" if framework else ""
+        keep = "; --set workload.threads=. keeps them" if framework else ""
+        profile.notes.append(
+            f"{path.name}: {count[left].sum()} samples of {len(left)} threads{advice} are left out ({most}){keep}"
+        )
+    keep_row = chosen[row]
+    return {key: values[keep_row] for key, values in columns.items()}
 
 
 def _units(

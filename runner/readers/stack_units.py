@@ -16,10 +16,12 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+
+from manyscale.runner.readers.options import ReadOptions
 
 NO_CPU: Final = -1
 
@@ -30,8 +32,9 @@ class UnitRules:
 
     ``snapshots`` in a unit, where no size is given: its size is then that many times the median sample's.
     ``instructions``, ``cpu_ps``: size of a unit in what the profile counts. ``merge``: whether threads that ran one
-    after another on a core become one. ``threads``: regular expression of the names of threads that are kept (SimProf
-    profiles executors, in Spark "Executor task launch").
+    after another on a core become one. ``threads``: regular expression of the names of threads that are kept; without,
+    the executors of a framework that is known, else all. ``idle``: one that finds further methods in which threads wait
+    (stack_idle.py says which are known).
     ``period_ps``: CPU time behind one sample of a format that does not say it. Raises ValueError.
     """
 
@@ -40,6 +43,7 @@ class UnitRules:
     cpu_ps: int | None = None
     merge: bool = True
     threads: str = ""
+    idle: str = ""
     period_ps: int | None = None
 
     def __post_init__(self) -> None:
@@ -47,10 +51,15 @@ class UnitRules:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
-        try:
-            re.compile(self.threads)
-        except re.error as error:
-            raise ValueError(f"threads {self.threads!r} is no regular expression ({error})") from None
+        for name in ("threads", "idle"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise ValueError(f"{name} {getattr(self, name)!r} is no regular expression ({error})") from None
+
+    def chosen(self, options: ReadOptions) -> UnitRules:
+        """These, with what a user chose of threads and methods."""
+        return replace(self, threads=options.threads or self.threads, idle=options.idle or self.idle)
 
 
 DEFAULT_RULES: Final = UnitRules()

@@ -34,7 +34,7 @@ from manyscale.runner.readers.stack_tables import counter_table, frame_tables, r
 NAME: Final = "unit-stacks"
 _LONGEST_LINE: Final = 1 << 16
 _SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
-_UNIT, _THREAD, _INSTRUCTIONS = "interval", "tid", "instrs"
+_UNIT, _THREAD, INSTRUCTIONS = "interval", "tid", "instrs"
 
 
 def can_read(path: Path) -> bool:
@@ -74,22 +74,26 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     without = len(ids) - len(np.unique(thread << 32 | unit))
     notes += [f"{without} units have no snapshot"] if without else []
     threads = sorted({one for one, _ in ids})
-    tables = _tables(ids, threads, thread, unit, stack, measured)
+    tables = unit_tables(ids, threads, thread, unit, stack, np.ones(len(stack), np.int64), measured)
     tables |= frame_tables(list(profile.frames), list(profile.stacks)) | rank_tables(1, {})
     return Workload(path.name.split(".")[0], 1, tables, tuple(notes), NAME)
 
 
-def _tables(
+def unit_tables(
     ids: list[tuple[int, int]],
     threads: list[int],
     thread: np.ndarray,
     unit: np.ndarray,
     stack: np.ndarray,
+    weight: np.ndarray,
     measured: dict[tuple[int, int], dict[str, float]],
 ) -> dict[str, pa.Table]:
+    """The tables of units that a profile cut itself, ``ids`` (thread, unit), ascending: snapshots of ``stack``, each of
+    which stands for ``weight`` of them, in the order of (thread, unit), and counters, of which INSTRUCTIONS becomes the
+    units' length."""
     key = np.array([(0, threads.index(one), number) for one, number in ids], np.int64).T
     zeros, unknown = np.zeros(len(ids), np.int64), np.full(len(ids), -1)
-    instructions = np.array([measured.get(one, {}).get(_INSTRUCTIONS, -1) for one in ids]).astype(np.int64)
+    instructions = np.array([measured.get(one, {}).get(INSTRUCTIONS, -1) for one in ids]).astype(np.int64)
     units = [
         *(to_arrow(part.astype(np.int32)) for part in key),
         text_array([f"thread {one}" for one, _ in ids]),
@@ -101,9 +105,9 @@ def _tables(
         to_arrow(unit.astype(np.int32)),
         to_arrow(np.zeros(len(stack), np.int64)),
         to_arrow(stack.astype(np.int32)),
-        to_arrow(np.ones(len(stack), np.int64)),
+        to_arrow(weight),
     ]
-    names = sorted({name for values in measured.values() for name in values} - {_INSTRUCTIONS})
+    names = sorted({name for values in measured.values() for name in values} - {INSTRUCTIONS})
     counters = [(name, np.array([measured[one].get(name, np.nan) for one in ids])) for name in names]
     return {
         "stack_units": pa.Table.from_arrays(units, schema=STACK_UNITS_SCHEMA),
@@ -117,8 +121,8 @@ def _measured(path: Path) -> dict[tuple[int, int], dict[str, float]]:
     result: dict[tuple[int, int], dict[str, float]] = {}
     with guarded(path), open_stream(path) as stream:
         rows = csv.DictReader(io.TextIOWrapper(stream, errors="replace"))
-        if not {_UNIT, _THREAD, _INSTRUCTIONS} <= set(rows.fieldnames or ()):
-            raise UserError(f"{path}:1: a table of units has the columns {_UNIT}, {_THREAD} and {_INSTRUCTIONS}")
+        if not {_UNIT, _THREAD, INSTRUCTIONS} <= set(rows.fieldnames or ()):
+            raise UserError(f"{path}:1: a table of units has the columns {_UNIT}, {_THREAD} and {INSTRUCTIONS}")
         for row in rows:
             try:
                 values = {name: float(value) for name, value in row.items()}

@@ -1,5 +1,5 @@
-"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links, cores, task instances, launches
-of kernels."""
+"""Timelines as Parquet, in ``timeline/``: ranks, messages, critical path, use of links, cores, task instances,
+intervals, launches of kernels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from manyscale.runner.results import Result
 
 _OPTIONAL = (
-    "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks", "launches", "blocks",
-    "gpu_ipc", "gpu_cpi_stacks",
+    "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks", "intervals", "launches",
+    "blocks", "gpu_ipc", "gpu_cpi_stacks",
 )  # fmt: skip
 # Times and indices grow steadily within a rank, so their differences pack into few bits.
 _STEADY = {"start_ps", "end_ps", "send_ps", "receive_ps", "operation_id", "message_id"}

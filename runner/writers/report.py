@@ -72,6 +72,10 @@ def write(result: Result, directory: Path) -> None:
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
     add_node_sections(page, result)
+    if result.intervals is not None:
+        from manyscale.runner.writers.report_intervals import add_intervals
+
+        add_intervals(page, result)
     if result.launches is not None:
         from manyscale.runner.writers.report_gpu import add_launches  # loads more than a run without launches needs
 

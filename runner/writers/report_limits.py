@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manyscale.runner.results import Result
+from manyscale.runner.results import Result, Statistic
 from manyscale.runner.writers.report_text import duration, escape, percent, table
 
 _NETWORK: Final = {
@@ -63,6 +63,13 @@ _CPU: Final = {
         "on the order of single accesses: a few per cent either way.",
         "The runtime system's own time is the traced one, or what the study's key runtime says.",
     ),
+    "detailed intervals": (
+        "CPU detailed, of intervals: {intervals_share} of the instructions were simulated in {intervals_simulated} of "
+        "{intervals_total} intervals of the program, and stand for the others. Caches at the begin of each are "
+        "{intervals_caches}: what they are off is in no confidence interval.",
+        "What the detailed level does not hold takes no time. Cores are buffers of instructions with latencies and "
+        "units; instruction caches and address translation are not modelled, and the program has the node to itself.",
+    ),
     "interval": (
         "CPU interval: task instances of {cells} of the ranks' iterations take what an analytical model of a core "
         "says; all other phases their traced time, scaled by the ratio of each task type. Prefetchers, address "
@@ -88,6 +95,15 @@ _SAMPLED_LAUNCHES: Final = (
 )
 
 
+_CACHES: Final = {  # at the begin of an interval
+    "cold": "empty",
+    "warm": "warmed by the instructions before it",
+    "last-uses": "filled with the lines that were used last before it",
+    "stitched": "as the simulated interval before it left them",
+}
+_WHOLE: Final = Statistic(1.0, "1", "ratio", "")
+
+
 def certainty(result: Result) -> str:
     """HTML: confidence intervals, or that nothing was sampled."""
     rows = []
@@ -98,6 +114,12 @@ def certainty(result: Result) -> str:
         rows.append((escape(name), show(statistic.value), show(statistic.ci_low), show(statistic.ci_high)))
     if rows:
         return table(("statistic", "estimate", "low", "high"), rows)
+    if result.statistics.get("intervals.share", _WHOLE).value < 1:
+        why = result.statistics["intervals.cpi"].description
+        return (
+            f"<p><strong>The sample does not tell.</strong> {escape(why)}. Draw several of each cluster "
+            "(<code>intervals.per_cluster</code>), or at random.</p>"
+        )
     return (
         "<p><strong>Nothing was sampled.</strong> Every rank and every call was replayed, so there is no sampling "
         "error and no confidence interval. What remains is how well the models and the trace describe the target.</p>"
@@ -123,6 +145,9 @@ def limits(result: Result) -> Iterator[str]:
         share = result.statistics.get(f"application.compute_{basis}")
         values[f"compute_{basis}"] = "-" if share is None else percent(share.value)
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
+    if result.intervals is not None:
+        cpu += " intervals"
+        values |= _of_intervals(result)
     texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
     texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
     if result.launches is not None:
@@ -140,6 +165,16 @@ def _of_launches(result: Result) -> dict[str, str]:
     share = percent(float(result.statistics["gpu.simulated_share"].value))
     form = str(choice.get("form", "")) if isinstance(choice, Mapping) else ""
     return {**counts, "simulated_share": share, "gpu_form": form}
+
+
+def _of_intervals(result: Result) -> dict[str, str]:
+    choice = result.resolved.get("intervals", {})
+    return {
+        "intervals_total": f"{result.statistics['intervals.total'].value:,}",
+        "intervals_simulated": f"{result.statistics['intervals.simulated'].value:,}",
+        "intervals_share": percent(float(result.statistics["intervals.share"].value)),
+        "intervals_caches": _CACHES.get(choice.get("caches", ""), "") if isinstance(choice, Mapping) else "",
+    }
 
 
 def _routing(result: Result) -> str:

@@ -26,6 +26,8 @@ def test_defaults():
         "time_unit": "1 ns",
         "application": 1,
         "launches": None,
+        "threads": "",
+        "idle": "",
         "detail": None,
         "gpu_trace": None,
         "repeat": None,
@@ -35,6 +37,7 @@ def test_defaults():
         "ranks": "auto",
         "iterations": "auto",
         "tasks": "full",
+        "intervals": None,
         "launches": "full",
         "blocks": "full",
     }

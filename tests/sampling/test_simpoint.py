@@ -62,6 +62,26 @@ def test_an_early_point_may_be_a_little_farther() -> None:
     assert choose(points, np.ones(5), rules.model_copy(update={"early_slack": 0.6}), 0).point.tolist() == [0]
 
 
+def test_intervals_weigh_by_their_instructions_where_points_are_early() -> None:
+    """Places 0, 1 and 2 with 1, 1 and 6 instructions: the centre lies at 13/8, so 2 is nearest, at 3/8, and 1 at 5/8;
+    of equal ones the centre is 1."""
+    points = np.zeros((3, 15))
+    points[:, 0] = [0, 1, 2]
+    instructions = np.array([1.0, 1.0, 6.0])
+    for slack, weights, point in (0.6, "instructions", 2), (0.7, "instructions", 1), (0.7, "equal", 1), (0, "equal", 1):
+        rules = SimPointRules(max_k=1, representative="early", early_slack=slack, weights=weights)
+        assert choose(points, instructions, rules, 0).point.tolist() == [point]
+
+
+def test_coverage_is_of_instructions() -> None:
+    """Ten intervals with most of the instructions, ninety with few."""
+    points, truth = phases(10, 90, noise=0)
+    instructions = np.where(truth == 0, 90.0, 1.0)
+    found = choose(points, instructions, SimPointRules(coverage=0.9), 0)
+    assert truth[found.point].tolist() == [0]
+    assert found.weight.tolist() == [1.0]
+
+
 def test_coverage_leaves_out_the_smallest_clusters() -> None:
     points, truth = phases(60, 37, 3)
     found = choose(points, np.ones(100), SimPointRules(coverage=0.95), 0)

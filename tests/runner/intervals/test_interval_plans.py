@@ -48,6 +48,19 @@ def test_a_plan_of_simpoint_and_its_files(cli, profile, tmp_path):
     assert len(lines["labels"]) == 24
 
 
+@pytest.mark.parametrize("method", ["simpoint", "code"])
+def test_several_of_each_cluster_have_an_interval(cli, profile, tmp_path, method):
+    """Both kinds have one CPI, so the interval is a point."""
+    done = cli("plan", "--method", method, profile, "--set", "per_cluster=3", "-o", tmp_path / "out")
+    assert done.status == 0, done.err
+    plan = pq.read_table(tmp_path / "out" / "plan.parquet").to_pydict()
+    of_kind = np.array([12 <= point < 18 for point in plan["element_id"]])
+    assert np.count_nonzero(of_kind) == np.count_nonzero(~of_kind) == 3
+    assert np.array(plan["weight"])[of_kind] == pytest.approx(0.25 / 3)
+    assert sum(plan["weight"]) == pytest.approx(1)
+    assert "(+0.00%, 95 % interval 1.25 to 1.25)" in done.out
+
+
 @pytest.mark.contract
 @pytest.mark.parametrize("method", METHODS)
 def test_weights_of_every_method_sum_to_one(cli, profile, tmp_path, method):

@@ -59,6 +59,37 @@ def test_a_plan_is_the_same(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert plans[0] == plans[1]
 
 
+def test_a_table_beside_it_is_read(tmp_path: Path) -> None:
+    """Rows belong to intervals as it says, and what it counted stands in the same place as in a workload."""
+    write(tmp_path / "prog.bb", 9, 0)
+    write(tmp_path / "prog.bb.2", 6, 1)
+    rows = [f"{interval},{thread},{100 * thread + interval},{7 * interval + thread},"
+            for thread, intervals in ((1, range(9)), (2, range(3, 9))) for interval in intervals]  # fmt: skip
+    rows[4] += "3"
+    (tmp_path / "prog.cpi.csv").write_text("\n".join(["interval,tid,instrs,cycles,l2_miss", *rows]) + "\n")
+    found, notes = stream.streamed(tmp_path / "prog.bb", 7, 15)
+    whole = intervals_of(simpoint_bb.read(tmp_path / "prog.bb"))
+    assert found.number.tolist() == whole.number.tolist()
+    assert found.instructions.tolist() == whole.instructions.tolist()
+    assert found.counters.keys() == whole.counters.keys() == {"cycles", "l2_miss"}
+    for name, values in whole.counters.items():
+        assert found.counters[name] == pytest.approx(values, nan_ok=True)
+    assert "prog.cpi.csv: l2_miss was not measured in 8 of 9 intervals" in notes
+
+
+def test_a_given_matrix_projects(tmp_path: Path) -> None:
+    path = write(tmp_path / "prog.bb", 9, 0)
+    matrix = np.random.default_rng(2).uniform(-1, 1, (500, 4))
+    found, _ = stream.streamed(path, 7, 4, matrix)
+    whole = intervals_of(simpoint_bb.read(path))
+    assert found.points == pytest.approx(whole.vectors.normalised().times(matrix), abs=1e-14)
+    with pytest.raises(ValueError, match="the matrix has 10 rows, a vector has column"):
+        stream.streamed(path, 7, 4, matrix[:10])
+    write(tmp_path / "prog.bb.2", 9, 0)
+    with pytest.raises(ValueError, match="of several threads"):
+        stream.streamed(path, 7, 4, matrix)
+
+
 def test_what_is_odd_and_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "prog.bb"
     path.write_text("T:1:5\nT\nT:2:5")

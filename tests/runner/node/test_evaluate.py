@@ -80,5 +80,7 @@ def test_evaluate_compares_with_full_detail(cli, tmp_path: Path) -> None:
         assert abs(row["error"]) < 0.05
     assert rows[0]["time"] == rows[1]["time"] != rows[2]["time"]  # the first two say the same
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "cache", "evaluation.parquet", "evaluation.txt", "multizone-8-detail",
+        "cache", "evaluation.parquet", "evaluation.txt", "multizone-8-detail", "report.html",
     ]  # fmt: skip
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(f"multizone-8-detail, 4 cores: {method}" in page for method in methods)

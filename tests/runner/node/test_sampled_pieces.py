@@ -16,7 +16,7 @@ from manyscale.models.node.detailed import DetailedPhases, NodeSimulation
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.node_program import Action, NodeProgram
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.runner.node.sampled_kernel import new_sampled, no_lines, run_sampled
+from manyscale.runner.node.sampled_kernel import new_sampled, no_lines
 from manyscale.runner.node.simulated_cell import _classes_of_pieces
 from manyscale.sampling.taskpoint import TaskPoint, new_taskpoint
 from manyscale.sampling.taskpoint_state import FORWARDED, VALID, TaskPointParameters
@@ -50,7 +50,7 @@ def sampled(
     parameters = TaskPointParameters.model_validate(rules)
     point = new_taskpoint(classes, pieces.num_instructions, None, cores, parameters)
     lines = no_lines(cores)
-    simulation.run_with(run_sampled, point, new_sampled(pieces.num_instructions, program.num_instances, cores, lines))
+    simulation.run(new_sampled(point, pieces.num_instructions, program.num_instances, cores, lines))
     return point, simulation.result()
 
 

@@ -140,7 +140,7 @@ class TestThreads:
         assert found[:2] == [(0, 0, "cycles", 50.0), (0, 0, "misses", 1.0)]
         assert (1, 1, "cycles", 75.5) in found
         assert not any(row[:3] == (1, 1, "misses") for row in found)
-        assert workload.notes == ()
+        assert workload.notes == ("the table tells 530 instructions, the vectors hold 53: the table is taken",)
 
     @pytest.mark.parametrize(
         ("table", "what"),
@@ -213,4 +213,5 @@ def test_what_is_written_is_read(tmp_path_factory, rows):
 
 def test_no_other_test_data_is_taken_for_one():
     files = [path for path in DATA.parent.rglob("*") if path.is_file()]
-    assert {path.name for path in files if simpoint_bb.can_read(path)} == {path.name for path in DATA.glob("*.bb.xz")}
+    known = {path.name for path in files if simpoint_bb.can_read(path)}
+    assert known == {path.name for path in files if ".bb" in path.name}

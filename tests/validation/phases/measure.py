@@ -13,18 +13,21 @@ import argparse
 import csv
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.runner.intervals.node_intervals import interval_unit, intervals_on, opened, population_of
+from manyscale.runner.readers import workload_folder
 from manyscale.sampling.interval_population import IntervalPopulation
 from manyscale.sampling.parallel_phases import PhaseRules, choose, parts_of
 from manyscale.sampling.phase_quality import judge
 from manyscale.sampling.vectors import Vectors
 
 from . import machines
-from .node_intervals import intervals_on, opened
 from .trace_programs import PROGRAMS
 
 CORES: Final = (4, 8)
@@ -71,13 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def populations(trace: Path, cores: int, output: Path) -> tuple[IntervalPopulation, IntervalPopulation]:
-    """The same intervals on both machines."""
+    """The same intervals on both machines, with caches as an earlier run of the same left them."""
     files = {machine: output / f"{trace.name}-{cores}-{machine}.npz" for machine in MACHINES}
     if not all(file.exists() for file in files.values()):
-        traced = opened(trace, cores, machines.profiling(cores))
-        every = int(traced.cell.pieces.num_instructions.sum()) // INTERVALS
+        inputs: dict[str, Any] = {}
+        first = machines.profiling(cores)
+        unit = interval_unit(
+            workload_folder.read(trace), 0, first, {}, cores, 1, steady=True, add_input=inputs.__setitem__
+        )
+        cell = opened(unit.parameters, inputs, first, RuntimeSystem())
+        every = int(cell.pieces.num_instructions.sum()) // INTERVALS
         for machine, node in MACHINES.items():
-            _write(intervals_on(traced, node(cores), every), files[machine])
+            found = intervals_on(replace(cell, node=node(cores)), cores, every, steady=True)
+            _write(population_of(found), files[machine])
     profiled, evaluated = (_read(file) for file in files.values())
     common = min(len(profiled), len(evaluated))
     return _first(profiled, common), _first(evaluated, common)

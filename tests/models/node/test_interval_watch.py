@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "models" / "node"))
 from block_programs import LINE, alu, blocks, load, node, store, stream_of, tasks_program
 
 from manyscale.models.node.detailed import NodeSimulation
+from manyscale.models.node.interval_watch import (
+    IntervalWatch,
+    NodeIntervals,
+    finish,
+    intervals_of,
+    new_interval_watch,
+)
 from manyscale.models.node.memory_system import INVALIDATED, SERVED
 from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.sampling.interval_population import IntervalPopulation
-
-from .node_intervals import Looks, new_looks, population_of, run_looking
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 
@@ -28,7 +28,7 @@ COUNT = 500
 
 
 def simulated(tasks: list[Task], cores: int, every: int, edges: Sequence[tuple[int, int]] = ()) -> tuple[
-    Looks, IntervalPopulation, NodeSimulation, NodeSimulation
+    IntervalWatch, NodeIntervals, NodeSimulation, NodeSimulation
 ]:  # fmt: skip
     """Looked at, and the same without."""
     program = tasks_program(len(tasks), edges=edges)
@@ -36,12 +36,13 @@ def simulated(tasks: list[Task], cores: int, every: int, edges: Sequence[tuple[i
     given = program, CODE, node(cores), cores, RuntimeSystem(), stream, pieces
     looked, plain = (NodeSimulation(*given) for _ in range(2))
     total = int(pieces.num_instructions.sum())
-    looks = new_looks(every, total, program.num_pieces, looked.memory.counts)
-    looked.run_with(run_looking, looks, np.zeros(cores, np.int8))
+    looks = new_interval_watch(every, total, program.num_pieces, looked.memory.counts)
+    looked.run(looks)
+    finish(looks, looked.memory.counts, looked.cycle)
     plain.run()
     memory = looked.memory.memory[0]
-    population = population_of(looks, stream.block_ids, INSTRUCTIONS, int(memory["levels"]), int(memory["private"]))
-    return looks, population, looked, plain
+    intervals = intervals_of(looks, stream.block_ids, INSTRUCTIONS, int(memory["levels"]), int(memory["private"]))
+    return looks, intervals, looked, plain
 
 
 def reading(first: int, count: int = COUNT) -> Task:
@@ -51,6 +52,11 @@ def reading(first: int, count: int = COUNT) -> Task:
 
 def writing(first: int, count: int = COUNT) -> Task:
     return [1] * count, [first + LINE * (k % 50) for k in range(count)]
+
+
+def of_blocks(intervals: NodeIntervals) -> np.ndarray:
+    """Instructions of each interval, by its blocks."""
+    return np.add.reduceat(intervals.block_instructions, intervals.first_block[:-1])
 
 
 MIXED = [reading(1 << 20), writing(2 << 20), reading(3 << 20, 900), writing(4 << 20, 300), reading(5 << 20)]
@@ -70,25 +76,25 @@ def test_looking_changes_nothing(cores: int) -> None:
 @pytest.mark.parametrize("cores", [1, 2])
 def test_all_is_counted_once(cores: int) -> None:
     """8 * 1900 + 4 * 800 = 18,400 instructions are 18 intervals of a thousand, and one that is too short."""
-    looks, population, looked, _ = simulated(MIXED, cores, 1000)
+    looks, intervals, looked, _ = simulated(MIXED, cores, 1000)
     result = looked.result()
     assert int(looks.state[1]) == 19
-    assert len(population) == 18
+    assert len(intervals) == 18
     assert looks.instructions[18].sum() == 18_400 == result.num_instructions
     assert looks.counts[18].tolist() == result.counts.tolist()
     assert looks.cycle[18] == pytest.approx(result.makespan_ps.sum() / 1000, abs=1)
-    assert population.instructions == pytest.approx(1000, abs=8 * cores)
-    assert population.vectors.sums() == pytest.approx(population.instructions)
-    assert np.all(population.counters["cycles"] > 0)
+    assert intervals.instructions.sum(axis=1) == pytest.approx(1000, abs=8 * cores)
+    assert of_blocks(intervals) == pytest.approx(intervals.instructions.sum(axis=1))
+    assert np.all(intervals.cycles > 0)
 
 
 @pytest.mark.theory
 def test_blocks_are_those_of_the_core_that_executes_them() -> None:
     """One core reads and the other one writes: columns 0 (core 0, block 0) and 3, or 1 and 2."""
-    _, population, _, _ = simulated([reading(1 << 20, 1000), writing(2 << 20, 2000)], 2, 1000)
-    columns = set(population.vectors.column.tolist())
+    _, intervals, _, _ = simulated([reading(1 << 20, 1000), writing(2 << 20, 2000)], 2, 1000)
+    columns = set(intervals.core_block.tolist())
     assert columns in ({0, 3}, {1, 2})
-    assert population.vectors.sums() == pytest.approx(population.thread_instructions.sum(axis=1))
+    assert of_blocks(intervals) == pytest.approx(intervals.instructions.sum(axis=1))
 
 
 @pytest.mark.theory
@@ -110,6 +116,6 @@ def test_who_holds_a_line_answers_who_reads_it() -> None:
 def test_who_loses_a_line_answers() -> None:
     """Both cores have read 50 lines when a task writes them: one core loses 50."""
     tasks = [reading(1 << 20), reading(1 << 20), writing(1 << 20, 50), reading(9 << 20, 4000)]
-    _, population, _, _ = simulated(tasks, 2, 500, [(1, 3), (2, 3)])
-    answers = population.thread_counters["coherence_answers"].sum(axis=0)
+    _, intervals, _, _ = simulated(tasks, 2, 500, [(1, 3), (2, 3)])
+    answers = intervals.coherence_answers.sum(axis=0)
     assert sorted(answers.tolist()) == [0, 50]

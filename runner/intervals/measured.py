@@ -1,0 +1,42 @@
+"""What was simulated of a plan of sampling units: a table (CSV) with the columns ``unit`` and ``cpi``, and ``piece``
+where short pieces of units were simulated, in whatever order."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+
+from manyscale.runner.errors import UserError
+
+
+def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(rows of ``known`` that were measured, ascending; CPIs of each one's pieces in their order, or of the whole unit
+    alone). ``known`` int64[]: the numbers that units can have. Raises UserError with file and line."""
+    found: dict[int, dict[int, float]] = {}
+    place = {number: row for row, number in enumerate(known.tolist())}
+    try:
+        with path.open(newline="") as file:
+            rows = csv.DictReader(file)
+            if not {"unit", "cpi"} <= set(rows.fieldnames or ()):
+                raise UserError(f"{path}:1: a table of what was measured has the columns unit and cpi (and piece)")
+            for row in rows:
+                try:
+                    unit, cpi, piece = int(row["unit"]), float(row["cpi"]), int(row.get("piece") or 0)
+                except (TypeError, ValueError):
+                    raise UserError(f"{path}:{rows.line_num}: unit and piece are whole numbers, cpi a number") from None
+                if unit not in place:
+                    raise UserError(f"{path}:{rows.line_num}: the profile has no unit {unit} with call stacks")
+                if not (cpi > 0 and math.isfinite(cpi)):
+                    raise UserError(f"{path}:{rows.line_num}: CPI is {cpi}; it must be above 0")
+                if piece in found.setdefault(place[unit], {}):
+                    raise UserError(f"{path}:{rows.line_num}: unit {unit}, piece {piece} stands twice")
+                found[place[unit]][piece] = cpi
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    if not found:
+        raise UserError(f"{path}: holds no measured unit")
+    at = sorted(found)
+    return np.array(at, np.int64), [np.array([found[row][piece] for piece in sorted(found[row])]) for row in at]
