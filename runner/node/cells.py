@@ -50,7 +50,12 @@ def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> 
         method = "traced" if chosen.ranks == "auto" else chosen.ranks
         if isinstance(method, str) and method != "full" and method in names("sampling"):  # somebody's own
             method = lookup("sampling", method)(traced, study.model.cpu).element_id.tolist()
-        known = np.unique(of_rank)
+        known = np.unique(of_rank[of_rank >= 0])
+        if not len(known) and len(of_rank):
+            raise ValueError(
+                "what it has in detail has no place between operations, such as a function that was traced alone; "
+                "add --sampling intervals=full, or trace the whole program"
+            )
         ranks = choose_ranks(traced, method, known, study.model.cpu)
         stratum_of_rank = strata(traced, method, known)
         cells = []

@@ -6,7 +6,9 @@ import pytest
 from rank_events import Recorder
 
 from manyscale.models.task_tables import EventKind
-from manyscale.runner.node.cells import WHOLE, detailed_segments
+from manyscale.runner.errors import UserError
+from manyscale.runner.node.cells import WHOLE, detailed_segments, plan_cells
+from manyscale.runner.study import parse_study
 
 
 def region(recorder: Recorder) -> None:
@@ -58,3 +60,14 @@ def test_an_iteration_without_calls_begins_behind_its_first_event():
         recorder.event(EventKind.parallel_end, segment=True)
     found = iterations_of(recorder, [0, 0, 0], [2, 4, 6], annotated=False)
     assert found == [WHOLE, WHOLE, WHOLE, 0, 0, 1]
+
+
+@pytest.mark.contract
+def test_a_function_traced_alone_has_no_place_and_is_refused():
+    recorder = Recorder()
+    recorder.operation(segment=True)
+    recorder.rows["segments"][0]["operation_id"] = -1
+    workload = recorder.workload()
+    study = parse_study({"workload": {"path": "a"}, "target": "laptop", "model": {"cpu": "detailed"}}, "study")
+    with pytest.raises(UserError, match="no place between operations.*--sampling intervals=full"):
+        plan_cells(workload, workload, study, "a")
