@@ -69,5 +69,5 @@ def test_a_function_traced_alone_has_no_place_and_is_refused():
     recorder.rows["segments"][0]["operation_id"] = -1
     workload = recorder.workload()
     study = parse_study({"workload": {"path": "a"}, "target": "laptop", "model": {"cpu": "detailed"}}, "study")
-    with pytest.raises(UserError, match="no place between operations.*--sampling intervals=full"):
+    with pytest.raises(UserError, match=r"no place between operations.*--sampling intervals=full"):
         plan_cells(workload, workload, study, "a")
