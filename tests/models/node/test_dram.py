@@ -33,7 +33,7 @@ def test_a_busy_resource_serves_one_after_the_other() -> None:
     assert reserve(taken, 0, 6400.0, 10.0) == 7400.0
 
 
-_REQUESTS = st.lists(st.tuples(st.floats(0, 5000), st.floats(0.5, 200)), min_size=1, max_size=300)
+_REQUESTS = st.lists(st.tuples(st.floats(0, 1500), st.floats(0.5, 200)), min_size=1, max_size=100)
 
 
 @pytest.mark.property
@@ -60,7 +60,7 @@ def test_no_more_is_served_than_there_is(requests: list[tuple[float, float]]) ->
     taken = new_reservations(1)
     cycles, amounts = np.array(sorted(requests)).T
     ends = amounts + [reserve(taken, 0, cycle, amount) for cycle, amount in zip(cycles, amounts, strict=True)]
-    for limit in (1000.0, 2500.0, 6000.0):
+    for limit in (150.0, 700.0, 2500.0):
         assert amounts[ends <= limit].sum() <= limit * (1 + 1e-9)
 
 
