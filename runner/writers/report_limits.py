@@ -63,13 +63,6 @@ _CPU: Final = {
         "on the order of single accesses: a few per cent either way.",
         "The runtime system's own time is the traced one, or what the study's key runtime says.",
     ),
-    "detailed intervals": (
-        "CPU detailed, of intervals: {intervals_share} of the instructions were simulated in {intervals_simulated} of "
-        "{intervals_total} intervals of the program, and stand for the others. Caches at the begin of each are "
-        "{intervals_caches}: what they are off is in no confidence interval.",
-        "What the detailed level does not hold takes no time. Cores are buffers of instructions with latencies and "
-        "units; instruction caches and address translation are not modelled, and the program has the node to itself.",
-    ),
     "interval": (
         "CPU interval: task instances of {cells} of the ranks' iterations take what an analytical model of a core "
         "says; all other phases their traced time, scaled by the ratio of each task type. Prefetchers, address "
@@ -89,12 +82,17 @@ _GPU: Final = {
         "MSHRs and for DRAM follows from formulas. Launches run one after the other.",
     ),
 }
+_SAMPLED_INTERVALS: Final = (  # instead of the CPU model's
+    "CPU detailed, of intervals: {intervals_share} of the instructions were simulated in {intervals_simulated} of "
+    "{intervals_total} intervals of the program, and stand for the others. Caches at the begin of each are "
+    "{intervals_caches}: what they are off is in no confidence interval.",
+    "What the detailed level does not hold takes no time. Cores are buffers of instructions with latencies and "
+    "units; instruction caches and address translation are not modelled, and the program has the node to itself.",
+)
 _SAMPLED_LAUNCHES: Final = (
     "Of {launches} launches {simulated_launches} were simulated ({simulated_share} of the warp instructions); the "
     "others are taken to perform like those that stand for them."
 )
-
-
 _CACHES: Final = {  # at the begin of an interval
     "cold": "empty",
     "warm": "warmed by the instructions before it",
@@ -145,9 +143,6 @@ def limits(result: Result) -> Iterator[str]:
         share = result.statistics.get(f"application.compute_{basis}")
         values[f"compute_{basis}"] = "-" if share is None else percent(share.value)
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
-    if result.intervals is not None:
-        cpu += " intervals"
-        values |= _of_intervals(result)
     texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
     texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
     if result.launches is not None:
@@ -155,7 +150,12 @@ def limits(result: Result) -> Iterator[str]:
         texts += _GPU.get(gpu, (f"GPU model: {gpu}.",))
         texts += [_SAMPLED_LAUNCHES] * (result.statistics["gpu.simulated_share"].value < 1)
         values |= _of_launches(result)
-    for text in (*texts, *_CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))):
+    if result.intervals is None:
+        texts += _CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))
+    else:
+        texts += _SAMPLED_INTERVALS
+        values |= _of_intervals(result)
+    for text in texts:
         yield text.format(**values)
 
 
