@@ -29,9 +29,11 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[IntervalPopulation, 
 
 
 def test_code_and_communication_beat_instructions_and_traffic(both) -> None:
-    """Section 7.2.2: "the IPC error rate can be reduce by 62.60%", the deviation by 31.65 %."""
+    """Section 7.2.2: "the IPC error rate can be reduce by 62.60%", the deviation by 31.65 %. (Of weighed IPCs, as
+    there. By cycles the error of phases that tell nothing apart is a matter of chance, 1 to 33 % from one traced run to
+    the next.)"""
     new, old = (measure.judged(*both, method, PhaseRules(), SEEDS) for method in ("sbbv+ccv", "icv+tcv"))
-    assert new["error"] < (1 - 0.626) * old["error"]
+    assert new["printed_error"] < (1 - 0.626) * old["printed_error"]
     assert new["deviation"] < (1 - 0.3165) * old["deviation"]
     assert new["error"] < 0.02
     assert new["deviation"] < (1 - 0.4646) * new["whole_deviation"]
