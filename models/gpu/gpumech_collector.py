@@ -22,7 +22,7 @@ import numpy as np
 
 from manyscale.models.gpu.functional_caches import FULL, READS, WRITTEN_BACK, count_of, fill, read, write
 from manyscale.models.gpu.gpumech_segments import IN_SHARED, LOADS, PASSES_L1, STORES
-from manyscale.models.kernels import inlined, njit
+from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
 (TO_L1, TO_L2, TO_DRAM, REQUESTS, SENT, FETCHED, NUM_EVENTS) = range(7)  # columns of what an instruction meets:
@@ -184,36 +184,14 @@ def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-unt
         count[s] += 1
 
 
-@njit(cache=True, nogil=True)
-def walk(  # type: ignore[no-untyped-def]
-    segment, access, first_segment, first_access, block_warps, first_line, line, l1, l1_rules, l2, l2_rules, num_sms,
-    slots, pending, answer,
+@allocation_free
+def _walk(  # type: ignore[no-untyped-def]
+    segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
+    count, room, given,
 ):  # fmt: skip
-    """Fill in ``answer`` ANSWER[accesses], what the caches say of each access."""
-    num_blocks = len(block_warps) - 1
-    walker = np.empty(len(first_segment) - 1, WALKER)
-    left = np.empty(num_blocks, np.int32)
-    most = 0
-    for block in range(num_blocks):
-        left[block] = block_warps[block + 1] - block_warps[block]
-        most = max(most, block_warps[block + 1] - block_warps[block])
-        for warp in range(block_warps[block], block_warps[block + 1]):
-            mine = walker[warp]
-            mine.line = first_line[warp]
-            mine.access = first_access[warp]
-            mine.segment = first_segment[warp]
-            mine.end = first_segment[warp + 1]
-            mine.block = block
-    running = np.empty((num_sms, slots * most), np.int32)
-    moving = np.empty(slots * most, np.int32)
-    count = np.zeros(num_sms, np.int64)
-    room = np.full(num_sms, slots)
-    given = 0
-    while given < min(num_blocks, num_sms * slots):
-        s = given % num_sms
-        _begin_block(given, block_warps, running, count, s)
-        room[s] -= 1
-        given += 1
+    """From the first ``given`` blocks on, which run."""
+    l1, l2 = by_reference(l1), by_reference(l2)
+    num_blocks, num_sms = len(block_warps) - 1, len(room)
     resident = given
     while resident > 0:
         for which in range(len(l2.turn)):
@@ -250,6 +228,42 @@ def walk(  # type: ignore[no-untyped-def]
                     room[s] -= 1
                     resident += 1
                 given += 1
+
+
+@njit(cache=True, nogil=True)
+def walk(  # type: ignore[no-untyped-def]
+    segment, access, first_segment, first_access, block_warps, first_line, line, l1, l1_rules, l2, l2_rules, num_sms,
+    slots, pending, answer,
+):  # fmt: skip
+    """Fill in ``answer`` ANSWER[accesses], what the caches say of each access."""
+    num_blocks = len(block_warps) - 1
+    walker = np.empty(len(first_segment) - 1, WALKER)
+    left = np.empty(num_blocks, np.int32)
+    most = 0
+    for block in range(num_blocks):
+        left[block] = block_warps[block + 1] - block_warps[block]
+        most = max(most, block_warps[block + 1] - block_warps[block])
+        for warp in range(block_warps[block], block_warps[block + 1]):
+            mine = walker[warp]
+            mine.line = first_line[warp]
+            mine.access = first_access[warp]
+            mine.segment = first_segment[warp]
+            mine.end = first_segment[warp + 1]
+            mine.block = block
+    running = np.empty((num_sms, slots * most), np.int32)
+    moving = np.empty(slots * most, np.int32)
+    count = np.zeros(num_sms, np.int64)
+    room = np.full(num_sms, slots)
+    given = 0
+    while given < min(num_blocks, num_sms * slots):
+        s = given % num_sms
+        _begin_block(given, block_warps, running, count, s)
+        room[s] -= 1
+        given += 1
+    _walk(
+        segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
+        count, room, given,
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

@@ -45,7 +45,7 @@ from manyscale.models.gpu.gpumech_segments import (
 )
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm_limits import QUEUED_MEMORY
-from manyscale.models.kernels import inlined, njit
+from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
 
 CAUSES: Final = (
     "BASE", "DEP", "L1", "L2", "DRAM", "MSHR", "QUEUE", "SHARED", "ISSUE", "UNIT", "BARRIER", "DRAIN",
@@ -386,9 +386,10 @@ def _advance(state, launch, limits, taken, number, now, latest, arrival):  # typ
         _release(state, room, now)
 
 
-@inlined
+@allocation_free
 def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyped-def]
     """Blocks begin in turn on the SMs, and then where one ends: the cycle in which the last one does."""
+    state, launch, taken = by_reference(state), by_reference(launch), by_reference(taken)
     num_blocks = len(state.block)
     num_warps = len(state.warp) - num_blocks
     given = 0

@@ -8,7 +8,7 @@ room. What it takes is conserved; order inside a window is that in which request
 A resource is a ring of windows. Each holds the time up to which it is taken, as if from its beginning on without gaps;
 of a full one, the time before which no window has room. A request is served from then on, or when it asks if that is
 later: it may use what was left of its window before, so that bursts shorter than a window wait too little by a window
-at most. One that begins in the rest of a window in front of others, which came before it, counts as served in one piece.
+at most. One that begins in the rest of a window in front of others, which came before it, counts as one piece.
 
 The ring knows windows within ``HORIZON`` cycles of each other. A request that comes when its window has been used for
 another turn is served at once, and counted in the first place of the last row.
