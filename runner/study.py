@@ -383,12 +383,13 @@ class Study(Strict):
             if self.intervals != IntervalsChoice():
                 raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
             return self
-        from manyscale.runner.intervals.plans import METHODS  # loads what few studies need
+        from manyscale.runner.intervals.plans import METHODS, of_one_thread  # loads what few studies need
 
-        if method not in METHODS:
-            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {', '.join(METHODS)}")
+        if (known := of_one_thread(method)) is None:
+            names = f"{', '.join(METHODS)}, and NAME.simpoints, a file"
+            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {names}")
         try:
-            METHODS[method].rules.model_validate(self.intervals.rules)
+            known.rules.model_validate(self.intervals.rules)
         except ValidationError as error:
             raise ValueError(f"intervals.{first_problem(error)}") from None
         if self.model.cpu != "detailed":

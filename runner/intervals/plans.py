@@ -30,7 +30,7 @@ from manyscale.runner.intervals.exports import Exported
 from manyscale.runner.intervals.stack_plans import SIMPROF
 from manyscale.runner.intervals.traced import TracedRules
 from manyscale.runner.problems import first_problem
-from manyscale.runner.readers import projection, simpoint_bb
+from manyscale.runner.readers import projection, simpoint_bb, simpoint_points
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.traces import read_workload
 from manyscale.runner.writers import simpoint_files
@@ -184,15 +184,41 @@ def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, se
     return Planned(choice, text, files)
 
 
+def of_one_thread(name: str) -> Method | None:
+    """One that needs no more than the basic blocks of one thread, or points that a file names."""
+    if name.endswith(simpoint_points.SUFFIX):
+        return Method(Strict, lambda population, rules, seed: _given(Path(name), population))
+    return METHODS.get(name)
+
+
+def _given(path: Path, population: IntervalPopulation) -> Choice:
+    points = simpoint_points.read(path)
+    row = np.minimum(np.searchsorted(population.number, points.interval), len(population) - 1)
+    if not np.array_equal(population.number[row], points.interval):
+        strange = int(points.interval[population.number[row] != points.interval][0])
+        known = f"{population.number[0]} to {population.number[-1]}"
+        raise ValueError(f"has no interval {strange}, which {path} names, but {known}; cut it as that profile was")
+    label = points.label if len(points.label) == len(population) else np.zeros(0, np.int32)
+    notes = []
+    if len(label) < len(points.label):
+        notes.append(f"{path}: labels are of {len(points.label)} intervals, not {len(population)}, and left out")
+    total = float(points.weight.sum())
+    if abs(total - 1) > 1e-3:
+        notes.append(f"{path}: weights sum to {total:.4g} and were scaled to 1")
+    return Choice(row, points.cluster, points.weight / total, label, notes=tuple(notes))
+
+
 def method_named(name: str) -> Method:
     """One that reads basic blocks. Raises UserError for an unknown name."""
-    if name in METHODS:
-        return METHODS[name]
+    if (found := of_one_thread(name)) is not None:
+        return found
     parts = parallel_phases.parts_of(name)
     if parts is None:
         known = ", ".join([*METHODS, SIMPROF])
         joined = ", ".join(parallel_phases.PARTS)
-        raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
+        raise UserError(
+            f"--method {name!r}: unknown; known are {known}, any of {joined} joined by +, and NAME.simpoints, a file"
+        )
     return Method(
         parallel_phases.PhaseRules,
         lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),

@@ -20,7 +20,7 @@ from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.execute.units import Arrays, WorkUnit, array_digest
 from manyscale.runner.intervals import interval_units, sampled_tables, traced
-from manyscale.runner.intervals.plans import METHODS
+from manyscale.runner.intervals.plans import of_one_thread
 from manyscale.runner.intervals.program import CutProgram, cut, program_of
 from manyscale.runner.intervals.sampled_tables import SampledProgram
 from manyscale.runner.node.phase_times import PhaseTimes
@@ -161,7 +161,8 @@ class SampledPhases:
         vectors = f"{asked.instructions} {asked.vectors} {asked.line_bytes} {asked.distance_power}"
         key = f"{method} {study.seed} {vectors} {asked.rules}"
         if key not in self._choices:
-            chosen = METHODS[method]
+            chosen = of_one_thread(method)
+            assert chosen is not None  # studies are checked
             rules = chosen.rules.model_validate(study.intervals.rules)
             try:
                 self._choices[key] = chosen.choose(self._population(study), rules, study.seed)

@@ -38,7 +38,7 @@ def rows(workload: Workload) -> list[tuple[tuple[str, ...], int]]:
         "main;f;g\t3\nmain  2\n",
         "\ufeffmain;f;g 3\nmain 2\n".encode(),
         "main;f;g 3\nmain 2\n".encode("utf-16"),
-        gzip.compress(b"main;f;g 3\nmain 2\n"),
+        gzip.compress(b"main;f;g 3\nmain 2\n", mtime=0),
         lzma.compress(b"main;f;g 3\nmain 2\n"),
         zstandard.compress(b"main;f;g 3\nmain 2\n"),
     ],
