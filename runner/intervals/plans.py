@@ -214,11 +214,9 @@ def method_named(name: str) -> Method:
         return found
     parts = parallel_phases.parts_of(name)
     if parts is None:
-        known = ", ".join([*METHODS, SIMPROF])
+        known = ", ".join([*METHODS, SIMPROF, "a file NAME.simpoints"])
         joined = ", ".join(parallel_phases.PARTS)
-        raise UserError(
-            f"--method {name!r}: unknown; known are {known}, any of {joined} joined by +, and NAME.simpoints, a file"
-        )
+        raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
     return Method(
         parallel_phases.PhaseRules,
         lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
