@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from numba.extending import overload
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_POINTS: Final = ("core_due", "piece_due", "turn_end", "turn_begins", "turn_over")
+_points: list[str] = []  # their names
 # As kernels.inlined. (With inline="always" the compiled loop is another one, also without a watch: simulated times of a
 # parallel program came out 23 % shorter.)
 _OPTIONS: Final = {"_nrt": False, "forceinline": True, "no_cfunc_wrapper": True}
@@ -36,8 +36,8 @@ def watches(kind: type) -> Callable[[_Function], _Function]:
     point, and its arguments are those of the function of that name below."""
 
     def register(function: _Function) -> _Function:
-        if function.__name__ not in _POINTS:
-            raise ValueError(f"{function.__name__}: the loop has no such point; there are {', '.join(_POINTS)}")
+        if function.__name__ not in _points:
+            raise ValueError(f"{function.__name__}: the loop has no such point; there are {', '.join(_points)}")
         _by_kind[function.__name__, kind] = function
         return function
 
@@ -49,54 +49,63 @@ def _own(point: str, watch: Any) -> Callable[..., Any] | None:
     return _by_kind.get((point, getattr(watch, "instance_class", type(None))))
 
 
-def core_due(watch: Any, sch: Any, records: Any, core: Any) -> Any:
-    raise NotImplementedError("compiled code only")
+def _point(function: Callable[..., Any]) -> Any:
+    """Decorates what the loop does at a point where a watch has no function of its own."""
+    _points.append(function.__name__)
+    return function
 
 
-def piece_due(watch: Any, sch: Any, mem: Any, pieces: Any, records: Any, core: Any, cycles_per_ps: Any) -> Any:
-    raise NotImplementedError("compiled code only")
+@_point
+def core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
+    """Nothing."""
 
 
-def turn_end(watch: Any, due: Any, until: Any) -> Any:
-    raise NotImplementedError("compiled code only")
+@_point
+def piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+    """Nothing: the piece is simulated as the loop has it."""
 
 
-def turn_begins(watch: Any, cores: Any, mem: Any, core: Any) -> Any:
-    raise NotImplementedError("compiled code only")
+@_point
+def turn_end(watch, due, until):  # type: ignore[no-untyped-def]
+    """The turn is not cut short."""
+    return until
 
 
-def turn_over(
-    watch: Any, mark: Any, cores: Any, mem: Any, code: Any, block_ids: Any, addresses: Any, core: Any, due: Any,
-    is_over: Any,
-) -> Any:  # fmt: skip
-    raise NotImplementedError("compiled code only")
+@_point
+def turn_begins(watch, cores, mem, core):  # type: ignore[no-untyped-def]
+    """There is nothing to remember."""
+    return 0
+
+
+@_point
+def turn_over(  # type: ignore[no-untyped-def]
+    watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over,
+):  # fmt: skip
+    """Nothing."""
 
 
 @overload(core_due, jit_options=_OPTIONS)
 def _core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
-    return _own("core_due", watch) or (lambda watch, sch, records, core: None)
+    return _own("core_due", watch) or core_due
 
 
 @overload(piece_due, jit_options=_OPTIONS)
 def _piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
-    return _own("piece_due", watch) or (lambda watch, sch, mem, pieces, records, core, cycles_per_ps: None)
+    return _own("piece_due", watch) or piece_due
 
 
 @overload(turn_end, jit_options=_OPTIONS)
 def _turn_end(watch, due, until):  # type: ignore[no-untyped-def]
-    return _own("turn_end", watch) or (lambda watch, due, until: until)
+    return _own("turn_end", watch) or turn_end
 
 
 @overload(turn_begins, jit_options=_OPTIONS)
 def _turn_begins(watch, cores, mem, core):  # type: ignore[no-untyped-def]
-    return _own("turn_begins", watch) or (lambda watch, cores, mem, core: 0)
+    return _own("turn_begins", watch) or turn_begins
 
 
 @overload(turn_over, jit_options=_OPTIONS)
 def _turn_over(  # type: ignore[no-untyped-def]
     watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over
 ):
-    def nothing(watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over):  # type: ignore[no-untyped-def]
-        return None
-
-    return _own("turn_over", watch) or nothing
+    return _own("turn_over", watch) or turn_over

@@ -10,9 +10,9 @@ from manyscale.models.columns import to_numpy
 from manyscale.runner.node.tables import codes_and_names
 from manyscale.runner.results import Result
 from manyscale.runner.writers.report_node import figures_table, part_markers, stack_chart
-from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis
+from manyscale.runner.writers.report_page import LINE_COLOURS, Page
+from manyscale.runner.writers.report_phases import MOST_SHOWN, cpi_chart, markers
 
-MOST_SHOWN: Final = 4000  # intervals
 _WHOLE: Final = "whole program"
 
 
@@ -47,22 +47,10 @@ def _over_time(page: Page, result: Result) -> str:
         if own.any() and len(others):
             mean = float(weight[own] @ cpi[own] / weight[own].sum())
             colour = LINE_COLOURS[phase % len(LINE_COLOURS)]
-            data.append(_markers(name, begin[others], np.full(len(others), mean), colour, 4, "circle"))
-    data.append(_markers("simulated", begin[simulated], cpi[simulated], "#000000", 9, "x-thin-open"))
-    layout = {"xaxis": axis("instructions of the program"), "yaxis": axis("cycles per instruction", rangemode="tozero")}
-    content = {"data": data, "layout": {**layout, "showlegend": True, "hovermode": "closest"}}
-    return page.chart("intervals", "figure", 360, content, "cycles per instruction of intervals over the run")
-
-
-def _markers(name: str, x: np.ndarray, y: np.ndarray, colour: str, size: int, symbol: str) -> dict[str, Any]:
-    return {
-        "type": "scattergl" if len(x) > 2_000 else "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": x.tolist(),
-        "y": [float(f"{value:.6g}") for value in y],
-        "marker": {"size": size, "color": colour, "symbol": symbol, "line": {"color": colour, "width": 1.5}},
-    }
+            data.append(markers(name, begin[others], np.full(len(others), mean), colour, 4, "circle"))
+    data.append(markers("simulated", begin[simulated], cpi[simulated], "#000000", 9, "x-thin-open"))
+    caption = "cycles per instruction of intervals over the run"
+    return cpi_chart(page, "intervals", data, "instructions of the program", caption)
 
 
 def _stack(page: Page, result: Result) -> str:
@@ -70,5 +58,5 @@ def _stack(page: Page, result: Result) -> str:
     _, parts = codes_and_names(result.cpi_stacks.column("part"))
     cycles, instructions = (to_numpy(result.cpi_stacks.column(name)) for name in ("cycles", "instructions"))
     values = (cycles / instructions)[None, :]
-    markers = part_markers(parts, np.abs(cycles) > 0)
-    return stack_chart(page, "cpi", ("cycles per instruction", "program"), [_WHOLE], markers, values)
+    looks = part_markers(parts, np.abs(cycles) > 0)
+    return stack_chart(page, "cpi", ("cycles per instruction", "program"), [_WHOLE], looks, values)

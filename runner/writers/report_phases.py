@@ -9,7 +9,7 @@ import numpy as np
 
 from manyscale.runner.writers.report_page import LINE_COLOURS, Page, axis
 
-_MOST_SHOWN: Final = 4000
+MOST_SHOWN: Final = 4000  # elements
 
 
 def phases_over_time(
@@ -18,24 +18,30 @@ def phases_over_time(
 ) -> str:  # fmt: skip
     """Markup of a chart of ``cpi`` float64[n] in the order of elements. ``label`` int[n]: which of ``names`` each is;
     ``chosen`` int64[]: those that were simulated; ``one``: what an element is."""
-    step = max(1, -(-len(cpi) // _MOST_SHOWN))
+    step = max(1, -(-len(cpi) // MOST_SHOWN))
     data: list[dict[str, Any]] = []
     for number in np.unique(label).tolist():
         mine = np.flatnonzero(label == number)[::step]
-        data.append(_markers(names[number], mine, cpi, LINE_COLOURS[number % len(LINE_COLOURS)], 4, "circle"))
-    marked = chosen[:: max(1, -(-len(chosen) // _MOST_SHOWN))]
-    data.append(_markers("simulated", marked, cpi, "#000000", 10, "x-thin-open"))
-    layout = {"xaxis": axis(one), "yaxis": axis("cycles per instruction", rangemode="tozero")}
+        data.append(markers(names[number], mine, cpi[mine], LINE_COLOURS[number % len(LINE_COLOURS)], 4, "circle"))
+    marked = chosen[:: max(1, -(-len(chosen) // MOST_SHOWN))]
+    data.append(markers("simulated", marked, cpi[marked], "#000000", 10, "x-thin-open"))
+    return cpi_chart(page, element, data, one, caption)
+
+
+def cpi_chart(page: Page, element: str, data: list[dict[str, Any]], along: str, caption: str) -> str:
+    """Markup of ``data`` (``markers``): cycles per instruction ``along`` something."""
+    layout = {"xaxis": axis(along), "yaxis": axis("cycles per instruction", rangemode="tozero")}
     content = {"data": data, "layout": {**layout, "showlegend": True, "hovermode": "closest"}}
     return page.chart(element, "figure", 360, content, caption)
 
 
-def _markers(name: str, at: np.ndarray, cpi: np.ndarray, colour: str, size: int, symbol: str) -> dict[str, Any]:
+def markers(name: str, x: np.ndarray, y: np.ndarray, colour: str, size: int, symbol: str) -> dict[str, Any]:
+    """Plotly's trace of points."""
     return {
-        "type": "scattergl" if len(cpi) > 2_000 else "scatter",
+        "type": "scattergl" if len(x) > 2_000 else "scatter",
         "mode": "markers",
         "name": name,
-        "x": at.tolist(),
-        "y": [float(f"{value:.6g}") for value in cpi[at]],
-        "marker": {"size": size, "color": colour, "symbol": symbol},
+        "x": x.tolist(),
+        "y": [float(f"{value:.6g}") for value in y],
+        "marker": {"size": size, "color": colour, "symbol": symbol, "line": {"color": colour, "width": 1.5}},
     }
