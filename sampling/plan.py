@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import text_array, to_arrow
+from manyscale.models.workload.columns import text_array, to_arrow
 
 PLAN_SCHEMA = pa.schema(
     [

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import binom
 
 from manyscale.models.memory.access_stream import Accesses, Sites
+from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import ReuseProfile
-from manyscale.models.memory.stack_distance import StackDistances
 
 LINE_BYTES = 64
 ARRAY_BYTES = 1 << 30  # far apart: arrays begin at the same set of every cache

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter
-from manyscale.models.processor import Cache, Tlb
+from manyscale.models.machine.processor import Cache, Tlb
+from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
 
 
 @dataclass(frozen=True)

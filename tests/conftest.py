@@ -49,7 +49,7 @@ def chosen_executor(request: pytest.FixtureRequest) -> Iterator[str | None]:
     if name != "ray":
         yield name
         return
-    from manyscale.runner.execute.ray import RayExecutor
+    from manyscale.runner.run.execute.ray import RayExecutor
 
     with closing(RayExecutor(num_workers=2)) as cluster:
         cluster.start()

@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import text_array, to_arrow
-from manyscale.models.gpu.launch_trace import MAX_OPERANDS, NO_REGISTER, LaunchTrace, StaticInstructions, UnitClass
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu_tables import LAUNCHES_SCHEMA
 from manyscale.models.workload import Workload
-from manyscale.runner.execute.units import array_digest
-from manyscale.runner.gpu.launch_results import LaunchResult
-from manyscale.runner.gpu.stream import with_phases
-from manyscale.runner.readers.stack_tables import rank_tables
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.gpu_tables import LAUNCHES_SCHEMA
+from manyscale.models.workload.launch_trace import (
+    MAX_OPERANDS,
+    NO_REGISTER,
+    LaunchTrace,
+    StaticInstructions,
+    UnitClass,
+)
+from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.units import array_digest
+from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.study.gpu_stream import with_phases
 
 CAUSES = ("issue", "dram")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.gpu.launch_trace import (
+from manyscale.models.workload.launch_trace import (
     MAX_OPERANDS,
     NO_REGISTER,
     Access,

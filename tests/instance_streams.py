@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyscale.models.cpu.block_windows import BlockCode
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node.instance_profile import InstanceProfiles, profile_instances
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
-from manyscale.models.node.node_program import NodeProgram
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 
 @dataclass(frozen=True)

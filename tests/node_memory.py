@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.machine import Node
-from manyscale.models.node.memory_kernel import access, read_sets_soon, touch
-from manyscale.models.node.memory_system import MemorySystem
-from manyscale.models.processor import Cache
+from manyscale.models.machine.processor import Cache
+from manyscale.models.node.memory.kernel import access, read_sets_soon, touch
+from manyscale.models.node.memory.system import MemorySystem
+from manyscale.models.workload.detail_tables import InstructionClass
 
 _ONE_CYCLE = {"latency": "1 cycle", "reciprocal_throughput": "1 cycle"}
 CORE: dict[str, Any] = {

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.workload import SCHEMAS, OperationKind, PhaseKind, Workload
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
 Dependences = Sequence[tuple[DependenceKind, int]]
 

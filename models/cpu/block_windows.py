@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.kernels import njit
+from manyscale.models.machine.processor import Core
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.processor import Core
 from manyscale.models.workload import Workload
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 STACK_POINTER: Final = 4
 FIRST_VECTOR_REGISTER: Final = 32

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.quantities import MOST_PS
 from manyscale.models.workload import PhaseKind
+from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "burst"
 VERSION = 1

@@ -47,10 +47,10 @@ from manyscale.models.cpu import dataflow_kernel as kernel
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.cpu.served_levels import ServedLevels
 from manyscale.models.machine import Node
+from manyscale.models.machine.processor import Core, data_caches, needed
 from manyscale.models.memory.access_stream import access_sites, sites_of
-from manyscale.models.processor import Core, data_caches, needed
-from manyscale.models.quantities import MOST_PS
 from manyscale.models.workload import Workload
+from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "dataflow"
 VERSION = 2

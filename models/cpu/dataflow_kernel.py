@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.workload.detail_tables import InstructionClass
 
 NUM_REGISTERS: Final = 256
 # bits of an instruction's ``traits``

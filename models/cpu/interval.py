@@ -35,10 +35,10 @@ import numpy as np
 
 from manyscale.models.cpu.block_windows import window_cycles
 from manyscale.models.cpu.interval_caches import served_accesses
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.machine import Node
+from manyscale.models.machine.processor import Core, data_caches, needed
 from manyscale.models.node.instance_profile import GROUP_INSTRUCTIONS, InstanceProfiles
-from manyscale.models.processor import Core, data_caches, needed
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 NAME = "interval"
 VERSION = 2

@@ -1,8 +1,9 @@
 """Which cache serves the accesses of task instances, from their profiles: StatStack, with instances that run at once.
 
-Source: Eklov and Hagersten, "StatStack: efficient modeling of LRU caches", ISPASS 2010 (memory/statstack.py): a reuse
-distance inside an instance becomes the stack distance expected from the distribution of the instance's own reuses. For
-a cache that n cores share, the others bring in as many lines meanwhile, but for those that they share with each other.
+Source: Eklov and Hagersten, "StatStack: efficient modeling of LRU caches", ISPASS 2010 (memory/distances/statstack.py):
+a reuse distance inside an instance becomes the stack distance expected from the distribution of the instance's own
+reuses. For a cache that n cores share, the others bring in as many lines meanwhile, but for those that they share with
+each other.
 
 First uses of lines: the profile knows how many distinct lines lie between it and the earlier use in the traced run, or,
 if caches are warm, in the same run before. Of G caches of a level, the earlier user ran behind this one with the
@@ -21,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyscale.models.kernels import njit
+from manyscale.models.machine.processor import Cache
 from manyscale.models.node.instance_profile import GROUP_BANDS, InstanceProfiles, bin_edges
-from manyscale.models.processor import Cache
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from manyscale.models.cpu.dataflow_kernel import SEEN_SHIFT, TRANSLATION_SHIFT
 from manyscale.models.kernels import njit
 from manyscale.models.machine import Node
-from manyscale.models.processor import data_caches, needed
+from manyscale.models.machine.processor import data_caches, needed
 
 _NOTHING: Final = -1
 

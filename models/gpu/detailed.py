@@ -1,6 +1,6 @@
 """A GPU cycle by cycle: launches one after another, L2 as the launches before left it.
 
-See sm_kernel.py for an SM, memory_kernel.py for L2 and DRAM, windows_kernel.py for the order. The reference is
+See gpu/sm/kernel.py for an SM, memory_kernel.py for L2 and DRAM, windows_kernel.py for the order. The reference is
 Accel-Sim's RTX 3070 (tests/validation/gpu).
 """
 
@@ -13,16 +13,17 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from manyscale.models.gpu import launch_kernel, memory_state, sm_state
-from manyscale.models.gpu.exchange_kernel import enlarged, replies_for
+from manyscale.models.gpu import launch_kernel, memory_state
+from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
 from manyscale.models.gpu.launch_pieces import LaunchPieces
-from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm_limits import sm_limits
-from manyscale.models.gpu.sm_state import CAUSES, Counted
+from manyscale.models.gpu.sm import state as sm_state
+from manyscale.models.gpu.sm.limits import sm_limits
+from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
+from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 6  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice

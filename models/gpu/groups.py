@@ -6,18 +6,19 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu import detailed, groups_kernel, memory_state, sm_state
+from manyscale.models.gpu import detailed, groups_kernel, memory_state
 from manyscale.models.gpu.detailed import LaunchResult, StuckError
-from manyscale.models.gpu.exchange_kernel import Replies, Requests, enlarged, replies_for, requests_for
+from manyscale.models.gpu.l2.exchange_kernel import Replies, Requests, enlarged, replies_for, requests_for
 from manyscale.models.gpu.launch_program import launch_program
-from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm_limits import sm_limits
-from manyscale.models.gpu.sm_state import Counted
-from manyscale.models.shared_words import ABORT, WORDS
-from manyscale.models.team import ALONE, Team, Wanted
+from manyscale.models.gpu.sm import state as sm_state
+from manyscale.models.gpu.sm.limits import sm_limits
+from manyscale.models.gpu.sm.state import Counted
+from manyscale.models.kernels.shared_words import ABORT, WORDS
+from manyscale.models.kernels.team import ALONE, Team, Wanted
+from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 4  # raised when results change
 _PER_SLICE: Final = ("slice", "tag", "line", "last_use", "miss")

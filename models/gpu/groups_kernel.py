@@ -22,12 +22,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu import launch_kernel, memory_kernel, sm_kernel
-from manyscale.models.gpu.exchange_kernel import collect, deliver, enter_all, requests_of
-from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu import launch_kernel, memory_kernel
+from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all, requests_of
+from manyscale.models.gpu.sm import kernel as sm_kernel
+from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
+from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.kernels import allocation_free, by_reference, njit
-from manyscale.models.shared_words import wait_for_all
+from manyscale.models.kernels.shared_words import wait_for_all
 
 FINISHED: Final = launch_kernel.FINISHED
 NEEDS_ROOM: Final = launch_kernel.NEEDS_ROOM

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.models.gpu import memory_kernel, sm_kernel
-from manyscale.models.gpu.exchange_kernel import deliver, send_all
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu import memory_kernel
+from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
+from manyscale.models.gpu.sm import kernel as sm_kernel
+from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, strict_window
 from manyscale.models.kernels import allocation_free, by_reference, njit
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyscale.models.gpu.launch_program import LaunchProgram, launch_program
-from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm_state import Sm
+from manyscale.models.gpu.sm.state import Sm
+from manyscale.models.workload.launch_trace import LaunchTrace
 
 
 @dataclass

@@ -7,9 +7,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.launch_trace import NO_REGISTER, Access, LaunchTrace, Space, StaticInstructions, UnitClass
 from manyscale.models.gpu.parameters import SECTOR_BYTES, UNITS, Gpu
 from manyscale.models.kernels import njit
+from manyscale.models.workload.launch_trace import (
+    NO_REGISTER,
+    Access,
+    LaunchTrace,
+    Space,
+    StaticInstructions,
+    UnitClass,
+)
 
 # how the SM treats an instruction: those below NUM_UNITS go to the unit of that number
 NUM_UNITS: Final = len(UNITS)

@@ -1,8 +1,8 @@
 """L2 and DRAM of a group of channels, in order of time.
 
-A request that leaves an SM at cycle q reaches its slice through the crossbar (crossbar_kernel.py), is looked up
-``latency`` later (l2_kernel.py) and goes, if it must, to DRAM (dram_kernel.py). Facts of the path (which queue takes
-how many cycles) are Accel-Sim's.
+A request that leaves an SM at cycle q reaches its slice through the crossbar (gpu/l2/crossbar_kernel.py), is looked up
+``latency`` later (gpu/l2/kernel.py) and goes, if it must, to DRAM (gpu/dram/kernel.py). Facts of the path (which queue
+takes how many cycles) are Accel-Sim's.
 
 Cost: O(slices of a channel) for each event of it, beside the event's own.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.gpu.crossbar_kernel import CROSSBAR
-from manyscale.models.gpu.dram_kernel import serve_dram, wait_for_dram
-from manyscale.models.gpu.l2_kernel import fill, look_up
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu.dram.kernel import serve_dram, wait_for_dram
+from manyscale.models.gpu.l2.crossbar_kernel import CROSSBAR
+from manyscale.models.gpu.l2.kernel import fill, look_up
+from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.kernels import allocation_free
 
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.sm_limits import shift_of
-from manyscale.models.gpu.sm_state import MISS, NEVER
+from manyscale.models.gpu.sm.limits import shift_of
+from manyscale.models.gpu.sm.state import MISS, NEVER
 
 (
     L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from manyscale.models.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
+from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
 SECTOR_BYTES: Final = 32  # of the traces' accesses
 WARP_THREADS: Final = 32

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.gpu.sm_kernel import BLOCK_ENDED, advance, start_block
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
+from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.kernels import allocation_free, by_reference, njit
 
 # columns of Dispatch.word

@@ -25,7 +25,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.steps import (
+from manyscale.models.network.replay.steps import (
     ACTION,
     ENTER_GATE,
     FIRST,
@@ -42,7 +42,7 @@ from manyscale.models.network.steps import (
     WAIT_SEND,
     WAIT_STRAND,
 )
-from manyscale.models.network.timeline import Timeline
+from manyscale.models.network.replay.timeline import Timeline
 
 VERSION: Final = 2
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.machine import Network
-from manyscale.models.network.collective_formulas import gate_cost_ps
+from manyscale.models.network.collectives.formulas import gate_cost_ps
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay import MessageLaw, replay_law
-from manyscale.models.network.timeline import Placement, Timeline
-from manyscale.models.quantities import MOST_PS
+from manyscale.models.network.replay.replay import MessageLaw, replay_law
+from manyscale.models.network.replay.timeline import Placement, Timeline
+from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "latency-bandwidth"
 VERSION = 1

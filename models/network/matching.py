@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.hash_table import find_or_add, new_table
 from manyscale.models.kernels import njit
+from manyscale.models.kernels.hash_table import find_or_add, new_table
 from manyscale.models.network.operations import Operations
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 

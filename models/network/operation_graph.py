@@ -2,7 +2,7 @@
 
 The form in which the LogGOPS model replays; the words are GOAL's (Hoefler, Siebert, Lumsdaine, "Group Operation
 Assembly Language", ICPP 2009). A workload with a table of dependencies is such a graph: one vertex per operation.
-Others are lowered to it (strand_graph.py).
+Others are lowered to it (network/loggops/strand_graph.py).
 
 An edge is satisfied when its source has *started* (``irequires``) or *ended* (``requires``). A vertex becomes ready
 once all its edges are; then a calculation, a send or a receive competes for its rank's CPU. The other kinds need none:

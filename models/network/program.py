@@ -1,8 +1,9 @@
 """The replay program: a workload's operations as arrays of sends, receives and waits, matched once.
 
 Built from a workload and a choice of collective algorithms; independent of latency, bandwidth and compute times, so
-that one program serves every point of a sweep. Collectives become schedules of messages (collectives.py), or gates
-that all of their participants pass together (collective_formulas.py).
+that one program serves every point of a sweep. Collectives become schedules of messages
+(network/collectives/algorithms.py), or gates that all of their participants pass together
+(network/collectives/formulas.py).
 
 Steps of one rank form a *strand*, executed in order; a non-blocking collective is a strand of its own, started by its
 operation. Messages are matched here (matching.py), but for those that wildcard receives might take: they are left to
@@ -19,12 +20,12 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import njit
-from manyscale.models.network.collective_instances import Instances, collective_instances
-from manyscale.models.network.collective_rules import Collectives
+from manyscale.models.network.collectives.instances import Instances, collective_instances
+from manyscale.models.network.collectives.rules import Collectives
 from manyscale.models.network.matching import Matching, Mode, match
 from manyscale.models.network.operation_graph import OperationGraph, graph_of_dependencies, is_ordered
 from manyscale.models.network.operations import Operations
-from manyscale.models.network.steps import (
+from manyscale.models.network.replay.steps import (
     FIRST,
     LAST,
     NOTHING,

@@ -7,7 +7,7 @@ Repetitions stand for iterations that were not traced. With ``jitter`` each inst
 drawn from a hash of (seed, repetition, instance): the quantiles of a log-normal distribution of mean 1 and standard
 deviation ``jitter``.
 
-Cost: O(log cores) a piece, creation, schedule, and what scheduler_kernel.py says.
+Cost: O(log cores) a piece, creation, schedule, and what node/scheduler/kernel.py says.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, inlined
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.ready_queues import mix
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.node.scheduler import new_scheduler, why_stuck
-from manyscale.models.node.scheduler_kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
+from manyscale.models.node.scheduler.ready_queues import mix
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import WorkloadError
 
 NEVER: Final = 1 << 62

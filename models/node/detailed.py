@@ -1,9 +1,10 @@
 """Phases of a rank on simulated cores and memory: what the runtime system hands out, executed instruction by
 instruction.
 
-Joins the scheduler (scheduler.py), the cores (core_kernel.py) and the memory system (memory_system.py) in strict order
-of time (detailed_kernel.py). Each task instance is executed in detail or, where the caller says so, takes given times.
-Caches and DRAM stay as they are from phase to phase; what lies between phases takes no time here.
+Joins the scheduler (node/scheduler/scheduler.py), the cores (node/core/kernel.py) and the memory system
+(node/memory/system.py) in strict order of time (detailed_kernel.py). Each task instance is executed in detail or, where
+the caller says so, takes given times. Caches and DRAM stay as they are from phase to phase; what lies between phases
+takes no time here.
 
 Pieces without instructions in the stream take no time in detail unless the caller says so. MPI operations inside
 phases take none: what instances take is known then, and the replay says when they run. Where the runtime system has a
@@ -17,18 +18,18 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from manyscale.models.event_heap import event_record
+from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Node
-from manyscale.models.node.core_code import kept_core_code
-from manyscale.models.node.core_kernel import Request, new_cores, part_names
-from manyscale.models.node.cycle_wheel import new_wheel
+from manyscale.models.machine.processor import data_caches, needed
+from manyscale.models.node.core.code import kept_core_code
+from manyscale.models.node.core.cycle_wheel import new_wheel
+from manyscale.models.node.core.kernel import Request, new_cores, part_names
 from manyscale.models.node.detailed_kernel import STUCK, Clock, Pieces, Records, run
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
-from manyscale.models.node.memory_system import new_memory_system
-from manyscale.models.node.node_program import NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.node.scheduler import new_scheduler, why_stuck
-from manyscale.models.processor import data_caches, needed
+from manyscale.models.node.memory.system import new_memory_system
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import Workload, WorkloadError
 
 NAME = "detailed"

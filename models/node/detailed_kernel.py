@@ -19,12 +19,19 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.event_heap import pop, push
 from manyscale.models.kernels import allocation_free, by_reference, njit
-from manyscale.models.node.core_kernel import begin_piece, step
-from manyscale.models.node.cycle_wheel import NEVER, next_cycle, put, take
+from manyscale.models.kernels.event_heap import pop, push
+from manyscale.models.node.core.cycle_wheel import NEVER, next_cycle, put, take
+from manyscale.models.node.core.kernel import begin_piece, step
 from manyscale.models.node.loop_watch import core_due, piece_due, turn_begins, turn_end, turn_over
-from manyscale.models.node.scheduler_kernel import CREATES, OPERATION, PHASE_END, PIECE, advance, begin_phase
+from manyscale.models.node.scheduler.kernel import (
+    CREATES,
+    OPERATION,
+    PHASE_END,
+    PIECE,
+    advance,
+    begin_phase,
+)
 
 OVER: Final = 0  # what a phase ended with
 STUCK: Final = -1

@@ -30,10 +30,10 @@ import numpy as np
 from manyscale.models.cpu.block_windows import BlockCode, BlockWindows, windows_at
 from manyscale.models.cpu.branch_entropy import branch_entropy
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.memory.stack_distance import StackDistances
+from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.node import instance_profile_kernel as kernel
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
-from manyscale.models.node.node_program import NodeProgram
+from manyscale.models.node.program.node_program import NodeProgram
 
 GROUP_INSTRUCTIONS: Final = np.array([1, 16, 32, 64, 128, 256, 512, 1024], np.int64)
 # distinct lines: 16 KiB to 64 MiB of 64 B; the last band is of lines that nothing used before

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.detail_tables import Detail
 from manyscale.models.kernels import njit
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.node.node_program import NodeProgram
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.workload.detail_tables import Detail
 
 
 @dataclass(frozen=True)

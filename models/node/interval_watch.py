@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, njit
-from manyscale.models.node.core_code import LOAD, RESULT
-from manyscale.models.node.directory import FREE, look_up, next_group
+from manyscale.models.node.core.code import LOAD, RESULT
 from manyscale.models.node.loop_watch import watches
-from manyscale.models.node.memory_system import INVALIDATED, SERVED
+from manyscale.models.node.memory.directory import FREE, look_up, next_group
+from manyscale.models.node.memory.system import INVALIDATED, SERVED
 from manyscale.models.node.private_stacks import CORE_SHIFT
 
 _TURNS: Final = 400  # that an interval has at least, so that it is not much too long

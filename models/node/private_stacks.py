@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.node.node_program import NodeProgram
+from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.workload import Workload
 
 CORE_SHIFT: Final = 48  # no program has addresses beyond

@@ -8,14 +8,14 @@ __version__ = "0.1.0"
 __all__ = ["Result", "Study", "load_study", "read_workload", "run", "sweep"]
 
 if TYPE_CHECKING:
-    from manyscale.runner.api import Result, Study, load_study, read_workload, run, sweep
+    from manyscale.runner.run.api import Result, Study, load_study, read_workload, run, sweep
 
 
 def __getattr__(name: str) -> Any:
     # The API pulls in Arrow and Numba (about half a second): load it on first use, so that `import manyscale` and
     # `manyscale --help` stay instant.
     if name in __all__:
-        from manyscale.runner import api
+        from manyscale.runner.run import api
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

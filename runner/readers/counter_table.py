@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import to_numpy
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 

@@ -25,8 +25,13 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.stack_tables import rank_tables
-from manyscale.runner.readers.traced_blocks import ScratchStream, TracedBlocks, attributes_of, block_table
+from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.stores.traced_blocks import (
+    ScratchStream,
+    TracedBlocks,
+    attributes_of,
+    block_table,
+)
 
 NAME: Final = "sancov-npz"
 _LACKEY: Final = ("kind", "addr", "size")

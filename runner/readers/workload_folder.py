@@ -21,10 +21,10 @@ import pyarrow as pa
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
-from manyscale.runner.readers.detail_store import DetailStore
-from manyscale.runner.readers.launch_store import FILES as LAUNCH_FILES
-from manyscale.runner.readers.launch_store import LaunchStore, StoredLaunch
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.stores.detail_store import DetailStore
+from manyscale.runner.readers.stores.launch_store import FILES as LAUNCH_FILES
+from manyscale.runner.readers.stores.launch_store import LaunchStore, StoredLaunch
 
 NAME = "workload"
 VERSION = 3

@@ -13,16 +13,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.columns import to_arrow
 from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.iterations import windows
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import native_detail
-from manyscale.runner.readers.native import choose_ranks
-from manyscale.runner.readers.native_calls import Calls
-from manyscale.runner.readers.native_files import Process, read_processes
-from manyscale.runner.readers.native_task_events import DEPENDENCE, event_ids
-from manyscale.runner.tracers.calls import NAMES, UNREPEATED
-from manyscale.sampling.iterations import windows
+from manyscale.runner.readers.raw_trace import choose_ranks
+from manyscale.runner.readers.raw_trace import detail as native_detail
+from manyscale.runner.readers.raw_trace.calls import Calls
+from manyscale.runner.readers.raw_trace.files import Process, read_processes
+from manyscale.runner.readers.raw_trace.mpi_calls import NAMES, UNREPEATED
+from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, event_ids
 
 _REPEATS = np.array([name not in UNREPEATED for name in NAMES])
 _EVER = 2**32 - 1

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.columns import to_arrow
 from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
 from manyscale.runner.tracers import lackey_route, qemu_route

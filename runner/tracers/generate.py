@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.runner.tracers.calls import CALLS, NAMES, UNREPEATED, Call
+from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, NAMES, UNREPEATED, Call
 
 _NAMES_A_LINE: Final = 100
-_HEAD: Final = """/* Made by runner/tracers/generate.py from the table in calls.py. */
+_HEAD: Final = """/* Made by runner/tracers/generate.py from the table in readers/raw_trace/mpi_calls.py. */
 #include "record.h"
 
 #define SECOND_NAME(name) \\

@@ -28,10 +28,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from manyscale.models.quantities import PS_PER_SECOND
+from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.readers.stack_folder import FORMAT, HEADER, PERF_TEXT, SPEEDSCOPE, VERSION
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks.folder import FORMAT, HEADER, PERF_TEXT, SPEEDSCOPE, VERSION
+from manyscale.runner.readers.stacks.units import UnitRules
 
 SOURCES: Final = ("perf", "py-spy", "jfr")
 _PACKAGES: Final = {

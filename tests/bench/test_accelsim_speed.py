@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from cpu_time import median_cpu
 
-from manyscale.runner.readers.accelsim_header import MAX_HEADER_BYTES, split_header
-from manyscale.runner.readers.accelsim_parser import LaunchParser
+from manyscale.runner.readers.accelsim.header import MAX_HEADER_BYTES, split_header
+from manyscale.runner.readers.accelsim.parser import LaunchParser
 
 pytestmark = pytest.mark.bench
 

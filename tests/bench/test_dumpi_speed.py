@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from cpu_time import median_cpu
 
-from manyscale.runner.readers.dumpi_operations import convert
-from manyscale.runner.readers.dumpi_records import read_rank_file
+from manyscale.runner.readers.dumpi.operations import convert
+from manyscale.runner.readers.dumpi.records import read_rank_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runner" / "readers"))
 from dumpi_writer import dumpi_file

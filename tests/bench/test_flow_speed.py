@@ -21,16 +21,17 @@ import zstandard
 from cpu_time import cpu_of, second
 from simgrid_platform import CONTENTION_FREE
 
-from manyscale.models.network import flow, latency_bandwidth
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.flow import model as flow
 from manyscale.models.network.program import Program, build_program
+from manyscale.models.network.replay.timed_strands import new_state
 from manyscale.models.network.routes import routes
-from manyscale.models.network.timed_strands import new_state
 from manyscale.models.workload import Workload
-from manyscale.runner import shipped
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import shipped
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 

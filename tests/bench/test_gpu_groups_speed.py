@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from manyscale.models.gpu.groups import simulate_in_groups
-from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.team import Team
-from manyscale.runner.execute.teams import in_threads
+from manyscale.models.kernels.team import Team
+from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.run.execute.teams import in_threads
+from manyscale.runner.study.targets import shipped_targets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
 from tbpoint.populations import Population

@@ -19,7 +19,7 @@ from manyscale.models.gpu import detailed
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
 pytestmark = [

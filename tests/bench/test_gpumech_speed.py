@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from cpu_time import least_cpu
 
-from manyscale.models.gpu import detailed, gpumech
-from manyscale.models.gpu.gpumech_outline import outline_of
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.gpumech import model as gpumech
+from manyscale.models.gpu.gpumech.outline import outline_of
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
 pytestmark = [

@@ -12,7 +12,7 @@ from memory_programs import stream, traced
 
 from manyscale.models.cpu.dataflow import Dataflow
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 

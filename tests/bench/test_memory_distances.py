@@ -17,9 +17,9 @@ import pytest
 from cpu_time import median_cpu
 
 from manyscale.models.memory.access_stream import Accesses
-from manyscale.models.memory.distance_histogram import PIECE, reuse_profile
-from manyscale.models.memory.segment_distances import merge, segment_result
-from manyscale.models.memory.stack_distance import StackDistances
+from manyscale.models.memory.distances.histogram import PIECE, reuse_profile
+from manyscale.models.memory.distances.segments import merge, segment_result
+from manyscale.models.memory.distances.stack_distance import StackDistances
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models" / "memory"))
 from naive_stack import naive_distances

@@ -19,8 +19,8 @@ from cache_traces import Trace, cache
 from cpu_time import cpu_of, least_cpu
 from memory_programs import program
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.processor import Cache
+from manyscale.models.machine.processor import Cache
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
 
 pytestmark = pytest.mark.bench
 

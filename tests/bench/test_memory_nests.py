@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cpu_time import median_cpu
 
-from manyscale.models.memory.nest_extrapolation import recognise
+from manyscale.models.memory.nests.extrapolation import recognise
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models" / "memory"))
 from nest_programs import P, Q, matrix_multiply, run, sites_of

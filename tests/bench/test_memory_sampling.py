@@ -21,18 +21,18 @@ from cache_traces import cache
 from cpu_time import least_cpu
 
 from manyscale.models.memory.access_stream import Accesses, Sites, executions_per_block
-from manyscale.models.memory.block_sampling import (
+from manyscale.models.memory.caches.set_sampling import SetSample, same_set_distance
+from manyscale.models.memory.distances.block_sampling import (
     ExecutionSampler,
     SampledBlocks,
     walked_back_profile,
 )
+from manyscale.models.memory.distances.interleave import interleaved
+from manyscale.models.memory.distances.shards import Shards
+from manyscale.models.memory.distances.stack_distance import StackDistances
+from manyscale.models.memory.distances.statstack import StatStack
 from manyscale.models.memory.draws import chosen_between, mixed
-from manyscale.models.memory.interleave import interleaved
 from manyscale.models.memory.reuse_profile import ReuseProfile
-from manyscale.models.memory.set_sampling import SetSample, same_set_distance
-from manyscale.models.memory.shards import Shards
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.memory.statstack import StatStack
 
 pytestmark = pytest.mark.bench
 

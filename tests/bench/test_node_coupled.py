@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from cpu_time import least_cpu
 
-from manyscale.models.network.coupled import replay_coupled
+from manyscale.models.network.coupled.model import replay_coupled
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.node.burst import run_phases
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 pytestmark = pytest.mark.bench
 

@@ -15,8 +15,8 @@ from cpu_time import UNIT, least_cpu, second
 sys.path.insert(0, str(Path(__file__).parents[1] / "models" / "node"))
 from block_programs import RUNTIME, Op, blocks, load, node, run_tasks, store, stream_of, tasks_program
 
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.node.detailed import simulate
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 pytestmark = pytest.mark.bench
 

@@ -10,7 +10,7 @@ from instance_streams import Execution, Op, profiles_of
 from manyscale.models.cpu.interval import predict
 from manyscale.models.node import instance_profile
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench
 

@@ -11,8 +11,8 @@ import pytest
 from cpu_time import least_cpu
 from node_memory import DRAM, caches, flow, node
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.node.memory_system import new_memory_system
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
+from manyscale.models.node.memory.system import new_memory_system
 
 pytestmark = pytest.mark.bench
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from cpu_time import least_cpu
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.node.program.build import build_program
 from manyscale.models.workload import KIND_NAMES, SCHEMAS, OperationKind, Workload
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
 pytestmark = pytest.mark.bench
 

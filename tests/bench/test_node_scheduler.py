@@ -15,8 +15,8 @@ import pytest
 from cpu_time import least_cpu, second
 
 from manyscale.models.node.burst import run_phases
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import POLICIES, Policy, RuntimeSystem
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import POLICIES, Policy, RuntimeSystem
 
 pytestmark = pytest.mark.bench
 

@@ -7,13 +7,12 @@ import pytest
 
 from manyscale.models.machine import ideal_network
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
-from manyscale.runner import shipped
-from manyscale.runner.pipeline import compute_per_operation
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study.targets import resolve_target
 
 pytestmark = [pytest.mark.contract, pytest.mark.parametrize("name", names("network"))]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.models.columns import to_numpy
+from manyscale.models.workload.columns import to_numpy
 
 pytestmark = pytest.mark.theory
 

@@ -85,7 +85,7 @@ def test_count_ones() -> None:
 def test_a_first_kernel_does_not_load_scipy_and_scipy_still_loads_after_it() -> None:
     program = (
         "import sys, numpy\n"
-        "from manyscale.models.hash_table import new_table\n"
+        "from manyscale.models.kernels.hash_table import new_table\n"
         "from manyscale.models.network import matching\n"
         "matching.new_table(4)\n"
         "from manyscale.models.kernels import njit\n"

@@ -7,8 +7,8 @@ import pickle
 import pytest
 from pydantic import ValidationError
 
-from manyscale.models.detail_tables import InstructionClass
-from manyscale.models.processor import Cache, Core, InstructionCost, Tlb, data_caches, needed
+from manyscale.models.machine.processor import Cache, Core, InstructionCost, Tlb, data_caches, needed
+from manyscale.models.workload.detail_tables import InstructionClass
 
 FAST = {"latency": "1 cycle", "reciprocal_throughput": "0.25 cycles"}
 CORE = {

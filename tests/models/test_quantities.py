@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.quantities import (
+from manyscale.models.workload.quantities import (
     _UNITS,
     parse_bytes,
     parse_flop_rate,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.task_graph import dependence_edges
-from manyscale.models.task_tables import DependenceKind
+from manyscale.models.node.program.task_graph import dependence_edges
+from manyscale.models.workload.task_tables import DependenceKind
 
 _IN, _OUT, _INOUT, _MUTEX, _SET = (
     DependenceKind.depend_in,

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 from test_machine import CONTENT
 
 from manyscale.models.machine import Machine, Network
+from manyscale.models.machine.topology import Topology, most_nodes
 from manyscale.models.network.routes import fabric_of
-from manyscale.models.topology import Topology, most_nodes
 
 TOPOLOGY = TypeAdapter(Topology)
 

@@ -11,7 +11,7 @@ import pytest
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.ping_pong import read
-from manyscale.runner.targets import build_machine
+from manyscale.runner.study.targets import build_machine
 
 DATA = Path(__file__).parents[1] / "data" / "pingpong"
 OSU = "# OSU MPI Latency Test v5.6.2\n# Size          Latency (us)\n0   1.50\n1   1.50\n1024   2.50\n"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.models.processor import data_caches
-from manyscale.runner.calibration import fit, measure
-from manyscale.runner.calibration import node as calibrate_node
-from manyscale.runner.calibration.measure import Figure
-from manyscale.runner.calibration.system_caches import System, SystemCache, read_system
+from manyscale.models.machine.processor import data_caches
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
+from manyscale.runner.run.calibration import fit, measure
+from manyscale.runner.run.calibration import node as calibrate_node
+from manyscale.runner.run.calibration.measure import Figure
+from manyscale.runner.run.calibration.system_caches import System, SystemCache, read_system
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import build_machine, resolve_target
+from manyscale.runner.study.targets import build_machine, resolve_target
 
 KIB, MIB = 2**10, 2**20
 Cache = tuple[int, str, str, int | None, str]  # level, type, size, ways, CPUs that share it

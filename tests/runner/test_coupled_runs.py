@@ -7,14 +7,15 @@ import pytest
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
-from manyscale.models.node.build_program import build_program as build_node_program
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.runner import coupled, results, shipped
-from manyscale.runner.pipeline import compute_per_operation
+from manyscale.models.network.replay.timeline import Placement
+from manyscale.models.node.program.build import build_program as build_node_program
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict import results
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.run import coupled
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study.targets import resolve_target
 
 
 @pytest.mark.contract

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from manyscale.models.machine import Machine
-from manyscale.models.network.collective_call import CollectiveCall
-from manyscale.models.network.collective_formulas import Formula
-from manyscale.models.quantities import MOST_BYTES
+from manyscale.models.network.collectives.call import CollectiveCall
+from manyscale.models.network.collectives.formulas import Formula
+from manyscale.models.workload.quantities import MOST_BYTES
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 DATA = Path(__file__).parents[1] / "data" / "dimemas"
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from manyscale.models.workload import SCHEMAS, Workload
-from manyscale.runner.efficiencies import efficiencies, scaling, scaling_table
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import paraver
+from manyscale.runner.run.efficiencies import efficiencies, scaling, scaling_table
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 HEAD = "#Paraver (01/01/2020 at 00:00):100_ns:1(2):1:2(1:1,1:1),1\nc:1:1:2:1:2\n"
 NAMES = "EVENT_TYPE\n7 42000050 PAPI_TOT_INS [x]\n7 42000059 PAPI_TOT_CYC [x]\n"

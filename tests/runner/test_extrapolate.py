@@ -16,12 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.models.columns import to_arrow
 from manyscale.models.workload import COLLECTIVES, OPERATIONS_SCHEMA, SCHEMAS, OperationKind, Workload
-from manyscale.runner.extrapolated_workload import Ratios, extrapolate_workload
-from manyscale.runner.neighbours import Distances, Grid, Pattern, PatternError, edges_of, find_pattern
+from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.readers import simgrid_ti, workload_folder
-from manyscale.runner.scaling_quantities import burst_name, follow
+from manyscale.runner.run.extrapolation.neighbours import (
+    Distances,
+    Grid,
+    Pattern,
+    PatternError,
+    edges_of,
+    find_pattern,
+)
+from manyscale.runner.run.extrapolation.quantities import burst_name, follow
+from manyscale.runner.run.extrapolation.workload import Ratios, extrapolate_workload
 
 BYTE = 6
 Shape = tuple[int, ...]
@@ -126,7 +133,7 @@ def test_grids_and_distances_are_found(read) -> None:
 
 
 def edges_of_sends(lines: Lines):  # type: ignore[no-untyped-def]
-    from manyscale.runner.neighbours import Edges
+    from manyscale.runner.run.extrapolation.neighbours import Edges
 
     pairs = sorted((rank, int(line.split()[1])) for rank, one in lines.items() for line in one if "send" in line)
     return Edges(len(lines), np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from rank_events import Recorder
 
-from manyscale.models.task_tables import EventKind
 from manyscale.models.workload import Workload
-from manyscale.runner.iterations import iterations_summary
-from manyscale.sampling.iterations import find_iterations
+from manyscale.models.workload.iterations import find_iterations
+from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.cli.iterations import iterations_summary
 
 MS = 10**9
 

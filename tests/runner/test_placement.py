@@ -9,10 +9,10 @@ import pytest
 
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
-from manyscale.runner.placement import place_ranks
+from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study import Mapping_, load_study_content, parse_study
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 
 def machine(nodes: int, cores: int) -> Machine:

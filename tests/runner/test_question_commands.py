@@ -16,15 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from manyscale.models.columns import to_numpy
 from manyscale.models.workload import MEASURED_SCHEMA, Workload
-from manyscale.runner import what_if
-from manyscale.runner.efficiencies import efficiencies
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.places import occurrence, places
-from manyscale.runner.pop import pop_table, run_efficiencies
 from manyscale.runner.readers import simgrid_ti, workload_folder
-from manyscale.runner.study import apply_what_if, parse_study, sweep_points
+from manyscale.runner.run.efficiencies import efficiencies
+from manyscale.runner.run.places import occurrence, places
+from manyscale.runner.run.pop import pop_table, run_efficiencies
+from manyscale.runner.study import apply_what_if, parse_study, sweep_points, what_if
 
 COST_US = 10 + 0.8e-3 * (984 + 16)  # of 984 bytes
 

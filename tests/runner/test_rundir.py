@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from manyscale.runner import rundir
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.units import Outcome
+from manyscale.runner.predict.units import Outcome
+from manyscale.runner.run import directory as rundir
 
 
 @pytest.fixture(autouse=True)

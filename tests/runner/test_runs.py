@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 import manyscale
-from manyscale.runner import commands, registry, shipped
+from manyscale.runner import registry
+from manyscale.runner.cli import commands
 from manyscale.runner.errors import UserError
+from manyscale.runner.study import shipped
 
 # Everything of a run directory that must not depend on how, where and how often the run was made
 SAME = [

@@ -12,7 +12,7 @@ from manyscale.runner.study import (
     parse_study,
     sweep_points,
 )
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 CONTENT = {"schema": 1, "workload": {"path": "t"}, "target": "laptop"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 # -- studies and targets ---------------------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from manyscale.models.topology import FatTree, Torus
+from manyscale.models.machine.topology import FatTree, Torus
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
-from manyscale.runner.targets import build_machine, resolve_target, shipped_targets
+from manyscale.runner.study.targets import build_machine, resolve_target, shipped_targets
 
 
 def study(target: object) -> Study:

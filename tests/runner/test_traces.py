@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner.study import WorkloadChoice
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.traces import read_workload
 
 PRV = "#Paraver (01/01/2026 at 00:00):1000_ns:1(1):1:1(1:1),0\n1:1:1:1:1:0:1000:1\n2:1:1:1:1:1000:50000003:32\n"
 

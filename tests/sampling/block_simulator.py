@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from manyscale.sampling.tbpoint_regions import BlockProfile, Regions, find_regions
-from manyscale.sampling.tbpoint_rules import RegionRules, RegionSamplingRules
-from manyscale.sampling.tbpoint_state import (
+from manyscale.sampling.tbpoint.regions import BlockProfile, Regions, find_regions
+from manyscale.sampling.tbpoint.rules import RegionRules, RegionSamplingRules
+from manyscale.sampling.tbpoint.state import (
     RegionSampling,
     SampledLaunch,
     block_dispatched,

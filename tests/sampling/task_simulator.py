@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
-from manyscale.sampling.taskpoint import FAST, decide, new_taskpoint, observe
-from manyscale.sampling.taskpoint_state import TaskPoint, TaskPointParameters
+from manyscale.sampling.taskpoint.decisions import FAST, decide, new_taskpoint, observe
+from manyscale.sampling.taskpoint.state import TaskPoint, TaskPointParameters
 
 
 @dataclass

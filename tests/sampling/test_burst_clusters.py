@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from manyscale.models.workload import COUNTERS_SCHEMA, PHASES_SCHEMA, SCHEMAS, Workload
 from manyscale.runner.readers import workload_folder
-from manyscale.sampling.burst_clusters import (
+from manyscale.sampling.phases.burst_clusters import (
     NOISE,
     NOT_CLUSTERED,
     ClusterParameters,

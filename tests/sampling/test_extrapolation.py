@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from manyscale.sampling.extrapolation import CONFIDENCE, CONSTANT, POWER, fit_trend
+from manyscale.sampling.ranks.extrapolation import CONFIDENCE, CONSTANT, POWER, fit_trend
 
 RANKS = (8, 27, 64, 125)
 TARGET = 1000

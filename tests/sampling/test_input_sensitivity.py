@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.input_sensitivity import drawn_again, reference_estimate, sensitivity
+from manyscale.sampling.simprof.input_sensitivity import drawn_again, reference_estimate, sensitivity
 
 LABEL = np.repeat([0, 1, 2, 3], 2)
 CPI = np.array([0.5, 1.5, 2, 2, 4, 6, 7, 9])

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
 from manyscale.models.workload import (
     COMMUNICATORS_SCHEMA,
     KIND_NAMES,
@@ -23,12 +22,12 @@ from manyscale.models.workload import (
     OperationKind,
     Workload,
 )
-from manyscale.runner import shipped, traces
+from manyscale.models.workload.iterations import find_iterations, windows
+from manyscale.models.workload.loop_search import find_loops
+from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
+from manyscale.runner.cli.iterations import iterations, iterations_summary
 from manyscale.runner.errors import UserError
-from manyscale.runner.iterations import iterations, iterations_summary
-from manyscale.runner.study import WorkloadChoice
-from manyscale.sampling.iterations import find_iterations, windows
-from manyscale.sampling.loop_search import find_loops
+from manyscale.runner.study import WorkloadChoice, shipped, traces
 
 HALO = ("isend 1 100", "irecv 1 100", "waitall")
 SOLVER = (*HALO, "allreduce 8")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from manyscale.sampling import kmeans
+from manyscale.sampling.simpoint import kmeans
 
 
 @pytest.mark.parametrize("weighted", [False, True])

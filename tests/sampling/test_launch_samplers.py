@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling import tbpoint_estimate
-from manyscale.sampling.interval_samplers import SizeRules, SystematicRules
-from manyscale.sampling.launch_samplers import (
+from manyscale.sampling.samplers import SizeRules, SystematicRules
+from manyscale.sampling.tbpoint import estimate as tbpoint_estimate
+from manyscale.sampling.tbpoint.launch_samplers import (
     LaunchChoice,
     LaunchPopulation,
     all_of_them,
@@ -17,8 +17,8 @@ from manyscale.sampling.launch_samplers import (
     in_turn,
     tbpoint,
 )
-from manyscale.sampling.tbpoint import LaunchCounts
-from manyscale.sampling.tbpoint_rules import LaunchSampling
+from manyscale.sampling.tbpoint.launches import LaunchCounts
+from manyscale.sampling.tbpoint.rules import LaunchSampling
 
 
 def population(instructions: list[float], cycles: list[float] | None = None) -> LaunchPopulation:

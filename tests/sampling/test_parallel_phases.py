@@ -8,9 +8,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from manyscale.sampling import parallel_phases, phase_quality
-from manyscale.sampling.interval_population import Choice, IntervalPopulation
-from manyscale.sampling.parallel_phases import PARTS, PhaseRules, counts_of, parts_of, points_of, sampled
+from manyscale.sampling.phases import parallel_phases
+from manyscale.sampling.phases import quality as phase_quality
+from manyscale.sampling.phases.parallel_phases import (
+    PARTS,
+    PhaseRules,
+    counts_of,
+    parts_of,
+    points_of,
+    sampled,
+)
+from manyscale.sampling.population import Choice, IntervalPopulation
 from manyscale.sampling.vectors import Vectors
 
 

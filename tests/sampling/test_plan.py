@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.registry import lookup, names
+from manyscale.runner.study import shipped
 from manyscale.sampling.plan import PLAN_SCHEMA, Plan
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.sampling.predictability import (
+from manyscale.sampling.taskpoint.predictability import (
     PREDICTORS,
     Instances,
     clusters,
@@ -129,7 +129,7 @@ def test_k_means_against_scikit_learn() -> None:
     """The best of 8 beginnings there is at most as good."""
     from sklearn.cluster import KMeans
 
-    from manyscale.sampling.predictability import _labels, _optimal_splits
+    from manyscale.sampling.taskpoint.predictability import _labels, _optimal_splits
 
     random = np.random.default_rng(0)
     counts = np.sort(np.concatenate([random.normal(centre, 60, 30) for centre in (0, 300, 500, 1200)]))
@@ -150,7 +150,7 @@ def test_k_means_against_scikit_learn() -> None:
 def test_silhouette_against_scikit_learn() -> None:
     from sklearn.metrics import silhouette_score
 
-    from manyscale.sampling.predictability import _silhouette
+    from manyscale.sampling.taskpoint.predictability import _silhouette
 
     random = np.random.default_rng(0)
     counts = np.sort(random.choice(10_000, 60, replace=False))

@@ -7,8 +7,8 @@ import pytest
 
 from manyscale.runner.readers.options import DEFAULT_OPTIONS
 from manyscale.runner.registry import lookup
-from manyscale.runner.shipped import folder
-from manyscale.sampling.ranks_and_iterations import choose_iterations, choose_ranks, one_in, strata
+from manyscale.runner.study.shipped import folder
+from manyscale.sampling.ranks.choice import choose_iterations, choose_ranks, one_in, strata
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from manyscale.sampling import simprof
-from manyscale.sampling.operations import kinds_of
 from manyscale.sampling.simprof import (
     Phases,
     SimProfRules,
@@ -19,7 +18,8 @@ from manyscale.sampling.simprof import (
     names_of_phases,
     variation,
 )
-from manyscale.sampling.stack_population import StackPopulation
+from manyscale.sampling.simprof.operations import kinds_of
+from manyscale.sampling.simprof.stack_population import StackPopulation
 
 METHODS = ["main", "map", "sort", "write", "idle"]
 

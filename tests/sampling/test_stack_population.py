@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.runner.readers import unit_stacks
-from manyscale.sampling.stack_population import StackPopulation, stack_units_of
+from manyscale.runner.readers.stacks import unit_counts as unit_stacks
+from manyscale.sampling.simprof.stack_population import StackPopulation, stack_units_of
 
 # unit 0: main > map, main > map > sort, main > map > map (recursion), main; unit 1: main > sort; unit 3: main > write
 STACKS = ["0\t1\t1,0", "0\t1\t2,1,0", "0\t1\t1,1,0", "0\t1\t0", "1\t1\t2,0", "3\t1\t3,0"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.sampling.task_classes import (
+from manyscale.sampling.taskpoint.classes import (
     EPS_BOUNDS,
     FOLDED_COLUMNS,
     KEPT_COLUMNS,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from task_simulator import Run, run
 
-from manyscale.sampling.taskpoint import DETAILED, FAST, decide, new_taskpoint, observe
-from manyscale.sampling.taskpoint_state import (
+from manyscale.sampling.taskpoint.decisions import DETAILED, FAST, decide, new_taskpoint, observe
+from manyscale.sampling.taskpoint.state import (
     CANDIDATE,
     EMPTY,
     FORWARDED,

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from task_simulator import run, run_in_turn
 
-from manyscale.sampling.taskpoint import new_taskpoint
-from manyscale.sampling.taskpoint_estimate import Estimate, estimate
-from manyscale.sampling.taskpoint_state import TaskPointParameters
+from manyscale.sampling.taskpoint.decisions import new_taskpoint
+from manyscale.sampling.taskpoint.estimate import Estimate, estimate
+from manyscale.sampling.taskpoint.state import TaskPointParameters
 
 LAZY = {"warm_up": 0, "period": "lazy", "busy_change": "never"}
 IPC = np.array([2.0, 2.2, 1.8, 2.0])  # the source's example, section 5.3.2

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import task_simulator
 
-from manyscale.sampling.taskpoint import new_taskpoint
-from manyscale.sampling.taskpoint_plan import choice_of, is_detailed, play
-from manyscale.sampling.taskpoint_state import TaskPoint, TaskPointParameters
+from manyscale.sampling.taskpoint.decisions import new_taskpoint
+from manyscale.sampling.taskpoint.plan import choice_of, is_detailed, play
+from manyscale.sampling.taskpoint.state import TaskPoint, TaskPointParameters
 
 LAZY = TaskPointParameters(period="lazy", warm_up=1, history=2, busy_change="never")
 

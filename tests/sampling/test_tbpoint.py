@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.tbpoint import AUTO_FREEDOM, LaunchCounts, LaunchSample, choose, draw, features
-from manyscale.sampling.tbpoint_rules import LaunchSampling
+from manyscale.sampling.tbpoint.launches import (
+    AUTO_FREEDOM,
+    LaunchCounts,
+    LaunchSample,
+    choose,
+    draw,
+    features,
+)
+from manyscale.sampling.tbpoint.rules import LaunchSampling
 
 
 def counts(

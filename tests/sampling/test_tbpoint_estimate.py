@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from manyscale.sampling.tbpoint import LaunchCounts, LaunchSample, choose
-from manyscale.sampling.tbpoint_estimate import PRIOR_FREEDOM, LaunchEstimate, estimate, more
-from manyscale.sampling.tbpoint_rules import LaunchSampling
+from manyscale.sampling.tbpoint.estimate import PRIOR_FREEDOM, LaunchEstimate, estimate, more
+from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSample, choose
+from manyscale.sampling.tbpoint.rules import LaunchSampling
 
 SEEDS = 600
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.tbpoint_kinds import classify
+from manyscale.sampling.tbpoint.kinds import classify
 
 
 def test_equal_blocks() -> None:

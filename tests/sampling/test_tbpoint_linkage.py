@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 
-from manyscale.sampling import tbpoint_linkage
-from manyscale.sampling.tbpoint_linkage import cluster, line_cut
+from manyscale.sampling.tbpoint import linkage as tbpoint_linkage
+from manyscale.sampling.tbpoint.linkage import cluster, line_cut
 
 THRESHOLD = 0.1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.tbpoint_markov import ipc, ipc_by_matrix, vary_stalls
+from manyscale.sampling.tbpoint.markov import ipc, ipc_by_matrix, vary_stalls
 
 
 @pytest.mark.theory

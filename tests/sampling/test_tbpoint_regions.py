@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.tbpoint_regions import NO_REGION, BlockProfile, block_profile, find_regions
-from manyscale.sampling.tbpoint_rules import RegionRules
+from manyscale.sampling.tbpoint.regions import NO_REGION, BlockProfile, block_profile, find_regions
+from manyscale.sampling.tbpoint.rules import RegionRules
 
 
 def profile(stall: list[float], instructions: list[int] | int = 1000) -> BlockProfile:

@@ -7,9 +7,9 @@ import pytest
 from block_simulator import Run, regions_of, run
 from scipy import stats
 
-from manyscale.sampling.tbpoint_regions import NO_REGION
-from manyscale.sampling.tbpoint_rules import RegionSamplingRules
-from manyscale.sampling.tbpoint_state import (
+from manyscale.sampling.tbpoint.regions import NO_REGION
+from manyscale.sampling.tbpoint.rules import RegionSamplingRules
+from manyscale.sampling.tbpoint.state import (
     block_dispatched,
     block_ended,
     new_region_sampling,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.traced_intervals import IntervalCutter, TracedIntervals
+from manyscale.sampling.phases.traced_intervals import IntervalCutter, TracedIntervals
 
 SIZES = np.array([3, 5, 20])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyscale.sampling import stratified
-from manyscale.sampling.two_stage import Inside, components, estimate, pieces, variance_inside
+from manyscale.sampling.simprof.two_stage import Inside, components, estimate, pieces, variance_inside
 
 KINDS: tuple[Inside, Inside] = ("successive", "random")
 

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from manyscale.models.memory.access_stream import accesses, sites_of
-from manyscale.models.memory.distance_histogram import reuse_profile
-from manyscale.models.memory.profile_extrapolation import (
+from manyscale.models.memory.amm.profile_extrapolation import (
     AMM_RECIPE,
     SITE_RECIPE,
     Extrapolation,
@@ -27,8 +26,9 @@ from manyscale.models.memory.profile_extrapolation import (
     TrainingRun,
     extrapolate,
 )
+from manyscale.models.memory.amm.sdcm import Geometry, hit_rate
+from manyscale.models.memory.distances.histogram import reuse_profile
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.sdcm import Geometry, hit_rate
 
 pytestmark = pytest.mark.peer
 

@@ -16,10 +16,10 @@ from cache_traces import cache
 from memory_programs import traced
 
 from manyscale.models.memory.access_stream import Sites, access_sites
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter
-from manyscale.models.memory.loop_nests import NotAffineError
-from manyscale.models.memory.nest_extrapolation import NestProgram, recognise, traces_of
+from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
+from manyscale.models.memory.nests.extrapolation import NestProgram, recognise, traces_of
+from manyscale.models.memory.nests.loop_nests import NotAffineError
 
 pytestmark = pytest.mark.peer
 

@@ -18,9 +18,9 @@ import pytest
 from cache_traces import Trace, cache, fed, mixed_trace, totals
 from memory_programs import program
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter
-from manyscale.models.processor import Cache
+from manyscale.models.machine.processor import Cache
+from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
 
 pytestmark = pytest.mark.peer
 

@@ -27,7 +27,7 @@ from memory_programs import need_measured_compiler, traced
 from manyscale.models.cpu.dataflow import DataflowParameters, predict
 from manyscale.models.machine import Node
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 DATA = Path(__file__).parents[1] / "data" / "memory"
 MEASURED = DATA / "epyc_zen4_times.csv"

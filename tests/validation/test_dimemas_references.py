@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.models.network import dimemas
+from manyscale.models.network.dimemas import model as dimemas
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
-from manyscale.runner.pipeline import compute_per_operation
-from manyscale.runner.placement import place_ranks
-from manyscale.runner.readers import dimemas_dim
+from manyscale.models.network.replay.timeline import Placement
+from manyscale.runner.predict.placement import place_ranks
+from manyscale.runner.readers import dimemas as dimemas_dim
+from manyscale.runner.run.pipeline import compute_per_operation
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 pytestmark = pytest.mark.peer
 

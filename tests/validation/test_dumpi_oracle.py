@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.runner.readers.dumpi_layouts import LAYOUTS, ONLY_AT_ROOT
-from manyscale.runner.readers.dumpi_records import RankFile, Status, read_rank_file
+from manyscale.runner.readers.dumpi.layouts import LAYOUTS, ONLY_AT_ROOT
+from manyscale.runner.readers.dumpi.records import RankFile, Status, read_rank_file
 
 pytestmark = pytest.mark.peer
 

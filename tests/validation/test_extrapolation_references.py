@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from manyscale.models.workload import OperationKind, Workload
-from manyscale.runner.extrapolate import extrapolation
-from manyscale.runner.extrapolated_workload import Ratios, extrapolate_workload
-from manyscale.runner.neighbours import edges_of, find_pattern
+from manyscale.runner.cli.extrapolate import extrapolation
 from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.run.extrapolation.neighbours import edges_of, find_pattern
+from manyscale.runner.run.extrapolation.workload import Ratios, extrapolate_workload
 
 DATA = Path(__file__).parents[1] / "data" / "extrapolation"
 traces = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "mpi"

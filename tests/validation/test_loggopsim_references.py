@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from manyscale.models.machine import Link, LogGops, Network
-from manyscale.models.network import loggops
+from manyscale.models.network.loggops import model as loggops
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError
-from manyscale.runner.pipeline import compute_per_operation
+from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.runner.readers import goal
+from manyscale.runner.run.pipeline import compute_per_operation
 
 CASES = Path(__file__).parents[1] / "data" / "goal"
 DATA = os.environ.get("MANYSCALE_DATA")

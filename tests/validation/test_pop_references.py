@@ -18,10 +18,10 @@ from simgrid.prediction import predict_workload
 
 from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
-from manyscale.runner.efficiencies import Efficiencies, efficiencies, scaling
 from manyscale.runner.readers import paraver
+from manyscale.runner.run.efficiencies import Efficiencies, efficiencies, scaling
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 FOLDER = Path(os.environ.get("MANYSCALE_DATA", "/nowhere")) / "formats" / "paraver" / "pypop-epoch"
 RANKS = (1, 2, 4, 8)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from memory_programs import need_measured_compiler, trace
 
-from manyscale.models.memory.amm import AmmParameters
-from manyscale.models.memory.profile_extrapolation import SITE_RECIPE
-from manyscale.runner.execute.execution import Execution
-from manyscale.runner.execute.local import LocalExecutor
-from manyscale.runner.execute.store import Store
-from manyscale.runner.memory.hit_rates import line_bytes
-from manyscale.runner.memory.predict_command import training_runs
-from manyscale.runner.memory.prediction import Predictor
-from manyscale.runner.memory.profile_command import target_and_content
-from manyscale.runner.memory.training import read_training
+from manyscale.models.memory.amm.amm import AmmParameters
+from manyscale.models.memory.amm.profile_extrapolation import SITE_RECIPE
+from manyscale.runner.cli.predict import training_runs
+from manyscale.runner.cli.profile import target_and_content
+from manyscale.runner.predict.memory.hit_rates import line_bytes
+from manyscale.runner.predict.memory.prediction import Predictor
+from manyscale.runner.predict.memory.training import read_training
+from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.run.execute.local import LocalExecutor
+from manyscale.runner.run.store import Store
 
 MEASURED = Path(__file__).parents[1] / "data" / "memory" / "epyc_zen4_times.csv"
 # inputs traced; -O3 takes two or more elements at once, so inputs are of like remainders

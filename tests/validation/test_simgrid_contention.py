@@ -22,14 +22,14 @@ from simgrid.random_programs import generate
 from simgrid.random_shared import Link, Mesh, Tree, random_mesh, random_tree
 from simgrid.test_random_programs import predicted_ends, reference_ends
 
-from manyscale.models.network import flow
+from manyscale.models.network.flow import model as flow
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import ANY_SOURCE, OperationKind, Workload
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 TOLERANCE = 1e-9  # relative
 EXACT = "--cfg=network/optim:Full"  # peer.py sets the precision

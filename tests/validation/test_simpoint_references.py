@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.runner.readers import projection, simpoint_bb
-from manyscale.sampling import kmeans, simpoint
-from manyscale.sampling.interval_population import IntervalPopulation, intervals_of
-from manyscale.sampling.interval_samplers import simpoints
-from manyscale.sampling.simpoint import SimPointRules, bic
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.sampling import simpoint
+from manyscale.sampling.population import IntervalPopulation, intervals_of
+from manyscale.sampling.samplers import simpoints
+from manyscale.sampling.simpoint import SimPointRules, bic, kmeans
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "phase"
 SIMPOINT = DATA / "simpoint32"

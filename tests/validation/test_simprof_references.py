@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from simprof import measure
 
-from manyscale.runner.readers import jfr, unit_stacks
+from manyscale.runner.readers.stacks import jfr
+from manyscale.runner.readers.stacks import unit_counts as unit_stacks
 from manyscale.sampling import stratified
-from manyscale.sampling.input_sensitivity import drawn_again, reference_estimate, sensitivity
 from manyscale.sampling.simprof import (
     SimProfRules,
     choose,
@@ -27,7 +27,8 @@ from manyscale.sampling.simprof import (
     names_of_phases,
     variation,
 )
-from manyscale.sampling.stack_population import StackPopulation, stack_units_of
+from manyscale.sampling.simprof.input_sensitivity import drawn_again, reference_estimate, sensitivity
+from manyscale.sampling.simprof.stack_population import StackPopulation, stack_units_of
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "phase"
 pytestmark = [

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from manyscale.models.cpu.branch_predictor import new_predictor
 from manyscale.models.cpu.branch_predictor import predict as predict_branches
 from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters, Runtime, predict, predict_stream, windows
-from manyscale.models.detail_tables import DetailBatch
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.machine import Node
 from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.models.workload.detail_tables import DetailBatch
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 LINE = 64
 FLAGS = 16

@@ -8,9 +8,9 @@ from instance_streams import Execution, Op, profiles_of
 
 from manyscale.models.cpu.block_windows import window_cycles
 from manyscale.models.cpu.interval import PARTS, IntervalParameters, predict
-from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.machine import Node
 from manyscale.models.node.instance_profile import InstanceProfiles
+from manyscale.models.workload.detail_tables import InstructionClass
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

@@ -9,7 +9,7 @@ from gpu_micro import BASE, LINE, Kernel, load, write
 from manyscale.models.gpu import detailed, memory_state
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 SIZE = 300
 

@@ -46,7 +46,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.gpu import detailed
-from manyscale.models.gpu.launch_trace import UnitClass
+from manyscale.models.workload.launch_trace import UnitClass
 
 # warps and blocks
 

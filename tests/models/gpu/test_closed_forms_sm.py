@@ -1,5 +1,5 @@
 """Cycles of an SM of a small GPU (gpu_small.py), each number from its latencies and intervals by the pipeline that
-sm_kernel.py describes.
+gpu/sm/kernel.py describes.
 
 A block that begins at cycle t issues first at t + 2, and a launch is over a cycle after its last block. A dependent
 instruction follows after the unit's latency and the pipeline. What is compared is the whole time where it follows from

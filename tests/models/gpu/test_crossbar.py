@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.gpu import crossbar_kernel, memory_state
+from manyscale.models.gpu import memory_state
+from manyscale.models.gpu.l2 import crossbar_kernel
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.kernels import by_reference, njit
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 SMS = 46
 EACH = 64  # requests of an SM

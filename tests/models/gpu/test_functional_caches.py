@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from manyscale.models.gpu import functional_caches as caches
+from manyscale.models.gpu.gpumech import functional_caches as caches
 from manyscale.models.gpu.parameters import GpuCache
 from manyscale.models.kernels import njit
 

@@ -19,14 +19,15 @@ from gpu_programs import (
     store,
 )
 
-from manyscale.models.gpu import gpumech, gpumech_outline
-from manyscale.models.gpu.gpumech_segments import EXITS, MEETS, WAITS, segments
+from manyscale.models.gpu.gpumech import model as gpumech
+from manyscale.models.gpu.gpumech import outline as gpumech_outline
+from manyscale.models.gpu.gpumech.segments import EXITS, MEETS, WAITS, segments
 from manyscale.models.gpu.launch_program import launch_program
-from manyscale.models.gpu.launch_trace import UnitClass
 from manyscale.models.gpu.occupancy import DoesNotFitError
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload.launch_trace import UnitClass
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 LINE = 4  # sectors
 CHAIN = 7  # cycles from an integer instruction to the next that needs it: 5 of the pipeline, 2 of its unit

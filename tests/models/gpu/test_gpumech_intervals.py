@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.gpu.gpumech_collector import NUM_EVENTS
-from manyscale.models.gpu.gpumech_intervals import interval_profile, level_shares, representatives, warp_cycles
+from manyscale.models.gpu.gpumech.collector import NUM_EVENTS
+from manyscale.models.gpu.gpumech.intervals import (
+    interval_profile,
+    level_shares,
+    representatives,
+    warp_cycles,
+)
 from manyscale.models.gpu.launch_program import STATIC
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.gpu import gpumech_multiwarp as model
-from manyscale.models.gpu.gpumech_intervals import IntervalProfile, average_access_cycles
+from manyscale.models.gpu.gpumech import multiwarp as model
+from manyscale.models.gpu.gpumech.intervals import IntervalProfile, average_access_cycles
 
 
 def profile(*intervals, loads=0.0, misses=0.0, fetched=0.0):

@@ -10,13 +10,13 @@ import pytest
 
 from manyscale.models.gpu import detailed, groups_kernel
 from manyscale.models.gpu.groups import simulate_in_groups
-from manyscale.models.gpu.sm_state import NEVER
+from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.kernels import njit
-from manyscale.models.shared_words import ABORT, WORDS, add_word, wait_for_all
-from manyscale.runner.execute.teams import in_threads
+from manyscale.models.kernels.shared_words import ABORT, WORDS, add_word, wait_for_all
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.run.execute.teams import in_threads
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 TRACES = Path(__file__).parents[2] / "data" / "gpu"
 

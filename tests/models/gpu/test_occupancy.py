@@ -7,7 +7,7 @@ import pytest
 from manyscale.models.gpu.occupancy import DoesNotFitError, l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 KIB = 1024
 

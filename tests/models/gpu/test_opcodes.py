@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manyscale.models.gpu.launch_trace import Access, Space, UnitClass
-from manyscale.models.gpu.opcodes import classify, wide_registers
+from manyscale.models.workload.launch_trace import Access, Space, UnitClass
+from manyscale.runner.readers.accelsim.opcodes import classify, wide_registers
 
 
 @pytest.mark.golden

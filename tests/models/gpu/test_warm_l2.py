@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, trace_of
 
-from manyscale.models.gpu import detailed, warm_l2
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.l2 import warm as warm_l2
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 LINE = 4  # sectors
 

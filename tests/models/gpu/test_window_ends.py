@@ -6,10 +6,10 @@ from gpu_micro import BASE, LINE, MIB, Kernel, alu, integers, load, store, write
 
 from manyscale.models.gpu import detailed, memory_state
 from manyscale.models.gpu.groups import simulate_in_groups
-from manyscale.models.gpu.warm_l2 import touch_blocks
+from manyscale.models.gpu.l2.warm import touch_blocks
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 DRAM_CYCLES = 508  # of a load, on Accel-Sim
 MOST_BEFORE = 420  # FFMAs, one a cycle: two windows

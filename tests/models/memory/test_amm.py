@@ -11,10 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.memory.amm import (
+from manyscale.models.memory.amm.amm import (
     ARITHMETIC,
     DIVISIONS,
     AmmEstimate,
@@ -25,10 +24,11 @@ from manyscale.models.memory.amm import (
     served_shares,
     transferred_bytes,
 )
-from manyscale.models.memory.program_counts import ProgramCounts
+from manyscale.models.memory.amm.program_counts import ProgramCounts
+from manyscale.models.memory.amm.sdcm import HitRates
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.sdcm import HitRates
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.models.workload.detail_tables import InstructionClass
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 RATES = HitRates(("L1D", "L2"), (0.90, 0.95))
 COSTS = {

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from manyscale.models.detail_tables import BLOCKS_SCHEMA
 from manyscale.models.memory.access_stream import accesses, sites_of
-from manyscale.models.memory.block_probabilities import (
+from manyscale.models.memory.amm.block_probabilities import (
     access_weights,
     count_executions,
     count_transitions,
     execution_probabilities,
     expected_executions,
 )
+from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import ReuseProfile
-from manyscale.models.memory.stack_distance import StackDistances
 from manyscale.models.workload import SCHEMAS, Workload, WorkloadError
+from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA
 from manyscale.runner.readers import lackey, omt, sancov_npz
-from manyscale.runner.readers.detail_store import DetailWriter
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 DATA = Path(__file__).parents[2] / "data" / "detail"
 TRACES = {

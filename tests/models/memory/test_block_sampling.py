@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memory_programs import stream, traced
 
 from manyscale.models.memory.access_stream import Accesses, Sites, accesses, executions_per_block
-from manyscale.models.memory.block_sampling import (
+from manyscale.models.memory.distances.block_sampling import (
     BACKWARDS,
     FORWARDS,
     ExactSampledBlocks,
@@ -21,8 +21,8 @@ from manyscale.models.memory.block_sampling import (
     walked_back,
     walked_back_profile,
 )
+from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.stack_distance import StackDistances
 
 SLACK = 0.02
 

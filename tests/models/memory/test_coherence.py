@@ -10,9 +10,9 @@ from cache_traces import cache, mixed_trace, totals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter
-from manyscale.models.processor import Cache
+from manyscale.models.machine.processor import Cache
+from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
 
 LARGE = cache(65536, 16)
 INVALIDATIONS, COHERENCE, DIRTY_READS = Counter.invalidations, Counter.coherence_misses, Counter.dirty_reads

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from cache_traces import Trace, cache, fed, loads_of, mixed_trace, tlb, totals
 
+from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.access_stream import Sites
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter, Reference
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.processor import Cache
+from manyscale.models.memory.caches.counts import Counter, Reference
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
+from manyscale.models.memory.distances.stack_distance import StackDistances
 
 HITS, MISSES = Counter.load_hits, Counter.load_misses
 both_kernels = pytest.mark.parametrize("plain", [True, False])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.memory.access_stream import Accesses
-from manyscale.models.memory.interleave import SharedAccesses, interleaved
-from manyscale.models.memory.stack_distance import StackDistances
+from manyscale.models.memory.distances.interleave import SharedAccesses, interleaved
+from manyscale.models.memory.distances.stack_distance import StackDistances
 
 
 def numbered(first: int, end: int, site: int = 0) -> Accesses:

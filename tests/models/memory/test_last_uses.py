@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from manyscale.models.memory.access_stream import Sites, accesses
-from manyscale.models.memory.last_uses import LastUses
-from manyscale.models.memory.stack_distance import StackDistances
+from manyscale.models.memory.distances.last_uses import LastUses
+from manyscale.models.memory.distances.stack_distance import StackDistances
 
 # blocks of a load of 8 B, a store of 4 B, and both with 16 B
 SITES = Sites(

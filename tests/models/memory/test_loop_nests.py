@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.memory.loop_nests import LoopStructure, Nest, NotAffineError, affine_fit
+from manyscale.models.memory.nests.loop_nests import LoopStructure, Nest, NotAffineError, affine_fit
 
 pytestmark = pytest.mark.theory
 

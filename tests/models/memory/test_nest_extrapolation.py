@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from nest_programs import Block, Loop, P, Q, R, factorisation, matrix_multiply, run, sites_of
 
 from manyscale.models.memory.access_stream import Sites, access_sites
-from manyscale.models.memory.exact_polynomials import polynomial_through, value_at
-from manyscale.models.memory.loop_nests import NotAffineError
-from manyscale.models.memory.nest_extrapolation import IRREGULAR, NestProgram, common_blocks, recognise
-from manyscale.models.memory.nest_instance import NestInstance
+from manyscale.models.memory.nests.exact_polynomials import polynomial_through, value_at
+from manyscale.models.memory.nests.extrapolation import IRREGULAR, NestProgram, common_blocks, recognise
+from manyscale.models.memory.nests.instance import NestInstance
+from manyscale.models.memory.nests.loop_nests import NotAffineError
 
 INPUTS = (6, 7, 8, 9, 10)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.memory.polynomials import fit_polynomials
+from manyscale.models.memory.amm.polynomials import fit_polynomials
 
 INPUTS = np.array([10.0, 12, 15, 17, 20])
 

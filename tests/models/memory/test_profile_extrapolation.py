@@ -7,10 +7,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from manyscale.models.memory.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun, extrapolate
-from manyscale.models.memory.profile_parts import parts_of_site
+from manyscale.models.memory.amm.profile_extrapolation import (
+    AMM_RECIPE,
+    SITE_RECIPE,
+    TrainingRun,
+    extrapolate,
+)
+from manyscale.models.memory.amm.profile_parts import parts_of_site
+from manyscale.models.memory.amm.sdcm import Geometry, hit_rate
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.sdcm import Geometry, hit_rate
 
 SITE_BLOCK = np.array([0, 1, 1], np.int32)
 SIZES = (8, 16, 24, 32, 40)

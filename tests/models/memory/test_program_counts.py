@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.models.detail_tables import (
+from manyscale.models.memory.amm.program_counts import count_program, footprint_bytes
+from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.models.workload.detail_tables import (
     BLOCK_ACCESSES_SCHEMA,
     BLOCKS_SCHEMA,
     INSTRUCTIONS_SCHEMA,
     InstructionClass,
 )
-from manyscale.models.memory.program_counts import count_program, footprint_bytes
-from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.runner.readers import lackey, omt
-from manyscale.runner.readers.detail_store import DetailWriter
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 DATA = Path(__file__).parents[2] / "data" / "detail"
 ADD, MUL, DIV, MOVE = (int(InstructionClass[name]) for name in ("fp_add", "fp_mul", "fp_div", "move"))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.sdcm import (
+from manyscale.models.machine.processor import Cache, Tlb, data_caches
+from manyscale.models.memory.amm.sdcm import (
     Geometry,
     HitRates,
     capacity_shares,
@@ -20,8 +20,8 @@ from manyscale.models.memory.sdcm import (
     hit_rate_by_label,
     hit_rates,
 )
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.processor import Cache, Tlb, data_caches
+from manyscale.models.memory.distances.stack_distance import StackDistances
+from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 
 GEOMETRIES = [
     (1, 1024),

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from naive_stack import naive_distances, traced_stream
 
 from manyscale.models.memory.access_stream import Accesses
-from manyscale.models.memory.distance_histogram import MAX_DISTANCE, PIECE, DistanceHistogram, reuse_profile
+from manyscale.models.memory.distances.histogram import (
+    MAX_DISTANCE,
+    PIECE,
+    DistanceHistogram,
+    reuse_profile,
+)
+from manyscale.models.memory.distances.segments import merge, segment_result
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile, merged
-from manyscale.models.memory.segment_distances import merge, segment_result
 
 BYTES = 64
 A, B, C = 10, 20, 30

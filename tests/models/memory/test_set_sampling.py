@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from memory_programs import stream as traced_stream
 from memory_programs import traced
 
+from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.access_stream import accesses as accesses_of
-from manyscale.models.memory.draws import chosen_between, mixed
-from manyscale.models.memory.set_sampling import (
+from manyscale.models.memory.caches.set_sampling import (
     SampledHits,
     SetSample,
     framed,
@@ -24,7 +24,7 @@ from manyscale.models.memory.set_sampling import (
     warmed_windows,
     windows_of,
 )
-from manyscale.models.processor import Cache
+from manyscale.models.memory.draws import chosen_between, mixed
 
 L1 = cache(32 << 10, 8)
 LEVELS = [L1, cache(1 << 20, 8), cache(32 << 20, 16)]

@@ -7,8 +7,8 @@ import pytest
 from access_patterns import LINE_BYTES, exact_profile, hit_ratio, joined, matmul
 
 from manyscale.models.memory.access_stream import Accesses
+from manyscale.models.memory.distances.shards import Shards, hashes
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.shards import Shards, hashes
 
 CACHE = (1 << 20, 16)
 

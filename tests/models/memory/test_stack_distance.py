@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_stack import naive_distances, traced_stream, whole_stream
 
+from manyscale.models.memory.distances.stack_distance import StackDistances
+from manyscale.models.memory.distances.stack_kernel import COARSE, FINE, MIDDLE
 from manyscale.models.memory.reuse_profile import COLD
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.memory.stack_kernel import COARSE, FINE, MIDDLE
 from manyscale.runner.readers import sancov_npz
 
 A, B, C = 10, 20, 30

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.memory.access_stream import Accesses
+from manyscale.models.memory.distances.reuse_watch import ReuseWatch
+from manyscale.models.memory.distances.stack_distance import StackDistances
+from manyscale.models.memory.distances.statstack import StatStack, expected_stack_distance
 from manyscale.models.memory.draws import chosen_between, mixed
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.models.memory.reuse_watch import ReuseWatch
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.memory.statstack import StatStack, expected_stack_distance
 
 SLACK = 0.02  # of a distance, and one unit: StatStack's distances are expectations
 

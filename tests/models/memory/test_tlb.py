@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from cache_traces import cache, tlb
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import HierarchyCounts
-from manyscale.models.memory.stack_distance import StackDistances
-from manyscale.models.processor import Tlb
+from manyscale.models.machine.processor import Tlb
+from manyscale.models.memory.caches.counts import HierarchyCounts
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
+from manyscale.models.memory.distances.stack_distance import StackDistances
 
 CACHES = {"L1D": cache(32768, 8)}
 

@@ -6,8 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from manyscale.models.network.collectives import ALGORITHMS, Choice, CollectiveCall, choose, schedule
-from manyscale.models.network.schedules import Schedule, Step
+from manyscale.models.network.collectives.algorithms import (
+    ALGORITHMS,
+    Choice,
+    CollectiveCall,
+    choose,
+    schedule,
+)
+from manyscale.models.network.collectives.schedules import Schedule, Step
 
 BLOCK = 24
 MESSAGE_PRESETS = ("simgrid-3.32", "mpich", "openmpi")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from manyscale.models.network.schedules import Schedule, Step
+from manyscale.models.network.collectives.schedules import Schedule, Step
 
 LATENCY_S = 10e-6
 BANDWIDTH_BYTES_PER_S = 1.25e9

@@ -20,11 +20,9 @@ from collective_plans import (
     walk,
 )
 
-from manyscale.models.network import collectives_rings as rings
-from manyscale.models.network import collectives_rounds as rounds
-from manyscale.models.network import collectives_trees as trees
-from manyscale.models.network.collectives import SEGMENTED, Choice, CollectiveCall, schedule
-from manyscale.models.network.schedules import Schedule
+from manyscale.models.network.collectives import rings, rounds, trees
+from manyscale.models.network.collectives.algorithms import SEGMENTED, Choice, CollectiveCall, schedule
+from manyscale.models.network.collectives.schedules import Schedule
 
 
 def log2(n: int) -> int:

@@ -14,8 +14,8 @@ import pytest
 from test_replay import US, ends, network, timeline, trace
 
 from manyscale.models.machine import ideal_network
-from manyscale.models.network.collective_call import CollectiveCall
-from manyscale.models.network.collective_formulas import (
+from manyscale.models.network.collectives.call import CollectiveCall
+from manyscale.models.network.collectives.formulas import (
     FanModel,
     Formula,
     dimemas_formula,
@@ -23,8 +23,8 @@ from manyscale.models.network.collective_formulas import (
     participant_bytes,
 )
 from manyscale.models.network.program import build_program
-from manyscale.models.network.steps import ACTION, ENTER_GATE, WAIT_GATE
-from manyscale.models.network.timeline import ReplayError
+from manyscale.models.network.replay.steps import ACTION, ENTER_GATE, WAIT_GATE
+from manyscale.models.network.replay.timeline import ReplayError
 
 MB_PER_S = "1310720000 B/s"  # 1250 MiB/s
 

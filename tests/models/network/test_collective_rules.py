@@ -7,10 +7,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from test_replay import cost, ends, network, trace
 
-from manyscale.models.network.collective_call import CollectiveCall
-from manyscale.models.network.collective_formulas import Formula
-from manyscale.models.network.collective_rules import CollectiveChoice, CollectiveRules, decide, rule_bytes
-from manyscale.models.network.collectives import PRESETS, Choice, choose
+from manyscale.models.network.collectives.algorithms import PRESETS, Choice, choose
+from manyscale.models.network.collectives.call import CollectiveCall
+from manyscale.models.network.collectives.formulas import Formula
+from manyscale.models.network.collectives.rules import (
+    CollectiveChoice,
+    CollectiveRules,
+    decide,
+    rule_bytes,
+)
 from manyscale.models.network.program import build_program
 
 

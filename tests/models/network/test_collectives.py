@@ -20,8 +20,14 @@ from collective_plans import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.network.collectives import ALGORITHMS, KINDS, Choice, CollectiveCall, schedule
-from manyscale.models.network.schedules import Step
+from manyscale.models.network.collectives.algorithms import (
+    ALGORITHMS,
+    KINDS,
+    Choice,
+    CollectiveCall,
+    schedule,
+)
+from manyscale.models.network.collectives.schedules import Step
 
 
 @pytest.mark.contract

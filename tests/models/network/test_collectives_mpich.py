@@ -15,7 +15,7 @@ import pytest
 from test_collectives_openmpi import EAGER_BYTES, MEMORY_BYTES, call_of
 from test_collectives_simgrid import ROOTED, TOLERANCE_S, Case, run_smpi
 
-from manyscale.models.network.collectives import Choice, CollectiveCall, choose, schedule
+from manyscale.models.network.collectives.algorithms import Choice, CollectiveCall, choose, schedule
 
 Execute = Callable[..., list[float]]
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from test_collectives_simgrid import ROOTED, TOLERANCE_S, Case, run_smpi
 
-from manyscale.models.network.collectives import Choice, CollectiveCall, choose, schedule
-from manyscale.models.network.collectives_openmpi import _DECISIONS
+from manyscale.models.network.collectives.algorithms import Choice, CollectiveCall, choose, schedule
+from manyscale.models.network.collectives.openmpi import _DECISIONS
 
 Execute = Callable[..., list[float]]
 

@@ -17,8 +17,14 @@ import numpy as np
 import pytest
 from simgrid_platform import CONTENTION_FREE, write_platform
 
-from manyscale.models.network.collective_call import BLOCKING_KINDS
-from manyscale.models.network.collectives import KINDS, Choice, CollectiveCall, choose, schedule
+from manyscale.models.network.collectives.algorithms import (
+    KINDS,
+    Choice,
+    CollectiveCall,
+    choose,
+    schedule,
+)
+from manyscale.models.network.collectives.call import BLOCKING_KINDS
 
 Execute = Callable[..., list[float]]
 Case = tuple[CollectiveCall, Sequence[float], Sequence[float]]  # the call, arrival (s), overlap (s)

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from validation.simgrid.random_programs import generate
 
 from manyscale.models.machine import Link, Network
-from manyscale.models.network.coupled import CoupledTimeline, replay_coupled
+from manyscale.models.network.coupled.model import CoupledTimeline, replay_coupled
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError
-from manyscale.models.node.build_program import build_program as build_node_program
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.network.replay.timeline import Placement, ReplayError
+from manyscale.models.node.program.build import build_program as build_node_program
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
-from manyscale.runner import shipped
-from manyscale.runner.coupled import ranks_table
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import simgrid_ti, workload_folder
 from manyscale.runner.registry import lookup
+from manyscale.runner.run.coupled import ranks_table
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import shipped
 
 US = 1_000_000  # ps
 Steps = Sequence[tuple[str, int]]

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from manyscale.models.machine import Dimemas, DimemasLinks, Link, Network
-from manyscale.models.network import dimemas, latency_bandwidth
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.dimemas import model as dimemas
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError
-from manyscale.runner.pipeline import compute_per_operation
+from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.run.pipeline import compute_per_operation
 
 pytestmark = pytest.mark.theory
 

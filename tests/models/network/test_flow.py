@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from manyscale.models.machine import Flow, Network, SizeFactor, ideal_network
-from manyscale.models.network import flow, latency_bandwidth
+from manyscale.models.machine.topology import Torus
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.flow import model as flow
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError, Timeline
-from manyscale.models.topology import Torus
-from manyscale.runner.pipeline import compute_per_operation
+from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.theory
 

@@ -1,7 +1,8 @@
 """The LogGOPS model against closed forms, beside the latency-bandwidth model where the two laws agree, and on
 workloads with waits for any, non-blocking collectives and gates.
 
-Costs by hand, from the law in loggops.py: L = 1000 ns, o = 200, g = 300, G = 2 ns a byte, O = 0 unless said.
+Costs by hand, from the law in network/loggops/model.py: L = 1000 ns, o = 200, g = 300, G = 2 ns a byte, O = 0 unless
+said.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.machine import Link, LogGops, Network, ideal_network
-from manyscale.models.network import latency_bandwidth, loggops
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.loggops import model as loggops
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError, Timeline
+from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import NONBLOCKING_COLLECTIVES, Workload, WorkloadError
-from manyscale.runner import shipped
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import goal, simgrid_ti
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import shipped
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "simgrid"
 NS = 1000  # ps

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.network.link_clocks import Sharing, new_sharing
-from manyscale.models.network.max_min import add_flow, end_flows, next_end, solve
+from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
+from manyscale.models.network.flow.max_min import add_flow, end_flows, next_end, solve
 
 TOLERANCE = 1e-10  # relative
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from manyscale.models.machine import Link, Network, ideal_network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement, ReplayError, Timeline
+from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import Workload, WorkloadError
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.run.pipeline import compute_per_operation
 
 US = 1_000_000  # ps
 

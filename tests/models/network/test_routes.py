@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from test_routes_simgrid import all_routes, network, our_pairs
 
-from manyscale.models.network.fabric import chosen
+from manyscale.models.machine.topology import most_nodes
 from manyscale.models.network.routes import Routes, routes
-from manyscale.models.topology import most_nodes
+from manyscale.models.network.routes.fabric import chosen
 
 FAT_TREE = {"kind": "fat-tree", "down": [3, 4, 2], "up": [2, 2, 3], "cables": [2, 3, 2]}
 TORUS = {"kind": "torus", "dimensions": [5, 4, 1, 2]}

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from manyscale.models.machine import Network
+from manyscale.models.machine.topology import most_nodes
 from manyscale.models.network.routes import Routes, routes
-from manyscale.models.topology import most_nodes
 
 GOLDEN = Path(__file__).parents[2] / "data" / "topology"
 Pairs = dict[tuple[int, int], tuple[float, list[str]]]  # latency (s), links

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.network.schedules import Schedule, ScheduleBuilder, Step
+from manyscale.models.network.collectives.schedules import Schedule, ScheduleBuilder, Step
 
 
 def steps_of(schedule: Schedule, participant: int) -> list[tuple[Step, int]]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.models.event_heap import event_record, pop, push
 from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.machine import Network
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program, build_program
-from manyscale.models.network.replay import MessageLaw, replay_law
-from manyscale.models.network.timed_strands import (
+from manyscale.models.network.replay.replay import MessageLaw, replay_law
+from manyscale.models.network.replay.timed_strands import (
     ARRIVED,
     BOTH_POSTED,
     NEVER,
@@ -23,11 +23,10 @@ from manyscale.models.network.timed_strands import (
     next_time,
     run_next,
 )
-from manyscale.runner import shipped
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study.targets import resolve_target
 
 STARTED, LANDED = 1, 2
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from node_programs import node_program
 
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.machine import Node
 from manyscale.models.node.detailed import DetailedPhases, simulate
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 LINE = 64
 RUNTIME = RuntimeSystem()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from manyscale.models.node.node_program import Action, InstanceFlag, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.program.node_program import Action, InstanceFlag, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 
 Steps = Sequence[tuple[Action, int]]  # what a step asks for; a compute's value is its time in ps
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_events import Recorder, compute_ps
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.node.node_program import Action
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import Action
 from manyscale.models.workload import WorkloadError
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 from manyscale.runner.readers import omt, workload_folder
 
 _IN, _OUT, _MUTEX = DependenceKind.depend_in, DependenceKind.depend_out, DependenceKind.depend_mutexinoutset

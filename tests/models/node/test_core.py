@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from block_programs import LINE, Op, alu, blocks, cycles, load, node, run_tasks, store
 
-from manyscale.models.detail_tables import InstructionClass as Kind
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

@@ -9,11 +9,11 @@ import pytest
 from block_programs import LINE, Op, alu, blocks, load, node, run_tasks, store, stream_of, tasks_program
 from node_programs import node_program
 
-from manyscale.models.detail_tables import InstructionClass as Kind
 from manyscale.models.node.detailed import DetailedPhases, simulate
-from manyscale.models.node.node_program import Action
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

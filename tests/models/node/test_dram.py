@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from node_memory import CORE, DRAM, caches, flow, node
 
-from manyscale.models.node.memory_system import MemorySystem, new_memory_system
-from manyscale.models.node.reservations import HORIZON, WINDOW, new_reservations, reserve
+from manyscale.models.node.memory.reservations import HORIZON, WINDOW, new_reservations, reserve
+from manyscale.models.node.memory.system import MemorySystem, new_memory_system
 
 
 @pytest.mark.theory

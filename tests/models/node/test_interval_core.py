@@ -10,8 +10,8 @@ from block_programs import LINE, alu, blocks, load, node, run_tasks, store
 
 from manyscale.models.machine import Node
 from manyscale.models.memory.access_stream import sites_of
-from manyscale.models.memory.last_uses import LastUses
-from manyscale.models.node.interval_core import IntervalCore, Measured
+from manyscale.models.memory.distances.last_uses import LastUses
+from manyscale.models.node.core.interval_core import IntervalCore, Measured
 from manyscale.models.workload import Workload
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile

@@ -16,8 +16,8 @@ from manyscale.models.node.interval_watch import (
     intervals_of,
     new_interval_watch,
 )
-from manyscale.models.node.memory_system import INVALIDATED, SERVED
-from manyscale.models.node.runtime_system import RuntimeSystem
+from manyscale.models.node.memory.system import INVALIDATED, SERVED
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from node_memory import CORE, caches, flow, node, run, run_touch
 
-from manyscale.models.memory.hierarchy import CacheHierarchy
-from manyscale.models.memory.hierarchy_counts import Counter
-from manyscale.models.node.cache_rows import EMPTY, FLAG_BITS
-from manyscale.models.node.directory import FREE, WORD_BITS
-from manyscale.models.node.memory_system import (
+from manyscale.models.machine.processor import Cache
+from manyscale.models.memory.caches.counts import Counter
+from manyscale.models.memory.caches.hierarchy import CacheHierarchy
+from manyscale.models.node.memory.cache_rows import EMPTY, FLAG_BITS
+from manyscale.models.node.memory.directory import FREE, WORD_BITS
+from manyscale.models.node.memory.system import (
     INVALIDATED,
     MISSED,
     SERVED,
@@ -20,7 +21,6 @@ from manyscale.models.node.memory_system import (
     MemorySystem,
     new_memory_system,
 )
-from manyscale.models.processor import Cache
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

@@ -11,8 +11,8 @@ from block_programs import LINE, RUNTIME, blocks, load, node, store, stream_of, 
 from node_programs import node_program
 
 from manyscale.models.node.detailed import simulate
-from manyscale.models.node.node_program import Action
 from manyscale.models.node.private_stacks import private_lines, private_stacks
+from manyscale.models.node.program.node_program import Action
 from manyscale.models.workload import SCHEMAS
 
 STACK, LINES, TASKS, CORES = 0x7FFE_0000_0000, 8, 40, 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rank_events import Recorder, asked, edges, steps
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.node.node_program import InstanceFlag
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import InstanceFlag
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
 _IN, _OUT, _MUTEX = DependenceKind.depend_in, DependenceKind.depend_out, DependenceKind.depend_mutexinoutset
 

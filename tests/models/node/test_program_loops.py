@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rank_events import Recorder, asked, compute_ps, steps
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.node.node_program import InstanceFlag, NodeProgram
-from manyscale.models.task_tables import EventKind
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import InstanceFlag, NodeProgram
+from manyscale.models.workload.task_tables import EventKind
 
 
 def loop_program(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from rank_events import Recorder, asked, compute_ps, edges, steps
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.node.node_program import Action
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import Action
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import WorkloadError
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
 _IN, _OUT, _MUTEX = DependenceKind.depend_in, DependenceKind.depend_out, DependenceKind.depend_mutexinoutset
 

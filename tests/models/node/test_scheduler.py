@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from node_programs import Peer, Steps, node_program
 
 from manyscale.models.node.burst import ScheduledPhases, run_phases
-from manyscale.models.node.node_program import Action, InstanceFlag, NodeProgram
-from manyscale.models.node.runtime_system import POLICIES, RuntimeSystem
+from manyscale.models.node.program.node_program import Action, InstanceFlag, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import POLICIES, RuntimeSystem
 from manyscale.models.workload import WorkloadError
 
 _COMPUTE, _CREATE, _CALL, _WAIT = Action.compute, Action.create, Action.call, Action.wait_children

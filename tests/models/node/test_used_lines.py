@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from node_memory import caches, flow, node, run_touch
 
-from manyscale.models.node.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED
-from manyscale.models.node.directory import FREE, WORD_BITS
-from manyscale.models.node.memory_system import INVALIDATED, MemorySystem, new_memory_system
-from manyscale.runner.node.sampled_kernel import SkippedLines, fill_skipped, skip_all, skipped_lines, touch_skipped
+from manyscale.models.node.memory.cache_rows import DIRTY, EMPTY, FLAG_BITS, SHARED
+from manyscale.models.node.memory.directory import FREE, WORD_BITS
+from manyscale.models.node.memory.system import INVALIDATED, MemorySystem, new_memory_system
+from manyscale.runner.predict.node.sampled_kernel import (
+    SkippedLines,
+    fill_skipped,
+    skip_all,
+    skipped_lines,
+    touch_skipped,
+)
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from manyscale.runner.execute.ray import RayExecutor
+from manyscale.runner.run.execute.ray import RayExecutor
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.models.team import ALONE, Team
+from manyscale.models.kernels.team import ALONE, Team
 
 
 def doubled(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

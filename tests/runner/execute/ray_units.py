@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import Outcome, WorkUnit, unit_key
+from manyscale.runner.predict.units import Outcome, WorkUnit, unit_key
+from manyscale.runner.run.store import Store
 
 NUM_PHASES = 6400
 SHARED = {

@@ -16,8 +16,8 @@ import yaml
 from jsonschema import Draft7Validator
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.hosts import load_host
-from manyscale.runner.execute.ray import RayExecutor
+from manyscale.runner.run.execute.hosts import load_host
+from manyscale.runner.run.execute.ray import RayExecutor
 
 SHIPPED = Path(str(files("manyscale.cluster_configs").joinpath("host")))
 

@@ -14,12 +14,12 @@ import pytest
 from ray_units import SHARED, good_units, odd_unit
 
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.execute import ray as ray_module
-from manyscale.runner.execute.local import LocalExecutor
-from manyscale.runner.execute.ray import RayExecutor, batch_weight
-from manyscale.runner.execute.state import RunState
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import WorkUnit
+from manyscale.runner.predict.units import WorkUnit
+from manyscale.runner.run.execute import ray as ray_module
+from manyscale.runner.run.execute.local import LocalExecutor
+from manyscale.runner.run.execute.ray import RayExecutor, batch_weight
+from manyscale.runner.run.execute.state import RunState
+from manyscale.runner.run.store import Store
 
 
 def test_calls_share_the_work_between_all_workers() -> None:

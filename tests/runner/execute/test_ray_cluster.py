@@ -26,13 +26,13 @@ from ray_units import (
 )
 
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.execute import ray as ray_module
-from manyscale.runner.execute import ray_workers
-from manyscale.runner.execute.local import LocalExecutor
-from manyscale.runner.execute.ray import RayExecutor
-from manyscale.runner.execute.state import MAX_ATTEMPTS
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import AS_MANY_AS_THERE_ARE, Outcome
+from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Outcome
+from manyscale.runner.run.execute import ray as ray_module
+from manyscale.runner.run.execute import ray_workers
+from manyscale.runner.run.execute.local import LocalExecutor
+from manyscale.runner.run.execute.ray import RayExecutor
+from manyscale.runner.run.execute.state import MAX_ATTEMPTS
+from manyscale.runner.run.store import Store
 
 pytestmark = pytest.mark.slow
 

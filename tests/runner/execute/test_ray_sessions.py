@@ -16,7 +16,7 @@ import psutil
 import pytest
 from ray_units import still_there
 
-from manyscale.runner.execute.ray import RayExecutor
+from manyscale.runner.run.execute.ray import RayExecutor
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,9 @@ from contextlib import closing
 from pathlib import Path
 import numpy as np, psutil
 sys.path.insert(0, sys.argv[1])
-from manyscale.runner.execute.ray import RayExecutor
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.units import WorkUnit
+from manyscale.runner.run.execute.ray import RayExecutor
+from manyscale.runner.run.store import Store
+from manyscale.runner.predict.units import WorkUnit
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 before = dict(os.environ)

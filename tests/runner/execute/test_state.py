@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from manyscale.runner.execute.state import MAX_ATTEMPTS, RunState
-from manyscale.runner.execute.units import Outcome, WorkUnit
+from manyscale.runner.predict.units import Outcome, WorkUnit
+from manyscale.runner.run.execute.state import MAX_ATTEMPTS, RunState
 
 
 def make_units(*weights: int) -> list[WorkUnit]:

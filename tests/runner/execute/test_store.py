@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.store import Store, default_cache
+from manyscale.runner.run.store import Store, default_cache
 
 KEY = "ab" + 30 * "0"
 
@@ -111,7 +111,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from manyscale.runner.execute.store import Store
+from manyscale.runner.run.store import Store
 store = Store(Path(sys.argv[1]))
 for _ in range(100):
     store.write(sys.argv[2], {"values": np.arange(5000)})

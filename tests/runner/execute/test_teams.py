@@ -13,13 +13,13 @@ import pytest
 from odd_units import pooled
 from ray_units import SHARED, lockstep, pooled_unit, stored_bytes
 
-from manyscale.models.team import ALONE, Team, TeamBrokenError
+from manyscale.models.kernels.team import ALONE, Team, TeamBrokenError
 from manyscale.runner.errors import RunError
-from manyscale.runner.execute import teams
-from manyscale.runner.execute.local import LocalExecutor
-from manyscale.runner.execute.store import Store
-from manyscale.runner.execute.teams import ProcessTeam, in_threads
-from manyscale.runner.execute.units import BROKEN, Outcome, of_members
+from manyscale.runner.predict.units import BROKEN, Outcome, of_members
+from manyscale.runner.run.execute import teams
+from manyscale.runner.run.execute.local import LocalExecutor
+from manyscale.runner.run.execute.teams import ProcessTeam, in_threads
+from manyscale.runner.run.store import Store
 
 
 def _member(name: str, me: int, count: int, parameters: dict[str, Any], answers: Any) -> None:

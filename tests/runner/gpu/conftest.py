@@ -10,9 +10,9 @@ import pytest
 from gpu_launches import Launch, gpu_workload
 
 from manyscale.models.workload import Workload
-from manyscale.runner import api
-from manyscale.runner.gpu import models
-from manyscale.runner.results import Result
+from manyscale.runner.predict.gpu import models
+from manyscale.runner.predict.results import Result
+from manyscale.runner.run import api
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale import run
-from manyscale.runner import shipped
-from manyscale.runner.study import load_study_content
+from manyscale.runner.study import load_study_content, shipped
 
 pytestmark = pytest.mark.contract
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, gpu_workload
 
-from manyscale.runner import api
+from manyscale.runner.run import api
 
 TARGET = {"name": "rtx3070", "node": {"gpu": {"sms": 1, "blocks": 4}}}
 

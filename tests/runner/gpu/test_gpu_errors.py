@@ -7,8 +7,8 @@ import logging
 import pytest
 from gpu_launches import Launch, gpu_workload
 
-from manyscale.runner import api
 from manyscale.runner.errors import UserError
+from manyscale.runner.run import api
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ MAPPINGS = {
 
 @pytest.mark.parametrize("name", MAPPINGS)
 def test_bad_mapping_files(two_kernels, tmp_path, name):
-    from manyscale.runner.gpu.mapping import read_mapping
+    from manyscale.runner.predict.gpu.mapping import read_mapping
 
     text, words = MAPPINGS[name]
     path = tmp_path / "map.csv"

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, gpu_workload
 
-from manyscale.runner.gpu.launch_results import LaunchResult, from_arrays, to_arrays
-from manyscale.runner.writers import gpu_blocks, report_gpu
+from manyscale.runner.predict.gpu.launch_results import LaunchResult, from_arrays, to_arrays
+from manyscale.runner.report import gpu_blocks
+from manyscale.runner.report.sections import gpu as report_gpu
 
 PS = 1e12 / 1132e6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 GPUS = ("rtx3070", "a100", "h100", "fermi-tbpoint", "gpumech-16")
 LANES = 32

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.runner import api, shipped
-from manyscale.runner.results import Result
-from manyscale.runner.study import load_study_content
+from manyscale.runner.predict.results import Result
+from manyscale.runner.run import api
+from manyscale.runner.study import load_study_content, shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.models.gpu import gpumech, gpumech_outline
-from manyscale.runner import api
+from manyscale.models.gpu.gpumech import model as gpumech
+from manyscale.models.gpu.gpumech import outline as gpumech_outline
+from manyscale.runner.run import api
 
 BFS = Path(api.__file__).parent / "examples" / "bfs-16"
 STUDY = {"schema": 1, "workload": {"path": str(BFS), "format": "accelsim"}}

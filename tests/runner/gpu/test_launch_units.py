@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from gpu_launches import Launch, gpu_workload
 
-from manyscale.models.columns import to_arrow
-from manyscale.runner.gpu import launch_units
-from manyscale.runner.gpu.plan import LaunchPlan
+from manyscale.models.workload.columns import to_arrow
+from manyscale.runner.predict.gpu import launch_units
+from manyscale.runner.predict.gpu.plan import LaunchPlan
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 
 def study(**keys):

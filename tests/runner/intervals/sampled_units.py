@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from manyscale.runner.execute.units import Arrays
-from manyscale.runner.node.stored_arrays import stored
+from manyscale.runner.predict.stored_arrays import stored
+from manyscale.runner.predict.units import Arrays
 
 KIND = "sampled_units:simulate"
 PARTS = ("base", "dependency", "branch", "queue", "L1D", "L2", "L3", "memory", "remote")

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.intervals import exports
-from manyscale.runner.intervals.exports import Exported
-from manyscale.runner.readers import projection, simpoint_bb
-from manyscale.sampling.interval_population import Choice, IntervalPopulation, intervals_of
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.runner.run.plans import exports
+from manyscale.runner.run.plans.exports import Exported
+from manyscale.sampling.population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.vectors import Vectors
 
 DATA = Path(__file__).parents[2] / "data" / "simpoint"

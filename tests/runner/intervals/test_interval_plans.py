@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.runner.intervals.plans import METHODS
+from manyscale.runner.run.plans.intervals import METHODS
 
 SHARES = np.random.default_rng(0).integers(95, 106, (24, 40))  # of blocks, which vary a little
 ROWS = [  # two kinds of intervals

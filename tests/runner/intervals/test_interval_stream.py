@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.intervals import stream
+from manyscale.runner.predict.intervals import stream
 from manyscale.runner.readers import simpoint_bb
-from manyscale.sampling.interval_population import intervals_of
+from manyscale.sampling.population import intervals_of
 
 
 def write(path: Path, rows: int, seed: int) -> Path:

@@ -12,13 +12,13 @@ import pytest
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.execute.units import WorkUnit
-from manyscale.runner.intervals import interval_units
-from manyscale.runner.intervals.program import GRAIN, CutProgram, ProgramStream, cut, program_of
-from manyscale.runner.shipped import folder
+from manyscale.runner.predict.intervals import interval_units
+from manyscale.runner.predict.intervals.program import GRAIN, CutProgram, ProgramStream, cut, program_of
+from manyscale.runner.predict.units import WorkUnit
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.shipped import folder
+from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.study.traces import read_workload
 
 PROGRAM = {"path": str(folder() / "matmul-20.tar.zst")}
 EVERY = 5000

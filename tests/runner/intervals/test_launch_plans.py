@@ -11,11 +11,11 @@ import pytest
 
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.runner.intervals.launches import DEFAULT_METHODS
-from manyscale.runner.memory.profile_command import target_machine
-from manyscale.runner.node import evaluate_command
+from manyscale.runner.cli import evaluate_tasks as evaluate_command
+from manyscale.runner.cli.profile import target_machine
 from manyscale.runner.readers import accelsim
-from manyscale.runner.shipped import folder
+from manyscale.runner.run.plans.launches import DEFAULT_METHODS
+from manyscale.runner.study.shipped import folder
 
 HEAD = "Name,inst_executed,thread_inst_executed,gld_transactions,elapsed_cycles_sm\n"
 ROWS = [("a", 1000, 2000)] * 6 + [("a", 3000, 12000)] * 4 + [("b", 500, 500)] * 2  # kernel, instructions, cycles

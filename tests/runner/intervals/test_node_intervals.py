@@ -10,8 +10,8 @@ import pytest
 
 from manyscale.models.node import interval_watch
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.shipped import folder
-from manyscale.sampling.interval_population import intervals_of
+from manyscale.runner.study.shipped import folder
+from manyscale.sampling.population import intervals_of
 
 EXAMPLE = folder() / "multizone-8-detail.tar.zst"
 TARGET = "grass-high-performance"

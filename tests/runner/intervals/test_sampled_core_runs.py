@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import manyscale
-from manyscale.models.columns import to_numpy
-from manyscale.runner.shipped import folder
+from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.study.shipped import folder
 
 pytestmark = pytest.mark.slow  # kernels of cores take half a minute to compile
 

@@ -16,13 +16,13 @@ import sampled_units
 from test_interval_units import PROGRAM, study
 
 import manyscale
-from manyscale.models.columns import to_numpy
-from manyscale.models.parameters import Strict
+from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.intervals import interval_units
-from manyscale.runner.intervals.plans import METHODS, Method
-from manyscale.runner.shipped import folder
-from manyscale.sampling.interval_population import Choice
+from manyscale.runner.predict.intervals import interval_units
+from manyscale.runner.run.plans.intervals import METHODS, Method
+from manyscale.runner.study.shipped import folder
+from manyscale.sampling.population import Choice
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.intervals import traced
-from manyscale.runner.intervals.traced import BINS, TracedRules
-from manyscale.runner.memory.streams import Stream, streams_of
+from manyscale.runner.predict.intervals import traced
+from manyscale.runner.predict.intervals.traced import BINS, TracedRules
+from manyscale.runner.predict.memory.streams import Stream, streams_of
 from manyscale.runner.readers import lackey, simpoint_bb
-from manyscale.sampling.interval_population import intervals_of
-from manyscale.sampling.traced_intervals import TracedIntervals
+from manyscale.sampling.phases.traced_intervals import TracedIntervals
+from manyscale.sampling.population import intervals_of
 from manyscale.sampling.vectors import Vectors
 
 DATA = Path(__file__).parents[2] / "data" / "detail"

@@ -7,11 +7,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.detail_tables import BLOCK_ACCESSES_SCHEMA, BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA, InstructionClass
 from manyscale.models.workload import Workload
+from manyscale.models.workload.detail_tables import (
+    BLOCK_ACCESSES_SCHEMA,
+    BLOCKS_SCHEMA,
+    INSTRUCTIONS_SCHEMA,
+    InstructionClass,
+)
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.readers.detail_store import DetailWriter
-from manyscale.runner.readers.stack_tables import rank_tables
+from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 # Of each block its instructions, and its accesses as (instruction, whether it stores)
 BLOCKS = {

@@ -11,22 +11,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.models.columns import to_arrow
 from manyscale.models.cpu import amm_phases
-from manyscale.models.detail_tables import BLOCK_ACCESSES_SCHEMA, BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA, InstructionClass
-from manyscale.models.memory import amm
 from manyscale.models.memory.access_stream import accesses, sites_of
-from manyscale.models.memory.distance_histogram import reuse_profile
-from manyscale.models.memory.program_counts import count_program
-from manyscale.models.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
+from manyscale.models.memory.amm import amm
+from manyscale.models.memory.amm.program_counts import count_program
+from manyscale.models.memory.distances.histogram import reuse_profile
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload
-from manyscale.runner.memory import phase_times
-from manyscale.runner.memory.phase_streams import streams_by_phase
-from manyscale.runner.readers import detail_store, workload_folder
-from manyscale.runner.readers.detail_store import DetailWriter
+from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.detail_tables import (
+    BLOCK_ACCESSES_SCHEMA,
+    BLOCKS_SCHEMA,
+    INSTRUCTIONS_SCHEMA,
+    InstructionClass,
+)
+from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
+from manyscale.runner.predict.memory import phase_times
+from manyscale.runner.predict.memory.phase_streams import streams_by_phase
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers.stores import detail_store
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 from manyscale.runner.study import WorkloadChoice, parse_study
-from manyscale.runner.targets import resolve_target
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.study.traces import read_workload
 
 ADD, LOAD = 0, 1  # blocks: an addition that waits for the one before; a load and an addition to what it loads
 NS = 1000

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.models.detail_tables import BLOCK_ACCESSES_SCHEMA, BLOCKS_SCHEMA
 from manyscale.models.workload import Workload
+from manyscale.models.workload.detail_tables import BLOCK_ACCESSES_SCHEMA, BLOCKS_SCHEMA
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.readers.detail_store import DetailWriter
-from manyscale.runner.readers.stack_tables import rank_tables
+from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 NUM_LINES = 1 << 16
 SWEEPS = 3000  # 197 M accesses, 1.6 GB of addresses

@@ -19,8 +19,8 @@ from naive import DETAIL, SMALL_GEOMETRIES, misses, sdcm_hit_ratio, stack_distan
 from test_profile_command import checked_page, contents, figures
 
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.runner.memory.growth import mean_distances
-from manyscale.runner.readers import detail_store
+from manyscale.runner.predict.memory.growth import mean_distances
+from manyscale.runner.readers.stores import detail_store
 
 TRACED = (8, 16, 24, 32, 40)  # alike modulo the 8 elements of a line
 TARGET = 64

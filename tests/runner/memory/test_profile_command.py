@@ -29,7 +29,8 @@ from naive import (
 from test_streams import shared_out
 from writers.test_report import Outline, check_self_contained
 
-from manyscale.runner.readers import detail_store, workload_folder
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers.stores import detail_store
 
 MATMUL = DETAIL / "matmul25_O1.lk.xz"
 OPTIONS = DETAIL / "bs16_O1.lk.xz"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from loop_traces import write_trace
 
-from manyscale.runner.memory.prediction import nest_of
-from manyscale.runner.memory.stream_units import ProgramStreams
-from manyscale.runner.memory.training import read_training
-from manyscale.runner.readers import detail_store
+from manyscale.runner.predict.memory.prediction import nest_of
+from manyscale.runner.predict.memory.stream_units import ProgramStreams
+from manyscale.runner.predict.memory.training import read_training
+from manyscale.runner.readers.stores import detail_store
 
 SIZES = (8, 10, 12, 14, 16)
 

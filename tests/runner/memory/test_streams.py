@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.models.memory.block_probabilities import count_transitions
+from manyscale.models.memory.amm.block_probabilities import count_transitions
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.memory.streams import streams_of
-from manyscale.runner.readers import detail_store
-from manyscale.runner.readers.detail_store import DetailWriter
+from manyscale.runner.predict.memory.streams import streams_of
+from manyscale.runner.readers.stores import detail_store
+from manyscale.runner.readers.stores.detail_store import DetailWriter
 from manyscale.runner.study import WorkloadChoice
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.traces import read_workload
 
 TRACE = Path(__file__).parents[2] / "data" / "detail" / "bs16_O1.lk.xz"
 

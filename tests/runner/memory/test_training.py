@@ -9,7 +9,7 @@ import pytest
 
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.runner.errors import UserError
-from manyscale.runner.memory.training import parse_inputs, parse_sizes, read_training
+from manyscale.runner.predict.memory.training import parse_inputs, parse_sizes, read_training
 
 DETAIL = Path(__file__).parents[2] / "data" / "detail"
 

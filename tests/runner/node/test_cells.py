@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rank_events import Recorder
 
-from manyscale.models.task_tables import EventKind
+from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.node.cells import WHOLE, detailed_segments, plan_cells
+from manyscale.runner.predict.node.cells import WHOLE, detailed_segments, plan_cells
 from manyscale.runner.study import parse_study
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rank_events import Recorder
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.task_tables import EventKind
-from manyscale.runner.node.creation import LONG, as_traced, creation_pieces
+from manyscale.models.node.program.build import build_program
+from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.predict.node.creation import LONG, as_traced, creation_pieces
 
 
 def regions(laps: list[int], chunk_ps: int = 7, chunks: int = 2) -> Recorder:

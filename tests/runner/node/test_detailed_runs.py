@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import manyscale
-from manyscale.models.columns import to_numpy
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.node.phase_times import NodePhases
-from manyscale.runner.shipped import folder
+from manyscale.runner.predict.node.phase_times import NodePhases
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.shipped import folder
+from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.study.traces import read_workload
 
 TRACES = {"path": str(folder() / "multizone-8.tar.zst"), "detail": str(folder() / "multizone-8-detail.tar.zst")}
 

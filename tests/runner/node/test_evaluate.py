@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.runner.node.evaluate_command import _method
-from manyscale.runner.shipped import folder
+from manyscale.runner.cli.evaluate_tasks import _method
 from manyscale.runner.study import TaskPointChoice, assign, parse_study, source_choices
+from manyscale.runner.study.shipped import folder
 
 EXAMPLE = str(folder() / "multizone-8-detail.tar.zst")
 # Grass (UPC 2017), sections 5.3 and 5.4: W = 2, one instance before each resampling, H = 4, P = 250, five instances

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.node.memory_system import new_memory_system
-from manyscale.runner.node.sampled_kernel import SkippedLines, skip, skipped_lines, touch_skipped
+from manyscale.models.node.memory.system import new_memory_system
+from manyscale.runner.predict.node.sampled_kernel import SkippedLines, skip, skipped_lines, touch_skipped
 from manyscale.runner.study import parse_study
-from manyscale.runner.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target
 
 
 def lines_of(

@@ -14,12 +14,12 @@ from node_programs import Steps, node_program
 
 from manyscale.models.node.detailed import DetailedPhases, NodeSimulation
 from manyscale.models.node.instruction_stream import PieceStream
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.runner.node.sampled_kernel import new_sampled, no_lines
-from manyscale.runner.node.simulated_cell import _classes_of_pieces
-from manyscale.sampling.taskpoint import TaskPoint, new_taskpoint
-from manyscale.sampling.taskpoint_state import FORWARDED, VALID, TaskPointParameters
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.node.sampled_kernel import new_sampled, no_lines
+from manyscale.runner.predict.node.simulated_cell import _classes_of_pieces
+from manyscale.sampling.taskpoint.decisions import TaskPoint, new_taskpoint
+from manyscale.sampling.taskpoint.state import FORWARDED, VALID, TaskPointParameters
 
 pytestmark = pytest.mark.slow  # its kernels take half a minute to compile
 

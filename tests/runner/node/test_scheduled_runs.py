@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import manyscale
-from manyscale.models.columns import to_numpy
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.shipped import folder
+from manyscale.runner.study.shipped import folder
 
 
 def study(name: str, cores: int = 1, **more):

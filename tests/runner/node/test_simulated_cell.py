@@ -18,10 +18,15 @@ from node_programs import node_program
 
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.instruction_stream import PieceStream
-from manyscale.models.node.node_program import Action, NodeProgram
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.runner.node.sampled_uncertainty import _of_schedules
-from manyscale.runner.node.simulated_cell import MOST_PARTS, OpenCell, _classes_of_pieces, _run_before
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.node.sampled_uncertainty import _of_schedules
+from manyscale.runner.predict.node.simulated_cell import (
+    MOST_PARTS,
+    OpenCell,
+    _classes_of_pieces,
+    _run_before,
+)
 
 CREATE, COMPUTE, WAIT = Action.create, Action.compute, Action.wait_children
 

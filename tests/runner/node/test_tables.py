@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from manyscale.runner.node import result_tables, statistics, tables
-from manyscale.runner.node.cells import Cell
-from manyscale.runner.node.tables import MODELS
+from manyscale.runner.predict.node import result_tables, statistics, tables
+from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.tables import MODELS
 
 DETAILED = MODELS.index("detailed")
 

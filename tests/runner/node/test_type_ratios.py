@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from manyscale.runner.node.type_ratios import Cell, type_ratios
+from manyscale.runner.predict.node.type_ratios import Cell, type_ratios
 
 FLAT = np.zeros(3)
 

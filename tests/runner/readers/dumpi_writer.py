@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from manyscale.runner.readers.dumpi_layouts import (
+from manyscale.runner.readers.dumpi.layouts import (
     ALL_FUNCTIONS,
     END_OF_STREAM,
     LAYOUTS,
@@ -15,8 +15,8 @@ from manyscale.runner.readers.dumpi_layouts import (
     STATUSES,
     TEXT,
 )
-from manyscale.runner.readers.dumpi_records import MAGIC
-from manyscale.runner.readers.dumpi_scan import HAS_COUNTERS
+from manyscale.runner.readers.dumpi.records import MAGIC
+from manyscale.runner.readers.dumpi.scan import HAS_COUNTERS
 
 Fields = Mapping[str, object]
 TYPE_BYTES = (0, 0, 1, 1, 1, 1, 4, 2, 2, 4, 4, 8, 8, 4, 8, 16, 0, 8, 8, 1, 0, 0, 8, 12, 12, 6, 8, 20)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from accelsim_writer import block_text, head, one_warp, write_trace
 
-from manyscale.models.gpu.launch_trace import Access, LaunchTrace, Space, UnitClass
 from manyscale.models.workload import Workload
-from manyscale.runner.readers import accelsim, accelsim_parser
+from manyscale.models.workload.launch_trace import Access, LaunchTrace, Space, UnitClass
+from manyscale.runner.readers import accelsim
+from manyscale.runner.readers.accelsim import parser as accelsim_parser
 
 SHARED, LOCAL = 0x7F00_0200_0000, 0x7F00_0000_0000  # windows of the heads that are written here
 WHOLE = 0xFFFFFFFF
@@ -382,7 +383,7 @@ def test_pieces_of_the_text_may_end_anywhere(tmp_path: Path, monkeypatch: pytest
     for size in (100, 137, 500, 1021):
         (tmp_path / f"k{size}.traceg").write_text(f"{header}# pieces of {size} bytes\n#BEGIN_TB{body}")
         monkeypatch.setattr(accelsim_parser, "TEXT_BYTES", size)
-        monkeypatch.setattr("manyscale.runner.readers.accelsim_launch.MAX_HEADER_BYTES", len(header))
+        monkeypatch.setattr("manyscale.runner.readers.accelsim.launch.MAX_HEADER_BYTES", len(header))
         cut = accelsim.read(tmp_path / f"k{size}.traceg")
         digests = [workload.tables["launches"].column("digest").to_pylist() for workload in (cut, whole)]
         assert digests[0] == digests[1]

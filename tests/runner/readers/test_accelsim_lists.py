@@ -11,11 +11,13 @@ import pytest
 import zstandard
 from accelsim_writer import one_warp, write_trace
 
-from manyscale.models.gpu.launch_trace import LaunchTrace
 from manyscale.models.workload import Workload
+from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import accelsim, accelsim_launch, launch_store, workload_folder
+from manyscale.runner.readers import accelsim, workload_folder
+from manyscale.runner.readers.accelsim import launch as accelsim_launch
 from manyscale.runner.readers.options import ReadOptions
+from manyscale.runner.readers.stores import launch_store
 from manyscale.runner.registry import lookup, names
 
 DATA = Path(__file__).parents[2] / "data" / "gpu"
@@ -227,7 +229,7 @@ def test_row_groups_do_not_show(monkeypatch: pytest.MonkeyPatch, cache: Path) ->
     path = DATA / "vectoradd" / "kernel-1.traceg.xz"
     whole = launch_store.LaunchStore({1: accelsim_launch.read_launch(path, cache / "whole")})
     monkeypatch.setattr(accelsim_launch, "BATCH_INSTRUCTIONS", 1000)
-    monkeypatch.setattr("manyscale.runner.readers.accelsim_parser._FIRST_INSTRUCTIONS", 1500)
+    monkeypatch.setattr("manyscale.runner.readers.accelsim.parser._FIRST_INSTRUCTIONS", 1500)
     parts = launch_store.LaunchStore({1: accelsim_launch.read_launch(path, cache / "parts")})
     assert len(list(parts.block_batches(1, 1 << 30))) > 15
     assert len(list(whole.block_batches(1, 1 << 30))) == 1
@@ -252,7 +254,7 @@ def test_blocks_come_in_pieces() -> None:
 def test_blocks_that_come_late_are_sorted_after_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first blocks were written before the last one came, which belongs before them."""
     monkeypatch.setattr(accelsim_launch, "BATCH_INSTRUCTIONS", 2)
-    monkeypatch.setattr("manyscale.runner.readers.accelsim_parser._FIRST_INSTRUCTIONS", 2)
+    monkeypatch.setattr("manyscale.runner.readers.accelsim.parser._FIRST_INSTRUCTIONS", 2)
     blocks = {f"{k},0,0": {0: [LOAD] * k + [EXIT]} for k in (1, 2, 3, 0)}
     workload = accelsim.read(write_trace(tmp_path / "k.traceg", blocks, grid="(4,1,1)"))
     assert workload.gpu is not None

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from accelsim_plain import PlainInstruction, plain_instructions
 
-from manyscale.models.gpu.launch_trace import LaunchTrace, Space
 from manyscale.models.workload import Workload
+from manyscale.models.workload.launch_trace import LaunchTrace, Space
 from manyscale.runner.readers import accelsim
 
 DATA = Path(__file__).parents[2] / "data" / "gpu"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import bb_markers
-from manyscale.runner.readers.bb_markers import NOWHERE, Marker
+from manyscale.runner.readers.simpoint_bb import markers as bb_markers
+from manyscale.runner.readers.simpoint_bb.markers import NOWHERE, Marker
 
 LINES = [
     "I: 0",

@@ -10,8 +10,8 @@ import pytest
 from stack_counts import counters, stacks
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import callgrind
-from manyscale.sampling.stack_population import stack_units_of
+from manyscale.runner.readers.stacks import callgrind
+from manyscale.sampling.simprof.stack_population import stack_units_of
 
 EVENTS = "Ir I1mr D1mr D1mw ILmr DLmr DLmw Bcm Bim"
 HEAD = f"# callgrind format\nversion: 1\ncreator: callgrind-3.19.0\npositions: line\nevents: {EVENTS}\n"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import detail_store
-from manyscale.runner.readers.detail_store import DetailStore, DetailWriter, pack, unpack
+from manyscale.runner.readers.stores import detail_store
+from manyscale.runner.readers.stores.detail_store import DetailStore, DetailWriter, pack, unpack
 
 DATA = os.environ.get("MANYSCALE_DATA")
 COUNTS = np.array([0, 1, 3, 70, 2, 0, 5, 64], np.int32)  # accesses of each block that is made up here

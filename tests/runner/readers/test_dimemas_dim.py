@@ -10,7 +10,7 @@ import pytest
 from manyscale.models.network.program import build_program
 from manyscale.models.workload import ANY_SOURCE, NO_RANK, OperationKind, PhaseKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import dimemas_dim
+from manyscale.runner.readers import dimemas as dimemas_dim
 
 DATA = Path(__file__).parents[2] / "data" / "dimemas"
 

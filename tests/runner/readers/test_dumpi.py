@@ -13,14 +13,14 @@ import pytest
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import dumpi
-from manyscale.runner.readers.dumpi_layouts import LAYOUTS, NUMBER
-from manyscale.runner.readers.dumpi_records import MAGIC, read_rank_file
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.readers.dumpi.layouts import LAYOUTS, NUMBER
+from manyscale.runner.readers.dumpi.records import MAGIC, read_rank_file
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 sys.path.insert(0, str(Path(__file__).parent))
 from dumpi_writer import TYPE_BYTES, Call, dumpi_file, record

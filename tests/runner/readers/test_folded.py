@@ -12,8 +12,8 @@ from stack_counts import stacks
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import folded
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks import folded
+from manyscale.runner.readers.stacks.units import UnitRules
 
 CASES = Path(__file__).parents[2] / "data" / "stacks"
 

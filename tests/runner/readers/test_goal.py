@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import NO_REQUEST, OperationKind, Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import goal, goal_tokens
+from manyscale.runner.readers import goal
+from manyscale.runner.readers.goal import tokens as goal_tokens
 from manyscale.runner.readers.options import ReadOptions
 
 CASES = Path(__file__).parents[2] / "data" / "goal"

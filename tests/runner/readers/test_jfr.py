@@ -17,8 +17,8 @@ from stack_counts import counters, leaves, stacks
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import jfr
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks import jfr
+from manyscale.runner.readers.stacks.units import UnitRules
 
 CASES = Path(__file__).parents[2] / "data" / "stacks"
 LISTED = "M\t0\tA.main\nM\t1\tA.f\nM\t2\tsun.nio.ch.Net.accept\nM\t3\tjava.util.zip.Inflater.inflateBytesBytes\n"

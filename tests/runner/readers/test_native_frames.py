@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.runner.readers import native_frames as frames
-from manyscale.runner.tracers.regions import Ends
+from manyscale.runner.readers.binaries.regions import Ends
+from manyscale.runner.readers.raw_trace import frames
 
 # Functions 0 to 4 with blocks of parts: (accesses, how it ends, callee, function, block).
 PARTS = {

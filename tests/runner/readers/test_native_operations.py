@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyscale.models.task_tables import EventKind
 from manyscale.models.workload import Workload
+from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import native_operations
-from manyscale.runner.readers.native_files import EVENT, EVENTS, LISTS, OPERATION, OPERATIONS, Process
-from manyscale.runner.tracers.calls import NAMES
+from manyscale.runner.readers.raw_trace import operations as native_operations
+from manyscale.runner.readers.raw_trace.files import EVENT, EVENTS, LISTS, OPERATION, OPERATIONS, Process
+from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 
 pytestmark = pytest.mark.theory
 UNFINISHED, CANCELLED, WILDCARD, ANY_TAG, FAILED = 1, 2, 4, 8, 16

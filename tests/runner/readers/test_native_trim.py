@@ -10,13 +10,13 @@ import pytest
 from validation.simgrid.prediction import predict_workload
 from validation.simgrid.random_programs import generate
 
-from manyscale.models.task_tables import SCHEMAS as TASK_SCHEMAS
-from manyscale.models.task_tables import EventKind
 from manyscale.models.workload import COLLECTIVES, NONBLOCKING_COLLECTIVES, OperationKind, Workload, WorkloadError
 from manyscale.models.workload import SCHEMAS as ALL_SCHEMAS
-from manyscale.runner import shipped
+from manyscale.models.workload.task_tables import SCHEMAS as TASK_SCHEMAS
+from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.readers.native_trim import trim
+from manyscale.runner.readers.raw_trace.trim import trim
+from manyscale.runner.study import shipped
 
 BLOCKING = {"send", "ssend", "recv", "sendrecv"} | {
     OperationKind(kind).name for kind in COLLECTIVES if kind not in NONBLOCKING_COLLECTIVES

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
 from manyscale.models.workload import Workload
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import omt
 

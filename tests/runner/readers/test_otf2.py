@@ -19,12 +19,13 @@ import zstandard
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.readers import otf2, otf2_events
-from manyscale.runner.readers.otf2_events import (
+from manyscale.runner.readers import otf2
+from manyscale.runner.readers.otf2 import events as otf2_events
+from manyscale.runner.readers.otf2.events import (
     COLLECTIVE_BEGIN,
     COLLECTIVE_COMPLETE,
     COLLECTIVE_END,
@@ -44,7 +45,7 @@ from manyscale.runner.readers.otf2_events import (
     Archive,
     MetricClass,
 )
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 data = Path(__file__).parents[2] / "data" / "otf2"
 every = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent"))

@@ -11,8 +11,9 @@ import pytest
 
 from manyscale.models.workload import NO_RANK, Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import paraver, prv_records
+from manyscale.runner.readers import paraver
 from manyscale.runner.readers.options import ReadOptions
+from manyscale.runner.readers.paraver import records as prv_records
 
 DATA = Path(__file__).parents[2] / "data" / "paraver"
 TWO = "#Paraver (01/01/2020 at 00:00):1000_ns:1(2):1:2(1:1,1:1),1\nc:1:1:2:1:2\n"

@@ -10,8 +10,8 @@ from stack_counts import counters, leaves, stacks
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import perf_script
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks import perf_script
+from manyscale.runner.readers.stacks.units import UnitRules
 
 CASES = Path(__file__).parents[2] / "data" / "stacks"
 FRAMES = "\t    55d0c0a1 inner+0x12 (/usr/bin/app)\n\t    55d0c0b1 main+0x3 (/usr/bin/app)\n\n"

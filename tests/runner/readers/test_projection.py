@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import projection
-from manyscale.runner.writers import simpoint_files
+from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.runner.run.plans import simpoint_files
 
 DATA = Path(__file__).parents[2] / "data" / "simpoint"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.prv_header import read_header
+from manyscale.runner.readers.paraver.header import read_header
 
 PATH = Path("trace.prv")
 DATE = "#Paraver (09/10/2019 at 16:09):"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from manyscale.models.workload import OperationKind
-from manyscale.runner.readers.prv_calls import name_calls
-from manyscale.runner.readers.prv_labels import Labels, labels_beside, parse_labels
-from manyscale.runner.readers.prv_records import COLLECTIVE, END, INPUT_OUTPUT, OTHER, POINT_TO_POINT
+from manyscale.runner.readers.paraver.calls import name_calls
+from manyscale.runner.readers.paraver.label_files import Labels, labels_beside, parse_labels
+from manyscale.runner.readers.paraver.records import COLLECTIVE, END, INPUT_OUTPUT, OTHER, POINT_TO_POINT
 
 TEXT = """\
 DEFAULT_OPTIONS

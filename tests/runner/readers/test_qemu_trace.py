@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from manyscale.models.detail_tables import InstructionClass
 from manyscale.models.workload import Workload
+from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import qemu_trace
 

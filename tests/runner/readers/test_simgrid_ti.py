@@ -15,7 +15,7 @@ from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKin
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
-from manyscale.runner.readers.ti_verbs import CODE, VERBS
+from manyscale.runner.readers.simgrid_ti.verbs import CODE, VERBS
 
 DEFAULTS = {
     "peer": NO_RANK, "source": NO_RANK, "tag": 0, "bytes": 0, "receive_bytes": 0, "communicator_id": 0, "request": -1,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.models.parameters import Strict
+from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.intervals.plans import method_named
-from manyscale.runner.readers import simpoint_bb, simpoint_points
-from manyscale.sampling.interval_population import intervals_of
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers.simpoint_bb import points as simpoint_points
+from manyscale.runner.run.plans.intervals import method_named
+from manyscale.sampling.population import intervals_of
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "phase"
 

@@ -11,8 +11,8 @@ from stack_counts import leaves, stacks
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import speedscope
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks import speedscope
+from manyscale.runner.readers.stacks.units import UnitRules
 
 CASES = Path(__file__).parents[2] / "data" / "stacks"
 

@@ -10,11 +10,11 @@ from test_jfr import event, printed
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import folded, jfr
 from manyscale.runner.readers.options import ReadOptions
-from manyscale.runner.readers.stack_idle import executor_stacks, idle_stacks
+from manyscale.runner.readers.stacks import folded, jfr
+from manyscale.runner.readers.stacks.idle import executor_stacks, idle_stacks
 from manyscale.runner.study import WorkloadChoice
-from manyscale.runner.traces import read_workload
+from manyscale.runner.study.traces import read_workload
 
 POOL = ("java.lang.Thread.run", "java.util.concurrent.ThreadPoolExecutor.runWorker")
 TASK = "org.apache.spark.executor.Executor$TaskRunner.run"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from stack_counts import counters, stacks
 
 from manyscale.models.workload import OperationKind
-from manyscale.runner.readers.stack_profile import Profile
-from manyscale.runner.readers.stack_tables import workload
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks.profile import Profile
+from manyscale.runner.readers.stacks.tables import workload
+from manyscale.runner.readers.stacks.units import UnitRules
 
 SAMPLES = st.lists(
     st.tuples(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.readers.stack_units import (
+from manyscale.runner.readers.stacks.units import (
     NO_CPU,
     Lives,
     UnitRules,

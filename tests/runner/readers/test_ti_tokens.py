@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.readers.ti_tokens import tokenise
-from manyscale.runner.readers.ti_verbs import CODE, VERB_TABLE, VERBS
+from manyscale.runner.readers.simgrid_ti.tokens import tokenise
+from manyscale.runner.readers.simgrid_ti.verbs import CODE, VERB_TABLE, VERBS
 
 NOT_NUMBERS = [
     "",

@@ -13,7 +13,7 @@ from stack_counts import counters, stacks
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import unit_stacks
+from manyscale.runner.readers.stacks import unit_counts as unit_stacks
 
 CASES = Path(__file__).parents[2] / "data" / "stacks"
 STACKS = "M\t0\tmain\nM\t7\tf\nS\t0\t1\t7,0\nS\t0\t1\t0\nM\t8\tg(int, char)\nS\t2\t1\t8,7,7,0\nS\t0\t3\t7,0\n"

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 from tracer_programs import PROGRAMS, need
 
-from manyscale.runner.readers import native_detail
-from manyscale.runner.readers.detail_store import DetailStore
-from manyscale.runner.readers.native_files import Process, read_processes
+from manyscale.runner.readers.raw_trace import detail as native_detail
+from manyscale.runner.readers.raw_trace.files import Process, read_processes
+from manyscale.runner.readers.stores.detail_store import DetailStore
 from manyscale.runner.tracers import build
 from manyscale.runner.tracers.coverage_flags import flags
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from tracer_programs import PROGRAMS, Mpi, need
 
 from manyscale.models.workload import Workload
-from manyscale.runner.readers import native_operations
-from manyscale.runner.readers.native_files import Process, read_processes
+from manyscale.runner.readers.raw_trace import operations as native_operations
+from manyscale.runner.readers.raw_trace.files import Process, read_processes
 from manyscale.runner.tracers import build
 
 _FORTRAN = {"mpich": "mpif90.mpich", "openmpi": "mpif90.openmpi"}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tracer_programs import PROGRAMS, need_libomp
 
-from manyscale.models.task_graph import dependence_edges
-from manyscale.models.task_tables import EventKind
+from manyscale.models.node.program.task_graph import dependence_edges
 from manyscale.models.workload import Workload
+from manyscale.models.workload.task_tables import EventKind
 
 SOURCES = PROGRAMS / "openmp"
 FLAGS = ("-O1", "-g", "-fopenmp")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tracer_programs import need
 
-from manyscale.models.detail_tables import InstructionClass
+from manyscale.models.workload.detail_tables import InstructionClass
 
 
 def symbols(program) -> dict[str, int]:

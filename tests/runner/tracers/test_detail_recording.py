@@ -13,7 +13,7 @@ from detail_programs import DETAIL
 from tracer_programs import need, need_libomp
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.native_files import read_processes
+from manyscale.runner.readers.raw_trace.files import read_processes
 from manyscale.runner.tracers import build
 from manyscale.runner.tracers.coverage_flags import flags
 

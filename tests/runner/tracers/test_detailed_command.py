@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tracer_programs import PROGRAMS, need, need_libomp
 
-from manyscale.models.task_tables import EventKind, TaskFlag
+from manyscale.models.workload.task_tables import EventKind, TaskFlag
 from manyscale.runner.tracers import build, coverage_flags
 from manyscale.runner.tracers.build import NATIVE
 

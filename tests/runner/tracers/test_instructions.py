@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manyscale.models.detail_tables import InstructionClass as Kind
-from manyscale.runner.tracers.instructions import Disassembler
+from manyscale.models.workload.detail_tables import InstructionClass as Kind
+from manyscale.runner.readers.binaries.instructions import Disassembler
 
 LOADS = {
     "movups xmm0, [rdi]": "0f1007", "movupd xmm0, [rdi]": "660f1007", "movaps xmm0, [rdi]": "0f2807",

@@ -14,8 +14,8 @@ from tracer_programs import Mpi, need
 
 import manyscale
 from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
 from manyscale.runner.tracers import build, generate
-from manyscale.runner.tracers.calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
 
 pytestmark = pytest.mark.theory
 

@@ -11,7 +11,7 @@ import pytest
 from tracer_programs import PROGRAMS, need
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.native_files import EVENT, OPERATION, read_processes
+from manyscale.runner.readers.raw_trace.files import EVENT, OPERATION, read_processes
 from manyscale.runner.tracers.build import NATIVE
 
 UNFINISHED = 1

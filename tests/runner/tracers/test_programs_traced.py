@@ -13,9 +13,9 @@ from program_builds import KERNEL_CALLS, SMALL, build
 from programs import counts
 from tracer_programs import MPI, need_libomp
 
-from manyscale.models.task_graph import dependence_edges
-from manyscale.models.task_tables import EventKind, TaskFlag
+from manyscale.models.node.program.task_graph import dependence_edges
 from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload.task_tables import EventKind, TaskFlag
 
 _SENDING = {"send", "isend", "ssend", "issend", "sendrecv"}
 _NOT_OF_A_TASK_CONSTRUCT = TaskFlag.initial | TaskFlag.implicit | TaskFlag.taskwait

@@ -19,8 +19,8 @@ from tracer_programs import Mpi, need
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import RunError, UserError
-from manyscale.runner.readers import stack_folder
-from manyscale.runner.readers.stack_units import UnitRules
+from manyscale.runner.readers.stacks import folder as stack_folder
+from manyscale.runner.readers.stacks.units import UnitRules
 from manyscale.runner.tracers import stacks
 from manyscale.runner.tracers.stacks import Sampling
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tracer_programs import need
 
-from manyscale.runner.tracers import symbols
-from manyscale.runner.tracers.symbols import Place
+from manyscale.runner.readers.binaries import symbols
+from manyscale.runner.readers.binaries.symbols import Place
 
 pytestmark = pytest.mark.theory
 _SOURCE = """\

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from task_traces import CANCELLATION, FLAGS, SOURCES, TaskTrace, check_invariants, compiler, labels, trace_of
 
-from manyscale.models.task_tables import DependenceKind, EventKind, TaskFlag
+from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
 __all__ = ["compiler"]
 pytestmark = pytest.mark.theory

@@ -13,7 +13,7 @@ import pytest
 from task_traces import TaskTrace, check_invariants
 from tracer_programs import need_libomp
 
-from manyscale.models.task_tables import TaskFlag
+from manyscale.models.workload.task_tables import TaskFlag
 
 _DATA = os.environ.get("MANYSCALE_DATA")
 pytestmark = [pytest.mark.golden, pytest.mark.skipif(_DATA is None, reason="needs MANYSCALE_DATA")]

@@ -11,7 +11,7 @@ import pytest
 from task_traces import FLAGS, SOURCES, TaskTrace, check_invariants, labels
 from tracer_programs import Mpi, need_libomp
 
-from manyscale.models.task_tables import EventKind, TaskFlag
+from manyscale.models.workload.task_tables import EventKind, TaskFlag
 
 _RUNNING = (EventKind.task_begin, EventKind.task_end)
 

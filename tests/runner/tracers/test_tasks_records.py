@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyscale.models.task_tables import SCHEMAS, EventKind, TaskFlag
+from manyscale.models.workload.task_tables import SCHEMAS, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import native_tasks
-from manyscale.runner.readers.native_files import DEFINITIONS, EVENT, EVENTS, LISTS, OPERATION, OPERATIONS, Process
-from manyscale.runner.readers.native_task_events import DEPENDENCE, LOOP, PARENT, UNKNOWN_DEPENDENCE
+from manyscale.runner.readers.raw_trace import tasks as native_tasks
+from manyscale.runner.readers.raw_trace.files import (
+    DEFINITIONS,
+    EVENT,
+    EVENTS,
+    LISTS,
+    OPERATION,
+    OPERATIONS,
+    Process,
+)
+from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, LOOP, PARENT, UNKNOWN_DEPENDENCE
 
 _E = EventKind
 _BASE = 0x5000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from task_traces import CANCELLATION, FLAGS, SOURCES, TaskTrace, compiler, trace_of
 
-from manyscale.models.task_tables import EventKind
+from manyscale.models.workload.task_tables import EventKind
 
 __all__ = ["compiler"]
 pytestmark = pytest.mark.theory

@@ -17,10 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.node.tables import MODELS, cores_table
+from manyscale.runner.predict.node.tables import MODELS, cores_table
 from manyscale.runner.readers import paraver as paraver_reader
-from manyscale.runner.writers import paraver_cores, perfetto, text_columns
-from manyscale.runner.writers.perfetto_cores import write_cores
+from manyscale.runner.report import text_columns
+from manyscale.runner.report.paraver import cores as paraver_cores
+from manyscale.runner.report.perfetto import ranks as perfetto
+from manyscale.runner.report.perfetto.cores import write_cores
 
 from . import tiny
 

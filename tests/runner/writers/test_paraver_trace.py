@@ -11,7 +11,7 @@ import pytest
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import paraver
-from manyscale.runner.writers.paraver_trace import write_trace
+from manyscale.runner.report.traces.paraver import write_trace
 
 DATA = Path(__file__).parents[2] / "data" / "paraver"
 FOLDER = Path(os.environ.get("MANYSCALE_DATA", "/nowhere")) / "formats" / "paraver" / "pypop-epoch"

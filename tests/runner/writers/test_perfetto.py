@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.results import Result
-from manyscale.runner.writers import perfetto, text_columns
+from manyscale.runner.predict.results import Result
+from manyscale.runner.report import text_columns
+from manyscale.runner.report.perfetto import ranks as perfetto
 
 from . import tiny
 

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.results import STATES, Result, Statistic
-from manyscale.runner.writers import report, report_data
-from manyscale.runner.writers.report_data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
-from manyscale.runner.writers.report_page import COLOURS
-from manyscale.runner.writers.report_sweep import axis_of
-from manyscale.runner.writers.report_text import binary_size, duration, embedded_json, percent, size
+from manyscale.runner.predict.results import STATES, Result, Statistic
+from manyscale.runner.report import data as report_data
+from manyscale.runner.report import run_page as report
+from manyscale.runner.report.data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
+from manyscale.runner.report.page import COLOURS
+from manyscale.runner.report.sweep_page import axis_of
+from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
 
 from . import tiny
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyscale.runner.registry import names
-from manyscale.runner.writers.report_limits import _CPU, _NETWORK
+from manyscale.runner.report.sections.limits import _CPU, _NETWORK
 
 
 @pytest.mark.contract

@@ -14,13 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.node.tables import CPI_STACKS_SCHEMA, MODELS, cores_table, task_instances_table
+from manyscale.runner.predict.node.tables import (
+    CPI_STACKS_SCHEMA,
+    MODELS,
+    cores_table,
+    task_instances_table,
+)
+from manyscale.runner.predict.results import Result, Statistic
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.results import Result, Statistic
-from manyscale.runner.targets import build_machine, shipped_targets
-from manyscale.runner.writers import report, report_node, report_task_types
-from manyscale.runner.writers.report_machine import machine_table
-from manyscale.runner.writers.report_page import LINE_COLOURS
+from manyscale.runner.report import run_page as report
+from manyscale.runner.report.page import LINE_COLOURS
+from manyscale.runner.report.sections import node as report_node
+from manyscale.runner.report.sections import task_types as report_task_types
+from manyscale.runner.report.sections.machine import machine_table
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 from . import tiny
 from .test_report import Outline, check_self_contained

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from manyscale.models.node.interval_watch import NodeIntervals
-from manyscale.runner.intervals.node_intervals import population_of
+from manyscale.runner.predict.intervals.node_intervals import population_of
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.writers.simpoint_bb import write_intervals
-from manyscale.sampling.interval_population import intervals_of
+from manyscale.runner.run.plans.simpoint_bb import write_intervals
+from manyscale.sampling.population import intervals_of
 
 # two cores, three blocks, three intervals; core 1 executes nothing in the first one and nothing of block 0
 FOUND = NodeIntervals(

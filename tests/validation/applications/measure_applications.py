@@ -24,8 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 import manyscale
-from manyscale.models.columns import to_numpy
 from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.study import WorkloadChoice
 
 TARGETS: Final = {"marenostrum3": (1, 8, 16), "musa-high-performance": (1, 8, 16), "epyc-zen4": (1,)}

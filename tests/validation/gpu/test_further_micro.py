@@ -17,7 +17,7 @@ import pytest
 from manyscale.models.gpu import detailed
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 REFERENCES = Path(__file__).with_name("accelsim_further_micro.csv")
 TOLERANCE = 0.02

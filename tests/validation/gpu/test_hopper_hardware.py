@@ -13,7 +13,7 @@ import pytest
 from manyscale.models.gpu import detailed
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
 pytestmark = [

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import manyscale
-from manyscale.models.columns import to_numpy
-from manyscale.runner.results import Result
+from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.predict.results import Result
 
 from .trace_programs import PROGRAMS
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from manyscale.models.machine import Node
-from manyscale.runner.targets import shipped_targets
+from manyscale.runner.study.targets import shipped_targets
 
 _LINE: Final = {"line": "64 B", "ways": 8}
 _PROFILING: Final = {

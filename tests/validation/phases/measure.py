@@ -19,12 +19,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.node.runtime_system import RuntimeSystem
-from manyscale.runner.intervals.node_intervals import interval_unit, intervals_on, opened, population_of
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.intervals.node_intervals import (
+    interval_unit,
+    intervals_on,
+    opened,
+    population_of,
+)
 from manyscale.runner.readers import workload_folder
-from manyscale.sampling.interval_population import IntervalPopulation
-from manyscale.sampling.parallel_phases import PhaseRules, choose, parts_of
-from manyscale.sampling.phase_quality import judge
+from manyscale.sampling.phases.parallel_phases import PhaseRules, choose, parts_of
+from manyscale.sampling.phases.quality import judge
+from manyscale.sampling.population import IntervalPopulation
 from manyscale.sampling.vectors import Vectors
 
 from . import machines

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from manyscale.runner.readers import simpoint_bb
-from manyscale.sampling import parallel_phases
-from manyscale.sampling.interval_population import IntervalPopulation, intervals_of
-from manyscale.sampling.parallel_phases import PARTS, PhaseRules, counts_of, sampled
+from manyscale.sampling.phases import parallel_phases
+from manyscale.sampling.phases.parallel_phases import PARTS, PhaseRules, counts_of, sampled
+from manyscale.sampling.population import IntervalPopulation, intervals_of
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "phase"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the profiles")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from manyscale.sampling.interval_population import IntervalPopulation
-from manyscale.sampling.parallel_phases import PhaseRules
+from manyscale.sampling.phases.parallel_phases import PhaseRules
+from manyscale.sampling.population import IntervalPopulation
 from phases import measure, trace_programs
 
 pytestmark = [

@@ -3,8 +3,8 @@
 ``python -m predictability.measure OUT [KERNEL ...]`` in tests/validation, with manyscale importable, clang and MPI
 installed, traces each kernel in detail on one thread, simulates all of it in detail on cores of marenostrum3, and
 writes a row to ``OUT/results.csv`` for each kernel, source of times, state of the caches at the beginning, number of
-cores and task type (``all``: all types together) with the errors of manyscale.sampling.predictability's predictors.
-Instances are taken in the order in which they began. Traces and runs that are there already are used again.
+cores and task type (``all``: all types together) with the errors of manyscale.sampling.taskpoint.predictability's
+predictors. Instances are taken in the order in which they began. Traces and runs that are there already are used again.
 
 ``--native RUNS`` adds times of this machine: one thread, the build without instrumentation, of each instance the median
 of its CPU times over the runs; instruction counts are those of the detailed trace. (Locks are events that take longer
@@ -33,12 +33,18 @@ import numpy as np
 import pandas as pd
 from taskpoint.trace_kernels import MANYSCALE, PROGRAMS, build_kernels
 
-from manyscale.models.node.build_program import build_program
-from manyscale.models.task_tables import EventKind
-from manyscale.runner import api
-from manyscale.runner.node.creation import creation_pieces
+from manyscale.models.node.program.build import build_program
+from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.readers import workload_folder
-from manyscale.sampling.predictability import PREDICTORS, ErrorRow, Instances, _clusters, error_rows
+from manyscale.runner.run import api
+from manyscale.sampling.taskpoint.predictability import (
+    PREDICTORS,
+    ErrorRow,
+    Instances,
+    _clusters,
+    error_rows,
+)
 
 TARGET: Final = "marenostrum3"
 CORES: Final = (1, 2, 4, 8, 16)

@@ -9,11 +9,11 @@ import numpy as np
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
-from manyscale.models.network.timeline import Placement
+from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import Workload
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 # lines that are no operation of the workload: compute and sleep precede one, the others are ignored
 NO_OPERATION = ("compute", "sleep", "location", "comm_size", "comm_split", "comm_dup")

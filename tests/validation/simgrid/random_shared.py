@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.models.machine import Flow, Network
-from manyscale.models.network import flow
+from manyscale.models.machine.topology import FatTree
+from manyscale.models.network.flow import model as flow
 from manyscale.models.network.program import build_program
+from manyscale.models.network.replay.timeline import Placement, Timeline
 from manyscale.models.network.routes import Routes
-from manyscale.models.network.timeline import Placement, Timeline
-from manyscale.models.topology import FatTree
-from manyscale.runner.pipeline import compute_per_operation
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.targets import build_machine, shipped_targets
+from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.runner.study.targets import build_machine, shipped_targets
 from simgrid.prediction import Prediction
 
 HEADER = "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"

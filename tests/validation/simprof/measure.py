@@ -16,12 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.runner.readers import simpoint_bb, unit_stacks
-from manyscale.sampling import input_sensitivity, simprof, stratified, two_stage
-from manyscale.sampling.interval_population import intervals_of
-from manyscale.sampling.simprof import SimProfRules
-from manyscale.sampling.stack_population import StackPopulation, stack_units_of
-from manyscale.sampling.two_stage import Inside
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers.stacks import unit_counts as unit_stacks
+from manyscale.sampling import simprof, stratified
+from manyscale.sampling.population import intervals_of
+from manyscale.sampling.simprof import SimProfRules, input_sensitivity, two_stage
+from manyscale.sampling.simprof.stack_population import StackPopulation, stack_units_of
+from manyscale.sampling.simprof.two_stage import Inside
 
 STACKS: Final = Path(__file__).parents[2] / "data" / "stacks"
 PROGRAMS: Final = ("phases", "gzip", "sqlite", "python")

@@ -1,8 +1,9 @@
 """bzip2 on four inputs under Callgrind: the profiles ``bzip2-*.stk.xz`` of tests/data/stacks.
 
 ``python -m simprof.record_bzip2 BZIP2 OUT`` in tests/validation, with manyscale importable and valgrind on the PATH,
-makes the inputs, runs ``BZIP2 -1 -c`` on each, and writes of every unit that runner/readers/callgrind.py finds 20 call
-stacks, at equal distances in its instructions, and its counters. BZIP2 is built so that its functions stay functions:
+makes the inputs, runs ``BZIP2 -1 -c`` on each, and writes of every unit that runner/readers/stacks/callgrind.py finds
+20 call stacks, at equal distances in its instructions, and its counters. BZIP2 is built so that its functions stay
+functions:
 
     cd bzip2 && gcc -O2 -g -fno-inline -DBZ_UNIX=1 -DBZ_LCCWIN32=0 -o bzip2x bzip2.c blocksort.c bzlib.c compress.c \
         crctable.c decompress.c huffman.c randtable.c
@@ -27,7 +28,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import Workload
-from manyscale.runner.readers import callgrind
+from manyscale.runner.readers.stacks import callgrind
 
 SIZE: Final = 1_500_000
 SNAPSHOTS: Final = 20

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.runner.readers import callgrind, unit_stacks
-from manyscale.sampling.stack_population import stack_units_of
+from manyscale.runner.readers.stacks import callgrind
+from manyscale.runner.readers.stacks import unit_counts as unit_stacks
+from manyscale.sampling.simprof.stack_population import stack_units_of
 from simprof import record_bzip2
 
 EVENTS = "Ir I1mr D1mr D1mw ILmr DLmr DLmw Bcm Bim"

@@ -22,19 +22,26 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu import detailed, warm_l2
-from manyscale.models.gpu.launch_trace import LaunchTrace, Space
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.l2 import warm as warm_l2
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.workload.launch_trace import LaunchTrace, Space
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.targets import build_machine, shipped_targets
-from manyscale.sampling.tbpoint import LaunchCounts, LaunchSampling, choose
-from manyscale.sampling.tbpoint_baselines import RANDOM_SHARE, Baseline, random_units, simpoint_units, systematic_units
-from manyscale.sampling.tbpoint_estimate import estimate
-from manyscale.sampling.tbpoint_regions import BlockProfile, RegionRules, block_profile, find_regions
-from manyscale.sampling.tbpoint_rules import RegionSamplingRules
-from manyscale.sampling.tbpoint_state import (
+from manyscale.runner.study.targets import build_machine, shipped_targets
+from manyscale.sampling.tbpoint.baselines import (
+    RANDOM_SHARE,
+    Baseline,
+    random_units,
+    simpoint_units,
+    systematic_units,
+)
+from manyscale.sampling.tbpoint.estimate import estimate
+from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
+from manyscale.sampling.tbpoint.regions import BlockProfile, RegionRules, block_profile, find_regions
+from manyscale.sampling.tbpoint.rules import RegionSamplingRules
+from manyscale.sampling.tbpoint.state import (
     SampledLaunch,
     block_dispatched,
     block_ended,
@@ -43,7 +50,7 @@ from manyscale.sampling.tbpoint_state import (
     sampled_counts,
     sampled_launch,
 )
-from manyscale.sampling.tbpoint_warming import first_shown
+from manyscale.sampling.tbpoint.warming import first_shown
 
 from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs
 

@@ -28,11 +28,13 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from manyscale.models.gpu import detailed, gpumech, warm_l2
-from manyscale.models.gpu.launch_trace import LaunchTrace
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.gpumech import model as gpumech
+from manyscale.models.gpu.l2 import warm as warm_l2
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.sampling.tbpoint import LaunchCounts, LaunchSampling, choose
-from manyscale.sampling.tbpoint_estimate import estimate
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.sampling.tbpoint.estimate import estimate
+from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
 
 from .measure_blocks import gpu_of, profile_of
 from .populations import packed, real_launches

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.launch_trace import LaunchTrace, StaticInstructions
+from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner.readers import accelsim
 
 SEED: Final = 7

@@ -1,0 +1,303 @@
+"""Which level answers each access of a launch: warps access the caches in turn, without time.
+
+Source: GPUMech's input collector (Huang, dissertation, Georgia Institute of Technology, 2015, sec. 4.5): L1 of each SM
+and the L2 of all are simulated over the warps that are resident together, round robin; an access counts by its slowest
+request; what each instruction meets, over all its executions, is its distribution of miss events.
+
+In a turn each warp makes the accesses of one of its segments (gpu/gpumech/segments.py), which it does without waiting
+for any of them; inside a turn the warps of an SM access one after the other, an instruction each. A request for what
+another one missed in the same turn, in that L1 or in L2, waits for the same answer (``pending``; else it counts as a
+hit, as in the source). Where more wait than a cache has room for, it does nothing until they are answered, and the
+access that was too many is marked. Blocks begin in their order, as many on each SM as it holds, and then where one ends
+first, counted in turns.
+
+Cost: O(requests), and O(1) for each segment.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.gpumech.functional_caches import (
+    FULL,
+    READS,
+    WRITTEN_BACK,
+    count_of,
+    fill,
+    read,
+    write,
+)
+from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
+from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
+
+FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
+(TO_L1, TO_L2, TO_DRAM, REQUESTS, SENT, FETCHED, NUM_EVENTS) = range(7)  # columns of what an instruction meets:
+# executions by level, requests, those that leave the SM, those that memory answers
+
+ANSWER: Final = np.dtype(  # what the caches say of an access
+    [
+        ("level", "u1"),  # that answers last
+        ("sent", "u1"),  # requests that leave the SM
+        ("waited", "u1"),  # requests that wait for a miss of another
+        ("fetched", "u1"),  # requests that memory answers
+        ("written_back", "u1"),  # those for lines of L2 that make room
+        ("slice", "u1"),  # of L2, that takes a line,
+        ("together", "u1"),  # and requests to it
+        ("blocks", "u1"),  # caches in which too many wait for a miss already
+    ]
+)
+WALKER: Final = np.dtype(  # a warp that walks
+    [
+        ("line", "i8"),  # next ones
+        ("access", "i4"),
+        ("segment", "i4"),
+        ("end", "i4"),
+        ("block", "i4"),
+    ],
+    align=True,
+)
+BLOCKS_L1: Final = 1
+BLOCKS_L2: Final = 2
+
+
+@inlined
+def _slice_of(l2, line):  # type: ignore[no-untyped-def]
+    hashed = line ^ (line >> 7) ^ (line >> 13)
+    slices = len(l2.turn)
+    return hashed % slices if slices & (slices - 1) else hashed & (slices - 1)
+
+
+@inlined
+def _from_l2(own, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyped-def]
+    """L2 is asked for sectors of a line: its frame there, and the mask of those that memory answers."""
+    which = _slice_of(l2, tag)
+    at, missing, before, _, blocked = read(l2, l2_rules, 0, tag, sectors, which)
+    if blocked and pending:
+        own.blocks |= BLOCKS_L2
+        l2.turn[which] += 1
+    count = count_of(sectors)
+    l2.counts[READS] += count
+    own.sent += count
+    if count > own.together:
+        own.together = count
+        own.slice = which
+    if missing:
+        fill(l2, 0, at, missing, which, missing)
+        own.fetched += count_of(missing)
+    return at, missing | before if pending else missing
+
+
+@inlined
+def _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyped-def]
+    """Sectors of a line are loaded: the slowest level that answers."""
+    at, missing, before, from_memory, blocked = read(l1, l1_rules, s, tag, sectors, s)
+    if blocked and pending:
+        own.blocks |= BLOCKS_L1
+        l1.turn[s] += 1
+    level = FROM_L1
+    if missing:
+        _, memory = _from_l2(own, l2, l2_rules, tag, missing, pending)
+        fill(l1, s, at, missing, s, memory)
+        level = FROM_DRAM if memory else FROM_L2
+    if pending and before:
+        own.waited += count_of(before)
+        level = max(level, FROM_DRAM if from_memory else FROM_L2)
+    return level
+
+
+@inlined
+def _store(answer, through_l1, l1, l1_rules, s, l2, l2_rules, line, first, last):  # type: ignore[no-untyped-def]
+    sent, together, most = 0, 0, 0
+    for i in range(first, last):
+        tag, sectors, full = line[i].tag, np.int64(line[i].sectors), np.int64(line[i].full)
+        if through_l1:
+            write(l1, l1_rules, s, tag, sectors, full)
+        write(l2, l2_rules, 0, tag, sectors, full)
+        count = count_of(sectors)
+        sent += count
+        if count > together:
+            together = count
+            most = tag
+    answer.level = FROM_L2
+    answer.sent = sent
+    answer.together = together
+    answer.slice = _slice_of(l2, most)
+
+
+@inlined
+def _take(own, answer, l1, l1_rules, s, l2, l2_rules, line, first, pending):  # type: ignore[no-untyped-def]
+    """Fill in the answer to an access whose lines begin at ``first``."""
+    answer.level = FROM_L1
+    answer.sent = 0
+    answer.waited = 0
+    answer.fetched = 0
+    answer.written_back = 0
+    answer.slice = 0
+    answer.together = 0
+    answer.blocks = 0
+    if own.kind == IN_SHARED:
+        return
+    written_back = l2.counts[WRITTEN_BACK]
+    last = first + own.lines
+    if own.kind == LOADS:
+        l1.counts[READS] += own.requests
+        level = FROM_L1
+        for i in range(first, last):
+            sectors = np.int64(line[i].sectors)
+            below = _through_l1(answer, l1, l1_rules, s, l2, l2_rules, line[i].tag, sectors, pending)
+            level = max(level, below)
+        answer.level = level
+    elif own.kind == PASSES_L1:
+        answer.level = FROM_L2
+        for i in range(first, last):
+            at, memory = _from_l2(answer, l2, l2_rules, line[i].tag, np.int64(line[i].sectors), pending)
+            if memory:
+                answer.level = FROM_DRAM
+            l2.line[0, at].dirty |= line[i].full
+    else:
+        _store(answer, own.kind == STORES, l1, l1_rules, s, l2, l2_rules, line, first, last)
+    answer.written_back = min(l2.counts[WRITTEN_BACK] - written_back, 255 - answer.fetched)
+
+
+@inlined
+def _take_turn(  # type: ignore[no-untyped-def]
+    segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending,
+):  # fmt: skip
+    """The accesses of a segment of each of an SM's warps, one of each warp after the other."""
+    step = 0
+    while active > 0:
+        step += 1
+        kept = 0
+        for i in range(active):
+            warp = moving[i]
+            mine = walker[warp]
+            own = access[mine.access]
+            _take(own, answer[mine.access], l1, l1_rules, s, l2, l2_rules, line, mine.line, pending)
+            mine.line += own.lines
+            mine.access += 1
+            if segment[mine.segment].accesses > step:
+                moving[kept] = warp
+                kept += 1
+            else:
+                mine.segment += 1
+        active = kept
+
+
+@inlined
+def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-untyped-def]
+    for warp in range(block_warps[number], block_warps[number + 1]):
+        running[s, count[s]] = warp
+        count[s] += 1
+
+
+@allocation_free
+def _walk(  # type: ignore[no-untyped-def]
+    segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
+    count, room, given,
+):  # fmt: skip
+    """From the first ``given`` blocks on, which run."""
+    l1, l2 = by_reference(l1), by_reference(l2)
+    num_blocks, num_sms = len(block_warps) - 1, len(room)
+    resident = given
+    while resident > 0:
+        for which in range(len(l2.turn)):
+            l2.turn[which] += 1
+        for s in range(num_sms):
+            l1.turn[s] += 1
+            active = 0
+            for i in range(count[s]):
+                mine = walker[running[s, i]]
+                at = mine.segment
+                while at < mine.end and segment[at].accesses == 0:
+                    at += 1
+                mine.segment = at
+                if at < mine.end:
+                    moving[active] = running[s, i]
+                    active += 1
+            _take_turn(segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending)
+            kept = 0
+            for i in range(count[s]):
+                mine = walker[running[s, i]]
+                if mine.segment < mine.end:
+                    running[s, kept] = running[s, i]
+                    kept += 1
+                    continue
+                left[mine.block] -= 1
+                if left[mine.block] == 0:
+                    room[s] += 1
+                    resident -= 1
+            count[s] = kept
+        for s in range(num_sms):
+            while room[s] > 0 and given < num_blocks:
+                _begin_block(given, block_warps, running, count, s)
+                if block_warps[given] < block_warps[given + 1]:
+                    room[s] -= 1
+                    resident += 1
+                given += 1
+
+
+@njit(cache=True, nogil=True)
+def walk(  # type: ignore[no-untyped-def]
+    segment, access, first_segment, first_access, block_warps, first_line, line, l1, l1_rules, l2, l2_rules, num_sms,
+    slots, pending, answer,
+):  # fmt: skip
+    """Fill in ``answer`` ANSWER[accesses], what the caches say of each access."""
+    num_blocks = len(block_warps) - 1
+    walker = np.empty(len(first_segment) - 1, WALKER)
+    left = np.empty(num_blocks, np.int32)
+    most = 0
+    for block in range(num_blocks):
+        left[block] = block_warps[block + 1] - block_warps[block]
+        most = max(most, block_warps[block + 1] - block_warps[block])
+        for warp in range(block_warps[block], block_warps[block + 1]):
+            mine = walker[warp]
+            mine.line = first_line[warp]
+            mine.access = first_access[warp]
+            mine.segment = first_segment[warp]
+            mine.end = first_segment[warp + 1]
+            mine.block = block
+    running = np.empty((num_sms, slots * most), np.int32)
+    moving = np.empty(slots * most, np.int32)
+    count = np.zeros(num_sms, np.int64)
+    room = np.full(num_sms, slots)
+    given = 0
+    while given < min(num_blocks, num_sms * slots):
+        s = given % num_sms
+        _begin_block(given, block_warps, running, count, s)
+        room[s] -= 1
+        given += 1
+    _walk(
+        segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
+        count, room, given,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def count_events(access, answer, met):  # type: ignore[no-untyped-def]
+    """Add up ``met`` int64[static, NUM_EVENTS]: what the executions of each instruction meet."""
+    for i in range(len(access)):
+        own, found = access[i], answer[i]
+        events = met[own.row]
+        events[TO_L1 + found.level] += 1
+        events[REQUESTS] += own.requests
+        events[SENT] += found.sent
+        events[FETCHED] += found.fetched
+
+
+@njit(cache=True, nogil=True)
+def touch_in_order(request, written, l2, l2_rules):  # type: ignore[no-untyped-def]
+    """L2 takes requests in the order of the trace."""
+    shift = l2_rules.sector_shift
+    l2.turn[:] += 1
+    for i in range(len(request)):
+        tag = request[i] >> shift
+        bit = 1 << (request[i] - (tag << shift))
+        if written[i]:
+            write(l2, l2_rules, 0, tag, bit, bit if written[i] == FULL else 0)
+        else:
+            which = _slice_of(l2, tag)
+            at, missing, _, _, _ = read(l2, l2_rules, 0, tag, bit, which)
+            if missing:
+                fill(l2, 0, at, missing, which, missing)

@@ -1,0 +1,268 @@
+"""Caches of a GPU without time: which level answers a request, in the order in which requests are made.
+
+Lines of sectors, least recently used first, in sets of any number of ways. A request for a sector that another one
+missed in the same turn (gpu/gpumech/collector.py) is a pending hit: it waits for that miss. Source: GPUMech (Huang,
+dissertation, Georgia Institute of Technology, 2015), sec. 4.5.2 and 4.6.4, which counts these as hits and names them
+as the main source of its error.
+
+A sector of which a store wrote all bytes can be read; one that was written in part is as it was before (the detailed
+model adds the parts up). Frames that are on their way or dirty are replaced like others.
+
+Cost: O(1) for each line that is accessed, O(ways) for each that is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.parameters import GpuCache
+from manyscale.models.gpu.sm.limits import BACK, EVICT, WRITES
+from manyscale.models.kernels import allocation_free, inlined
+
+FULL: Final = 0xFFFFFFFF  # all bytes of a sector
+_NOWHERE: Final = -1
+_MOST_WAITING: Final = 120  # in a byte, with one bit left
+_COUNT: Final = np.array([mask.bit_count() for mask in range(256)])
+_BYTES: Final = np.array([sum((mask >> bit & 1) << 8 * bit for bit in range(8)) for mask in range(256)], np.uint64)
+
+LINE: Final = np.dtype(
+    [
+        ("tag", "i8"),
+        ("used", "i8"),  # last use
+        ("waiting", "u8"),  # requests for each sector that wait, a byte of each
+        ("turn", "i4"),  # of its last miss
+        ("chain", "i4"),  # next of its bucket
+        ("valid", "u1"), ("dirty", "u1"),  # sectors
+        ("missed", "u1"),  # sectors missed in ``turn``
+        ("memory", "u1"),  # those of them that memory answers
+    ],
+    align=True,
+)  # fmt: skip
+READS, READ_MISSES, READ_PENDING, WRITTEN, WRITE_MISSES, WRITTEN_BACK = range(6)  # requests
+
+
+class Caches(NamedTuple):
+    """C caches of one geometry. ``line`` LINE[C, sets x ways], ``bucket``
+    int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use). ``counts``
+    int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C], or of each slice: the turn now."""
+
+    line: np.ndarray
+    bucket: np.ndarray
+    lines: np.ndarray
+    counts: np.ndarray
+    clock: np.ndarray
+    turn: np.ndarray
+
+
+class CacheRules(NamedTuple):
+    """``ways``; ``set_mask`` of the index, in which the bits above ``fold`` take part (63: none do);
+    ``merges``: requests that wait for one miss; ``sector_shift`` from a request to its line; ``write`` into WRITES."""
+
+    ways: int
+    set_mask: int
+    fold: int
+    merges: int
+    sector_shift: int
+    write: int
+    write_allocate: int
+
+
+def cache_rules(cache: GpuCache, size_bytes: int | None = None) -> CacheRules:
+    """Of an L1 of ``size_bytes`` (with as many sets), or (None) of all slices of an L2 together, lines spread over the
+    sets by their higher bits, too."""
+    whole = size_bytes is None
+    sets = cache.num_sets * cache.slices if whole else cache.num_sets
+    lines = (cache.size_bytes if size_bytes is None else size_bytes) // cache.line_bytes
+    sets = 1 << (sets.bit_length() - 1)
+    return CacheRules(
+        ways=max(1, lines // sets),
+        set_mask=sets - 1,
+        fold=max(1, sets.bit_length() - 1) if whole else 63,
+        merges=min(cache.merges, _MOST_WAITING),
+        sector_shift=(cache.line_bytes // cache.sector_bytes).bit_length() - 1,
+        write=WRITES.index(cache.write),
+        write_allocate=int(cache.write_allocate),
+    )
+
+
+def caches(cache: GpuCache, rules: CacheRules, count: int | None = None) -> Caches:
+    """``count`` empty caches, or (None) an L2."""
+    sets = rules.set_mask + 1
+    lines = sets * rules.ways
+    number = 1 if count is None else count
+    return Caches(
+        line=np.empty((number, lines), LINE),
+        bucket=np.full((number, 1 << (2 * lines - 1).bit_length()), _NOWHERE, np.int32),
+        lines=np.zeros((number, sets), np.int32),
+        counts=np.zeros(6, np.int64),
+        clock=np.zeros(1, np.int64),
+        turn=np.zeros(cache.slices if count is None else count, np.int64),
+    )
+
+
+def forget_all(held: Caches) -> None:
+    """Empty them."""
+    held.bucket[:] = _NOWHERE
+    held.lines[:] = 0
+    held.counts[:] = 0
+
+
+@inlined
+def count_of(sectors):  # type: ignore[no-untyped-def]
+    """Sectors of a mask."""
+    return _COUNT[sectors]
+
+
+@inlined
+def _bucket(bucket, tag):  # type: ignore[no-untyped-def]
+    return (tag ^ (tag >> 9) ^ (tag >> 17)) & (bucket.shape[1] - 1)
+
+
+@inlined
+def _index(rules, tag):  # type: ignore[no-untyped-def]
+    return (tag ^ (tag >> rules.fold)) & rules.set_mask
+
+
+@inlined
+def find(held, c, tag):  # type: ignore[no-untyped-def]
+    """The frame of a line, -1: none."""
+    lines = held.line[c]
+    at = held.bucket[c, _bucket(held.bucket, tag)]
+    while at >= 0 and lines[at].tag != tag:
+        at = lines[at].chain
+    return at
+
+
+@inlined
+def use(held, c, at):  # type: ignore[no-untyped-def]
+    """A line is used."""
+    held.clock[0] += 1
+    held.line[c, at].used = held.clock[0]
+
+
+@inlined
+def _unchain(held, c, at):  # type: ignore[no-untyped-def]
+    lines = held.line[c]
+    place = _bucket(held.bucket, lines[at].tag)
+    before = held.bucket[c, place]
+    if before == at:
+        held.bucket[c, place] = lines[at].chain
+        return
+    while lines[before].chain != at:
+        before = lines[before].chain
+    lines[before].chain = lines[at].chain
+
+
+@allocation_free
+def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
+    """The frame that a new line gets, without sectors: of the line of its set that was not used for longest. And
+    whether that one was missed in ``turn``: all of its set are on their way, and it must be waited for."""
+    lines = held.line[c]
+    index = _index(rules, tag)
+    first = index * rules.ways
+    in_flight = False
+    if held.lines[c, index] < rules.ways:
+        at = first + held.lines[c, index]
+        held.lines[c, index] += 1
+    else:
+        at = first
+        for i in range(first + 1, first + rules.ways):
+            if lines[i].used < lines[at].used:
+                at = i
+        _unchain(held, c, at)
+        in_flight = lines[at].turn == turn and lines[at].missed != 0
+        if rules.write == BACK:
+            held.counts[WRITTEN_BACK] += count_of(lines[at].dirty)
+    line = lines[at]
+    line.tag = tag
+    line.valid = 0
+    line.dirty = 0
+    line.missed = 0
+    line.turn = _NOWHERE
+    line.waiting = 0
+    bucket = _bucket(held.bucket, tag)
+    line.chain = held.bucket[c, bucket]
+    held.bucket[c, bucket] = at
+    use(held, c, at)
+    return at, in_flight
+
+
+@inlined
+def _wait(line, rules, pending):  # type: ignore[no-untyped-def]
+    """Requests for ``pending`` sectors wait; those of them for which there is no room."""
+    waiting = line.waiting + _BYTES[pending]
+    full = (waiting + np.uint64(127 - rules.merges) * _BYTES[255]) & (_BYTES[255] << np.uint64(7))
+    if not full:
+        line.waiting = waiting
+        return np.int64(0)
+    blocked = np.int64(0)
+    for sector in range(8):
+        blocked |= np.int64(full >> np.uint64(8 * sector + 7) & np.uint64(1)) << sector
+    line.waiting = waiting - _BYTES[blocked]
+    return blocked
+
+
+@inlined
+def read(held, rules, c, tag, sectors, which):  # type: ignore[no-untyped-def]
+    """Sectors of a line are read in turn ``which``: its frame, and masks of those that are missing (to be ``fill``ed),
+    of those that were missed before in the same turn, and of these the ones that memory answers. And of sectors that
+    must be waited for, since too many wait for them already or all lines of the set are on their way: the cache does
+    nothing until then, which is a turn of its own."""
+    at = find(held, c, tag)
+    blocked = 0
+    if at < 0:
+        at, in_flight = place(held, rules, c, tag, held.turn[which])
+        if in_flight:
+            blocked = sectors
+    else:
+        use(held, c, at)
+    line = held.line[c, at]
+    pending = sectors & line.missed if line.turn == held.turn[which] else 0
+    missing = sectors & ~line.valid
+    if pending:
+        held.counts[READ_PENDING] += count_of(pending)
+        blocked = _wait(line, rules, pending)
+    if missing:
+        held.counts[READ_MISSES] += count_of(missing)
+    return at, missing, pending, pending & line.memory, blocked
+
+
+@inlined
+def fill(held, c, at, missing, which, from_memory):  # type: ignore[no-untyped-def]
+    """Sectors were missed in turn ``which``, some of them answered by memory; in the next turn they are there."""
+    line = held.line[c, at]
+    turn = held.turn[which]
+    if line.turn != turn:
+        line.turn = turn
+        line.missed = 0
+        line.memory = 0
+    line.missed |= missing
+    line.valid |= missing
+    line.memory |= from_memory
+    line.waiting = line.waiting & ~(_BYTES[missing] * np.uint64(255)) | _BYTES[missing]
+
+
+@inlined
+def write(held, rules, c, tag, sectors, full):  # type: ignore[no-untyped-def]
+    """Sectors of a line are written, some in ``full``."""
+    at = find(held, c, tag)
+    count = count_of(sectors)
+    held.counts[WRITTEN] += count
+    there = 0 if at < 0 else sectors & (held.line[c, at].valid | held.line[c, at].dirty)
+    held.counts[WRITE_MISSES] += count - count_of(there)
+    if rules.write == EVICT:
+        if there:
+            held.line[c, at].valid &= ~there
+        return
+    if at < 0:
+        if not rules.write_allocate:
+            if rules.write == BACK:
+                held.counts[WRITTEN_BACK] += count
+            return
+        at, _ = place(held, rules, c, tag, _NOWHERE)
+    else:
+        use(held, c, at)
+    held.line[c, at].valid |= full
+    held.line[c, at].dirty |= sectors

@@ -1,0 +1,395 @@
+"""GPUMech: kernel launches without simulating cycles, and where their cycles go.
+
+Source: Huang, dissertation, Georgia Institute of Technology, 2015, ch. 4 (with Lee, Kim, Lee, MICRO 2014). Three steps,
+each for more GPUs than the one after it:
+
+``outline_of`` goes through a launch's instructions (gpu/gpumech/outline.py), once for all GPUs of the same pipeline,
+units, lines and sectors.
+
+``profile_of`` goes through its accesses: which level of the caches answers them (gpu/gpumech/collector.py), and which
+warps are representative (gpu/gpumech/intervals.py). It depends on the caches' geometry and on which blocks are resident
+together.
+
+``predict`` then answers for any GPU that agrees in these: latencies of caches and DRAM, entries for misses, bandwidth,
+the scheduler may differ (which only the printed form reads: greedy or oldest first, else in turn). Its forms:
+``printed``, the source's formulas for one representative warp (gpu/gpumech/multiwarp.py), and ``extended``, all warps'
+segments on a time axis (gpu/gpumech/replay.py).
+
+Launch latency is left out. Cost: ``outline_of`` and ``profile_of`` O(instructions + requests), ``predict`` O(segments +
+accesses), in the printed form O(instructions of a warp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from manyscale.models.gpu.gpumech import (
+    functional_caches,
+)
+from manyscale.models.gpu.gpumech import (
+    multiwarp as gpumech_multiwarp,
+)
+from manyscale.models.gpu.gpumech import (
+    outline as gpumech_outline,
+)
+from manyscale.models.gpu.gpumech import (
+    replay as gpumech_replay,
+)
+from manyscale.models.gpu.gpumech.collector import (
+    ANSWER,
+    NUM_EVENTS,
+    TO_DRAM,
+    TO_L2,
+    count_events,
+    touch_in_order,
+    walk,
+)
+from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
+from manyscale.models.gpu.gpumech.intervals import (
+    REPRESENTATIVES,
+    IntervalProfile,
+    interval_profile,
+    latencies,
+    level_shares,
+    representatives,
+    warp_cycles,
+)
+from manyscale.models.gpu.gpumech.outline import Outline, of_last_gpu, outline_of, outline_reads
+from manyscale.models.gpu.launch_program import MEMORY, STORE, launch_program
+from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.sm import limits as sm_limits
+from manyscale.models.workload.launch_trace import LaunchTrace
+
+VERSION: Final = 1  # raised when results change
+CAUSES: Final = gpumech_replay.CAUSES
+PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
+ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
+
+
+class ProfileError(ValueError):
+    """A profile that was collected for a GPU that differs in what profiles depend on."""
+
+
+@dataclass(frozen=True)
+class L2State:
+    """L2 as launches leave it to the next; ``room`` for the L1 of a launch's SMs, which is used again."""
+
+    caches: Caches
+    rules: CacheRules
+    room: dict[tuple[int, int], Caches] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What ``profile_of`` learned of a launch, beside its ``outline``.
+
+    ``reads`` int64[]: what of the GPU it depends on. ``shape`` int64[3]: SMs that get a block, the most blocks on each
+    at once, bytes of L1. ``answer`` ANSWER[accesses] (gpu/gpumech/collector.py); ``l1_counts`` and ``l2_counts``
+    int64[6] (gpu/gpumech/functional_caches.py). For the printed form, if the outline has instructions (else empty):
+    ``met`` int64[static, NUM_EVENTS] (gpu/gpumech/collector.py); ``chosen`` int64[3], the representative warps, in the
+    order of REPRESENTATIVES.
+    """
+
+    outline: Outline
+    reads: np.ndarray
+    shape: np.ndarray
+    answer: np.ndarray
+    met: np.ndarray
+    l1_counts: np.ndarray
+    l2_counts: np.ndarray
+    chosen: np.ndarray
+
+    @property
+    def launch_id(self) -> int:
+        return self.outline.launch_id
+
+    @property
+    def num_instructions(self) -> int:
+        """Warp instructions."""
+        return int(self.outline.executed.sum())
+
+
+@dataclass(frozen=True)
+class GpuMechEstimate:
+    """A launch. ``cycles``: without launch latency; ``cpi``: cycles per warp instruction of an SM that gets blocks;
+    ``stack``: its parts by CAUSES, which sum to it. Requests to L1 and L2 and their misses, those that wait for a miss
+    of another counted as misses of neither. Of blocks, in the extended form, int64[blocks]: SM, begin and end."""
+
+    launch_id: int
+    cycles: float
+    cpi: float
+    stack: Mapping[str, float]
+    warp_instructions: int
+    l1_accesses: int
+    l1_misses: int
+    l2_accesses: int
+    l2_misses: int
+    block_sm: np.ndarray
+    block_begin: np.ndarray
+    block_end: np.ndarray
+
+
+def to_arrays(found: Profile) -> dict[str, np.ndarray]:
+    """Arrays of plain types that hold a profile, but for its outline."""
+    names = [each.name for each in fields(found) if each.name != "outline"]
+    return {name: getattr(found, name) for name in names} | {"answer": found.answer.view(np.uint8)}
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray], outlined: Outline) -> Profile:
+    """What ``to_arrays`` was given."""
+    names = [each.name for each in fields(Profile) if each.name != "outline"]
+    found = {name: gpumech_outline.writeable(arrays[name]) for name in names}
+    return Profile(outlined, **found | {"answer": found["answer"].view(ANSWER)})
+
+
+def l2_of(gpu: Gpu) -> L2State:
+    """An empty L2, for the first launch."""
+    rules = functional_caches.cache_rules(gpu.l2)
+    return L2State(functional_caches.caches(gpu.l2, rules), rules)
+
+
+def touch(trace: LaunchTrace, gpu: Gpu, l2: L2State) -> None:
+    """Change ``l2`` as the accesses of a launch would, one block after the other, L1 hiding nothing."""
+    _begin(gpu, l2)
+    program = launch_program(trace, gpu, copies=False)
+    touch_in_order(program.request, program.written, l2.caches, l2.rules)
+
+
+@of_last_gpu
+def collect_reads(gpu: Gpu) -> tuple[int, ...]:
+    """What of a GPU profiles depend on, but for how many SMs get blocks of a launch, and how many."""
+    geometry: list[int] = []
+    for cache in (gpu.l1, gpu.l2):
+        geometry += [
+            cache.size_bytes, cache.ways, cache.line_bytes, cache.sector_bytes, cache.banks, cache.slices, cache.merges,
+            sm_limits.WRITES.index(cache.write), cache.write_allocate, cache.kept_between_launches,
+        ]  # fmt: skip
+    return (*geometry, *outline_reads(gpu))
+
+
+def profile_reads(gpu: Gpu, representative: bool = True) -> dict[str, Any]:
+    """All of a GPU that the profile of any launch can depend on, also what only the choice of representative warps
+    does: GPUs that agree in it have equal profiles."""
+    names = {"sms", "warps", "threads", "blocks", "registers", "register_unit", "shared_memory"}
+    found = gpu.model_dump(mode="json", include=names) | {"geometry": list(collect_reads(gpu))}
+    return found | ({"load_cycles": _load_cycles(gpu).tolist()} if representative else {})
+
+
+def _begin(gpu: Gpu, l2: L2State) -> None:
+    l2.caches.counts[:] = 0
+    if not gpu.l2.kept_between_launches:
+        functional_caches.forget_all(l2.caches)
+
+
+_times: Final = of_last_gpu(gpumech_replay.times)
+
+
+def _placed(gpu: Gpu, outlined: Outline) -> tuple[int, int, int]:
+    """SMs that get a block, the most on each at once, and bytes of L1 beside them."""
+    blocks = outlined.num_blocks
+    threads, registers, shared_bytes = outlined.shape[2:].tolist()
+    resident = min(resident_blocks(gpu, threads, registers, shared_bytes), blocks)
+    sms = min(gpu.sms, blocks)
+    return sms, min(resident, -(-blocks // max(1, sms))), l1_bytes(gpu, resident, shared_bytes)
+
+
+def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_hits: bool = True) -> Profile:
+    """The profile of a launch whose L2 is ``l2`` (None: empty), which is left as the launch leaves it.
+
+    ``pending_hits``: requests that meet a miss of the same turn wait for it, else they are hits. Raises
+    DoesNotFitError where no block fits on an SM, ProfileError for the outline on another GPU.
+    """
+    if tuple(outlined.reads.tolist()) != outline_reads(gpu):
+        raise ProfileError(f"launch {outlined.launch_id}: the outline is of a GPU of another pipeline, or other units")
+    l2 = l2_of(gpu) if l2 is None else l2
+    _begin(gpu, l2)
+    sms, slots, l1_size = _placed(gpu, outlined)
+    answer = np.empty(len(outlined.access), ANSWER)
+    l1_counts = np.zeros(6, np.int64)
+    if len(answer):
+        l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
+        walk(
+            outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
+            outlined.first_line, outlined.line, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits, answer,
+        )  # fmt: skip
+        l1_counts = l1.counts.copy()
+    met, chosen = np.zeros((0, NUM_EVENTS), np.int64), np.zeros(0, np.int64)
+    if len(outlined.instruction):
+        met = np.zeros((len(outlined.static), NUM_EVENTS), np.int64)
+        count_events(outlined.access, answer, met)
+        chosen = _chosen(outlined, met, gpu)
+    return Profile(
+        outline=outlined,
+        reads=np.array(collect_reads(gpu), np.int64),
+        shape=np.array([sms, slots, l1_size]),
+        answer=answer,
+        met=met,
+        l1_counts=l1_counts,
+        l2_counts=l2.caches.counts.copy(),
+        chosen=chosen,
+    )
+
+
+def collect(
+    trace: LaunchTrace, gpu: Gpu, l2: L2State | None = None, pending_hits: bool = True, representative: bool = True
+) -> Profile:
+    """The profile of a launch, its outline included. ``representative``: choose warps for the printed form."""
+    return profile_of(outline_of(trace, gpu, representative), gpu, l2, pending_hits)
+
+
+def _empty_l1(gpu: Gpu, sms: int, size_bytes: int, l2: L2State) -> tuple[Caches, CacheRules]:
+    rules = functional_caches.cache_rules(gpu.l1, size_bytes)
+    key = (sms, size_bytes)
+    if key not in l2.room:
+        l2.room.clear()
+        l2.room[key] = functional_caches.caches(gpu.l1, rules, sms)
+    l1 = l2.room[key]
+    functional_caches.forget_all(l1)
+    return l1, rules
+
+
+def _load_cycles(gpu: Gpu) -> np.ndarray:
+    """From the issue of a load to that of what needs it, by the level that answers."""
+    times = _times(gpu)
+    return np.array([gpu.l1_hit_cycles, gpu.l2_hit_cycles, gpu.l2_hit_cycles + times.dram], np.float64)
+
+
+def _chosen(own: Outline, met: np.ndarray, gpu: Gpu) -> np.ndarray:
+    latency = latencies(own.static, own.result, met, _load_cycles(gpu))
+    cycles = np.empty(len(own.warp_instructions) - 1)
+    registers = int(own.operand.max(initial=0)) + 1
+    warp_cycles(own.static, own.operand, latency, own.warp_instructions, own.instruction, registers, cycles)
+    found = representatives(np.diff(own.warp_instructions), cycles)
+    return np.array([found[name] for name in REPRESENTATIVES])
+
+
+def predict(
+    profile: Profile,
+    gpu: Gpu,
+    form: Literal["printed", "extended"] = "extended",
+    representative: str = "clustering",
+    parts: Collection[str] = ALL_PARTS,
+    delays_of_one_warp: bool = False,
+) -> GpuMechEstimate:
+    """A launch from its profile, on a GPU that agrees in what ``collect_reads`` returns and on which as many blocks are
+    resident; else raises ProfileError.
+
+    Of the printed form: ``representative``, one of REPRESENTATIVES; ``parts``, of PARTS: what is counted (``naive`` or
+    ``markov`` in the place of ``mt``: the models that the source compares with); ``delays_of_one_warp``: eq. 26 as
+    printed.
+    """
+    placed = _placed(gpu, profile.outline)
+    if tuple(profile.reads.tolist()) != collect_reads(gpu) or tuple(profile.shape.tolist()) != placed:
+        raise ProfileError(f"launch {profile.launch_id}: the profile was collected for a GPU of another shape")
+    if form == "extended":
+        return _extended(profile, gpu)
+    return _printed(profile, gpu, representative, parts, delays_of_one_warp)
+
+
+def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], blocks: np.ndarray) -> GpuMechEstimate:
+    sms = int(profile.shape[0])
+    l1, l2 = profile.l1_counts.tolist(), profile.l2_counts.tolist()
+    reads, misses = functional_caches.READS, functional_caches.READ_MISSES
+    written, write_misses = functional_caches.WRITTEN, functional_caches.WRITE_MISSES
+    return GpuMechEstimate(
+        launch_id=profile.launch_id,
+        cycles=cycles,
+        cpi=cycles * sms / max(1, profile.num_instructions),
+        stack=stack,
+        warp_instructions=profile.num_instructions,
+        l1_accesses=l1[reads] + l1[written],
+        l1_misses=l1[misses] + l1[write_misses],
+        l2_accesses=l2[reads] + l2[written],
+        l2_misses=l2[misses] + l2[write_misses],
+        block_sm=blocks["sm"],
+        block_begin=blocks["begin"],
+        block_end=blocks["end"],
+    )
+
+
+def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
+    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
+    spent = np.zeros(len(CAUSES))
+    sms, slots, _ = profile.shape.tolist()
+    own = profile.outline
+    cycles = gpumech_replay.replay(
+        own.segment, own.access, profile.answer, own.first_segment, own.first_access, own.block_warps, sms, slots,
+        _times(gpu), spent, blocks,
+    )  # fmt: skip
+    cpi = cycles * sms / max(1, profile.num_instructions)
+    total = float(spent.sum())
+    stack = {name: cpi * each / total if total else 0.0 for name, each in zip(CAUSES, spent.tolist(), strict=True)}
+    return _estimate(profile, float(cycles), stack, blocks)
+
+
+def _printed(
+    profile: Profile, gpu: Gpu, representative: str, parts: Collection[str], delays_of_one_warp: bool
+) -> GpuMechEstimate:
+    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
+    if not profile.num_instructions:
+        return _estimate(profile, 0.0, dict.fromkeys(CAUSES, 0.0), blocks)
+    warp, shares = _profile_of_warp(profile, gpu, representative)
+    shared = _contended(profile, gpu)
+    warps = shared.warps / gpu.schedulers
+    threads = _threads_cpi(warp, gpu, warps, parts)
+    in_memory = profile.outline.static["kind"] == MEMORY
+    alone = gpumech_multiwarp.stack_of_warp(warp, in_memory, shares)
+    scale = threads / sum(alone.values())
+    stack = dict.fromkeys(CAUSES, 0.0) | {name: each * scale for name, each in alone.items()}
+    for part, name, delays in (
+        ("mshr", "MSHR", gpumech_multiwarp.mshr_cycles),
+        ("bandwidth", "QUEUE", gpumech_multiwarp.bandwidth_cycles),
+    ):
+        if part in parts:
+            stack[name] = gpumech_multiwarp.contention_cpi(warp, delays(warp, shared), warps, delays_of_one_warp)
+    stack = {name: each / gpu.schedulers for name, each in stack.items()}
+    cycles = sum(stack.values()) * profile.num_instructions / shared.cores
+    return _estimate(profile, cycles, stack, blocks)
+
+
+def _profile_of_warp(profile: Profile, gpu: Gpu, representative: str) -> tuple[IntervalProfile, np.ndarray]:
+    """The intervals of a representative warp with the latencies of ``gpu``, and the shares of levels."""
+    if not len(profile.chosen):
+        raise ProfileError(f"launch {profile.launch_id}: the profile was collected without representative warps")
+    own = profile.outline
+    warp = profile.chosen[REPRESENTATIVES.index(representative)]
+    rows = own.instruction[slice(*own.warp_instructions[warp : warp + 2])]
+    latency = latencies(own.static, own.result, profile.met, _load_cycles(gpu))
+    registers = int(own.operand.max(initial=0)) + 1
+    counts = profile.l2_counts
+    written_back = counts[functional_caches.WRITTEN_BACK] / max(1, counts[functional_caches.WRITTEN])
+    found = interval_profile(own.static, own.operand, rows, latency, profile.met, registers, float(written_back))
+    return found, level_shares(profile.met)
+
+
+def _contended(profile: Profile, gpu: Gpu) -> gpumech_multiwarp.Contended:
+    """The SMs that get a block, with the warps of the blocks that are resident on each."""
+    sms, slots, _ = profile.shape.tolist()
+    static, block_warps = profile.outline.static, int(profile.outline.shape[1])
+    loads = (static["kind"] == MEMORY) & (static["access"] != STORE)
+    answered = profile.met[loads][:, [TO_L2, TO_DRAM]].sum(axis=0)
+    cycles = _load_cycles(gpu)[[TO_L2, TO_DRAM]]
+    return gpumech_multiwarp.Contended(
+        cores=sms,
+        warps=min(slots, (profile.outline.num_blocks) / sms) * block_warps,
+        mshrs=gpu.l1.mshrs,
+        miss_cycles=float(answered @ cycles) / max(1, int(answered.sum())),
+        service_cycles=_times(gpu).burst,
+    )
+
+
+def _threads_cpi(warp: IntervalProfile, gpu: Gpu, warps: float, parts: Collection[str]) -> float:
+    if "naive" in parts:
+        return gpumech_multiwarp.naive_cpi(warp, warps)
+    if "markov" in parts:
+        return gpumech_multiwarp.markov_cpi(warp, warps)
+    if gpu.scheduler in ("greedy-then-oldest", "oldest-first"):
+        not_hidden = gpumech_multiwarp.greedy_instructions(warp, warps)
+    else:
+        not_hidden = gpumech_multiwarp.in_turn_instructions(warp, warps)
+    return gpumech_multiwarp.multithreading_cpi(warp, not_hidden, warps)

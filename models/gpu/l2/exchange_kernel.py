@@ -1,0 +1,163 @@
+"""What SMs and memory channels hand to each other between two windows, in an order that does not depend on how either
+are grouped: requests of an SM in its order, replies in the order of time, those of a cycle by channel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.l2.crossbar_kernel import enter, pass_crossbar
+from manyscale.models.gpu.memory_state import REPLY_TO_SM
+from manyscale.models.gpu.sm.memory_kernel import expect_first_reply
+from manyscale.models.gpu.sm.state import REQUEST
+from manyscale.models.kernels import allocation_free, inlined
+
+
+class Requests(NamedTuple):
+    """Requests that left SMs: ``request`` REQUEST[], those of ``sm`` int32[] beside them, each SM's in its order;
+    ``rows`` int64[1], how many."""
+
+    request: np.ndarray
+    sm: np.ndarray
+    rows: np.ndarray
+
+
+class Replies(NamedTuple):
+    """Replies on their way to SMs: ``reply`` REPLY_TO_SM[]; ``rows`` int64[1]: how many there are."""
+
+    reply: np.ndarray
+    rows: np.ndarray
+
+
+def requests_for(num_sms: int, window: int) -> Requests:
+    """Room for what ``num_sms`` SMs can send in a window."""
+    most = num_sms * (window + 1)
+    return Requests(np.empty(most, REQUEST), np.empty(most, np.int32), np.zeros(1, np.int64))
+
+
+def replies_for(size: int) -> Replies:
+    """Room for ``size`` replies."""
+    return Replies(np.empty(size, REPLY_TO_SM), np.zeros(1, np.int64))
+
+
+def enlarged(replies: Replies, size: int) -> Replies:
+    """The same, with room for ``size``."""
+    larger = replies_for(size)
+    larger.reply[: len(replies.reply)] = replies.reply
+    larger.rows[:] = replies.rows
+    return larger
+
+
+@inlined
+def requests_of(of_all, g):  # type: ignore[no-untyped-def]
+    """Those of a group, of Requests with a row for each."""
+    return Requests(of_all.request[g], of_all.sm[g], of_all.rows[g])
+
+
+@inlined
+def _keep(sm, s, taken):  # type: ignore[no-untyped-def]
+    """Of what an SM has sent, only what has not been taken."""
+    core = sm.core[s]
+    for i in range(taken, core.out):
+        old, new = sm.sent[s, i], sm.sent[s, i - taken]
+        new.time = old.time
+        new.request = old.request
+        new.written = old.written
+        new.tag = old.tag
+    core.out -= taken
+
+
+@allocation_free
+def collect(sm, first_sm, until, requests):  # type: ignore[no-untyped-def]
+    """Take what left the SMs before ``until``; the rest waits. Each SM sends at most one a cycle. O(requests)."""
+    done = 0
+    for s in range(sm.core.shape[0]):
+        taken = 0
+        while taken < sm.core[s].out and sm.sent[s, taken].time < until:
+            old, new = sm.sent[s, taken], requests.request[done]
+            new.time = old.time
+            new.request = old.request
+            new.written = old.written
+            new.tag = old.tag
+            requests.sm[done] = first_sm + s
+            done += 1
+            taken += 1
+        _keep(sm, s, taken)
+    requests.rows[0] = done
+
+
+@allocation_free
+def enter_all(mem, limits, groups, until):  # type: ignore[no-untyped-def]
+    """Requests of all groups of SMs into the channels: ``groups`` are Requests with a row for each. O(requests)."""
+    for g in range(groups.rows.shape[0]):
+        for i in range(groups.rows[g, 0]):
+            sent = groups.request[g, i]
+            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, groups.sm[g, i])
+    pass_crossbar(mem, limits, until)
+
+
+@allocation_free
+def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
+    """What left the SMs before ``until`` into the channels; the rest waits. O(requests)."""
+    for s in range(sm.core.shape[0]):
+        taken = 0
+        while taken < sm.core[s].out and sm.sent[s, taken].time < until:
+            sent = sm.sent[s, taken]
+            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, s)
+            taken += 1
+        _keep(sm, s, taken)
+    pass_crossbar(mem, limits, until)
+
+
+@inlined
+def _give(sm, s, reply):  # type: ignore[no-untyped-def]
+    core = sm.core[s]
+    place = sm.reply[s, core.in_tail & (sm.reply.shape[1] - 1)]
+    place.time = reply.time
+    place.tag = reply.tag
+    place.level = reply.level
+    core.in_tail += 1
+    if core.in_tail == core.in_head + 1:
+        expect_first_reply(sm, s)
+
+
+@allocation_free
+def deliver(sm, first_sm, replies, new, count, base, until, head, link):  # type: ignore[no-untyped-def]
+    """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
+
+    Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order. Scratch: ``head``
+    int32[], filled with -1, for two of each cycle from ``base`` on, ``link`` int32[] for all replies. O(replies +
+    cycles).
+    """
+    num_sms = sm.core.shape[0]
+    waiting = replies.rows[0]
+    cycles = until - base
+    for i in range(waiting + count):
+        reply = replies.reply[i] if i < waiting else new[i - waiting]
+        bucket = max(reply.time - base, 0)
+        if bucket < cycles and reply.sm >= first_sm and reply.sm < first_sm + num_sms:
+            link[i] = -1
+            if head[2 * bucket] < 0:
+                head[2 * bucket] = i
+            else:
+                link[head[2 * bucket + 1]] = i
+            head[2 * bucket + 1] = i
+    for bucket in range(cycles):
+        i = head[2 * bucket]
+        head[2 * bucket] = -1
+        while i >= 0:
+            reply = replies.reply[i] if i < waiting else new[i - waiting]
+            _give(sm, reply.sm - first_sm, reply)
+            i = link[i]
+    left = 0  # those that wait, in their order: what waited already stands before the place that it moves to
+    for i in range(waiting + count):
+        reply = replies.reply[i] if i < waiting else new[i - waiting]
+        if max(reply.time - base, 0) >= cycles and reply.sm >= first_sm and reply.sm < first_sm + num_sms:
+            place = replies.reply[left]
+            place.time = reply.time
+            place.sm = reply.sm
+            place.tag = reply.tag
+            place.level = reply.level
+            left += 1
+    replies.rows[0] = left

@@ -1,0 +1,240 @@
+"""A slice of L2: lines with sectors, LRU, outstanding misses with those who wait for them.
+
+One request a cycle is looked up. A hit is answered a cycle later (one reply of a slice a cycle). A miss takes an entry
+of outstanding misses, to which others of the same sector are added, and goes to DRAM. A write is answered when it is
+looked up: L2 writes back what it evicts.
+
+Cost: O(ways) for each lookup.
+"""
+
+from __future__ import annotations
+
+from manyscale.models.gpu.dram.kernel import free_dram_node, to_dram
+from manyscale.models.gpu.l2.crossbar_kernel import free_node, set_of
+from manyscale.models.gpu.memory_state import (
+    L2_PENDING_HITS,
+    L2_READ_MISSES,
+    L2_READS,
+    L2_WRITE_MISSES,
+    L2_WRITES,
+)
+from manyscale.models.gpu.sm.state import FROM_DRAM, FROM_L2, STORES
+from manyscale.models.kernels import allocation_free, inlined
+
+
+@inlined
+def _reply(mem, s, number, time, level):  # type: ignore[no-untyped-def]
+    own = mem.slice[s]
+    at = max(time + 1, own.last_reply + 1)
+    own.last_reply = at
+    reply = mem.reply[mem.replies[0]]
+    mem.replies[0] += 1
+    node = mem.node[number]
+    reply.time = at
+    reply.sm = node.sm
+    reply.tag = node.tag
+    reply.level = level
+    free_node(mem, number)
+
+
+@allocation_free
+def _frame(mem, limits, c, s, index, line, time):  # type: ignore[no-untyped-def]
+    """The way of a set that a new line gets; what was written is written back. -1: it must wait for one on its way."""
+    ways = mem.line[s, index]
+    tags = mem.tag[s, index]
+    last_use = mem.last_use[s, index]
+    own = mem.slice[s]
+    best = -1
+    oldest = -1
+    waits = False
+    for way in range(limits.ways):
+        frame = ways[way]
+        if frame.pending:
+            waits = True
+            continue
+        if frame.dirty and own.dirty_lines < limits.dirty_limit:
+            if oldest < 0 or last_use[way] < last_use[oldest]:
+                oldest = way
+            continue
+        if tags[way] < 0:
+            best = way
+            break
+        if best < 0 or last_use[way] < last_use[best]:
+            best = way
+    if best < 0 and not waits:  # all were written, and none will ever be filled
+        best = oldest
+    if best < 0:
+        return best
+    frame = ways[best]
+    if frame.dirty:
+        own.dirty_lines -= 1
+        written = 0
+        for sector in range(1 << limits.sector_shift):
+            if frame.dirty >> sector & 1:
+                to_dram(mem, limits, c, time, (tags[best] << limits.sector_shift) + sector, -1)
+                written += 1
+        own.last_access = time + written  # the line is read out, a sector a cycle
+    tags[best] = line
+    frame.valid = 0
+    frame.dirty = 0
+    return best
+
+
+@inlined
+def find(mem, limits, s, index, line):  # type: ignore[no-untyped-def]
+    """The way of a line, -1: none."""
+    tags = mem.tag[s, index]
+    for way in range(limits.ways):
+        if tags[way] == line:
+            return way
+    return -1
+
+
+@inlined
+def use(mem, c, s, index, way):  # type: ignore[no-untyped-def]
+    """Make a line the newest."""
+    mem.channel[c].uses += 1
+    mem.last_use[s, index, way] = mem.channel[c].uses
+
+
+@inlined
+def mark_written(mem, limits, s, frame, miss, bit, written):  # type: ignore[no-untyped-def]
+    """Bytes of a sector were written to. (Which they were matters until it can be read.)"""
+    if frame.dirty == 0:
+        mem.slice[s].dirty_lines += 1
+    if frame.valid & bit == 0:
+        if written == limits.full:
+            frame.valid |= bit
+        else:
+            miss.written = written | (miss.written if frame.dirty & bit else 0)
+            if miss.written == limits.full:
+                frame.valid |= bit
+    frame.dirty |= bit
+
+
+@inlined
+def _write(mem, limits, c, s, number, index, way, sector, time):  # type: ignore[no-untyped-def]
+    """A store is looked up; False if it must wait for a fill."""
+    node = mem.node[number]
+    bit = 1 << sector
+    hit = False  # (a sector on its way counts as one, as in Accel-Sim)
+    if way >= 0:
+        frame = mem.line[s, index, way]
+        hit = ((frame.valid | frame.dirty | frame.pending) & bit) != 0
+    if way < 0 and limits.write_allocate:
+        way = _frame(mem, limits, c, s, index, node.request >> limits.sector_shift, time)
+        if way < 0:
+            return False
+    if way >= 0:
+        frame = mem.line[s, index, way]
+        use(mem, c, s, index, way)
+        mark_written(mem, limits, s, frame, mem.miss[s, index, way, sector], bit, node.written)
+    else:
+        to_dram(mem, limits, c, time, node.request, -1)
+    mem.counts[c, L2_WRITES] += 1
+    if not hit:
+        mem.counts[c, L2_WRITE_MISSES] += 1
+    _reply(mem, s, number, time, FROM_L2)
+    return True
+
+
+@inlined
+def _read(mem, limits, c, s, number, index, way, sector, time):  # type: ignore[no-untyped-def]
+    """A load or an atomic is looked up; False if it must wait for a fill."""
+    node = mem.node[number]
+    bit = 1 << sector
+    counts = mem.counts[c]
+    if way >= 0:
+        frame = mem.line[s, index, way]
+        miss = mem.miss[s, index, way, sector]
+        if frame.valid & bit:
+            counts[L2_READS] += 1
+            use(mem, c, s, index, way)
+            if node.written:
+                mark_written(mem, limits, s, frame, miss, bit, node.written)
+            _reply(mem, s, number, time, FROM_L2)
+            return True
+        if frame.pending & bit:
+            if miss.count >= limits.merges:
+                return False
+            counts[L2_READS] += 1
+            counts[L2_PENDING_HITS] += 1
+            use(mem, c, s, index, way)
+            node.next = -1
+            mem.node[miss.last].next = number
+            miss.last = number
+            miss.count += 1
+            return True
+    if mem.slice[s].misses >= limits.mshrs:
+        return False
+    if way < 0:
+        way = _frame(mem, limits, c, s, index, node.request >> limits.sector_shift, time)
+        if way < 0:
+            return False
+    frame = mem.line[s, index, way]
+    miss = mem.miss[s, index, way, sector]
+    counts[L2_READS] += 1
+    counts[L2_READ_MISSES] += 1
+    use(mem, c, s, index, way)
+    mem.slice[s].misses += 1
+    frame.pending |= bit
+    node.next = -1
+    miss.first = number + 1
+    miss.last = number
+    miss.count = 1
+    to_dram(mem, limits, c, time, node.request, ((s << 16 | index) << 16 | way) << 16 | sector)
+    return True
+
+
+@allocation_free
+def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
+    """The first request of a slice is looked up; if it must wait for a fill, the slice is blocked."""
+    own = mem.slice[s]
+    own.last_access = time
+    number = own.head
+    node = mem.node[number]
+    line = node.request >> limits.sector_shift
+    sector = node.request - (line << limits.sector_shift)
+    index = set_of(line, limits)
+    way = find(mem, limits, s, index, line)
+    following = node.next
+    if node.tag >= STORES:
+        done = _write(mem, limits, c, s, number, index, way, sector, time)
+    else:
+        done = _read(mem, limits, c, s, number, index, way, sector, time)
+    if done:
+        own.head = following
+    else:
+        own.blocked = 1
+
+
+@allocation_free
+def fill(mem, limits, c):  # type: ignore[no-untyped-def]
+    """Data of DRAM arrive: those who wait are answered, one a cycle."""
+    channel = mem.channel[c]
+    number = channel.fill_head
+    node = mem.dram[number]
+    channel.fill_head = node.next
+    time = node.time
+    place = node.place
+    free_dram_node(mem, number)
+    sector, way = place & 0xFFFF, place >> 16 & 0xFFFF
+    index, s = place >> 32 & 0xFFFF, place >> 48
+    own = mem.slice[s]
+    frame = mem.line[s, index, way]
+    miss = mem.miss[s, index, way, sector]
+    bit = 1 << sector
+    frame.pending &= ~bit
+    frame.valid |= bit
+    own.misses -= 1
+    waiting = miss.first - 1
+    miss.first = 0
+    while waiting >= 0:
+        following = mem.node[waiting].next
+        if mem.node[waiting].written:
+            mark_written(mem, limits, s, frame, miss, bit, mem.node[waiting].written)
+        _reply(mem, s, waiting, time, FROM_DRAM)
+        waiting = following
+    if own.blocked:
+        own.blocked = 0
+        own.last_access = max(own.last_access, time)

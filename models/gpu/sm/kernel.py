@@ -1,0 +1,194 @@
+"""An SM, cycle by cycle: schedulers, operand collectors, units, load/store unit, L1, barriers.
+
+The pipeline is Accel-Sim's (Khairy et al., ISCA 2020; its RTX 3070 configuration is the reference). An instruction is
+issued at cycle t if its operands are there, the register before the operand collectors of its scheduler is free, and
+(for memory) the load/store unit's queue has room. It takes the first of two collectors that is free from t + 1,
+leaves it for the register before its unit (a cycle later if it reads registers), enters the unit when that is free, and
+its result can be used ``latency`` and the back of the pipeline later. Of two collectors that wait for the same register
+the first goes first, so that an instruction in the second may starve. Instructions are fetched in pairs, for four
+warps a cycle in turn, when a warp has issued those that it had. The load/store unit takes one instruction at a time,
+and gives its requests, the highest address first, to the banks of L1, one a cycle each; they are looked up
+``l1_latency`` cycles later. One reply a cycle comes in, and one request a cycle of those that waited for it is written
+back.
+
+Inside a cycle: replies, lookups, load/store unit, schedulers, fetch, ends of blocks. Cycles in which nothing can happen
+are skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later than that. What a warp
+waits for stands in gpu/sm/warp_kernel.py, fetch, schedulers and collectors in gpu/sm/issue_kernel.py, the load/store
+unit and replies in gpu/sm/memory_kernel.py, L1 in gpu/sm/l1_kernel.py.
+
+Cost: O(warps of a scheduler) for each instruction, O(1) for each request.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from manyscale.models.gpu.sm.issue_kernel import (
+    FETCHED,
+    await_fetch,
+    fetch,
+    schedule_in_turn,
+    schedule_oldest,
+    schedule_two_level,
+)
+from manyscale.models.gpu.sm.l1_kernel import forget_all
+from manyscale.models.gpu.sm.limits import ROUND_ROBIN, TWO_LEVEL
+from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_reply
+from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
+from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
+from manyscale.models.kernels import allocation_free, by_reference, inlined
+
+REACHED: Final = 0  # why an SM stopped
+BLOCK_ENDED: Final = 1
+
+
+@inlined
+def one_of(group, s):  # type: ignore[no-untyped-def]
+    """The rows of an SM."""
+    return OneSm(  # type: ignore[call-arg]
+        group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
+        group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
+        group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
+        group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.filled[s],
+        group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
+        group.record_begin, group.record_end, group.ended,
+    )  # fmt: skip
+
+
+@allocation_free
+def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
+    """Give a block to a free slot at the end of cycle ``time``; its first warps can issue two cycles later."""
+    sm = by_reference(one_of(group, s))
+    core = sm.core[0]
+    slot = 0
+    while sm.block[slot].number >= 0:
+        slot += 1
+    place = block - program.first_block[0]
+    first = program.block_warps[place]
+    count = program.block_warps[place + 1] - first
+    if core.blocks == 0:
+        core.resident_since = time
+        account(sm, limits, EMPTY, time)
+    core.blocks += 1
+    resident = sm.block[slot]
+    resident.number = block
+    resident.begin = time
+    resident.warps = resident.running = count
+    resident.arrived = 0
+    resident.latest = time + 1
+    resident.end = NEVER
+    for i in range(count):
+        w = slot * limits.block_warps + i
+        warp = sm.warp[w]
+        warp.at = program.warp_instructions[first + i]
+        warp.last = program.warp_instructions[first + i + 1]
+        warp.next_request = program.warp_requests[first + i]
+        warp.slot = slot
+        warp.scheduler = w % limits.schedulers
+        warp.age = core.next_age
+        core.next_age += 1
+        warp.done = time + 1
+        warp.of_pair = 0
+        warp.stores = warp.loads = warp.atomics = 0
+        warp.copy_group = warp.copy_limit = 0
+        warp.fence = 0
+        warp.cause = EMPTY
+        for group in range(COPY_GROUPS):
+            sm.copies[w, group] = 0
+        for register in range(sm.register.shape[1]):
+            sm.register[w, register] = 0
+        if warp.at == warp.last:
+            exit_warp(sm, program, limits, w, time + 1)
+            continue
+        warp.front = program.static[program.instruction[warp.at]].front
+        await_fetch(sm, w)
+        sm.try_at[0] = min(sm.try_at[0], time + 1)
+    if count == 0:
+        resident.end = time + 1
+        core.next_end = min(core.next_end, time + 1)
+
+
+@allocation_free
+def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
+    """Free the slots of blocks that ended: how many."""
+    core = sm.core[0]
+    ended = 0
+    core.next_end = NEVER
+    for slot in range(limits.slots):
+        block = sm.block[slot]
+        if block.number < 0:
+            continue
+        if block.end > time:
+            core.next_end = min(core.next_end, block.end)
+            continue
+        ended += 1
+        core.blocks -= 1
+        core.warp_cycles += limits.block_warps * (time - block.begin)
+        sm.record_sm[block.number] = core.number
+        sm.record_begin[block.number] = block.begin
+        sm.record_end[block.number] = time
+        sm.ended[0] += 1
+        sm.ended[sm.ended[0]] = block.number
+        block.number = -1
+    if core.blocks == 0:
+        core.active_cycles += time - core.resident_since
+        account(sm, limits, DRAIN, time)
+        forget_all(sm)
+    return ended
+
+
+@inlined
+def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
+    time = min(core.next_end, core.next_reply, core.next_load_store)
+    for bank in range(len(bank_next)):
+        time = min(time, bank_next[bank])
+    for k in range(len(try_at)):
+        time = min(time, try_at[k])
+    return time
+
+
+@allocation_free
+def next_event(group, s):  # type: ignore[no-untyped-def]
+    """The next cycle in which something can happen, or a request leave that has not been collected; NEVER: nothing
+    before a reply."""
+    core = group.core[s]
+    time = _next_event(core, group.bank_next[s], group.try_at[s])
+    return min(time, group.sent[s, 0].time) if core.out > 0 else time
+
+
+@allocation_free
+def advance(group, s, program, limits, until, pause):  # type: ignore[no-untyped-def]
+    """Run an SM up to cycle ``until``; with ``pause`` only to the end of a cycle in which a block ends: which."""
+    sm = by_reference(one_of(group, s))
+    core = sm.core[0]
+    bank_next = sm.bank_next
+    try_at = sm.try_at
+    time = max(core.time, _next_event(core, bank_next, try_at))
+    while time < until:
+        if core.next_reply <= time:
+            take_reply(sm, program, limits, time)
+        for bank in range(limits.banks):
+            if bank_next[bank] <= time:
+                look_up(sm, program, limits, bank, time)
+        if core.next_load_store <= time:
+            load_store(sm, program, limits, time)
+        for k in range(limits.schedulers):
+            if try_at[k] <= time:
+                if limits.scheduler == ROUND_ROBIN:
+                    schedule_in_turn(sm, program, limits, k, time)
+                elif limits.scheduler == TWO_LEVEL:
+                    schedule_two_level(sm, program, limits, k, time)
+                else:
+                    schedule_oldest(sm, program, limits, k, time)
+        if core.used_up + core.to_fetch > 0:
+            if core.to_fetch > 0 or core.used_up >= FETCHED:
+                fetch(sm, program, limits, time)
+            else:
+                core.last_fetched = core.used_up_last
+                core.used_up = 0
+        if core.next_end <= time and _end_blocks(sm, limits, time) > 0 and pause:
+            core.time = time + 1
+            return BLOCK_ENDED
+        time = max(time + 1, _next_event(core, bank_next, try_at))
+    core.time = until
+    return REACHED

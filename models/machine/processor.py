@@ -1,0 +1,242 @@
+"""What models of cores and memory read of a node: caches, address translation, main memory, and the core itself.
+
+Latencies of what runs at the core's clock are counted in its cycles; those of main memory are times. What a machine
+file leaves out stays None, and a model that needs it says so (``needed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from manyscale.models.workload.detail_tables import InstructionClass
+from manyscale.models.workload.parameters import (
+    Bytes,
+    Count,
+    CountOrNone,
+    Cycles,
+    PsPerByte,
+    Strict,
+    TimePs,
+)
+
+T = TypeVar("T")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Prefetcher(Strict):
+    """A stream prefetcher: it follows up to ``streams`` sequences of lines at once, each inside a page of ``page``
+    bytes, and once a sequence has been confirmed ``confirm`` times fetches ``degree`` lines, at most ``distance``
+    lines ahead."""
+
+    streams: Count = 16
+    confirm: Count = 2
+    degree: Count = 2
+    distance: Count = 16
+    page_bytes: Bytes = Field(default=4096, alias="page")
+
+
+class Cache(Strict):
+    """One level of cache.
+
+    ``inclusion``: of what the levels nearer to the core hold, this level holds all (inclusive: what it evicts leaves
+    them, too), nothing (exclusive: it is filled by what they evict), or neither is promised. ``latency``: load to use,
+    in core cycles. ``bandwidth``: what one core reads from this level; ``shared_bandwidth``: what all cores that
+    share it read together (without limit where it is not given). ``sector``: part of a line that is valid and
+    transferred by itself.
+    """
+
+    size_bytes: Bytes = Field(alias="size")
+    shared_by_cores: Count = 1
+    line_bytes: Bytes | None = Field(default=None, alias="line")
+    ways: Count | None = None
+    replacement: Literal["lru", "tree-plru", "random"] = "lru"
+    inclusion: Literal["inclusive", "exclusive", "neither"] = "neither"
+    write: Literal["write-back", "write-through"] = "write-back"
+    write_allocate: bool = True
+    sector_bytes: Bytes | None = Field(default=None, alias="sector")
+    latency_cycles: Cycles | None = Field(default=None, alias="latency")
+    ps_per_byte: PsPerByte | None = Field(default=None, alias="bandwidth")
+    shared_ps_per_byte: PsPerByte | None = Field(default=None, alias="shared_bandwidth")
+    prefetcher: Prefetcher | None = None
+
+    @model_validator(mode="after")
+    def _geometry(self) -> Cache:
+        line, ways = self.line_bytes, self.ways
+        if line is not None and (line < 8 or line & (line - 1)):
+            raise ValueError(f"line: {line} B is not a power of two of at least 8 B")
+        if line is not None and self.size_bytes % line:
+            raise ValueError(f"size: {self.size_bytes} B is no whole number of lines of {line} B")
+        if line is not None and ways is not None and (self.size_bytes // line) % ways:
+            raise ValueError(f"ways: {self.size_bytes // line} lines cannot be divided into sets of {ways}")
+        sector = self.sector_bytes
+        if sector is not None and (line is None or sector < 8 or sector & (sector - 1) or line % sector):
+            raise ValueError(f"sector: {sector} B is no power of two of at least 8 B that divides a line")
+        if self.replacement == "tree-plru" and ways is not None and ways & (ways - 1):
+            raise ValueError(f"ways: tree-plru needs a power of two, not {ways}")
+        return self
+
+    @property
+    def num_lines(self) -> int:
+        """Lines that it holds (the paper's B). Raises ValueError where the file says no line size."""
+        return self.size_bytes // needed(self.line_bytes, "line")
+
+    @property
+    def num_sets(self) -> int:
+        """Raises ValueError where the file says no line size or ways."""
+        return self.num_lines // needed(self.ways, "ways")
+
+
+class Tlb(Strict):
+    """One level of address translation for data. ``latency``: what a translation that is found here, not nearer, costs
+    beyond the access, in core cycles."""
+
+    entries: Count
+    ways: Count
+    page_bytes: Bytes = Field(default=4096, alias="page")
+    latency_cycles: Cycles = Field(default=0.0, alias="latency")
+
+    @model_validator(mode="after")
+    def _geometry(self) -> Tlb:
+        if self.entries % self.ways:
+            raise ValueError(f"ways: {self.entries} entries cannot be divided into sets of {self.ways}")
+        if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
+            raise ValueError(f"page: {self.page_bytes} B is not a power of two of at least 512 B")
+        return self
+
+
+class Dram(Strict):
+    """DRAM behind the caches of one socket: ``channels`` of ``channel_bandwidth`` each, each with ``banks`` that hold
+    one open row of ``row`` bytes (open-page policy). Consecutive lines go to consecutive channels, then to columns of a
+    row, then to banks. ``activate`` (tRCD), ``access`` (tCL) and ``precharge`` (tRP): of a row that is closed, of a
+    column, of a row that has to give way; a bank that was activated is busy for ``row_cycle`` (tRC)."""
+
+    channels: Count
+    banks: Count
+    row_bytes: Bytes = Field(alias="row")
+    channel_ps_per_byte: PsPerByte = Field(alias="channel_bandwidth")
+    activate_ps: TimePs = Field(alias="activate")
+    access_ps: TimePs = Field(alias="access")
+    precharge_ps: TimePs = Field(alias="precharge")
+    row_cycle_ps: TimePs = Field(alias="row_cycle")
+
+    @field_validator("row_bytes")
+    @classmethod
+    def _row(cls, value: int) -> int:
+        if value < 64 or value & (value - 1):
+            raise ValueError(f"{value} B is not a power of two of at least 64 B")
+        return value
+
+
+class MainMemory(Strict):
+    """``latency``: load to use of a line that no cache holds. ``bandwidth``: what one core reads; ``node_bandwidth``:
+    what all cores of a node together read. ``page_walk``: cycles of a translation that no TLB holds. With ``dram``,
+    models that know it take ``latency`` as that of a bank whose row is closed, and bandwidths from its channels."""
+
+    latency_ps: TimePs = Field(alias="latency")
+    ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    node_ps_per_byte: PsPerByte | None = Field(default=None, alias="node_bandwidth")
+    page_walk_cycles: Cycles = Field(default=0.0, alias="page_walk")
+    dram: Dram | None = None
+
+    @model_validator(mode="after")
+    def _covers_dram(self) -> MainMemory:
+        if self.dram is not None and self.latency_ps < self.dram.activate_ps + self.dram.access_ps:
+            raise ValueError("latency: is less than dram's activate and access together, which it includes")
+        return self
+
+
+class Numa(Strict):
+    """Between the sockets of a node: what a line of another socket's memory or caches takes beyond a local one, and
+    what a link from one socket to the others carries. ``pages``: whose memory a page of ``page`` bytes lies in, that
+    of the socket which touched it first, or of the sockets in turn."""
+
+    latency_ps: TimePs = Field(alias="latency")
+    ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    pages: Literal["first-touch", "interleave"] = "first-touch"
+    page_bytes: Bytes = Field(default=4096, alias="page")
+
+
+class InstructionCost(Strict):
+    """Of instructions of one class: ``latency`` until a dependent one can start, and ``reciprocal_throughput``, the
+    mean distance of independent ones, both in core cycles."""
+
+    latency_cycles: Cycles = Field(alias="latency")
+    reciprocal_throughput_cycles: Cycles = Field(alias="reciprocal_throughput")
+
+
+class Core(Strict):
+    """An out-of-order core. ``width``: instructions that enter the reorder buffer per cycle, and that leave it unless
+    ``commit`` says otherwise;
+    ``line_fill_buffers``: lines that may be on their way to the first cache at once; ``store_to_load``: cycles from a
+    store to a load of the same bytes that follows it. ``instructions``: cost by class (detail_tables.InstructionClass;
+    ``atomic`` is taken as int_alu where it is left out); memory accesses cost what the memory does, beside.
+
+    Where they differ: ``general_store_to_load`` for general registers, ``vector_loads_per_cycle`` and
+    ``vector_stores_per_cycle``; ``vector_load``: cycles that a load of a vector register takes beyond the cache's
+    latency. Limits that count only where they are given: ``accesses_per_cycle``, loads and stores together;
+    ``forwarded_loads_per_cycle``, loads that stores still on their way answer; ``vector_registers``, for results of
+    instructions in the reorder buffer; ``fetch``, the aligned window of code that is fetched per cycle (a loop that
+    lies in two takes two cycles). ``repeated_accesses``: how many accesses more than one a load is that is answered by
+    an instruction which reads and writes memory (it comes before the data and is tried again).
+    ``string_bytes_per_cycle``: what string instructions move. ``misprediction``: cycles from the end of a mispredicted
+    branch until what follows enters. ``writes_back_aside``: lines written back take no bandwidth from lines read.
+    ``fuses_branches``: a compare and the branch after it are one; ``eliminates_moves``: moves between registers of one
+    file take no unit and no time (``move`` is then the cost of those from one file to another)."""
+
+    width: Count
+    commit: CountOrNone = 0
+    reorder_buffer: Count
+    loads_per_cycle: Positive
+    stores_per_cycle: Positive
+    load_buffer: CountOrNone = 0
+    store_buffer: CountOrNone = 0
+    line_fill_buffers: Count
+    store_to_load_cycles: Cycles = Field(alias="store_to_load")
+    instructions: dict[str, InstructionCost]
+    general_store_to_load_cycles: Cycles | None = Field(default=None, alias="general_store_to_load")
+    vector_loads_per_cycle: Positive | None = None
+    vector_stores_per_cycle: Positive | None = None
+    accesses_per_cycle: Positive | None = None
+    fetch_bytes: Bytes | None = Field(default=None, alias="fetch")
+    string_bytes_per_cycle: Positive | None = None
+    vector_registers: CountOrNone = 0
+    forwarded_loads_per_cycle: Positive | None = None
+    repeated_accesses: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    vector_load_cycles: Cycles = Field(default=0.0, alias="vector_load")
+    misprediction_cycles: Cycles = Field(default=0.0, alias="misprediction")
+    writes_back_aside: bool = False
+    fuses_branches: bool = True
+    eliminates_moves: bool = True
+
+    @field_validator("instructions")
+    @classmethod
+    def _atomic(cls, instructions: dict[str, InstructionCost]) -> dict[str, InstructionCost]:
+        # machine files of before there was the class do not name it
+        plain = instructions.get("int_alu")
+        return instructions if plain is None else {**instructions, "atomic": instructions.get("atomic", plain)}
+
+    @model_validator(mode="after")
+    def _classes(self) -> Core:
+        known = {each.name for each in InstructionClass}
+        wrong = sorted(set(self.instructions) - known)
+        missing = sorted(known - set(self.instructions))
+        if wrong or missing:
+            what = f"unknown class {wrong[0]!r}" if wrong else f"no cost of {', '.join(missing)}"
+            raise ValueError(f"instructions: {what}; the classes are {', '.join(sorted(known))}")
+        return self
+
+
+def needed(value: T | None, key: str, place: str = "") -> T:
+    """``value``; raises ValueError naming the machine file's key where it is None."""
+    if value is None:
+        raise ValueError(f"{place}{key} is not given; add it to the machine")
+    return value
+
+
+def data_caches(caches: Mapping[str, Cache]) -> dict[str, Cache]:
+    """The levels that data pass, the nearest to the core first, as the machine lists them; instruction caches, whose
+    names end with I, left out."""
+    return {name: cache for name, cache in caches.items() if not name.upper().endswith("I")}

@@ -1,0 +1,523 @@
+"""Strands of a replay program in the order of simulated time, for network models whose transfers hinder each other.
+
+A model's kernel owns the transfers; this file owns the strands. The kernel's loop is
+
+    while True:
+        strands_at = next_time(state)            # NEVER if no strand is parked
+        ... which is earlier: strands_at, or the model's own next event?
+        count = run_next(steps, state)           # the earliest parked strand runs until it blocks
+        for k in range(count):                   # what it has posted, all at state.now[0]
+            message = state.posted[k]
+            if state.status[message] & SEND_POSTED ...
+        complete(steps, state, message, time)    # when the model finds that a transfer has arrived
+
+``state.posted`` names a message once for each side that was posted; ``state.status`` says which sides have been, this
+one included. The model decides when a transfer starts and when it arrives. ``complete`` must be called in the order of
+time, never earlier than ``state.now[0]``. A receiver goes on at the arrival, or at its own post if that is later; the
+sender of an eager message goes on at once, that of another with the arrival.
+
+Times are whatever the arrays of `new_state` hold: int64 picoseconds, or float64 picoseconds where a model must not
+round between events. Equal times: strands in the order of their numbers. Wildcard receives are matched as their posts
+come, a wait for any of several takes the earliest completion. Gates open a given time after the last strand entered.
+
+Strands may share their heap with cores (network/coupled/kernel.py): these have the numbers after the strands, and a
+model's loop returns when one of them is next.
+
+A model's kernel has to be compiled as these are (kernels.allocation_free: it allocates nothing itself; its arrays are
+made by the caller), for otherwise counting references costs more than the events. kernels/event_heap.py is there for
+its own events.
+
+Cost: O((steps + parks x log strands)); a strand parks for compute, for a delay before a send, and when it is woken.
+Memory: 40 B a message, 8 B an operation, and what `posted` needs: 4 B for each step of the longest strand.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels.event_heap import event_record, pop, push
+from manyscale.models.network.program import Program
+from manyscale.models.network.replay.steps import (
+    ACTION,
+    ENTER_GATE,
+    FIRST,
+    LAST,
+    POST_OPEN_RECEIVE,
+    POST_OPEN_SEND,
+    POST_RECEIVE,
+    POST_SEND,
+    START_STRAND,
+    WAIT_ANY,
+    WAIT_GATE,
+    WAIT_OPEN_RECEIVE,
+    WAIT_RECEIVE,
+    WAIT_SEND,
+    WAIT_STRAND,
+)
+
+NEVER: Final = 1 << 62
+SEND_POSTED: Final = 1  # bits of a message's status
+RECEIVE_POSTED: Final = 2
+BOTH_POSTED: Final = 3
+ARRIVED: Final = 4
+
+# Where in its step a strand goes on
+_FRESH, _COMPUTED, _DELAYED = 0, 1, 2
+# What a blocked strand waits for
+_NOTHING, _ONE, _ANY = 0, 1, 2
+_SENDER, _RECEIVER = 0, 1
+
+
+class Steps(NamedTuple):
+    """What strands run on; none of it changes. See Program; ``compute`` per operation, ``delay`` before each send."""
+
+    step: np.ndarray
+    target: np.ndarray
+    strand_end: np.ndarray
+    compute: np.ndarray
+    is_eager: np.ndarray
+    delay: np.ndarray
+    send: np.ndarray  # records: queue, tag, source
+    open: np.ndarray  # records: queue, source, tag
+    candidate_offsets: np.ndarray
+    candidate: np.ndarray  # records: action, target
+    gate: np.ndarray  # records: size, cost
+
+
+class State(NamedTuple):
+    """Where the strands are. Results: ``end`` per operation; ``sent`` and ``arrived`` per message; ``finished``."""
+
+    now: np.ndarray  # [1]
+    end: np.ndarray
+    sent: np.ndarray
+    received: np.ndarray  # when the receive was posted
+    arrived: np.ndarray
+    status: np.ndarray
+    waiter: np.ndarray  # [messages, 2]: strand that waits as sender and as receiver
+    posted: np.ndarray
+    strand: np.ndarray  # records, see _strand_record
+    finished: np.ndarray
+    heap: np.ndarray  # of parked strands
+    heap_size: np.ndarray  # [1]
+    open: np.ndarray  # records: message, waiter, following, consumed
+    queue: np.ndarray  # records: unmatched sends and unmatched open receives, in order of posting
+    send_following: np.ndarray
+    consumed: np.ndarray  # per message, by wait-any: bit 0 as a send, bit 1 as a receive
+    gate: np.ndarray  # records: opens, entered, waiter (first of the strands that wait, linked by their ``following``)
+
+
+# Many small arrays would cost more to hand on than what is done with them: so records.
+_SEND: Final = np.dtype([("queue", "i4"), ("tag", "i4"), ("source", "i4")])
+_OPEN: Final = np.dtype([("queue", "i4"), ("source", "i4"), ("tag", "i4")])
+_CANDIDATE: Final = np.dtype([("action", "i4"), ("target", "i4")])
+_OPEN_STATE: Final = np.dtype([("message", "i4"), ("waiter", "i4"), ("following", "i4"), ("consumed", "i4")])
+_QUEUE: Final = np.dtype([("send_first", "i4"), ("send_last", "i4"), ("open_first", "i4"), ("open_last", "i4")])
+
+
+def _strand_record(time: np.dtype) -> np.dtype:
+    """``clock``: end of a finished strand; ``following``: next of those that wait at a gate."""
+    return np.dtype(
+        [
+            ("place", "i8"), ("operation", "i8"), ("clock", time), ("waiter", "i4"), ("following", "i4"),
+            ("phase", "i4"), ("waiting", "i4"), ("consumed", "i4"), ("unused", "i4"),
+        ]
+    )  # fmt: skip
+
+
+def new_state(
+    program: Program,
+    compute: np.ndarray,
+    is_eager: np.ndarray,
+    delay: np.ndarray,
+    gate_cost: np.ndarray,
+) -> tuple[Steps, State]:
+    """Strands before their first step: all ranks are parked at time 0.
+
+    ``compute`` per operation, ``delay`` per message (the sender's time before its post) and ``gate_cost`` per gate have
+    one dtype, int64 or float64, which all times take.
+    """
+    time = compute.dtype
+    if not time == delay.dtype == gate_cost.dtype:
+        raise TypeError("compute, delay and gate_cost differ in dtype")
+    strands, messages, opens = len(program.strand_rank), program.num_messages, len(program.open_queue)
+    sends, gates = len(program.send_queue), len(program.gate_size)
+    steps = Steps(
+        step=program.step,
+        target=program.target,
+        strand_end=_read_only(program.strand_steps[1:]),
+        compute=_read_only(compute),
+        is_eager=_read_only(is_eager),
+        delay=_read_only(delay),
+        send=_records(_SEND, sends, queue=program.send_queue, tag=program.send_tag, source=program.source[:sends]),
+        open=_records(_OPEN, opens, queue=program.open_queue, source=program.open_source, tag=program.open_tag),
+        candidate_offsets=_read_only(program.candidate_offsets),
+        candidate=_records(
+            _CANDIDATE, len(program.candidate_action), action=program.candidate_action, target=program.candidate_target
+        ),
+        gate=_records(np.dtype([("size", "i8"), ("cost", time)]), gates, size=program.gate_size, cost=gate_cost),
+    )
+    operation = np.zeros(strands, np.int64)
+    operation[: program.num_ranks] = program.rank_offsets[:-1]
+    state = State(
+        now=np.zeros(1, time),
+        end=np.zeros(int(program.rank_offsets[-1]), time),
+        sent=np.full(messages, -1, time),
+        received=np.full(messages, -1, time),
+        arrived=np.full(messages, -1, time),
+        status=np.zeros(messages, np.uint8),
+        waiter=np.full((messages, 2), -1, np.int32),
+        posted=np.zeros(int(np.diff(program.strand_steps).max(initial=0)), np.int32),
+        strand=_records(
+            _strand_record(time), strands, place=program.strand_steps[:-1], operation=operation, waiter=-1, following=-1
+        ),
+        finished=np.zeros(strands, np.uint8),
+        heap=_records(event_record(time), strands, number=np.arange(strands)),
+        heap_size=np.array([program.num_ranks]),
+        open=_records(_OPEN_STATE, opens, message=-1, waiter=-1, following=-1),
+        queue=_records(_QUEUE, program.num_queues, send_first=-1, send_last=-1, open_first=-1, open_last=-1),
+        send_following=np.full(sends, -1, np.int32),
+        consumed=np.zeros(messages if len(program.candidate_target) else 0, np.uint8),
+        gate=_records(np.dtype([("opens", time), ("entered", "i4"), ("waiter", "i4")]), gates, opens=-1, waiter=-1),
+    )
+    return steps, state
+
+
+def _records(dtype: np.dtype, count: int, **columns: object) -> np.ndarray:
+    """Records of the given columns; the others are 0."""
+    records = np.zeros(count, dtype)
+    for name, values in columns.items():
+        records[name] = values
+    return records
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written, as Ray and Arrow hand arrays over: one compiled kernel for all."""
+    view = np.ascontiguousarray(values).view()
+    view.flags.writeable = False
+    return view
+
+
+@allocation_free
+def next_time(state):  # type: ignore[no-untyped-def]
+    """When the earliest parked strand goes on; NEVER if none is parked."""
+    if state.heap_size[0] == 0:
+        return state.now.dtype.type(NEVER)
+    return state.heap[0].time
+
+
+@allocation_free
+def cores_are_next(state):  # type: ignore[no-untyped-def]
+    """Whether the earliest that is parked is no strand."""
+    return state.heap_size[0] > 0 and state.heap[0].number >= state.strand.shape[0]
+
+
+@allocation_free
+def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
+    """A transfer has arrived, and its receive is posted: whoever waits for it goes on at ``time``."""
+    state.arrived[message] = time
+    state.status[message] |= ARRIVED
+    if state.waiter[message, _SENDER] >= 0:
+        _wake(
+            state.waiter[message, _SENDER], message, time, steps.step, steps.target, state.strand, state.open,
+            state.heap, state.heap_size,
+        )  # fmt: skip
+    if state.waiter[message, _RECEIVER] >= 0:
+        _wake(
+            state.waiter[message, _RECEIVER], message, time, steps.step, steps.target, state.strand, state.open,
+            state.heap, state.heap_size,
+        )  # fmt: skip
+
+
+@allocation_free
+def release_sender(steps, state, message, time):  # type: ignore[no-untyped-def]
+    """Let whoever waits as the sender of a transfer go on at ``time``, although it has not arrived; the model then has
+    to call the message eager, for that is how its sender goes on."""
+    strand = state.waiter[message, _SENDER]
+    state.waiter[message, _SENDER] = -1
+    if strand >= 0:
+        _wake(
+            strand, message, time, steps.step, steps.target, state.strand, state.open, state.heap, state.heap_size
+        )  # fmt: skip
+
+
+@allocation_free
+def _wake(strand, message, time, step, target, strands, opens, heap, heap_size):  # type: ignore[no-untyped-def]
+    """Park a strand if what it is blocked at waits for ``message``, not for another after a wait-any."""
+    waiting = strands[strand].waiting
+    if waiting == _NOTHING:
+        return
+    if waiting == _ONE:
+        at = strands[strand].place
+        action = step[at] & ACTION
+        if action == WAIT_OPEN_RECEIVE:
+            if opens[target[at]].message != message:
+                return
+        elif target[at] != message or not (action == WAIT_SEND or action == WAIT_RECEIVE):
+            return
+    strands[strand].waiting = _NOTHING
+    push(heap, heap_size, strand, time)
+
+
+@allocation_free
+def run_next(steps, state):  # type: ignore[no-untyped-def]
+    """Run the earliest parked strand until it blocks or computes: number of entries of ``state.posted``."""
+    time = state.heap[0].time
+    strand = pop(state.heap, state.heap_size)
+    state.now[0] = time
+    at = state.strand[strand].place
+    row = state.strand[strand].operation
+    end = steps.strand_end[strand]
+    phase = state.strand[strand].phase
+    num_posted = 0
+    blocked = False
+    while at < end:
+        code = steps.step[at]
+        what = steps.target[at]
+        action = code & ACTION
+        if phase == _FRESH and code & FIRST and steps.compute[row] > 0:
+            phase = _COMPUTED
+            push(state.heap, state.heap_size, strand, time + steps.compute[row])
+            blocked = True
+            break
+        if action == POST_SEND or action == POST_OPEN_SEND:
+            if phase != _DELAYED and steps.delay[what] > 0:
+                phase = _DELAYED
+                push(state.heap, state.heap_size, strand, time + steps.delay[what])
+                blocked = True
+                break
+            state.sent[what] = time
+            state.status[what] |= SEND_POSTED
+            if action == POST_OPEN_SEND:
+                _post_open_send(steps, state, what, time)
+            state.posted[num_posted] = what
+            num_posted += 1
+        elif action == POST_RECEIVE:
+            state.received[what] = time
+            state.status[what] |= RECEIVE_POSTED
+            state.posted[num_posted] = what
+            num_posted += 1
+        elif action == POST_OPEN_RECEIVE:
+            message = _post_open_receive(steps, state, what, time)
+            if message >= 0:
+                state.posted[num_posted] = message
+                num_posted += 1
+        elif action == WAIT_SEND or action == WAIT_RECEIVE:
+            side = _SENDER if action == WAIT_SEND else _RECEIVER
+            if not (state.status[what] & ARRIVED or (side == _SENDER and steps.is_eager[what])):
+                state.waiter[what, side] = strand
+                blocked = True
+        elif action == WAIT_OPEN_RECEIVE:
+            message = state.open[what].message
+            if message < 0:
+                state.open[what].waiter = strand
+                blocked = True
+            elif not state.status[message] & ARRIVED:
+                state.waiter[message, _RECEIVER] = strand
+                blocked = True
+        elif action == WAIT_ANY:
+            if not _take_any(steps, state, what, strand):
+                state.strand[strand].waiting = _ANY
+                phase = _COMPUTED
+                blocked = True
+                break
+        elif action == START_STRAND:
+            push(state.heap, state.heap_size, what, time)
+        elif action == WAIT_STRAND:
+            if not state.finished[what]:
+                state.strand[what].waiter = strand
+                blocked = True
+        elif action == ENTER_GATE:
+            _enter_gate(steps, state, what, time)
+        elif action == WAIT_GATE:
+            opens = state.gate[what].opens
+            if opens < 0:
+                state.strand[strand].following = state.gate[what].waiter
+                state.gate[what].waiter = strand
+                blocked = True
+            elif opens > time:
+                phase = _COMPUTED
+                push(state.heap, state.heap_size, strand, opens)
+                blocked = True
+                break
+        if blocked:
+            state.strand[strand].waiting = _ONE
+            phase = _COMPUTED
+            break
+        phase = _FRESH
+        if code & LAST:
+            state.end[row] = time
+            row += 1
+        at += 1
+    state.strand[strand].place = at
+    state.strand[strand].operation = row
+    state.strand[strand].phase = phase
+    if not blocked:
+        _finish(steps, state, strand, time)
+    return num_posted
+
+
+@allocation_free
+def _finish(steps, state, strand, time):  # type: ignore[no-untyped-def]
+    state.finished[strand] = 1
+    state.strand[strand].clock = time
+    woken = state.strand[strand].waiter
+    if woken < 0:
+        return
+    if woken >= state.strand.shape[0]:  # a core
+        push(state.heap, state.heap_size, woken, time)
+        return
+    at = state.strand[woken].place
+    waiting = state.strand[woken].waiting
+    if waiting == _ANY or (waiting == _ONE and steps.step[at] & ACTION == WAIT_STRAND and steps.target[at] == strand):
+        state.strand[woken].waiting = _NOTHING
+        push(state.heap, state.heap_size, woken, time)
+
+
+@allocation_free
+def _enter_gate(steps, state, gate, time):  # type: ignore[no-untyped-def]
+    state.gate[gate].entered += 1
+    if state.gate[gate].entered < steps.gate[gate].size:
+        return
+    opens = time + steps.gate[gate].cost
+    state.gate[gate].opens = opens
+    strand = state.gate[gate].waiter
+    while strand >= 0:
+        state.strand[strand].waiting = _NOTHING
+        push(state.heap, state.heap_size, strand, opens)
+        strand = state.strand[strand].following
+
+
+@allocation_free
+def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def]
+    """Give a send to the first receive of its queue that takes it, else queue it. O(queue)."""
+    queue = state.queue[steps.send[message].queue]
+    before = np.int32(-1)
+    entry = queue.open_first
+    while entry >= 0 and not _fits(steps, entry, message):
+        before = entry
+        entry = state.open[entry].following
+    if entry < 0:
+        if queue.send_first < 0:
+            queue.send_first = message
+        else:
+            state.send_following[queue.send_last] = message
+        queue.send_last = message
+        return
+    following = state.open[entry].following
+    if before < 0:
+        queue.open_first = following
+    else:
+        state.open[before].following = following
+    if following < 0:
+        queue.open_last = before
+    _match(state, entry, message, time)
+    strand = state.open[entry].waiter
+    if strand >= 0:
+        state.waiter[message, _RECEIVER] = strand
+
+
+@allocation_free
+def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-def]
+    """The first queued send that a receive takes, -1 if it has to wait for one. O(queue)."""
+    queue = state.queue[steps.open[entry].queue]
+    before = np.int32(-1)
+    message = queue.send_first
+    while message >= 0 and not _fits(steps, entry, message):
+        before = message
+        message = state.send_following[message]
+    if message < 0:
+        if queue.open_first < 0:
+            queue.open_first = entry
+        else:
+            state.open[queue.open_last].following = entry
+        queue.open_last = entry
+        return np.int32(-1)
+    following = state.send_following[message]
+    if before < 0:
+        queue.send_first = following
+    else:
+        state.send_following[before] = following
+    if following < 0:
+        queue.send_last = before
+    _match(state, entry, message, time)
+    return message
+
+
+@allocation_free
+def _match(state, entry, message, time):  # type: ignore[no-untyped-def]
+    state.open[entry].message = message
+    state.status[message] |= RECEIVE_POSTED
+    state.received[message] = time
+
+
+@allocation_free
+def _fits(steps, entry, message):  # type: ignore[no-untyped-def]
+    """Whether an open receive takes a send; -1 stands for any source and any tag."""
+    source, tag = steps.open[entry].source, steps.open[entry].tag
+    return (source == -1 or source == steps.send[message].source) and (tag == -1 or tag == steps.send[message].tag)
+
+
+@allocation_free
+def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
+    """Consume the earliest completed candidate of a wait-any, or be called by all that are open. True if the strand may
+    go on: one was consumed, or none is open. O(candidates)."""
+    best = state.now.dtype.type(NEVER)
+    best_at = -1
+    num_open = 0
+    for k in range(steps.candidate_offsets[number], steps.candidate_offsets[number + 1]):
+        action, other = steps.candidate[k].action, steps.candidate[k].target
+        done = _completion(steps, state, action, other, strand)
+        if done == -2:  # consumed by an earlier wait
+            continue
+        num_open += 1
+        if done >= 0 and done < best:
+            best = done
+            best_at = k
+    if best_at < 0:
+        return num_open == 0
+    action, other = steps.candidate[best_at].action, steps.candidate[best_at].target
+    if action == WAIT_SEND or action == WAIT_RECEIVE:
+        state.consumed[other] |= 1 if action == WAIT_SEND else 2
+    elif action == WAIT_OPEN_RECEIVE:
+        state.open[other].consumed = 1
+    elif action == WAIT_STRAND:
+        state.strand[other].consumed = 1
+    return True
+
+
+@allocation_free
+def _completion(steps, state, action, other, strand):  # type: ignore[no-untyped-def]
+    """When a candidate completed, -1 if it has not (the strand is then called when it does), -2 if it was consumed."""
+    gone = state.now.dtype.type(-2)
+    open_yet = state.now.dtype.type(-1)
+    if action == WAIT_SEND or action == WAIT_RECEIVE:
+        side = _SENDER if action == WAIT_SEND else _RECEIVER
+        if state.consumed[other] & (1 + side):
+            return gone
+        if side == _SENDER and steps.is_eager[other]:
+            return state.sent[other]
+        if state.status[other] & ARRIVED:
+            return state.arrived[other]
+        state.waiter[other, side] = strand
+        return open_yet
+    if action == WAIT_OPEN_RECEIVE:
+        if state.open[other].consumed:
+            return gone
+        message = state.open[other].message
+        if message >= 0:
+            if state.status[message] & ARRIVED:
+                return state.arrived[message]
+            state.waiter[message, _RECEIVER] = strand
+        state.open[other].waiter = strand
+        return open_yet
+    if action == WAIT_STRAND:
+        if state.strand[other].consumed:
+            return gone
+        if state.finished[other]:
+            return state.strand[other].clock
+        state.strand[other].waiter = strand
+        return open_yet
+    return state.now.dtype.type(0)  # a request of MPI_PROC_NULL

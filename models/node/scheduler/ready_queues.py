@@ -1,0 +1,290 @@
+"""Queues of ready task instances by policy, in arrays that are made beforehand.
+
+First in first out, last in first out and work stealing keep linked lists, one per priority and, for work stealing, per
+core. Data reuse keeps each instance in three: of the core on which its data lie, of the cores that share that core's
+last cache, and of all. Critical path first keeps a heap. An instance stands here as a row of the scheduler's.
+
+Work stealing takes from the first queue that is not empty from a drawn core on, so that no core finds nothing while
+there is something (the draws of Blumofe and Leiserson, Scheduling Multithreaded Computations by Work Stealing, J. ACM
+46(5), 1999, repeated until one succeeds, at no cost). Draws are hashes of (seed, how many there were before).
+
+Cost: O(1), of critical path O(log ready); a take also looks at each priority until it finds an instance, a steal at
+cores / 64 words.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.node.scheduler.runtime_system import Policy
+
+FIFO, LIFO, WORK_STEALING, CRITICAL_PATH, DATA_REUSE = 0, 1, 2, 3, 4
+POLICY_NUMBER: Final[dict[Policy, int]] = {
+    "fifo": FIFO,
+    "lifo": LIFO,
+    "work-stealing": WORK_STEALING,
+    "critical-path": CRITICAL_PATH,
+    "data-reuse": DATA_REUSE,
+}
+
+
+class ReadyQueues(NamedTuple):
+    """``control``: one record; ``length`` is the number of ready instances. ``bottom_level`` int64[rows]: the longest
+    way from an instance's start to the end, filled by whoever knows it."""
+
+    control: np.ndarray
+    list: np.ndarray  # records: first, last
+    link: np.ndarray  # records: before, after; of row r in its k-th list: r * num_links + k
+    occupied: np.ndarray  # uint64[words]: bit of each core whose queue is not empty
+    heap: np.ndarray  # records: level, order, bottom_level, row
+    bottom_level: np.ndarray
+
+
+_CONTROL: Final = np.dtype(
+    [
+        ("policy", "i8"), ("length", "i8"), ("num_levels", "i8"), ("num_cores", "i8"), ("num_groups", "i8"),
+        ("order", "i8"), ("seed", "u8"), ("num_draws", "u8"),
+    ]
+)  # fmt: skip
+_LIST: Final = np.dtype([("first", "i4"), ("last", "i4")])
+_LINK: Final = np.dtype([("before", "i4"), ("after", "i4")])
+_ENTRY: Final = np.dtype([("bottom_level", "i8"), ("order", "i8"), ("level", "i4"), ("row", "i4")])
+
+
+def new_queues(
+    policy: Policy, num_rows: int, num_cores: int, num_groups: int, num_levels: int, seed: int
+) -> ReadyQueues:
+    """Empty queues for rows 0 to ``num_rows`` - 1 of ``num_levels`` priorities, level 0 first."""
+    number = POLICY_NUMBER[policy]
+    control = np.zeros(1, _CONTROL)
+    control["policy"], control["num_levels"], control["num_cores"] = number, num_levels, num_cores
+    control["num_groups"], control["seed"] = num_groups, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+    num_lists = {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1, CRITICAL_PATH: 0}.get(number, 1)
+    lists = np.full(num_lists * num_levels, -1, np.int64).view(_LIST)
+    num_links = {DATA_REUSE: 3, CRITICAL_PATH: 0}.get(number, 1)
+    is_heap = number == CRITICAL_PATH
+    return ReadyQueues(
+        control=control,
+        list=lists,
+        link=np.zeros(num_rows * num_links, _LINK),
+        occupied=np.zeros((num_cores + 63) // 64, np.uint64),
+        heap=np.zeros(num_rows if is_heap else 0, _ENTRY),
+        bottom_level=np.zeros(num_rows if is_heap else 0, np.int64),
+    )
+
+
+@inlined
+def mix(first, second):  # type: ignore[no-untyped-def]
+    """Hash of two uint64: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) over their sum."""
+    mixed = first + second * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@inlined
+def lowest_bit(word):  # type: ignore[no-untyped-def]
+    """Number of the lowest set bit of a uint64 that is not 0."""
+    return _count_ones((word & (~word + np.uint64(1))) - np.uint64(1))
+
+
+@inlined
+def _count_ones(word):  # type: ignore[no-untyped-def]
+    """Set bits of a uint64, by adding neighbours."""
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@inlined
+def _append(queues, which, node):  # type: ignore[no-untyped-def]
+    entry = queues.list[which]
+    last = entry.last
+    queues.link[node].before = last
+    queues.link[node].after = -1
+    if last < 0:
+        entry.first = node
+    else:
+        queues.link[last].after = node
+    entry.last = node
+
+
+@inlined
+def _remove(queues, which, node):  # type: ignore[no-untyped-def]
+    entry = queues.list[which]
+    before = queues.link[node].before
+    after = queues.link[node].after
+    if before < 0:
+        entry.first = after
+    else:
+        queues.link[before].after = after
+    if after < 0:
+        entry.last = before
+    else:
+        queues.link[after].before = before
+
+
+@inlined
+def put(queues, row, level, core, group):  # type: ignore[no-untyped-def]
+    """An instance has become ready. ``core``: that made it ready, of data reuse: where its data lie; its ``group``."""
+    control = queues.control[0]
+    control.length += 1
+    if control.policy <= LIFO:
+        _append(queues, level, row)
+    else:
+        _put_elsewhere(queues, row, level, core, group)
+
+
+@allocation_free
+def _put_elsewhere(queues, row, level, core, group):  # type: ignore[no-untyped-def]
+    control = queues.control[0]
+    levels = control.num_levels
+    if control.policy == WORK_STEALING:
+        _append(queues, core * levels + level, row)
+        queues.occupied[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
+    elif control.policy == DATA_REUSE:
+        _append(queues, core * levels + level, 3 * row)
+        _append(queues, (control.num_cores + group) * levels + level, 3 * row + 1)
+        _append(queues, (control.num_cores + control.num_groups) * levels + level, 3 * row + 2)
+    else:
+        _put_in_heap(queues.heap, control.length - 1, level, queues.bottom_level[row], control.order, row)
+        control.order += 1
+
+
+@inlined
+def take(queues, core, group):  # type: ignore[no-untyped-def]
+    """(row, whether it was stolen) of the instance that a core executes next; at least one must be ready."""
+    control = queues.control[0]
+    control.length -= 1
+    if control.policy <= LIFO:
+        which = 0
+        while queues.list[which].first < 0:
+            which += 1
+        row = np.int64(queues.list[which].first if control.policy == FIFO else queues.list[which].last)
+        _remove(queues, which, row)
+        return row, False
+    return _take_elsewhere(queues, core, group)
+
+
+@allocation_free
+def _take_elsewhere(queues, core, group):  # type: ignore[no-untyped-def]
+    control = queues.control[0]
+    levels = control.num_levels
+    if control.policy == CRITICAL_PATH:
+        return _take_from_heap(queues.heap, control.length), False
+    if control.policy == WORK_STEALING:
+        bit = np.uint64(1) << np.uint64(core & 63)
+        owner = core
+        if not queues.occupied[core >> 6] & bit:
+            owner = _victim(queues.occupied, control)
+        return _take_from(queues, owner, owner != core), owner != core
+    every = (control.num_cores + control.num_groups) * levels
+    level = 0
+    while queues.list[every + level].first < 0:
+        level += 1
+    node = queues.list[core * levels + level].first
+    if node < 0:
+        node = queues.list[(control.num_cores + group) * levels + level].first
+    if node < 0:
+        node = queues.list[every + level].first
+    return np.int64(node // 3), False
+
+
+@allocation_free
+def remove_reused(queues, row, level, core, group):  # type: ignore[no-untyped-def]
+    """Take an instance that `take` found by data reuse out of all its lists; ``core`` and ``group`` as it was put."""
+    control = queues.control[0]
+    levels = control.num_levels
+    _remove(queues, core * levels + level, 3 * row)
+    _remove(queues, (control.num_cores + group) * levels + level, 3 * row + 1)
+    _remove(queues, (control.num_cores + control.num_groups) * levels + level, 3 * row + 2)
+
+
+@allocation_free
+def _take_from(queues, owner, oldest):  # type: ignore[no-untyped-def]
+    """The oldest or the latest of a core's queue that is not empty."""
+    first = owner * queues.control[0].num_levels
+    which = first
+    while queues.list[which].first < 0:
+        which += 1
+    row = np.int64(queues.list[which].first if oldest else queues.list[which].last)
+    _remove(queues, which, row)
+    end = first + queues.control[0].num_levels
+    while which < end and queues.list[which].first < 0:
+        which += 1
+    if which == end:
+        queues.occupied[owner >> 6] &= ~(np.uint64(1) << np.uint64(owner & 63))
+    return row
+
+
+@allocation_free
+def _victim(occupied, control):  # type: ignore[no-untyped-def]
+    """The first core from a drawn one on, and round, whose queue is not empty."""
+    drawn = np.int64(mix(control.seed, control.num_draws) % np.uint64(control.num_cores))
+    control.num_draws += np.uint64(1)
+    at = int(drawn >> 6)
+    word = occupied[at] & (~np.uint64(0) << np.uint64(drawn & 63))
+    while word == 0:
+        at += 1
+        if at == occupied.shape[0]:
+            at = 0
+        word = occupied[at]
+    return (at << 6) + lowest_bit(word)
+
+
+@inlined
+def _goes_first(entry, level, bottom_level, order):  # type: ignore[no-untyped-def]
+    """Whether a heap's entry goes before another."""
+    if entry.level != level:
+        return entry.level < level
+    if entry.bottom_level != bottom_level:
+        return entry.bottom_level > bottom_level
+    return entry.order < order
+
+
+@allocation_free
+def _put_in_heap(heap, place, level, bottom_level, order, row):  # type: ignore[no-untyped-def]
+    while place > 0:
+        parent = (place - 1) >> 1
+        if _goes_first(heap[parent], level, bottom_level, order):
+            break
+        _copy(heap, parent, place)
+        place = parent
+    heap[place].level = level
+    heap[place].bottom_level = bottom_level
+    heap[place].order = order
+    heap[place].row = row
+
+
+@allocation_free
+def _take_from_heap(heap, last):  # type: ignore[no-untyped-def]
+    """The first row; ``last`` is the number of entries left."""
+    row = np.int64(heap[0].row)
+    moved = heap[last]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= last:
+            break
+        if child + 1 < last:
+            other = heap[child]
+            if _goes_first(heap[child + 1], other.level, other.bottom_level, other.order):
+                child += 1
+        if not _goes_first(heap[child], moved.level, moved.bottom_level, moved.order):
+            break
+        _copy(heap, child, place)
+        place = child
+    _copy(heap, last, place)
+    return row
+
+
+@inlined
+def _copy(heap, source, place):  # type: ignore[no-untyped-def]
+    heap[place].level = heap[source].level
+    heap[place].bottom_level = heap[source].bottom_level
+    heap[place].order = heap[source].order
+    heap[place].row = heap[source].row

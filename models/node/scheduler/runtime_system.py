@@ -1,0 +1,41 @@
+"""What is chosen of the runtime system that schedules task instances on the cores of a rank."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, field_serializer
+
+from manyscale.models.workload.parameters import Strict, TimePs
+
+Policy: TypeAlias = Literal["fifo", "lifo", "work-stealing", "critical-path", "data-reuse"]
+POLICIES: tuple[Policy, ...] = ("fifo", "lifo", "work-stealing", "critical-path", "data-reuse")
+
+
+class RuntimeSystem(Strict):
+    """``policy``: which ready instance a free core takes.
+
+    ``fifo`` and ``lifo``: the one that has been ready longest, shortest. ``work-stealing``: the latest of the core's
+    own queue, else the oldest of another core's, drawn by the study's seed. ``critical-path``: the one with the longest
+    way to the end, by predicted times. ``data-reuse``: one whose last-finished predecessor (or, without predecessors,
+    creator) ran on this core, else on one that shares its last cache, else the oldest. Within each, instances of higher
+    priority go first.
+
+    Costs: ``create``, of each instance, on the creating core; ``schedule``, of taking an instance, and ``complete``, of
+    ending it and telling its successors, on the core that executes it; ``steal``, of taking from another core's queue,
+    beside. In burst mode the traced times contain what the traced runtime system needed, so they are 0 by default.
+    ``creator_speedup``: by how much all that is done between creations by instances that create others is faster (a
+    what-if; the instances created are not). ``priorities``: of task types, by the name of their function or FILE:LINE.
+    """
+
+    policy: Policy = "fifo"
+    create_ps: TimePs = Field(default=0, alias="create")
+    schedule_ps: TimePs = Field(default=0, alias="schedule")
+    complete_ps: TimePs = Field(default=0, alias="complete")
+    steal_ps: TimePs = Field(default=0, alias="steal")
+    creator_speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    priorities: dict[str, int] = {}
+
+    @field_serializer("create_ps", "schedule_ps", "complete_ps", "steal_ps")
+    def _with_unit(self, value: int) -> str:
+        return f"{value} ps"

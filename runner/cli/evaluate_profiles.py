@@ -1,0 +1,370 @@
+"""``manyscale evaluate PROFILE...``: how far samples of intervals, sampling units or kernel launches are from all.
+
+As tables of chapter 5 of Huang (Georgia Tech, 2015): of each profile, whose cycles must be known, and method, the
+error of the estimated CPI over seeds (mean and largest), how many elements are taken, and how often the interval that a
+sample gives by itself holds the truth; of phases, too, the deviation of IPC within them as a share of the whole run's.
+Baselines take as many elements as the first method does in the mean. The page shows CPI over the run, coloured by
+phase, and the points that were chosen.
+
+``NAME:N`` draws N intervals, or launches, of each cluster of a method.
+
+``--on OTHER`` judges by another machine: elements are chosen by PROFILE alone, its vectors and counters, and the CPI is
+that of OTHER, a profile of the same intervals or a table of their counters (Hung, section 6.2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.runner.cli.commands import progress_bar
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.sections.phases import phases_over_time
+from manyscale.runner.report.text import table
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
+from manyscale.runner.run.plans import launches
+from manyscale.runner.run.plans import stacks as stack_plans
+from manyscale.runner.run.plans.intervals import method_named
+from manyscale.runner.run.plans.stacks import CODE, SIMPROF
+from manyscale.runner.run.store import default_cache
+from manyscale.runner.study import WorkloadChoice
+from manyscale.runner.study.traces import read_workload
+from manyscale.sampling import estimate as interval_estimate
+from manyscale.sampling.estimate import IntervalEstimate
+from manyscale.sampling.phases.quality import phase_deviation
+from manyscale.sampling.population import Choice, IntervalPopulation, intervals_of
+from manyscale.sampling.samplers import SizeRules, SystematicRules
+from manyscale.sampling.simprof.stack_population import stack_units_of
+from manyscale.sampling.tbpoint import launch_samplers
+from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation
+
+OF_BLOCKS: Final = ("simpoint", "code", "random", "systematic", "second")
+OF_STACKS: Final = (SIMPROF, CODE, "random", "systematic", "second")
+_DEFAULT: Final = {"intervals": OF_BLOCKS, "units": OF_STACKS, "launches": launches.DEFAULT_METHODS}
+_ONE: Final = {"intervals": "interval", "units": "unit", "launches": "launch"}
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """A profile whose truth is known: ``cpi`` and ``instructions`` float64[n], of the machine that judges;
+    ``choose(method, size, seed)``; ``judge``: the estimate of CPI, where the methods have their own."""
+
+    name: str
+    kind: str
+    cpi: np.ndarray
+    instructions: np.ndarray
+    choose: Callable[[str, int | None, int], Choice]
+    judge: Callable[[Choice], IntervalEstimate] | None = None
+
+    @property
+    def truth(self) -> float:
+        return float(self.instructions @ self.cpi / self.instructions.sum())
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A method on a profile. Of each seed the relative error, the half-width of its interval (NaN: there is none) and
+    whether it holds the truth, elements and the share of the instructions that they have; ``within``: the deviation of
+    IPC within phases as a share of all intervals', None where there are none."""
+
+    profile: str
+    method: str
+    population: int
+    errors: np.ndarray
+    half_widths: np.ndarray
+    holds: np.ndarray
+    sizes: np.ndarray
+    shares: np.ndarray
+    within: float | None
+    cpu_seconds: float
+
+    @property
+    def held(self) -> float | None:
+        """The share of seeds whose interval holds the truth, None where one has none."""
+        return None if np.any(np.isnan(self.half_widths)) else float(self.holds.mean())
+
+    @property
+    def half_width(self) -> float | None:
+        return None if self.held is None else float(np.median(self.half_widths))
+
+
+def is_profile(path: str) -> bool:
+    """Whether a trace is one of intervals, call stacks or kernel launches, by its name and first bytes."""
+    place = Path(path)
+    return simpoint_bb.can_read(place) or stack_plans.is_profile(place) or launches.are_launches(place)
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """The command. Raises UserError for methods that are unknown and profiles whose cycles are not."""
+    if options.seeds < 1:
+        raise UserError(f"--seeds {options.seeds}: at least one is needed")
+    if options.on and len(options.on) != len(options.traces):
+        raise UserError(f"--on: names {len(options.on)} of {len(options.traces)} profiles; give one for each, in order")
+    if options.cycles is not None and len(options.traces) > 1:
+        raise UserError(f"--cycles: are those of one trace, {len(options.traces)} are named; evaluate one by one")
+    profiles = [
+        _profile(path, judge, options)
+        for path, judge in zip(options.traces, options.on or [None] * len(options.traces), strict=True)
+    ]
+    asked = [_methods(options.methods, profile) for profile in profiles]
+    directory = rundir.new_directory(options.output, "evaluation", False)
+    rows: list[_Row] = []
+    shown: list[tuple[_Profile, str, Choice]] = []
+    total = sum(map(len, asked))
+    with progress_bar() as progress:
+        for profile, methods in zip(profiles, asked, strict=True):
+            size: int | None = None
+            for method in methods:
+                row, first = _measured(profile, method, size, options.seeds)
+                size = size or round(float(row.sizes.mean()))
+                rows.append(row)
+                if len(first.label):
+                    shown.append((profile, method, first))
+                progress(len(rows), total)
+    write_table(_table(rows), directory / "evaluation.parquet")
+    text = summary(rows)
+    rundir.write_atomically(directory / "evaluation.txt", text)
+    rundir.write_atomically(directory / "report.html", _page(rows, shown, options.seeds))
+    print(text, end="")
+    print(f"results: {directory}")
+    return 0
+
+
+def _profile(path: str, judge: str | None, options: argparse.Namespace) -> _Profile:
+    workload = read_workload(WorkloadChoice(path=path), options.cache or default_cache())
+    try:
+        if workload.tables["launches"].num_rows:
+            if judge is not None:
+                raise ValueError("has kernel launches; --on judges intervals of basic-block vectors")
+            return _of_launches(launches.population_of(workload, Path(path), options.cycles), workload.name)
+        if options.cycles is not None:
+            raise ValueError("has no kernel launches; --cycles are theirs")
+        if not workload.tables["stack_units"].num_rows:
+            return _of_blocks(workload, None if judge is None else _judging(path, judge, options))
+        if judge is not None:
+            raise ValueError("has call stacks; --on judges intervals of basic-block vectors")
+        return _of_stacks(workload)
+    except ValueError as error:
+        raise UserError(f"{path if judge is None else f'{path} --on {judge}'}: {error}") from None
+
+
+def _judging(path: str, judge: str, options: argparse.Namespace) -> IntervalPopulation:
+    """The intervals of ``path`` as another profile, or another table, measured them."""
+    if simpoint_bb.can_read(Path(judge)):
+        return intervals_of(read_workload(WorkloadChoice(path=judge), options.cache or default_cache()))
+    if not Path(judge).is_file():
+        raise UserError(f"--on {judge}: there is no such file; a profile or a table of counters is expected")
+    return intervals_of(simpoint_bb.read(Path(path), table=Path(judge)))
+
+
+def _of_blocks(workload: Workload, judge: IntervalPopulation | None) -> _Profile:
+    population = intervals_of(workload)
+    judged = population if judge is None else judge
+    if not np.array_equal(population.number, judged.number):
+        raise ValueError(f"the profiles have different intervals ({len(population)} and {len(judged)}); cut both alike")
+    if judged.cpi is None:
+        raise ValueError(
+            "the cycles of its intervals are not known; put NAME.cpi.csv with the column 'cycles' beside it"
+        )
+
+    def choose(method: str, size: int | None, seed: int) -> Choice:
+        name, per_cluster = _several(method)
+        found = method_named(name)
+        rules = _sized(found.rules, size, len(population)) if per_cluster is None else found.rules(**per_cluster)
+        return found.choose(population, rules, seed)
+
+    return _Profile(workload.name, "intervals", judged.cpi, judged.instructions, choose)
+
+
+def _of_stacks(workload: Workload) -> _Profile:
+    population = stack_units_of(workload)
+    cpi = population.cpi
+    if cpi is None:
+        raise ValueError(stack_plans.NO_CYCLES)
+
+    def choose(method: str, size: int | None, seed: int) -> Choice:
+        return stack_plans.choose(population, method, _sized(stack_plans.rules_of(method), size, len(population)), seed)
+
+    return _Profile(workload.name, "units", cpi, np.ones(len(population)), choose)
+
+
+def _of_launches(population: LaunchPopulation, name: str) -> _Profile:
+    if population.cpi is None:
+        raise ValueError("the cycles of its launches are not known; name a table of them with --cycles")
+
+    def choose(method: str, size: int | None, seed: int) -> Choice:
+        found = launches.method_named(method)
+        rules = found.rules.model_validate(found.preset) if found.preset else _sized(found.rules, size, len(population))
+        return found.choose(population, rules, seed)
+
+    def judge(choice: Choice) -> IntervalEstimate:
+        return launch_samplers.estimate(choice, population)
+
+    return _Profile(name, "launches", population.cpi, population.instructions, choose, judge)
+
+
+def _sized(rules: type, size: int | None, population: int) -> Any:
+    """Rules of a method; baselines take ``size`` elements."""
+    if size is not None and rules is SizeRules:
+        return SizeRules(intervals=size)
+    if size is not None and rules is SystematicRules:
+        return SystematicRules(period=max(1, round(population / size)))
+    return rules()
+
+
+def _methods(asked: str | None, profile: _Profile) -> list[str]:
+    if asked is None:
+        return list(_DEFAULT[profile.kind])
+    names = asked.split(",")
+    for name in names:
+        if profile.kind == "units" and name not in OF_STACKS:
+            raise UserError(f"--methods {name!r}: of call stacks known are {', '.join(OF_STACKS)}")
+        if profile.kind == "launches":
+            launches.method_named(name)
+        if profile.kind == "intervals":
+            if name == SIMPROF:
+                raise UserError(f"--methods {name!r}: {profile.name} has no call stacks")
+            given, per_cluster = _several(name)
+            if per_cluster is not None and "per_cluster" not in method_named(given).rules.model_fields:
+                raise UserError(f"--methods {name!r}: {given} makes no clusters; leave the number out")
+    return names
+
+
+def _several(method: str) -> tuple[str, dict[str, int] | None]:
+    """NAME:N, so many intervals of each cluster. Raises UserError for an unknown name or number."""
+    name, colon, count = method.partition(":")
+    method_named(name)
+    if colon and not (count.isdecimal() and int(count) >= 1):
+        raise UserError(f"--methods {method!r}: write NAME:N, such as simpoint:3 for three intervals of each cluster")
+    return name, {"per_cluster": int(count)} if colon else None
+
+
+def _measured(profile: _Profile, method: str, size: int | None, seeds: int) -> tuple[_Row, Choice]:
+    begin = time.process_time()
+    choices = [profile.choose(method, size, seed) for seed in range(seeds)]
+    taken = time.process_time() - begin
+    truth = profile.truth
+    found = [_estimate(profile, each) for each in choices]
+    low, high = (np.array([np.nan if end is None else end for end in ends]) for ends in
+                 zip(*((each.low, each.high) for each in found), strict=True))  # fmt: skip
+    total = profile.instructions.sum()
+    within = [_within(profile, each) for each in choices if len(each.label)]
+    row = _Row(
+        profile.name, method, len(profile.cpi), np.array([each.value for each in found]) / truth - 1,
+        (high - low) / 2 / truth, (low <= truth) & (truth <= high), np.array([len(each.element) for each in choices]),
+        np.array([profile.instructions[each.element].sum() / total for each in choices]),
+        float(np.mean(within)) if within else None, taken / seeds,
+    )  # fmt: skip
+    return row, choices[0]
+
+
+def _within(profile: _Profile, choice: Choice) -> float:
+    ipc, alike = 1 / profile.cpi, np.zeros(len(profile.cpi), np.int64)
+    whole = phase_deviation(ipc, alike, profile.instructions)
+    return phase_deviation(ipc, choice.label, profile.instructions) / whole if whole > 0 else 0.0
+
+
+def _estimate(profile: _Profile, choice: Choice) -> IntervalEstimate:
+    """CPI by the sample alone; with an interval for samples drawn at random, of strata with two elements at least."""
+    if profile.judge is not None:
+        return profile.judge(choice)
+    found = interval_estimate.estimate(choice, profile.instructions, profile.cpi[choice.element])
+    if choice.expected_error is None:
+        return found
+    half = found.value * choice.expected_error
+    return IntervalEstimate(found.value, found.value - half, found.value + half)
+
+
+def _table(rows: Sequence[_Row]) -> pa.Table:
+    """A row per profile, method and seed. Columns that cli/evaluate_tasks.py has, too, mean the same; ``error`` has its
+    sign; ``half_width`` and ``holds`` are null where the sample has no interval."""
+    half = np.concatenate([row.half_widths for row in rows])
+    none = np.isnan(half)
+    return pa.table(
+        {
+            "workload": text_array([row.profile for row in rows for _ in row.errors]),
+            "method": text_array([row.method for row in rows for _ in row.errors]),
+            "seed": to_arrow(np.concatenate([np.arange(len(row.errors)) for row in rows])),
+            "error": to_arrow(np.concatenate([row.errors for row in rows])),
+            "half_width": pa.array(half, mask=none),
+            "holds": pa.array(np.concatenate([row.holds for row in rows]).astype(np.int8), mask=none),
+            "detailed_share": to_arrow(np.concatenate([row.shares for row in rows])),
+            "elements": to_arrow(np.concatenate([row.sizes for row in rows])),
+            "population": to_arrow(np.concatenate([np.full(len(row.errors), row.population) for row in rows])),
+        }
+    )
+
+
+def summary(rows: Sequence[_Row]) -> str:
+    """A line per profile and method, then the mean of each method over the profiles."""
+    head = (
+        f"{'profile':26} {'method':12} {'elements':>9} {'mean':>7} {'largest':>8} {'+-':>7} {'holds':>6} {'within':>7}"
+    )
+    lines = [head]
+    for row in rows:
+        half = "" if row.half_width is None else f"{row.half_width:.2%}"
+        held = "" if row.held is None else f"{row.held:.0%}"
+        lines.append(
+            f"{row.profile[:26]:26} {row.method:12} {row.sizes.mean():9.1f} {np.abs(row.errors).mean():7.2%} "
+            f"{np.abs(row.errors).max():8.2%} {half:>7} {held:>6} {_share(row.within):>7}".rstrip()
+        )
+    if len({row.profile for row in rows}) > 1:
+        for method in dict.fromkeys(row.method for row in rows):
+            mine = [row for row in rows if row.method == method]
+            lines.append(
+                f"{'all':26} {method:12} {np.mean([row.sizes.mean() for row in mine]):9.1f} "
+                f"{np.mean([np.abs(row.errors).mean() for row in mine]):7.2%} "
+                f"{max(np.abs(row.errors).max() for row in mine):8.2%}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _page(rows: Sequence[_Row], shown: Sequence[tuple[_Profile, str, Choice]], seeds: int) -> str:
+    page = Page("Samples of profiles against the whole", f"Estimates of CPI, {seeds} seeds for each method.")
+    header = (
+        "profile",
+        "method",
+        "elements",
+        "of",
+        "mean error",
+        "largest",
+        "half-width",
+        "holds",
+        "IPC within phases",
+    )
+    cells = [
+        (
+            row.profile, row.method, f"{row.sizes.mean():.1f}", f"{row.population:,}",
+            f"{np.abs(row.errors).mean():.2%}", f"{np.abs(row.errors).max():.2%}",
+            "" if row.half_width is None else f"{row.half_width:.2%}", "" if row.held is None else f"{row.held:.0%}",
+            _share(row.within),
+        )
+        for row in rows
+    ]  # fmt: skip
+    page.add("Errors", table(header, cells, numeric_from=2))
+    for number, (profile, method, choice) in enumerate(shown):
+        names = [f"phase {each}" for each in range(int(choice.label.max()) + 1)]
+        chart = phases_over_time(
+            page, f"phases-{number}", profile.cpi, choice.label, choice.element, names, one=_ONE[profile.kind],
+            caption=f"CPI of {profile.name} by phase",
+        )  # fmt: skip
+        page.add(
+            f"{profile.name}: {method}", chart, note=f"CPI of the {profile.kind} in their order, by phase; of seed 0."
+        )
+    return page.html()

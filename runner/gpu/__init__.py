@@ -1,1 +1,0 @@
-"""Kernel launches of GPUs: what a run predicts of them, as work units, tables and statistics."""

@@ -1,1 +1,0 @@
-"""Representative intervals of profiles: plans, and how good they are."""

@@ -1,1 +1,0 @@
-"""Prediction of what happens inside nodes: task instances on simulated cores, sampled or not."""

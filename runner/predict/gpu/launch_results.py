@@ -1,0 +1,98 @@
+"""What a model of a GPU says of launches, and how the result of a work unit holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.runner.predict.stored_arrays import restored, stored
+from manyscale.runner.predict.units import Arrays
+
+MARK: Final = "launch_id"  # an array that results of launches have, and those of no other unit
+
+
+def _none() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """One launch, without its launch latency.
+
+    ``cycles``; ``warp_instructions`` of the launch, of which ``simulated_instructions`` were simulated.
+    ``stack`` float64[causes]: cycles by cause; they sum to ``cycles``. ``occupancy``: mean share of an SM's warps that
+    are resident. ``half_width``: relative, of the 95 % interval of ``cycles``; 0 where nothing was sampled.
+    Of blocks int64[n]: ``block`` their numbers, ``block_sm``, ``block_start`` and ``block_end`` in cycles from the
+    launch's first (-1 of blocks that were not simulated), ``block_warp_instructions``, ``block_thread_instructions``,
+    ``block_requests`` to global and local memory, ``block_region`` (TBPoint's homogeneous region, -1 in none).
+    ``ipc_instructions`` int64[bins]: warp instructions issued in each of ``bin_cycles`` cycles.
+    """
+
+    launch_id: int
+    cycles: int
+    warp_instructions: int
+    simulated_instructions: int
+    causes: tuple[str, ...]
+    stack: np.ndarray
+    l1_accesses: int = 0
+    l1_misses: int = 0
+    l2_accesses: int = 0
+    l2_misses: int = 0
+    occupancy: float = 0.0
+    half_width: float = 0.0
+    block: np.ndarray = field(default_factory=_none)
+    block_sm: np.ndarray = field(default_factory=_none)
+    block_start: np.ndarray = field(default_factory=_none)
+    block_end: np.ndarray = field(default_factory=_none)
+    block_warp_instructions: np.ndarray = field(default_factory=_none)
+    block_thread_instructions: np.ndarray = field(default_factory=_none)
+    block_requests: np.ndarray = field(default_factory=_none)
+    block_region: np.ndarray = field(default_factory=_none)
+    bin_cycles: int = 1
+    ipc_instructions: np.ndarray = field(default_factory=_none)
+
+
+BLOCK_COLUMNS: Final = tuple(each.name for each in fields(LaunchResult) if each.name.startswith("block"))
+_SCALARS: Final = tuple(
+    each.name
+    for each in fields(LaunchResult)
+    if each.name not in (*BLOCK_COLUMNS, "causes", "stack", "ipc_instructions")
+)
+_REAL: Final = ("occupancy", "half_width")
+
+
+def to_arrays(results: Sequence[LaunchResult]) -> Arrays:
+    """The result of a work unit on launches, in their order; all have the same causes."""
+    causes = results[0].causes
+    if any(each.causes != causes for each in results):
+        raise ValueError("launches of one unit have different causes of stalls")
+    arrays: dict[str, np.ndarray] = {
+        name: np.array([getattr(each, name) for each in results], np.float64 if name in _REAL else np.int64)
+        for name in _SCALARS
+    }
+    arrays["cause"] = np.array(causes)
+    arrays["stack"] = np.array([each.stack for each in results], np.float64)
+    for name in (*BLOCK_COLUMNS, "ipc_instructions"):
+        arrays[name] = np.concatenate([np.asarray(getattr(each, name), np.int64) for each in results])
+    arrays["num_blocks"] = np.array([len(each.block) for each in results], np.int64)
+    arrays["num_bins"] = np.array([len(each.ipc_instructions) for each in results], np.int64)
+    return stored(arrays)
+
+
+def from_arrays(arrays: Arrays) -> list[LaunchResult]:
+    """What ``to_arrays`` was given."""
+    found = restored(arrays)
+    blocks = np.concatenate(([0], np.cumsum(found["num_blocks"])))
+    bins = np.concatenate(([0], np.cumsum(found["num_bins"])))
+    causes = tuple(str(each) for each in found["cause"])
+    results = []
+    for row in range(len(found[MARK])):
+        scalars = {name: found[name][row].item() for name in _SCALARS}
+        part = slice(int(blocks[row]), int(blocks[row + 1]))
+        more: dict[str, Any] = {name: found[name][part] for name in BLOCK_COLUMNS}
+        more["ipc_instructions"] = found["ipc_instructions"][int(bins[row]) : int(bins[row + 1])]
+        results.append(LaunchResult(**scalars, **more, causes=causes, stack=found["stack"][row]))
+    return results

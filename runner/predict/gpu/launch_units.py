@@ -1,0 +1,220 @@
+"""Work units on kernel launches.
+
+Launches that leave their caches to the next are one unit, as long as they have at most MOST_IN_UNIT warp instructions
+together; else each launch is a unit. What was in the caches before a unit's first launch follows from the accesses of
+launches before it (``before``), the nearest REACH times as many sectors as its caches hold.
+
+A model with profiles has three kinds: ``gpu-outline``, which a sweep over sizes of caches and numbers of SMs computes
+once, ``gpu-profile``, which one over what profiles do not read does, and ``gpu-predict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.kernels.team import ALONE, Team
+from manyscale.models.workload import Workload
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.runner.predict.gpu.launch_results import MARK, to_arrays
+from manyscale.runner.predict.gpu.plan import LaunchPlan
+from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Arrays, WorkUnit, unit_key
+from manyscale.runner.registry import lookup
+from manyscale.runner.study import Study
+
+SIMULATE: Final = "gpu-launches"
+OUTLINE: Final = "gpu-outline"
+PROFILE: Final = "gpu-profile"
+PREDICT: Final = "gpu-predict"
+VERSION: Final = 1  # raised when results change, other than by a model, which has its own
+OUTLINE_MARK: Final = "outlined_launch"
+PROFILE_MARK: Final = "profiled_launch"
+MOST_IN_UNIT: Final = 20_000_000  # some seconds
+REACH: Final = 8
+_UNREAD: Final = {"launch_latency_cycles"}  # added outside of units
+_WEIGHT: Final = {"detailed": 8, "gpumech": 4}  # against an operation of the replay
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of the table of launches: ``simulated`` one after the other, ``before`` for what they leave in caches."""
+
+    simulated: tuple[int, ...]
+    before: tuple[int, ...]
+
+
+def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> list[Part]:
+    """Launches by work unit, in the order of the trace."""
+    keeps = gpu.l2.kept_between_launches and study.gpu.caches != "cold"
+    size = launches.column("launches", "warp_instructions")
+    requests = launches.column("launches", "memory_requests")
+    chosen = plan.chosen.tolist()
+    joined: list[list[int]] = []
+    together = keeps and study.gpu.caches == "kept" and study.sampling.launches == "full"
+    total = 0
+    for row in chosen:
+        follows = joined and joined[-1][-1] == row - 1 and total + int(size[row]) <= MOST_IN_UNIT
+        if together and follows:
+            joined[-1].append(row)
+            total += int(size[row])
+        else:
+            joined.append([row])
+            total = int(size[row])
+    enough = REACH * (gpu.l2.size_bytes + gpu.sms * gpu.l1.size_bytes) // SECTOR_BYTES
+    return [Part(tuple(rows), _before(rows[0], requests, enough) if keeps else ()) for rows in joined]
+
+
+def _before(row: int, requests: np.ndarray, enough: int) -> tuple[int, ...]:
+    """Rows before ``row`` whose requests are at least ``enough`` together, or all."""
+    first, seen = row, 0
+    while first > 0 and seen < enough:
+        first -= 1
+        seen += int(requests[first])
+    return tuple(range(first, row))
+
+
+def first_units(
+    launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Mapping[str, Any], study: Study,
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:  # fmt: skip
+    """Units of the first stage: of outlines if the model has profiles, else of simulations. ``content``: what ``gpu``
+    was built from."""
+    name = name_of(study)
+    model = lookup("gpu", name)
+    options = model.options(study)
+    if model.HAS_PROFILE:
+        kind, meaning, own, shards = OUTLINE, {"gpu": model.outline_reads(gpu, options)}, {"options": options}, 1
+        parts = [Part(part.simulated, ()) for part in parts]
+    else:
+        options |= {"regions": study.tbpoint.regions.model_dump(mode="json")}
+        meaning = {"gpu": _read_of(gpu), "options": options}
+        kind, own, shards = SIMULATE, {"options": options}, _shards(study)
+    streams = launches.gpu
+    assert streams is not None
+    add_input(streams.digest, streams)
+    ids = launches.column("launches", "launch_id")
+    size = launches.column("launches", "warp_instructions")
+    digest = launches.tables["launches"].column("digest").to_pylist()
+    units = []
+    for part in parts:
+        simulated, before = (ids[list(rows)].tolist() for rows in (part.simulated, part.before))
+        numbers = {"launches": simulated, "before": len(before), "model": name, "version": model.version()}
+        key = unit_key(kind, VERSION, meaning | numbers, [digest[row] for row in (*part.before, *part.simulated)], 0)
+        parameters = {
+            **own,
+            "model": name,
+            "gpu": content,
+            "launches": simulated,
+            "before": before,
+        }
+        weight = _WEIGHT.get(name, 8) * int(size[list(part.simulated)].sum())
+        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1), shards))
+    return units
+
+
+def profile_units(
+    launches: Workload, parts: Sequence[Part], outlines: Sequence[WorkUnit], gpu: Gpu, study: Study,
+) -> list[WorkUnit]:  # fmt: skip
+    """Units of the second stage: profiles from ``outlines``, which ``first_units`` made of ``parts``."""
+    name = name_of(study)
+    model = lookup("gpu", name)
+    options = model.options(study)
+    ids = launches.column("launches", "launch_id")
+    digest = launches.tables["launches"].column("digest").to_pylist()
+    units = []
+    for part, outline in zip(parts, outlines, strict=True):
+        before = ids[list(part.before)].tolist()
+        meaning = {"gpu": model.profile_reads(gpu, options), "model": name, "version": model.version()}
+        key = unit_key(PROFILE, VERSION, meaning, [outline.key, *(digest[row] for row in part.before)], 0)
+        inputs = {"launches": outline.inputs["launches"], "outlines": outline.key}
+        units.append(WorkUnit(key, PROFILE, {**outline.parameters, "before": before}, inputs, outline.weight))
+    return units
+
+
+def predict_units(profiles: Sequence[WorkUnit], gpu: Gpu, study: Study) -> list[WorkUnit]:
+    """Units of the last stage: predictions from ``profiles``."""
+    name = name_of(study)
+    model = lookup("gpu", name)
+    options = model.options(study)
+    units = []
+    for profile in profiles:
+        meaning = {"gpu": _read_of(gpu), "options": options, "model": name, "version": model.version()}
+        key = unit_key(PREDICT, VERSION, meaning, [profile.key], 0)
+        own = {"model": name, "gpu": profile.parameters["gpu"], "options": options}
+        inputs = {"outlines": profile.inputs["outlines"], "profiles": profile.key}
+        units.append(WorkUnit(key, PREDICT, own, inputs, max(1, profile.weight // 10)))
+    return units
+
+
+def name_of(study: Study) -> str:
+    """The model of a study's launches."""
+    return study.model.gpu or "detailed"
+
+
+def _read_of(gpu: Gpu) -> dict[str, Any]:
+    return gpu.model_dump(mode="json", exclude=_UNREAD)
+
+
+def _shards(study: Study) -> int:
+    if study.gpu.order == "strict":
+        return 1
+    return AS_MANY_AS_THERE_ARE if study.gpu.groups == "auto" else study.gpu.groups
+
+
+def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> Arrays:
+    """The kind of unit: ``launches`` one after the other on ``gpu``, after ``before``. Result: to_arrays."""
+    from manyscale.runner.predict.gpu.blocks import block_columns, with_blocks
+
+    streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
+    options = parameters["options"]
+    columns: dict[int, dict[str, np.ndarray]] = {}
+
+    def opened(launch_id: int) -> LaunchTrace:
+        trace: LaunchTrace = team.once(lambda: streams.trace(launch_id))
+        columns[launch_id] = block_columns(trace, gpu, options["regions"])
+        return trace
+
+    before = map(streams.trace, parameters["before"])
+    model = lookup("gpu", parameters["model"])
+    found = model.simulate(map(opened, parameters["launches"]), before, gpu, options, team)
+    return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
+
+
+def outline_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: outlines of ``launches``; what is in them is the model's own affair."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    traces = map(inputs["launches"].trace, parameters["launches"])
+    arrays = lookup("gpu", parameters["model"]).outline(traces, gpu, parameters["options"])
+    return {OUTLINE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+
+
+def profile_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: profiles of ``launches`` from the result of ``outline_launches``."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    before = map(inputs["launches"].trace, parameters["before"])
+    arrays = lookup("gpu", parameters["model"]).profile(inputs["outlines"], before, gpu)
+    return {PROFILE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+
+
+def predict_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit: launches from the results of ``outline_launches`` and ``profile_launches``. Result:
+    to_arrays."""
+    gpu = Gpu.model_validate(parameters["gpu"])
+    model = lookup("gpu", parameters["model"])
+    return to_arrays(model.predict(inputs["outlines"], inputs["profiles"], gpu, parameters["options"]))
+
+
+def is_result(arrays: Arrays) -> bool:
+    return MARK in arrays
+
+
+def is_profile(arrays: Arrays) -> bool:
+    return PROFILE_MARK in arrays
+
+
+def is_outline(arrays: Arrays) -> bool:
+    return OUTLINE_MARK in arrays

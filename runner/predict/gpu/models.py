@@ -1,0 +1,249 @@
+"""The models of GPUs behind one form: what a work unit calls, and how their results become LaunchResult.
+
+A model is a class with ``NAME``, ``version()``, ``check(study)`` and ``options(study)``. One without ``HAS_PROFILE``
+simulates launches at once (``simulate``); one with it looks at their instructions first (``outline``, which reads of
+the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and ``profile_reads``), and
+predicts from that, configuration by configuration (``predict``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.kernels.team import Team
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.stored_arrays import restored, stored
+from manyscale.runner.predict.units import Arrays
+from manyscale.runner.study import Study
+
+if TYPE_CHECKING:
+    from manyscale.models.gpu.detailed import LaunchResult as DetailedResult
+    from manyscale.models.gpu.gpumech.model import GpuMechEstimate
+
+
+class Detailed:
+    """The SMs cycle by cycle (models/gpu/detailed.py)."""
+
+    NAME = "detailed"
+    HAS_PROFILE = False
+
+    @staticmethod
+    def version() -> int:
+        from manyscale.models.gpu import detailed, groups
+
+        return 1000 * groups.VERSION + detailed.VERSION
+
+    @staticmethod
+    def check(study: Study) -> None:
+        """Raises UserError for what cannot be simulated."""
+        if study.gpu.order != "strict" and study.sampling.blocks != "full":
+            raise UserError("sampling.blocks: blocks are chosen in strict order alone; set gpu.order: strict")
+
+    @staticmethod
+    def options(study: Study) -> dict[str, Any]:
+        """What of a study changes results."""
+        sampled = study.sampling.blocks == "tbpoint"
+        return {"order": study.gpu.order, "warming": study.tbpoint.warming.model_dump(mode="json") if sampled else None}
+
+    @staticmethod
+    def simulate(
+        launches: Iterable[LaunchTrace],
+        before: Iterable[LaunchTrace],
+        gpu: Gpu,
+        options: Mapping[str, Any],
+        team: Team,
+    ) -> list[LaunchResult]:
+        """Launches one after the other, caches at the beginning as ``before`` leave them. In windows ``team`` shares
+        the work of each."""
+        from manyscale.models.gpu import detailed
+        from manyscale.models.gpu.l2 import warm as warm_l2
+
+        memory = detailed.l2_of(gpu)
+        for trace in before:
+            warm_l2.touch(trace, gpu, memory)
+        results = []
+        for trace in launches:
+            if options["order"] == "windows":
+                from manyscale.models.gpu.groups import simulate_in_groups
+
+                found, memory = simulate_in_groups(trace, gpu, memory, team)
+                results.append(_of_detailed(found, detailed.CAUSES))
+                continue
+            if options["warming"] is None:
+                found, memory = detailed.simulate(trace, gpu, memory)
+                results.append(_of_detailed(found, detailed.CAUSES))
+                continue
+            from manyscale.runner.predict.gpu.block_sampling import RegionChoice, show_last_blocks
+
+            choice = RegionChoice(trace, gpu, options)
+            found, memory = detailed.simulate(trace, gpu, memory, choice, partial(show_last_blocks, trace, gpu))
+            of_simulated = _of_detailed(found, detailed.CAUSES)
+            results.append(choice.of_all(of_simulated, found.asked_at, found.asked_counts))
+        return results
+
+
+def _of_detailed(found: DetailedResult, causes: tuple[str, ...]) -> LaunchResult:
+    """``stack`` there counts cycles of schedulers."""
+    total = float(found.stack.sum())
+    return LaunchResult(
+        launch_id=found.launch_id,
+        cycles=found.busy_cycles,
+        warp_instructions=found.warp_instructions,
+        simulated_instructions=found.warp_instructions,
+        causes=causes,
+        stack=found.stack * (found.busy_cycles / total) if total else found.stack,
+        l1_accesses=found.l1_accesses,
+        l1_misses=found.l1_misses,
+        l2_accesses=found.l2_accesses,
+        l2_misses=found.l2_misses,
+        occupancy=found.occupancy,
+        block=np.arange(len(found.block_sm)),
+        block_sm=found.block_sm,
+        block_start=found.block_begin,
+        block_end=found.block_end,
+        bin_cycles=found.ipc_cycles,
+        ipc_instructions=found.ipc,
+    )
+
+
+class Gpumech:
+    """The interval model of warps (models/gpu/gpumech/model.py)."""
+
+    NAME = "gpumech"
+    HAS_PROFILE = True
+
+    @staticmethod
+    def version() -> int:
+        from manyscale.models.gpu.gpumech import model as gpumech
+
+        return gpumech.VERSION
+
+    @staticmethod
+    def check(study: Study) -> None:
+        """Raises UserError for what cannot be predicted."""
+        if study.sampling.blocks != "full":
+            raise UserError("sampling.blocks: gpumech reads all blocks of a launch; set sampling.blocks: full")
+
+    @staticmethod
+    def options(study: Study) -> dict[str, Any]:
+        """What of a study changes results."""
+        return {"form": study.gpu.form, "representative": study.gpu.representative}
+
+    @staticmethod
+    def outline_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a GPU that outlines depend on, and what they hold."""
+        from manyscale.models.gpu.gpumech import outline as gpumech_outline
+
+        return {"reads": list(gpumech_outline.outline_reads(gpu)), "instructions": options["form"] == "printed"}
+
+    @staticmethod
+    def outline(launches: Iterable[LaunchTrace], gpu: Gpu, options: Mapping[str, Any]) -> Arrays:
+        """What warps do without caches, and what blocks execute; arrays of launch i begin with ``i.``."""
+        from manyscale.models.gpu.gpumech import outline as gpumech_outline
+        from manyscale.runner.predict.gpu.blocks import profile_of
+
+        arrays: dict[str, np.ndarray] = {}
+        for number, trace in enumerate(launches):
+            found = gpumech_outline.outline_of(trace, gpu, options["form"] == "printed")
+            blocks = profile_of(trace)
+            arrays |= _of_launch(
+                number,
+                gpumech_outline.to_arrays(found)
+                | {
+                    "block_warp_instructions": blocks.warp_instructions,
+                    "block_thread_instructions": blocks.thread_instructions,
+                    "block_requests": blocks.memory_requests,
+                },
+            )
+        return stored(arrays)
+
+    @staticmethod
+    def profile_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a GPU that profiles depend on."""
+        from manyscale.models.gpu.gpumech import model as gpumech
+
+        return gpumech.profile_reads(gpu, options["form"] == "printed")
+
+    @staticmethod
+    def profile(outlines: Arrays, before: Iterable[LaunchTrace], gpu: Gpu) -> Arrays:
+        """What the accesses of launches meet, from their outlines."""
+        from manyscale.models.gpu.gpumech import model as gpumech
+        from manyscale.models.gpu.gpumech import outline as gpumech_outline
+
+        l2 = gpumech.l2_of(gpu)
+        for trace in before:
+            gpumech.touch(trace, gpu, l2)
+        arrays: dict[str, np.ndarray] = {}
+        for number, own in enumerate(_by_launch(outlines)):
+            found = gpumech.profile_of(gpumech_outline.from_arrays(own), gpu, l2)
+            arrays |= _of_launch(number, gpumech.to_arrays(found))
+        return stored(arrays)
+
+    @staticmethod
+    def predict(outlines: Arrays, profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
+        """Launches from their outlines and profiles."""
+        from manyscale.models.gpu.gpumech import model as gpumech
+        from manyscale.models.gpu.gpumech import outline as gpumech_outline
+
+        results = []
+        for outline, profile in zip(_by_launch(outlines), _by_launch(profiles), strict=True):
+            own = gpumech.from_arrays(profile, gpumech_outline.from_arrays(outline))
+            found = gpumech.predict(own, gpu, options["form"], options["representative"])
+            results.append(_of_estimate(found, outline, options["form"] == "extended", gpumech.CAUSES))
+        return results
+
+
+def _of_launch(number: int, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{number}.{name}": array for name, array in arrays.items()}
+
+
+def _by_launch(kept: Arrays) -> list[dict[str, np.ndarray]]:
+    """What ``_of_launch`` was given for each."""
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for key, array in restored(kept).items():
+        number, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(int(number), {})[name] = array
+    return [found[number] for number in range(len(found))]
+
+
+def _of_estimate(
+    found: GpuMechEstimate, blocks: Mapping[str, np.ndarray], has_blocks: bool, causes: tuple[str, ...]
+) -> LaunchResult:
+    """``stack`` there is in cycles per instruction. Only the extended form knows when blocks begin and end."""
+    stack = np.array([found.stack[name] for name in causes])
+    cycles = round(found.cycles)
+    total = float(stack.sum())
+    result = LaunchResult(
+        launch_id=found.launch_id,
+        cycles=cycles,
+        warp_instructions=found.warp_instructions,
+        simulated_instructions=0,
+        causes=causes,
+        stack=stack * (cycles / total) if total else stack,
+        l1_accesses=found.l1_accesses,
+        l1_misses=found.l1_misses,
+        l2_accesses=found.l2_accesses,
+        l2_misses=found.l2_misses,
+    )
+    if not has_blocks:
+        return result
+    return replace(
+        result,
+        block=np.arange(len(found.block_sm)),
+        block_sm=found.block_sm,
+        block_start=found.block_begin,
+        block_end=found.block_end,
+        block_warp_instructions=blocks["block_warp_instructions"],
+        block_thread_instructions=blocks["block_thread_instructions"],
+        block_requests=blocks["block_requests"],
+        block_region=np.full(len(found.block_sm), -1),
+    )

@@ -1,0 +1,184 @@
+"""Work units that simulate intervals of a traced program on one core of the detailed model.
+
+An interval with what warms it up is a unit of its own, so that any number of workers simulates them side by side; those
+whose caches are ``stitched`` are one unit, which simulates them in order. Where caches are filled by last uses, a unit
+of the first stage passes over the stream and finds the lines for all of them. A unit reads its own part of the stream,
+whose length bounds its memory but for what warms up, which passes piece by piece. Its key names that part by the
+stream's digest and the numbers of block executions, so another choice of the same intervals finds their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.processor import data_caches, needed
+from manyscale.models.memory.access_stream import sites_of
+from manyscale.models.workload.detail_tables import Detail
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals.program import CutProgram, ProgramStream
+from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.stored_arrays import stored
+from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.study import Study
+
+KIND: Final = "sampled-interval"
+LINES: Final = "last-uses"
+VERSION: Final = 1  # raised when results change, by a change of any model that an interval is simulated with, too
+_WARM_UP: Final = {"warm": 20_000_000, "last-uses": 3_000_000}  # instructions
+_WEIGHTS: Final = (0.5, 0.25)  # simulated operations per instruction: in detail, to warm up
+
+
+def first_units(
+    program: ProgramStream, cut: CutProgram, chosen: np.ndarray, study: Study, machine: Machine,
+    content: Mapping[str, Any], add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:  # fmt: skip
+    """The unit that finds last uses before the intervals ``chosen`` (ascending) where caches are filled by them, else
+    as ``units``. Raises UserError for a machine that lacks what the model reads."""
+    check_machine(machine)
+    if study.intervals.caches != "last-uses":
+        return units(program, cut, chosen, study, machine, content, None, add_input)
+    name = _add_stream(program, add_input)
+    places = [_stretch(cut, interval, study)[0] for interval in chosen.tolist()]
+    own = {"places": places, **_lines_of(machine)}
+    key = unit_key(LINES, VERSION, own, program.content, seed=0)
+    weight = int(_WEIGHTS[1] * places[-1] * float(cut.begin[-1]) / float(cut.bounds[-1]))
+    return [WorkUnit(key, LINES, own, {"stream": name}, max(weight, 1))]
+
+
+def units(
+    program: ProgramStream, cut: CutProgram, chosen: np.ndarray, study: Study, machine: Machine,
+    content: Mapping[str, Any], last_uses: Arrays | None, add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:  # fmt: skip
+    """Units that simulate the intervals ``chosen`` (ascending), in their order. ``last_uses``: the result of the first
+    stage, if there is one."""
+    options = study.intervals
+    name = _add_stream(program, add_input)
+    parts = [chosen.tolist()] if options.caches == "stitched" else [[each] for each in chosen.tolist()]
+    result = []
+    for number, part in enumerate(parts):
+        stretches = [_stretch(cut, interval, study) for interval in part]
+        own: dict[str, Any] = {"stretches": stretches, "request": study.detailed.request}
+        inputs = {"stream": name}
+        if last_uses is not None:
+            own["last_uses"] = _lines_of(machine)
+            inputs["used"] = f"last uses before {stretches[0][0]} {own['last_uses']} of {' '.join(program.content)}"
+            first, end = last_uses["first"][number : number + 2].tolist()
+            add_input(inputs["used"], last_uses["used"][first:end].copy())
+        meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
+        key = unit_key(KIND, VERSION, meaning, program.content, seed=0)
+        detailed = sum(int(cut.population.instructions[each]) for each in part)
+        executions = sum(first - warm for warm, first, _, _ in stretches)
+        per_execution = float(cut.begin[-1]) / float(cut.bounds[-1])
+        weight = int(_WEIGHTS[0] * detailed + _WEIGHTS[1] * executions * per_execution)
+        parameters = own | {"node": content["node"], "intervals": part}
+        result.append(WorkUnit(key, KIND, parameters, inputs, max(weight, 1)))
+    return result
+
+
+def _add_stream(program: ProgramStream, add_input: Callable[[str, Any], None]) -> str:
+    name = f"stream of {' '.join(program.content)}"
+    add_input(name, program)
+    return name
+
+
+def _lines_of(machine: Machine) -> dict[str, int]:
+    """The size of a line, and how many the caches of a core hold."""
+    caches = list(data_caches(machine.node.caches).values())
+    line_bytes = needed(caches[0].line_bytes, "line")
+    return {"line_bytes": line_bytes, "most": sum(cache.size_bytes // line_bytes for cache in caches)}
+
+
+def _stretch(cut: CutProgram, interval: int, study: Study) -> list[int]:
+    """Block executions with which warming up begins, simulation, what is counted; and the end."""
+    options = study.intervals
+    first, end = int(cut.bounds[interval]), int(cut.bounds[interval + 1])
+    if options.caches == "cold":
+        return [first, first, first, end]
+    simulated = cut.before(interval, options.pipeline)
+    if options.caches == "stitched":
+        return [simulated, simulated, first, end]
+    warm_up = _WARM_UP[options.caches] if options.warm_up is None else options.warm_up
+    if warm_up == "all":
+        warm_up = int(cut.begin[interval])
+    simulated = simulated if options.pipeline < warm_up else cut.before(interval, warm_up)
+    return [min(cut.before(interval, warm_up), simulated), simulated, first, end]
+
+
+def simulate_intervals(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results, by interval: ``cycles`` float64[n], ``stack`` float64[n, parts] in cycles (``part``
+    names them), ``counts`` int64[n, levels + 2, 4] of the memory system; ``frequency_hz``."""
+    from manyscale.models.node.core.interval_core import IntervalCore
+
+    node = Node.model_validate(parameters["node"])
+    stream: ProgramStream = inputs["stream"]
+    core = IntervalCore(stream.program, node, parameters["request"])
+    detail = stream.open()
+    if "used" in inputs:
+        core.fill(np.require(inputs["used"], np.int64, ["C", "W"]))
+    found = []
+    position = 0  # what was executed up to here is not executed again
+    try:
+        for warm, simulated, first, end in parameters["stretches"]:
+            for begin, block_ids, addresses in _pieces(detail, max(warm, position), max(simulated, position)):
+                core.warm(begin, block_ids, addresses)
+            begin = max(simulated, position)
+            block_ids, addresses = _read(detail, begin, min(end + 1, int(detail.execution_bounds()[-1])))
+            found += core.run(begin, block_ids, addresses, np.array([first, end]))
+            position = end
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    assert node.frequency_hz is not None
+    return stored(
+        {
+            "cycles": np.array([each.cycles for each in found]),
+            "stack": np.stack([each.stack for each in found]),
+            "counts": np.stack([each.counts for each in found]),
+            "part": np.array(core.parts),
+            "frequency_hz": np.array([node.frequency_hz]),
+        }
+    )
+
+
+def find_last_uses(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit of the first stage. Results: ``used`` int64[] (memory/distances/last_uses.py), those before the
+    i-th of
+    ``places`` from ``first[i]`` on (int64[places + 1])."""
+    from manyscale.models.memory.distances.last_uses import LastUses
+
+    stream: ProgramStream = inputs["stream"]
+    uses = LastUses(sites_of(stream.program), parameters["line_bytes"])
+    detail = stream.open()
+    found, position = [], 0
+    try:
+        for place in parameters["places"]:
+            for _, block_ids, addresses in _pieces(detail, position, place):
+                uses.feed(block_ids, addresses)
+            position = place
+            found.append(uses.latest(parameters["most"]))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return {"used": np.concatenate(found), "first": np.concatenate(([0], np.cumsum([len(each) for each in found])))}
+
+
+def is_result(arrays: Arrays) -> bool:
+    """Whether it is of a unit that simulated intervals."""
+    return "cycles" in arrays
+
+
+def _pieces(detail: Detail, first: int, end: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(first execution, block ids, addresses) of executions [first, end), as the stream is stored."""
+    bounds = detail.execution_bounds()
+    inner = bounds[(bounds > first) & (bounds < end)].tolist()
+    starts, ends = [first, *inner], [*inner, end]
+    for start, stop in zip(starts, ends, strict=True):
+        if start < stop:
+            yield start, *_read(detail, start, stop)
+
+
+def _read(detail: Detail, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    batch = detail.read_executions(first, end)
+    return np.require(batch.block_ids, np.int32, ["C", "W"]), np.require(batch.addresses, np.uint64, ["C", "W"])

@@ -1,0 +1,275 @@
+"""A program at an input that never ran: block counts, reuse profile, hit rates and run time from small inputs.
+
+Three answers of rising accuracy where a program allows them:
+
+* AMM: profiles and counts extrapolated (models/memory/amm/profile_extrapolation.py), hit rates by SDCM, time by eq. 4.
+* Set-aware: where the program is a loop nest that is affine, its stream at the input is made again
+  (models/memory/nests/extrapolation.py) and the caches are simulated with their real sets.
+* Overlap-aware time: the stream, or as much of it as is enough, through the dataflow model (models/cpu/dataflow.py).
+  Where the stream cannot be made again, its cycles per instruction are those of the small inputs, extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Machine
+from manyscale.models.memory.amm.amm import AmmParameters, estimate
+from manyscale.models.memory.amm.polynomials import fit_polynomials
+from manyscale.models.memory.amm.profile_extrapolation import (
+    Extrapolation,
+    HitRate,
+    Recipe,
+    TrainingRun,
+    extrapolate,
+)
+from manyscale.models.memory.amm.program_counts import ProgramCounts, program_counts
+from manyscale.models.memory.amm.sdcm import HitRates, geometry_of
+from manyscale.models.memory.nests.extrapolation import NestProgram, recognise
+from manyscale.models.memory.nests.instance import NestInstance
+from manyscale.models.memory.nests.loop_nests import NotAffineError
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.memory import simulated
+from manyscale.runner.predict.memory.hit_rates import caches_of
+from manyscale.runner.predict.memory.stream_units import (
+    ProgramStreams,
+    StreamAnswer,
+    answer,
+    numbered,
+    unit_of,
+)
+from manyscale.runner.predict.memory.training import TrainingSet
+from manyscale.runner.predict.units import WorkUnit
+from manyscale.runner.run.execute.execution import Execution
+
+MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are looked for in
+FORMS: Final = ("printed", "corrected")
+
+
+@dataclass(frozen=True)
+class Time:
+    """A run time with what it is made of (seconds by cause, sums to it). ``low`` and ``high`` are None where nothing
+    was extrapolated."""
+
+    seconds: float
+    parts: Mapping[str, float]
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted at one input ``size``.
+
+    ``executions`` int64[blocks]: exact where the stream could be made again, else extrapolated. ``sdcm``: hit rate of
+    all accesses by level, with its band. ``set_aware``: with real sets, where the stream could be made again.
+    ``times``: by model, printed, corrected and overlap, those that the machine has the parameters for.
+    ``num_accesses``, ``num_instructions`` (None where the trace shows none). ``how``: where the stream came from.
+    """
+
+    size: int
+    extrapolation: Extrapolation
+    executions: np.ndarray
+    sdcm: Mapping[str, HitRate]
+    set_aware: HitRates | None
+    times: Mapping[str, Time]
+    num_accesses: float
+    num_instructions: float | None
+    how: str
+    notes: tuple[str, ...]
+
+    @property
+    def hit_rates(self) -> HitRates:
+        """The best that is known."""
+        return self.set_aware or HitRates(tuple(self.sdcm), tuple(rate.value for rate in self.sdcm.values()))
+
+    @property
+    def time(self) -> Time | None:
+        """By the best model that there is."""
+        return self.times.get("overlap") or self.times.get("corrected")
+
+    @property
+    def best_model(self) -> str:
+        """Its name; empty where there is none."""
+        return next((name for name in ("overlap", "corrected") if name in self.times), "")
+
+
+class Predictor:
+    """A trained program on a machine, whose file has ``node``; ``at`` predicts inputs. Raises UserError where the
+    traces do not suffice."""
+
+    def __init__(
+        self,
+        training: TrainingSet,
+        runs: Sequence[TrainingRun],
+        machine: Machine,
+        node: Any,
+        recipe: Recipe,
+        *,
+        steady: bool,
+        amm: AmmParameters,
+    ) -> None:
+        self._training, self._runs, self._recipe, self._amm = training, runs, recipe, amm
+        self._machine, self._node, self._steady = machine, node, steady
+        self._caches = caches_of(machine)
+        nest, self._reason = nest_of(training)
+        traced = [(run.stream, run.block_number) for run in training.runs]
+        self._streams = ProgramStreams(training.program, training.sites, nest, traced)
+
+    def at(self, sizes: Sequence[int], execution: Execution) -> list[Prediction]:
+        """What is predicted at each input; what takes long is left to work units. Raises UserError where nothing can be
+        said of one."""
+        grown = [self._extrapolated(size) for size in sizes]
+        instances = [self._instance(size) for size in sizes]
+        units = {
+            size: self._unit({"size": size})
+            for size, instance in zip(sizes, instances, strict=True)
+            if isinstance(instance, NestInstance)
+        }
+        traced = [] if len(units) == len(sizes) else [self._unit({"run": i}) for i in range(len(self._runs))]
+        execution.execute([*units.values(), *traced], lambda needed: {"streams": self._streams})
+        of_traced = [self._answer(unit, execution) for unit in traced]
+        return [
+            self._prediction(
+                size, each, instance, self._answer(units[size], execution) if size in units else None, of_traced
+            )
+            for size, each, instance in zip(sizes, grown, instances, strict=True)
+        ]
+
+    def _extrapolated(self, size: int) -> Extrapolation:
+        try:
+            return extrapolate(self._runs, self._training.sites.block, size, self._recipe)
+        except ValueError as error:
+            raise UserError(f"size {size}: {error}") from None
+
+    def _instance(self, size: int) -> NestInstance | str:
+        """The program's loop nest at an input, or why there is none."""
+        if self._streams.nest is None:
+            return f"no loop nest: {self._reason}"
+        try:
+            return self._streams.nest.at(size)
+        except NotAffineError as error:
+            return f"the loop nest is not known at this input: {error}"
+
+    def _unit(self, place: Mapping[str, int]) -> WorkUnit:
+        return unit_of(place, self._training.content, self._machine, self._node, steady=self._steady)
+
+    def _answer(self, unit: WorkUnit, execution: Execution) -> StreamAnswer:
+        return answer(execution.result(unit.key), self._machine.node)
+
+    def _prediction(
+        self,
+        size: int,
+        grown: Extrapolation,
+        instance: NestInstance | str,
+        own: StreamAnswer | None,
+        traced: Sequence[StreamAnswer],
+    ) -> Prediction:
+        """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs."""
+        sdcm = {name: grown.hit_rate(geometry_of(cache, name)) for name, cache in self._caches.items()}
+        notes, how, executions = list(grown.notes), instance, grown.executions
+        if isinstance(instance, NestInstance):
+            assert self._streams.nest is not None
+            how = "the program is an affine loop nest; its stream at this input was made again"
+            notes += self._streams.nest.notes
+            executions = instance.counts().astype(np.int64)
+        counts = program_counts(self._training.program, executions.astype(np.float64))
+        set_aware = None if own is None else own.rates
+        if own is not None and set_aware is None:
+            notes.append(f"{counts.num_accesses:,.0f} accesses are too many to simulate; hit rates are SDCM's")
+        num_instructions: float | None = None
+        times: dict[str, Time] = {}
+        try:
+            num_instructions = sum(counts.instructions_by_class().values())
+            beyond = (own or traced[-1]).beyond
+            times |= self._amm_times(counts, sdcm, set_aware, beyond)
+            times["overlap"] = _own_time(own) if own is not None else self._scaled(size, num_instructions, traced)
+        except ValueError as error:
+            notes.append(f"no run time: {self._machine.name}: {error}")
+        return Prediction(
+            size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions, str(how),
+            tuple(notes),
+        )  # fmt: skip
+
+    def _amm_times(
+        self,
+        counts: ProgramCounts,
+        sdcm: Mapping[str, HitRate],
+        set_aware: HitRates | None,
+        beyond: simulated.Beyond,
+    ) -> dict[str, Time]:
+        """By both forms of AMM: as printed from SDCM's hit rates, without translation and prefetching, and corrected
+        from the best there are, with both. Bands are SDCM's, where its rates are used."""
+        instructions = counts.instructions_by_class()
+        found = {}
+        for form in FORMS:
+            parameters = replace(self._amm, form="printed" if form == "printed" else "corrected")
+            exact, page_rates = None, None
+            if form == "corrected":
+                parameters = replace(parameters, stream_ratio=self._amm.stream_ratio or beyond.stream_ratio)
+                exact, page_rates = set_aware, beyond.page_rates
+            value, low, high = (
+                estimate(
+                    counts.bytes_accessed,
+                    counts.num_accesses,
+                    instructions,
+                    rates,
+                    self._machine.node,
+                    parameters,
+                    page_rates,
+                )
+                for rates in (_ends(sdcm) if exact is None else [exact] * 3)
+            )
+            found[form] = Time(
+                value.seconds,
+                {name: time * 1e-12 for name, time in value.parts},
+                min(low.seconds, value.seconds, high.seconds) if exact is None else None,
+                max(low.seconds, value.seconds, high.seconds) if exact is None else None,
+            )
+        return found
+
+    def _scaled(self, size: int, num_instructions: float, traced: Sequence[StreamAnswer]) -> Time:
+        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit."""
+        times = [_own_time(each) for each in traced]
+        inputs = np.array([run.input_size for run in self._runs])
+        numbers = np.array([each.num_instructions for each in traced], np.float64)
+        values = np.array([list(time.parts.values()) for time in times]) / numbers[:, np.newaxis]
+        at = np.maximum(fit_polynomials(1 / inputs, values, 1).at(1 / size).value, 0)
+        band = fit_polynomials(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
+        parts = dict(zip(times[0].parts, (at * num_instructions).tolist(), strict=True))
+        seconds = sum(parts.values())
+        low, high = (float(end[0]) * num_instructions for end in (band.low, band.high))
+        return Time(seconds, parts, min(seconds, max(low, 0)), max(seconds, high))
+
+
+def _own_time(own: StreamAnswer) -> Time:
+    """Raises ValueError where there is none."""
+    if own.parts is None:
+        raise ValueError(own.problem)
+    return Time(sum(own.parts.values()), own.parts)
+
+
+def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
+    """The hit rates, and those at the lower and the upper end of their bands."""
+    return [
+        HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in ("value", "low", "high")
+    ]
+
+
+def nest_of(training: TrainingSet) -> tuple[NestProgram | None, str]:
+    """The program as loop nests, or why it is none."""
+    recorded = []
+    for run in training.runs:
+        if run.stream.num_accesses > MOST_RECORDED:
+            continue
+        parts = list(numbered(run.stream, run.block_number))
+        block_ids, addresses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        recorded.append((run.size, block_ids, addresses))
+    try:
+        return recognise(recorded, training.sites), ""
+    except NotAffineError as error:
+        return None, str(error)

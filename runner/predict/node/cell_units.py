@@ -1,0 +1,225 @@
+"""Work units that simulate one cell: an iteration of a rank on simulated cores, in detail, sampled by TaskPoint, or by
+the interval model; and what follows from their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.machine import Machine, Node
+from manyscale.models.machine.processor import data_caches
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.node import profile_units
+from manyscale.runner.predict.node.cells import CellPlan
+from manyscale.runner.predict.node.creation import as_traced, creation_pieces
+from manyscale.runner.predict.node.profile_units import cell_inputs, open_cell, phases_of_cell
+from manyscale.runner.predict.node.rank_part import rank_part
+from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated
+from manyscale.runner.predict.node.task_type_names import same_types
+from manyscale.runner.predict.node.type_ratios import Cell, TypeRatios, type_ratios
+from manyscale.runner.predict.stored_arrays import stored
+from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.study import Study
+
+KIND: Final = "node-cell"
+VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
+READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
+LEAST_SHARE: Final = 0.01  # of all instructions
+_WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
+
+
+def units(
+    plan: CellPlan,
+    study: Study,
+    machine: Machine,
+    content: Mapping[str, Any],
+    profiles: Sequence[Arrays] | None,
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:
+    """A unit per cell, in their order. ``profiles``: of each, where the study needs them. Raises UserError for a
+    machine that lacks what the model reads."""
+    check_machine(machine)
+    types = same_types(plan.detail, plan.traced)
+    result = []
+    for index, cell in enumerate(plan.cells):
+        inputs, digests = cell_inputs(plan, cell, add_input)
+        if plan.traced is not plan.detail:
+            traced = rank_part(plan.traced, cell.rank)
+            inputs["traced"] = f"rank {cell.rank} of {plan.traced.digest}"
+            add_input(inputs["traced"], traced)
+            digests.append(traced.digest)
+        if profiles is not None:
+            line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
+            inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores"
+            add_input(inputs["profile"], profiles[index])
+        own = {
+            "rank": cell.rank,
+            "iteration": cell.iteration,
+            "cores": study.mapping.cores_per_rank,
+            "model": study.model.cpu,
+            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+            "detailed": study.detailed.model_dump(mode="json"),
+            "tasks": study.sampling.tasks,
+            "taskpoint": study.taskpoint.model_dump(mode="json") if study.sampling.tasks != "full" else None,
+            "types": types.tolist(),
+            "num_types": plan.traced.tables["task_types"].num_rows,
+            "seed": study.seed,
+        }
+        meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
+        versions = {"profile": profile_units.VERSION, "with": profiles is not None}
+        key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
+        accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
+        weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
+        result.append(WorkUnit(key, KIND, own | {"node": content["node"]}, inputs, max(weight, 1)))
+    return result
+
+
+def check_machine(machine: Machine) -> None:
+    """Raises UserError for a machine that lacks what simulated cores read."""
+    node = machine.node
+    known = (("frequency", node.frequency_hz), ("main_memory", node.main_memory), ("core", node.core))
+    missing = [key for key, value in known if value is None]
+    caches = data_caches(node.caches)
+    missing += [] if caches else ["caches"]
+    for name, cache in caches.items():
+        parts: dict[str, float | None] = {"line": cache.line_bytes, "ways": cache.ways, "latency": cache.latency_cycles}
+        missing += [f"caches.{name}.{key}" for key, value in parts.items() if value is None]
+    if missing:
+        raise UserError(
+            f"{machine.name}: simulated cores need {', '.join(f'node.{key}' for key in missing)}; add to the machine "
+            "what is missing, or choose a target that has it, such as marenostrum3"
+        )
+
+
+def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results:
+
+    ``makespan_ps`` int64[]: of each phase of the cell.
+    ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
+    ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
+    ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
+    Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``cycles``, ``first_misses``,
+    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell's phase number
+    ``phase`` began.
+    ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
+    """
+    from manyscale.runner.predict.node import simulated_cell
+
+    runtime = RuntimeSystem.model_validate(parameters["runtime"])
+    node = Node.model_validate(parameters["node"])
+    program, stream, pieces = open_cell(parameters, inputs, runtime)
+    first, end = phases_of_cell(program, parameters["iteration"])
+    detailed = inputs["part"].workload
+    creates = creation_pieces(program, detailed)
+    traced_program, traced_creates = program, creates
+    if "traced" in inputs:
+        from manyscale.models.node.program.build import build_program
+
+        traced = inputs["traced"].workload
+        traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
+        traced_creates = creation_pieces(traced_program, traced)
+        program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
+    cell = simulated_cell.OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
+    found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
+    types = np.append(np.asarray(parameters["types"], np.int64), -1)
+    number = parameters["num_types"]
+
+    def own_type(kind: np.ndarray) -> np.ndarray:
+        return np.where(kind < 0, -1, types[kind])
+
+    predicted = _by_type(program, found.piece_ps, ~creates, first, end, own_type, number)
+    first_traced, end_traced = phases_of_cell(traced_program, parameters["iteration"])
+    own = (lambda kind: kind) if "traced" in inputs else own_type
+    traced_ps = traced_program.piece_ps
+    base = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
+    phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
+    begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
+    return stored(
+        {
+            **found.arrays,
+            "makespan_ps": found.makespan_ps,
+            "predicted_ps": predicted,
+            "traced_ps": base,
+            "type": own_type(found.arrays["type"]).astype(np.int32),
+            "phase": phase.astype(np.int32),
+            "start_ps": found.arrays["start_ps"] - begin,
+            "end_ps": found.arrays["end_ps"] - begin,
+        }
+    )
+
+
+def _by_type(
+    program: NodeProgram, piece_ps: np.ndarray, counts: np.ndarray, first: int, end: int,
+    own_type: Callable[[np.ndarray], np.ndarray], number: int,
+) -> np.ndarray:  # fmt: skip
+    """float64[types + 1]: time of the pieces of phases [first, end) that count, sleeps left out."""
+    from manyscale.runner.predict.node.schedule_units import phase_of_pieces
+
+    phase = phase_of_pieces(program)
+    mine = counts & (phase >= first) & (phase < end) & (program.piece_event != SLEEP) & (piece_ps > 0)
+    kind = own_type(program.task_type[program.piece_instance[mine]])
+    return np.bincount(np.where(kind < 0, number, kind), piece_ps[mine], minlength=number + 1).astype(float)
+
+
+def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeRatios:
+    """What cells show of each task type. An initial task that executes next to nothing there, but takes its traced time
+    in the runtime system, shows nothing of itself. Raises UserError where nothing follows from the cells."""
+    own = sum(int(result["type_instructions"][-1]) for result in results)
+    total = sum(int(result["type_instructions"].sum()) for result in results)
+    shows = np.ones(traced.tables["task_types"].num_rows + 1)
+    shows[-1] = own >= LEAST_SHARE * total
+    cells = [
+        Cell(cell.stratum, result["predicted_ps"] * shows, result["traced_ps"] * shows, float(result["half_width"][0]))
+        for cell, result in zip(plan.cells, results, strict=True)
+    ]
+    try:
+        return type_ratios(cells, len(plan.ranks.element_id), traced_spread(traced))
+    except ValueError as error:
+        raise UserError(f"{plan.detail.name}: {error}") from None
+
+
+def traced_spread(workload: Workload) -> np.ndarray:
+    """float64[types + 1]: relative standard deviation, over iterations and ranks, of the mean traced time of a type's
+    instances; of the compute time between operations for instance 0. O(task instances)."""
+    types = workload.tables["task_types"].num_rows
+    rank, kind, operation = (workload.column("tasks", name) for name in ("rank", "task_type_id", "operation_id"))
+    iteration, number = _iteration_of(workload, rank, operation)
+    place = (rank.astype(np.int64) * number + iteration) * (types + 1) + np.where(kind < 0, types, kind)
+    size = workload.num_ranks * number * (types + 1)
+    count = np.bincount(place, minlength=size).reshape(-1, types + 1)
+    time = np.bincount(place, workload.column("tasks", "cpu_ps"), minlength=size).reshape(-1, types + 1)
+    result = np.zeros(types + 1)
+    for each in range(types + 1):
+        means = time[count[:, each] > 0, each] / count[count[:, each] > 0, each]
+        result[each] = means.std(ddof=1) / means.mean() if len(means) > 1 and means.any() else 0.0
+    return result
+
+
+def _iteration_of(workload: Workload, rank: np.ndarray, operation: np.ndarray) -> tuple[np.ndarray, int]:
+    """(iteration of each place, 0 before the first and after the last; number of iterations)."""
+    owner = workload.column("iterations", "rank").astype(np.int64)
+    if not len(owner):
+        return np.zeros(len(rank), np.int64), 1
+    span = int(max(operation.max(initial=0), workload.column("iterations", "end_operation_id").max(initial=0))) + 1
+    starts = owner * span + workload.column("iterations", "first_operation_id")
+    found = np.searchsorted(starts, rank.astype(np.int64) * span + operation, "right") - 1
+    number = workload.column("iterations", "iteration")
+    inside = (found >= 0) & (owner[np.maximum(found, 0)] == rank)
+    return np.where(inside, number[np.maximum(found, 0)], 0).astype(np.int64), int(number.max()) + 1
+
+
+def simulated_phases(plan: CellPlan, results: Sequence[Arrays]) -> dict[int, Simulated]:
+    """Of each rank with cells, what its phases in them take."""
+    found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for cell, result in zip(plan.cells, results, strict=True):
+        makespan = result["makespan_ps"]
+        found.setdefault(cell.rank, []).append((np.full(len(makespan), cell.iteration, np.int64), makespan))
+    return {
+        rank: Simulated(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
+        for rank, parts in found.items()
+    }

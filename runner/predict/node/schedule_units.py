@@ -1,0 +1,309 @@
+"""Work units that schedule all phases of one rank in bursts: task instances with known times on the rank's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
+from manyscale.runner.predict.node.cells import JOINED, WHOLE
+from manyscale.runner.predict.node.creation import creation_pieces
+from manyscale.runner.predict.node.rank_part import RankPart
+from manyscale.runner.predict.node.type_ratios import TypeRatios
+from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
+from manyscale.runner.study import Study
+from manyscale.runner.study.repeat import RepeatedWorkload
+
+KIND: Final = "node-schedule"
+VERSION: Final = 2  # raised when results change, by a change of the scheduler or of how programs are built, too
+SLEEP: Final = -2  # piece_event of a sleep
+KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Phases of a rank whose makespans are known. ``iteration`` int64[]: of each its iteration (cells.WHOLE: all phases
+    there are), those of an iteration in their order; they take ``makespan_ps`` int64[]."""
+
+    iteration: np.ndarray
+    makespan_ps: np.ndarray
+
+
+NOTHING_SIMULATED: Final = Simulated(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def units(
+    workload: Workload,
+    base: Workload,
+    part_of: Callable[[int], RankPart],
+    study: Study,
+    faster: np.ndarray,
+    ratios: tuple[TypeRatios, np.ndarray] | None,
+    simulated: Mapping[int, Simulated],
+    add_input: Callable[[str, Any], None],
+) -> list[WorkUnit]:
+    """A unit per rank. ``part_of``: each rank's part of ``base``. ``faster`` float64[types + 1]: given factors.
+    ``ratios``: predicted over traced time by stratum and type, and the stratum of each rank; None for 1."""
+    repeated = workload if isinstance(workload, RepeatedWorkload) else None
+    result = []
+    tasks = np.bincount(base.column("tasks", "rank"), minlength=base.num_ranks)
+    most = int(tasks.sum()) * _repetitions(repeated)
+    for rank in range(workload.num_ranks):
+        part = part_of(rank)
+        scale = study.cpu_ratio / faster
+        if ratios is not None:
+            scale = scale * ratios[0].ratio[ratios[1][rank]]
+        known = simulated.get(rank, NOTHING_SIMULATED)
+        own = {
+            "rank": rank,
+            "cores": study.mapping.cores_per_rank,
+            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+            "scale": scale.tolist(),
+            "is_simulated": ratios is not None,
+            "jitter": repeated.jitter if repeated is not None else 0.0,
+            "seed": study.seed,
+            "keep": _kept_iterations(study, base, repeated, rank, most),
+        }
+        name = f"rank {rank} of {base.digest}"
+        add_input(name, part)
+        inputs = {"part": name}
+        content = [part.digest, array_digest(known.iteration, known.makespan_ps)]
+        if len(known.iteration):
+            inputs["simulated"] = f"simulated phases of rank {rank} {content[-1]}"
+            add_input(inputs["simulated"], known)
+        weight = 8 * int(tasks[rank]) * _repetitions(repeated)
+        if repeated is not None:
+            rows = slice(int(workload.rank_offsets[rank]), int(workload.rank_offsets[rank + 1]))
+            written_out = (repeated.base_operation[rows], repeated.repetition[rows])
+            content.append(array_digest(*written_out))
+            inputs["repeated"] = f"repeated operations of rank {rank} {content[-1]}"
+            add_input(inputs["repeated"], written_out)
+        key = unit_key(KIND, VERSION, own, content, seed=study.seed)
+        result.append(WorkUnit(key, KIND, own, inputs, max(weight, 1)))
+    return result
+
+
+def _repetitions(repeated: RepeatedWorkload | None) -> int:
+    return 1 if repeated is None else int(repeated.repetition.max(initial=0)) + 1
+
+
+def _kept_iterations(
+    study: Study, base: Workload, repeated: RepeatedWorkload | None, rank: int, most: int
+) -> list[list[int]] | None:
+    """(iteration, the traced iteration that it is, its repetition) of those whose cores are written; None for all."""
+    chosen = study.timeline
+    few = most <= KEPT_BY_DEFAULT
+    ranks = chosen.ranks if chosen.ranks is not None else None if few or chosen.iterations is not None else [0]
+    if ranks is not None and rank not in ranks:
+        return []
+    wanted = chosen.iterations if chosen.iterations is not None else None if few or chosen.ranks is not None else [0, 1]
+    if repeated is None:
+        return None if wanted is None else [[each, each, 0] for each in wanted]
+    traced = int(np.count_nonzero(base.column("iterations", "rank") == rank))
+    total = int(np.count_nonzero(repeated.column("iterations", "rank") == rank))
+    every = range(total) if wanted is None else [each for each in wanted if each < total]
+    return [[each, *_traced_iteration(each, traced)] for each in every]
+
+
+def _traced_iteration(iteration: int, traced: int) -> tuple[int, int]:
+    """Which traced iteration an iteration of a repeated workload is, and how often that came before."""
+    if iteration == 0 or traced == 1:
+        return 0, iteration if traced == 1 else 0
+    return 1 + (iteration - 1) % (traced - 1), (iteration - 1) // (traced - 1)
+
+
+def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """The kind of unit. Results: ``compute_ps`` int64[operations + 1], before each operation and after the last;
+    ``busy_ps``, ``overhead_ps``, ``idle_ps`` int64[cores]; ``type_ps`` float64[types + 1], time of each type's pieces;
+    ``num_instances`` (one value); stretches of instances on cores of the phases that were to be kept: ``operation``,
+    ``instance``, ``type``, ``core`` int32[], ``start_ps`` and ``end_ps`` since the phases before that operation began.
+    Of simulated phases, in their order: ``simulated_before`` int32[], the operation, -1 where the rank has no such
+    phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
+
+    A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces], for the replay to schedule.
+    """
+    from manyscale.models.node.program.build import build_program
+
+    part = inputs["part"]
+    runtime = RuntimeSystem.model_validate(parameters["runtime"])
+    program = build_program(part.workload, parameters["rank"], parameters["cores"], runtime)
+    scale = np.asarray(parameters["scale"])
+    owner = program.task_type[program.piece_instance]
+    is_sleep = program.piece_event == SLEEP
+    factor = scale[np.where(owner < 0, len(scale) - 1, owner)]
+    if parameters["is_simulated"]:
+        factor[creation_pieces(program, part.workload)] = 1.0
+    factor[is_sleep] = 1.0
+    piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
+    if program.is_coupled:
+        types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
+        return {"piece_ps": piece_ps, "type_ps": types, "num_instances": np.array([program.num_instances - 1])}
+    return _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
+
+
+class _Rank:
+    """One rank's phases; ``operation`` int64[phases]: the operation before which each lies, in the traced program."""
+
+    def __init__(
+        self, program: NodeProgram, piece_ps: np.ndarray, is_sleep: np.ndarray, num_types: int,
+        parameters: Mapping[str, Any], inputs: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.program, self.piece_ps, self.num_types, self.parameters = program, piece_ps, num_types, parameters
+        traced = int(np.diff(inputs["part"].workload.rank_offsets)[parameters["rank"]])
+        self.operation = operation_of_phases(program.phase_operation, traced)
+        known: Simulated = inputs.get("simulated", NOTHING_SIMULATED)
+        self.simulated, self.simulated_ps = _simulated_phases(program, known), known.makespan_ps
+        base, repetition = inputs.get("repeated", (np.arange(traced), np.zeros(traced, np.int64)))
+        # the end of the rank is an operation here
+        self.base = np.append(base, traced).astype(np.int64)
+        self.repetition = np.append(repetition, 0).astype(np.int64)
+        phase = phase_of_pieces(program)
+        self.sleep_ps = np.bincount(phase[is_sleep], piece_ps[is_sleep], minlength=program.num_phases).astype(np.int64)
+        self.phase = phase
+
+    def scheduled(self, runtime: RuntimeSystem) -> Arrays:
+        cores = self.parameters["cores"]
+        spent = np.zeros((3, cores), np.int64)
+        count = np.bincount(self.base, minlength=int(self.base.max()) + 1)[self.operation]  # times each phase runs
+        makespans: list[np.ndarray] = []
+        for first, end in _runs(count):
+            found = self._run(runtime, first, end, int(count[first]) if self.parameters["jitter"] else 1)
+            times = 1 if self.parameters["jitter"] else int(count[first])
+            spent += times * np.stack([found.busy_ps, found.overhead_ps, found.idle_ps])
+            makespans += list(found.makespan_ps.T)
+        for phase, known_ps in zip(self.simulated.tolist(), self.simulated_ps.tolist(), strict=True):
+            if phase < 0:
+                continue
+            makespans[phase] = np.full_like(makespans[phase], known_ps + self.sleep_ps[phase])
+        compute = self._per_operation(makespans)
+        kind = self.program.task_type[self.program.piece_instance]
+        weight = self.piece_ps * count[self.phase]
+        instances = np.diff(self.program.phase_first_instance) @ count
+        return {
+            "compute_ps": compute,
+            "busy_ps": spent[0],
+            "overhead_ps": spent[1],
+            "idle_ps": spent[2],
+            "type_ps": np.bincount(np.where(kind < 0, self.num_types - 1, kind), weight, minlength=self.num_types),
+            "num_instances": np.array([instances], np.int64),
+            "simulated_before": np.where(self.simulated < 0, -1, self.operation[self.simulated]).astype(np.int32),
+            "simulated_begin_ps": self._offsets(np.array([each[0] for each in makespans]), 0)[self.simulated],
+            **self._stretches(runtime),
+        }
+
+    def _run(self, runtime: RuntimeSystem, first: int, end: int, repetitions: int, **options: Any) -> Any:
+        from manyscale.models.node.burst import run_phases
+
+        return run_phases(
+            self.program, self.parameters["cores"], runtime, self.piece_ps, first, end, seed=self.parameters["seed"],
+            repetitions=repetitions, jitter=self.parameters["jitter"], **options,
+        )  # fmt: skip
+
+    def _per_operation(self, makespans: list[np.ndarray]) -> np.ndarray:
+        """Compute before each operation of the result, from the makespans of each phase by repetition."""
+        base = np.zeros((int(self.base.max()) + 1, max((len(each) for each in makespans), default=1)), np.int64)
+        for phase, values in enumerate(makespans):
+            base[self.operation[phase]] += values[-1] - self.sleep_ps[phase]
+            base[self.operation[phase], : len(values)] += values - values[-1]
+        return base[self.base, np.minimum(self.repetition, base.shape[1] - 1)]
+
+    def _stretches(self, runtime: RuntimeSystem) -> Arrays:
+        """Stretches of the iterations that are kept, in the order of operations and time."""
+        kept = self.parameters["keep"]
+        rows: list[np.ndarray] = []
+        operations: list[np.ndarray] = []
+        simulated = np.isin(np.arange(len(self.operation)), self.simulated)
+        if kept is None:
+            choices = [(np.flatnonzero(~simulated), 0, 0)]
+        else:
+            of = self.program.phase_iteration
+            choices = [(np.flatnonzero(~simulated & (of == traced)), number, again) for number, traced, again in kept]
+        for phases, _, again in choices:
+            for first, end in _consecutive(phases):
+                found = self._run(runtime, first, end, 1, first_repetition=again, keep=True)
+                stretch = found.stretches.copy()
+                offset = self._offsets(found.makespan_ps[0], first)
+                place = self._place(self.operation[first + stretch["phase"]], again)
+                stretch["start_ps"] += offset[stretch["phase"]]
+                stretch["end_ps"] += offset[stretch["phase"]]
+                rows.append(stretch[place >= 0])
+                operations.append(place[place >= 0])
+        empty: Any = np.empty(0, [(name, "i8") for name in ("start_ps", "end_ps", "core", "instance")])
+        stretch = np.concatenate(rows) if rows else empty
+        operation = np.concatenate(operations) if operations else np.empty(0, np.int64)
+        order = np.lexsort((stretch["core"], stretch["start_ps"], operation))
+        stretch, operation = stretch[order], operation[order]
+        instance = stretch["instance"]
+        return {
+            "operation": operation.astype(np.int32),
+            "instance": self.program.instance_id[instance].astype(np.int32),
+            "type": self.program.task_type[instance].astype(np.int32),
+            "core": stretch["core"].astype(np.int32),
+            "start_ps": stretch["start_ps"].astype(np.int64),
+            "end_ps": stretch["end_ps"].astype(np.int64),
+        }
+
+    def _offsets(self, makespan_ps: np.ndarray, first: int) -> np.ndarray:
+        """When each phase begins after the first one before the same operation."""
+        operation = self.operation[first : first + len(makespan_ps)]
+        until = np.cumsum(makespan_ps) - makespan_ps
+        return until - until[np.searchsorted(operation, operation, "left")]
+
+    def _place(self, operation: np.ndarray, again: int) -> np.ndarray:
+        """Operation of the result that an operation of the traced program is in its repetition, -1 if there is none."""
+        order = np.lexsort((self.repetition, self.base))
+        key = self.base[order] * (int(self.repetition.max()) + 2) + self.repetition[order]
+        wanted = operation * (int(self.repetition.max()) + 2) + again
+        found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        return np.where(key[found] == wanted, order[found], -1)
+
+
+def _simulated_phases(program: NodeProgram, known: Simulated) -> np.ndarray:
+    """int64[]: which phase each one is whose makespan is known. Of iterations with another number of phases than were
+    simulated it is none, -1: the ratios of their types stand for them."""
+    result = np.full(len(known.iteration), -1, np.int64)
+    for iteration in np.unique(known.iteration).tolist():
+        mine = np.arange(program.num_phases)
+        if iteration == JOINED:
+            inside = np.flatnonzero(program.phase_iteration >= 0)
+            mine = mine[inside[0] : inside[-1] + 1] if len(inside) else mine[:0]
+        elif iteration != WHOLE:
+            mine = np.flatnonzero(program.phase_iteration == iteration)
+        given = known.iteration == iteration
+        if len(mine) == np.count_nonzero(given):
+            result[given] = mine
+    return result
+
+
+def operation_of_phases(phase_operation: np.ndarray, last: int) -> np.ndarray:
+    """int64[phases]: the operation that ends each phase or the next one that an operation ends."""
+    result = phase_operation.astype(np.int64)
+    result[result < 0] = last + 1
+    return np.minimum(np.minimum.accumulate(result[::-1])[::-1], last)
+
+
+def phase_of_pieces(program: NodeProgram) -> np.ndarray:
+    """int64[pieces]: the phase in which each is executed."""
+    instance = program.piece_instance.astype(np.int64)
+    phase = np.searchsorted(program.phase_first_instance, instance, "right") - 1
+    steps = np.arange(program.first_step[0], program.first_step[1])
+    mine = steps[program.step_action[steps] == Action.compute]
+    phase[program.step_target[mine]] = np.searchsorted(program.phase_first_step, mine, "right") - 1
+    return np.clip(phase, 0, program.num_phases - 1)
+
+
+def _runs(values: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of equal values."""
+    cuts = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    return [(first, end) for first, end in pairwise(cuts) if first < end]
+
+
+def _consecutive(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of consecutive numbers."""
+    return [(int(numbers[first]), int(numbers[end - 1]) + 1) for first, end in _runs(numbers - np.arange(len(numbers)))]

@@ -1,0 +1,356 @@
+"""One cell on simulated cores: all of it in detail, sampled by TaskPoint, or by the interval model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.cpu import interval
+from manyscale.models.machine import Node
+from manyscale.models.machine.processor import data_caches
+from manyscale.models.node.burst import run_phases
+from manyscale.models.node.detailed import NodeSimulation, last_cache_of
+from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
+from manyscale.models.node.private_stacks import private_lines
+from manyscale.models.node.program.node_program import Action, NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
+from manyscale.runner.predict.node.sampled_kernel import (
+    SkippedLines,
+    fill_skipped,
+    new_sampled,
+    no_lines,
+    skip_all,
+    skipped_lines,
+)
+from manyscale.runner.predict.node.sampled_uncertainty import relative_half_width
+from manyscale.runner.predict.node.schedule_units import phase_of_pieces
+from manyscale.runner.predict.node.tables import MODELS
+from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.predict.units import Arrays
+from manyscale.sampling.taskpoint.decisions import (
+    LEAST_SPREAD,
+    TaskPoint,
+    TaskPointParameters,
+    new_taskpoint,
+)
+from manyscale.sampling.taskpoint.estimate import estimate
+from manyscale.sampling.taskpoint.state import FORWARDED, FORWARDED_BY_ALL
+
+LEAST_SHARE = 0.01  # of the busy time
+MOST_PARTS = 4  # of an instance, that are told apart
+_OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
+
+
+@dataclass(frozen=True)
+class OpenCell:
+    """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]:
+    predict/node/creation.py."""
+
+    workload: Workload
+    program: NodeProgram
+    stream: InstructionStream
+    all_pieces: PieceStream
+    creates: np.ndarray
+    first: int
+    end: int
+    node: Node
+    runtime: RuntimeSystem
+    creation_is_free: bool = False
+
+    @cached_property
+    def pieces(self) -> PieceStream:
+        """What is simulated: what creates instances has no instructions."""
+        every, creates = self.all_pieces, self.creates
+        end = np.where(creates, every.first_execution, every.end_execution)
+        return replace(every, end_execution=end, num_instructions=np.where(creates, 0, every.num_instructions))
+
+    @property
+    def creation_ps(self) -> np.ndarray:
+        """int64[pieces]: time of those that create instances, as traced unless it is free."""
+        return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
+
+    @cached_property
+    def instructions(self) -> np.ndarray:
+        """int64[instances]: those in this cell."""
+        mine = phase_of_pieces(self.program)
+        inside = (mine >= self.first) & (mine < self.end)
+        owner = self.program.piece_instance[inside]
+        counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
+        return counts.astype(np.int64)
+
+    @cached_property
+    def instances(self) -> np.ndarray:
+        """int64[]: rows of the instances that run in this cell, without instance 0."""
+        first, end = self.program.phase_first_instance[[self.first, self.end]]
+        return np.arange(first, end)
+
+
+@dataclass(frozen=True)
+class Found:
+    """``makespan_ps`` int64[phases], ``piece_ps`` int64[pieces] (0 elsewhere), ``row`` int64[]: instances that ran, and
+    arrays of the unit's result."""
+
+    makespan_ps: np.ndarray
+    piece_ps: np.ndarray
+    row: np.ndarray
+    arrays: Arrays
+
+
+def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
+    """The cell by the model and the sampling that ``parameters`` name. Raises ValueError where it cannot be."""
+    arrays = None if profile is None else restored(profile)
+    profiles = None if arrays is None else profiles_from(arrays)
+    cell = replace(cell, creation_is_free=parameters["detailed"]["creation"] == "free")
+    if parameters["model"] == "interval":
+        assert profiles is not None
+        return _by_intervals(cell, parameters, profiles)
+    if parameters["tasks"] != "full":
+        by_blocks = parameters["taskpoint"]["classes"] == "bbv"
+        return _sampled(cell, parameters, profiles, _classes(cell, arrays if by_blocks else None))
+    return _in_detail(cell, parameters, profiles, None)
+
+
+# ---- detailed, and TaskPoint ----
+
+
+def _sampled(
+    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, classes: np.ndarray
+) -> Found:
+    """Without the interval model first: it takes longer than what is sampled, and corrects nothing where samples of a
+    class agree."""
+    point = _taskpoint(cell, parameters, classes, None)
+    found = _in_detail(cell, parameters, profiles, point)
+    if parameters["taskpoint"]["correction"] == "none":
+        return found
+    if parameters["taskpoint"]["correct"] == "explained" and not _differ(point):
+        return found
+    assert profiles is not None
+    instructions = cell.instructions
+    warm = parameters["detailed"]["caches"] != "cold"
+    cycles = interval.predict(profiles, cell.node, parameters["cores"], warm=warm).cycles
+    model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
+    return _in_detail(cell, parameters, profiles, _taskpoint(cell, parameters, classes, model))
+
+
+def _differ(point: TaskPoint) -> bool:
+    """Whether samples of a class that matters differ so much that a model might say why."""
+    classes = estimate(point).classes
+    matters = classes.forwarded_cycles > LEAST_SHARE * classes.cycles.sum()
+    return bool(np.any(classes.deviation[matters] > LEAST_SPREAD))
+
+
+def _in_detail(
+    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, point: TaskPoint | None
+) -> Found:
+    chosen, cores = parameters["detailed"], parameters["cores"]
+    own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
+    simulation = NodeSimulation(
+        cell.program, cell.workload, cell.node, cores, cell.runtime, cell.stream, cell.pieces,
+        first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, window_cycles=chosen["window"],
+        request=chosen["request"],
+        seed=parameters["seed"], keep_served=True, most_lines=_most_lines(own, cell.node, cores),
+    )  # fmt: skip
+    lines = no_lines(cores) if profiles is None else _lines(profiles, own, cell.node, cores)
+    if chosen["caches"] == "warm" and profiles is not None:
+        skip_all(lines, *_run_before(cell, cores, parameters["seed"], profiles))
+        fill_skipped(simulation.memory, lines)
+    elif chosen["caches"] == "rerun":
+        simulation.run()
+    simulation.start()
+    if point is not None:
+        touched = lines if parameters["taskpoint"]["fast_forward"] == "warm" else no_lines(cores)
+        simulation.run(new_sampled(point, cell.pieces.num_instructions, cell.program.num_instances, cores, touched))
+    else:
+        simulation.run()
+    return _found(cell, simulation, point)
+
+
+def _most_lines(own: np.ndarray | None, node: Node, cores: int) -> int | None:
+    """How many different lines a cell asks for at most, if that is known: prefetchers may ask for others. ``own``
+    bool[lines]: of its lines those of which each core has its own."""
+    if own is None or any(cache.prefetcher is not None for cache in node.caches.values()):
+        return None
+    return len(own) + (cores - 1) * int(np.count_nonzero(own))
+
+
+def _run_before(cell: OpenCell, cores: int, seed: int, profiles: InstanceProfiles) -> tuple[np.ndarray, np.ndarray]:
+    """(int[], int[]): the instances of the cell in the order in which they end, and the cores that execute them, if
+    every instruction takes as long as any other: what caches have seen when such a cell ran before. Where the replay
+    has to schedule them, in the order in which the traced run began them, on one core after the other."""
+    if np.any(cell.program.step_action == Action.operation):
+        order = cell.instances[np.argsort(profiles.order[cell.instances], kind="stable")]
+        return order, np.arange(len(order)) % cores
+    assert cell.node.frequency_hz is not None
+    piece_ps = np.rint(cell.pieces.num_instructions * (1e12 / cell.node.frequency_hz)).astype(np.int64)
+    stretches = run_phases(
+        cell.program, cores, cell.runtime, piece_ps + cell.creation_ps, cell.first, cell.end, seed=seed,
+        share_group=last_cache_of(cell.node, cores), keep=True,
+    ).stretches  # fmt: skip
+    last = np.full(cell.program.num_instances, -1)
+    last[stretches["instance"]] = np.arange(len(stretches))
+    last = last[1:][last[1:] >= 0]
+    last.sort()
+    return stretches["instance"][last], stretches["core"][last]
+
+
+def _lines(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_cores: int) -> SkippedLines:
+    caches = [
+        (cache.size_bytes // profiles.line_bytes, cache.shared_by_cores) for cache in data_caches(node.caches).values()
+    ]
+    of_core = sum(lines for lines, cores in caches if cores == 1)
+    most = sum(-(-num_cores // cores) * lines for lines, cores in caches)
+    return skipped_lines(
+        profiles.first_line, profiles.line, profiles.line_written, profiles.line_number, num_cores,
+        of_core, most, own, profiles.line_bytes,
+    )  # fmt: skip
+
+
+def _taskpoint(
+    cell: OpenCell, parameters: Mapping[str, Any], classes: np.ndarray, model: np.ndarray | None
+) -> TaskPoint:
+    chosen = {name: value for name, value in parameters["taskpoint"].items() if name not in _OWN_CHOICES}
+    if parameters["tasks"] == "lazy":
+        chosen["period"] = "lazy"
+    owner, instructions = cell.program.piece_instance, cell.pieces.num_instructions
+    instructions = np.where(owner == 0, 0, instructions)  # the initial task is simulated, whatever its size
+    rules = TaskPointParameters.model_validate(chosen)
+    unit_class = _classes_of_pieces(owner, instructions, classes)
+    return new_taskpoint(unit_class, instructions, None if model is None else model[owner], parameters["cores"], rules)
+
+
+def _classes_of_pieces(owner: np.ndarray, instructions: np.ndarray, class_of: np.ndarray) -> np.ndarray:
+    """int32[pieces]: classes from 0. The first, second, ... pieces with instructions of the instances of a class are
+    classes of their own, the MOST_PARTS-th and later ones one. O(pieces log pieces)."""
+    works = np.flatnonzero(instructions)
+    works = works[np.argsort(owner[works], kind="stable")]
+    mine = owner[works]
+    begins = np.flatnonzero(np.diff(mine, prepend=-1))
+    part = np.arange(len(works)) - np.repeat(begins, np.diff(begins, append=len(works)))
+    code = np.zeros(len(owner), np.int64)
+    code[works] = 1 + class_of[mine].astype(np.int64) * MOST_PARTS + np.minimum(part, MOST_PARTS - 1)
+    number = np.cumsum(np.bincount(code) > 0) - 1
+    return number[code].astype(np.int32)
+
+
+def _classes(cell: OpenCell, profile: Arrays | None) -> np.ndarray:
+    """int32[instances]: classes from 0, those of the profile or of task types."""
+    if profile is not None:
+        return profile["task_class"]
+    return np.unique(cell.program.task_type, return_inverse=True)[1].astype(np.int32)
+
+
+def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) -> Found:
+    result = simulation.result()
+    rows = cell.instances
+    instances = result.instances[rows]
+    ran = instances["start_ps"] >= 0
+    rows, instances = rows[ran], instances[ran]
+    instructions = cell.instructions
+    cycles, model = instances["cycles"].copy(), np.full(len(rows), MODELS.index("detailed"), np.int8)
+    half_width = 0.0
+    forwarded = np.zeros(cell.program.num_instances, np.int64)  # instructions
+    if point is not None:
+        half_width = relative_half_width(cell, result, point)
+        not_simulated = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
+        owner = cell.program.piece_instance[not_simulated]
+        given = (point.instructions * point.cpi)[not_simulated]
+        cycles += np.bincount(owner, given, cell.program.num_instances)[rows]
+        forwarded = np.bincount(owner, point.instructions[not_simulated], cell.program.num_instances).astype(np.int64)
+        model[forwarded[rows] > 0] = MODELS.index("fast-forward")
+    served = result.served[rows]
+    types = len(result.type_stack) - 1
+    kind = np.where(cell.program.task_type < 0, types, cell.program.task_type)
+    ran_here = np.zeros(cell.program.num_instances, bool)
+    ran_here[rows] = True
+    ran_here[0] = True
+    simulated = np.where(ran_here, instructions - forwarded, 0)
+    arrays: Arrays = {
+        "instance": cell.program.instance_id[rows].astype(np.int32),
+        "type": cell.program.task_type[rows].astype(np.int32),
+        "instructions": instructions[rows],
+        "cycles": cycles,
+        "first_misses": served[:, 1:].sum(axis=1),
+        "last_misses": served[:, len(served[0]) - 2 :].sum(axis=1) if len(served) else np.empty(0, np.int64),
+        "model": model,
+        "core": instances["core"].astype(np.int32),
+        "start_ps": instances["start_ps"].astype(np.int64),
+        "end_ps": instances["end_ps"].astype(np.int64),
+        "part": np.array(result.parts),
+        "type_stack": result.type_stack,
+        "core_part": np.array(result.core_parts),
+        "core_stack": result.core_stack,
+        "type_instructions": np.bincount(kind, simulated, minlength=types + 1).astype(np.int64),
+        "half_width": np.array([half_width]),
+        "num_instructions": np.array([instructions.sum()]),
+        "num_detailed_instructions": np.array([simulated.sum()]),
+        "num_instances": np.array([len(rows)]),
+        "num_detailed": np.array([np.count_nonzero(model == MODELS.index("detailed"))]),
+        "resamples": np.zeros(4, np.int64) if point is None else point.resamples,
+    }
+    return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays)
+
+
+# ---- interval ----
+
+
+def _by_intervals(cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles) -> Found:
+    """Every instance takes what the interval model says, its pieces their share by instructions."""
+    cores, program = parameters["cores"], cell.program
+    times = interval.predict(profiles, cell.node, cores, warm=parameters["detailed"]["caches"] != "cold")
+    frequency = cell.node.frequency_hz
+    assert frequency is not None
+    instructions = cell.instructions
+    per_instruction = times.cycles / np.maximum(profiles.num_instructions, 1)
+    owner = program.piece_instance
+    cycles = per_instruction[owner] * cell.pieces.num_instructions
+    piece_ps = np.rint(cycles / frequency * 1e12).astype(np.int64) + cell.creation_ps
+    makespan = np.zeros(cell.end - cell.first, np.int64)
+    core, start, end = np.zeros((3, program.num_instances), np.int64)
+    if not np.any(program.step_action == Action.operation):  # the replay schedules those
+        found = run_phases(
+            program, cores, cell.runtime, piece_ps, cell.first, cell.end, seed=parameters["seed"],
+            share_group=last_cache_of(cell.node, cores), keep=True,
+        )  # fmt: skip
+        makespan = found.makespan_ps[0]
+        stretch = found.stretches
+        begin = (np.cumsum(makespan) - makespan)[stretch["phase"]]
+        # in the order of their ends: the first stretch of an instance is written last, and the last one
+        start[stretch["instance"][::-1]] = (begin + stretch["start_ps"])[::-1]
+        end[stretch["instance"]] = begin + stretch["end_ps"]
+        core[stretch["instance"]] = stretch["core"]
+    rows = cell.instances[instructions[cell.instances] > 0]
+    types = int(program.task_type.max(initial=-1)) + 1
+    everyone = np.append(0, cell.instances)
+    kind = np.where(program.task_type[everyone] < 0, types, program.task_type[everyone])
+    stack = np.stack([np.bincount(kind, part[everyone], minlength=types + 1) for part in times.parts.values()], axis=1)
+    none = np.zeros(len(rows), np.int64)
+    arrays: Arrays = {
+        "instance": program.instance_id[rows].astype(np.int32),
+        "type": program.task_type[rows].astype(np.int32),
+        "instructions": instructions[rows],
+        "cycles": times.cycles[rows],
+        "first_misses": none,
+        "last_misses": none,
+        "model": np.full(len(rows), MODELS.index("interval"), np.int8),
+        "core": core[rows].astype(np.int32),
+        "start_ps": start[rows],
+        "end_ps": end[rows],
+        "part": np.array(list(times.parts)),
+        "type_stack": stack,
+        "core_part": np.array(list(times.parts)),
+        "core_stack": np.zeros((0, len(times.parts))),
+        "type_instructions": np.bincount(kind, instructions[everyone], minlength=types + 1).astype(np.int64),
+        "half_width": np.zeros(1),
+        "num_instructions": np.array([instructions.sum()]),
+        "num_detailed_instructions": np.zeros(1, np.int64),
+        "num_instances": np.array([len(rows)]),
+        "num_detailed": np.zeros(1, np.int64),
+        "resamples": np.zeros(4, np.int64),
+    }
+    return Found(makespan, piece_ps, rows, arrays)

@@ -1,0 +1,136 @@
+"""Figures of a run's nodes: cores, task instances, and what of them was simulated in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyscale.runner.predict.node.tables import MODELS
+from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.units import Arrays
+from manyscale.runner.study import Study
+
+if TYPE_CHECKING:
+    from manyscale.runner.predict.node.phase_times import NodePhases
+
+
+def node_statistics(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Dotted name to figure, of the results of all stages."""
+    _, cells, schedules = phases.by_stage(study, results)
+    figures = _of_schedules(study, schedules)
+    if cells:
+        figures |= _of_cells(phases, study, cells, schedules)
+    return figures
+
+
+def _of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statistic]:
+    instances = sum(int(each["num_instances"][0]) for each in schedules)
+    figures = {
+        "node.cores_per_rank": Statistic(study.mapping.cores_per_rank, "1", "count", "cores of each rank"),
+        "node.task_instances": Statistic(instances, "1", "count", "task instances and chunks of loops, all ranks"),
+    }
+    alone = [each for each in schedules if "busy_ps" in each]
+    if not alone:
+        return figures
+    busy, overhead, idle = (
+        sum(float(each[f"{name}_ps"].sum()) for each in alone) for name in ("busy", "overhead", "idle")
+    )
+    total = busy + overhead + idle
+    for name, value, text in (
+        ("utilisation", busy, "share of the cores' time in phases that executes the program"),
+        ("overhead", overhead, "share of the cores' time in phases that the runtime system takes"),
+    ):
+        figures[f"node.core_{name}"] = Statistic(value / total if total else 0.0, "1", "ratio", text)
+    return figures
+
+
+def _of_cells(
+    phases: NodePhases, study: Study, cells: Sequence[Arrays], schedules: Sequence[Arrays]
+) -> dict[str, Statistic]:
+    found, _ = phases.ratios(study, cells)
+    instructions = sum(int(each["num_instructions"][0]) for each in cells)
+    simulated = sum(int(each["num_detailed_instructions"][0]) for each in cells)
+    cycles = sum(float(each["cycles"].sum()) for each in cells)
+    executed = sum(int(each["instructions"].sum()) for each in cells)
+    figures = {
+        "application.cpu_ratio": Statistic(
+            found.overall, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
+        ),
+        "node.cells_time": _time_of_cells(cells),
+        "node.cells": Statistic(len(cells), "1", "count", "iterations of ranks that were simulated"),
+        "node.simulated_instances": Statistic(
+            sum(int(each["num_instances"][0]) for each in cells), "1", "count", "task instances in them"
+        ),
+        "node.detailed_instances": Statistic(
+            sum(int(each["num_detailed"][0]) for each in cells), "1", "count", "of these, simulated in detail"
+        ),
+        "node.detailed_share": Statistic(
+            simulated / instructions if instructions else 0.0, "1", "ratio", "share of their instructions in detail"
+        ),
+    }
+    if cycles > 0:
+        figures["node.ipc"] = Statistic(executed / cycles, "1", "ratio", "instructions per cycle of task instances")
+    figures |= _misses(cells)
+    parts = [str(name) for name in cells[0]["part"]]
+    stack = sum(each["type_stack"].sum(axis=0) for each in cells)
+    work = sum(int(each["type_instructions"].sum()) for each in cells)
+    for name, value in zip(parts, np.atleast_1d(stack).tolist(), strict=True):
+        text = f"cycles per instruction simulated, of them: {name}"
+        figures[f"node.cpi.{name}"] = Statistic(value / work if work else 0.0, "1", "ratio", text)
+    return figures
+
+
+def _time_of_cells(cells: Sequence[Arrays]) -> Statistic:
+    """Sum of the makespans of the phases that were simulated."""
+    times = np.array([each["makespan_ps"].sum() for each in cells]) / 1e12
+    widths = np.array([float(each["half_width"][0]) for each in cells])
+    value, width = float(times.sum()), float(np.sqrt(((times * widths) ** 2).sum()))
+    text = "predicted time of the iterations of ranks that were simulated, summed; MPI calls inside phases take none"
+    if not width:
+        return Statistic(value, "s", "total", text)
+    return Statistic(value, "s", "total", text, ci_low=max(value - width, 0.0), ci_high=value + width)
+
+
+def _misses(cells: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Misses of the first and the last cache per 1000 instructions of task instances simulated in detail."""
+    in_detail = [each["model"] == MODELS.index("detailed") for each in cells]
+    instructions, first, last = (
+        sum(int(each[name][mine].sum()) for each, mine in zip(cells, in_detail, strict=True))
+        for name in ("instructions", "first_misses", "last_misses")
+    )
+    if not instructions:
+        return {}
+    text = "misses of the {} cache per 1000 instructions of task instances in detail"
+    return {
+        f"node.mpki.{name}_cache": Statistic(1000 * misses / instructions, "1", "ratio", text.format(name))
+        for name, misses in (("first", first), ("last", last))
+    }
+
+
+def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> float:
+    """Of the predicted compute time, 95 %: what sampling leaves open; 0 where nothing was sampled."""
+    _, cells, schedules = phases.by_stage(study, results)
+    if not cells:
+        return 0.0
+    found, _ = phases.ratios(study, cells)
+    return found.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
+
+
+def with_intervals(half_width: float, figures: dict[str, Statistic]) -> dict[str, Statistic]:
+    """Intervals of compute time and of the makespan, as far as its critical path computes; relative ``half_width`` 0
+    leaves all as it is."""
+    if not half_width:
+        return figures
+    result = dict(figures)
+    compute, makespan = figures["application.compute"], figures["application.makespan"]
+    on_path = figures.get("critical_path.compute")
+    share = float(on_path.value) if on_path is not None else float(makespan.value)
+    for name, each, moved in (
+        ("application.compute", compute, float(compute.value)), ("application.makespan", makespan, share)
+    ):  # fmt: skip
+        value = float(each.value)
+        result[name] = replace(each, ci_low=max(value - half_width * moved, 0.0), ci_high=value + half_width * moved)
+    return result

@@ -1,0 +1,217 @@
+"""The MPI level of a native trace: from the records of all processes to operations, phases, regions, communicators and
+the measured times.
+
+What the calls become, and what their records hold: readers/raw_trace/calls.py and
+``runner/readers/raw_trace/mpi_calls.py``. Waits and tests complete exactly what they completed in the traced run; a
+test that completed nothing is a ``test``. Receives take the source, the tag and the size that their message had.
+One-sided communication, file access and collectives between two groups are not replayed. A call that had not returned
+when its process ended is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import (
+    ANY_SOURCE,
+    COMMUNICATORS_SCHEMA,
+    COUNTERS_SCHEMA,
+    KIND_NAMES,
+    MEASURED_SCHEMA,
+    NO_RANK,
+    NO_REQUEST,
+    OPERATIONS_SCHEMA,
+    PHASES_SCHEMA,
+    RECEIVES,
+    REGIONS_SCHEMA,
+    OperationKind,
+    PhaseKind,
+)
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.raw_trace import communicators as native_communicators
+from manyscale.runner.readers.raw_trace.calls import Calls
+from manyscale.runner.readers.raw_trace.files import Process
+from manyscale.runner.readers.raw_trace.phases import Phases, phases, region_numbers
+from manyscale.runner.readers.raw_trace.rows import rows_of
+
+_K = OperationKind
+_ONE_SIDED: Final = (
+    "MPI_Put", "MPI_Get", "MPI_Accumulate", "MPI_Get_accumulate", "MPI_Fetch_and_op", "MPI_Compare_and_swap",
+    "MPI_Rput", "MPI_Rget", "MPI_Raccumulate", "MPI_Rget_accumulate",
+)  # fmt: skip
+_NOT_REPLAYED: Final = ("MPI_Win_", "MPI_File_")  # how their names start
+
+
+def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[str]]:
+    """(tables, notes) of a run; ``processes``: one per rank, in their order. Raises UserError for what is damaged.
+
+    Each rank ends with an operation ``other`` for what it computed last.
+    """
+    return _Builder(list(processes)).build()
+
+
+class _Builder:
+    def __init__(self, processes: list[Process]) -> None:
+        self.processes = processes
+        self.calls = [Calls(process) for process in processes]
+        self.communicators = native_communicators.resolve(processes)
+        largest = max((int(calls.records["tag"].max(initial=0)) for calls in self.calls), default=0)
+        self.neighbour_tag = largest + 1 if largest < 2**31 - 1 else 0
+        self.ranks = [
+            rows_of(calls, of_process, self.neighbour_tag)
+            for calls, of_process in zip(self.calls, self.communicators.of_process, strict=True)
+        ]
+        self.sizes = np.array([len(rank.kind) + 1 for rank in self.ranks], np.int64)
+
+    def build(self) -> tuple[dict[str, pa.Table], list[str]]:
+        names, of_process = region_numbers(self.processes)
+        cut = [phases(calls, region_of) for calls, region_of in zip(self.calls, of_process, strict=True)]
+        tables = {
+            "operations": self._operations(),
+            "phases": _phases(cut),
+            **_counters(cut),
+            "regions": pa.Table.from_arrays([text_array(names)], schema=REGIONS_SCHEMA),
+            "communicators": self._communicators(),
+            "measured": self._measured(),
+        }
+        return tables, self._notes()
+
+    def _column(self, name: str, last: int, dtype: type) -> pa.Array:
+        """A column of all ranks, with the row at each rank's end."""
+        end: np.ndarray = np.array([last], dtype)
+        parts = [part for rank in self.ranks for part in (getattr(rank, name), end)]
+        return to_arrow(np.concatenate(parts).astype(dtype))
+
+    def _operations(self) -> pa.Table:
+        used = np.unique(np.concatenate([[0], *(rank.communicator for rank in self.ranks)]))
+        self.used = used
+        communicator = np.concatenate([np.append(rank.communicator, 0) for rank in self.ranks])
+        kind = self._column("kind", _K.other, np.int8)
+        arrays = {
+            "rank": to_arrow(np.repeat(np.arange(len(self.ranks), dtype=np.int32), self.sizes)),
+            "kind": pa.DictionaryArray.from_arrays(kind, KIND_NAMES),
+            "peer": self._column("peer", NO_RANK, np.int32),
+            "source": self._column("source", NO_RANK, np.int32),
+            "tag": self._column("tag", 0, np.int32),
+            "bytes": self._column("bytes", 0, np.int64),
+            "receive_bytes": self._column("receive_bytes", 0, np.int64),
+            "communicator_id": to_arrow(np.searchsorted(used, communicator).astype(np.int32)),
+            "request": self._column("request", NO_REQUEST, np.int32),
+            "completes": self._lists([rank.completes for rank in self.ranks], np.int32),
+            "send_counts": self._lists([rank.send_counts for rank in self.ranks], np.int64),
+            "receive_counts": self._lists([rank.receive_counts for rank in self.ranks], np.int64),
+        }
+        return pa.Table.from_arrays([arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA)
+
+    def _lists(self, columns: list[tuple[np.ndarray, np.ndarray]], dtype: type) -> pa.Array:
+        """Lists of all ranks, from the lengths and the values of each."""
+        lengths = np.concatenate([np.append(lengths, 0) for lengths, _ in columns])
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+        if offsets[-1] > 2**31 - 1:
+            raise UserError(
+                f"{self.processes[0].path.parent}: lists more than 2^31 requests or counts; trace fewer ranks"
+            )
+        flat = np.concatenate([np.empty(0, dtype), *(values.astype(dtype) for _, values in columns)])
+        return pa.ListArray.from_arrays(to_arrow(offsets.astype(np.int32)), to_arrow(flat.astype(dtype)))
+
+    def _communicators(self) -> pa.Table:
+        members = [self.communicators.members[number] for number in self.used]
+        offsets = np.concatenate(([0], np.cumsum([len(who) for who in members]))).astype(np.int32)
+        lists = pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(np.concatenate(members).astype(np.int32)))
+        return pa.Table.from_arrays([lists], schema=COMMUNICATORS_SCHEMA)
+
+    def _measured(self) -> pa.Table:
+        """Times on one clock: the processes of a host share one, those of several are compared by the time of day."""
+        offsets: dict[str, int] = {}
+        starts, ends = [], []
+        for process, rank in zip(self.processes, self.ranks, strict=True):
+            offset = offsets.setdefault(str(process.start["host"]), int(process.start["clock_offset_ns"]))
+            last = int(rank.end_ns[-1]) if len(rank.end_ns) else 0
+            last = int(process.end.get("end_ns", last))
+            starts.append(offset + np.append(rank.start_ns, last))
+            ends.append(offset + np.append(rank.end_ns, last))
+        start, end = np.concatenate(starts), np.concatenate(ends)
+        begin = min((int(part[0]) for part in starts), default=0)
+        columns = [to_arrow(np.maximum(part - begin, 0).astype(np.int64) * 1000) for part in (start, end)]
+        return pa.Table.from_arrays(columns, schema=MEASURED_SCHEMA)
+
+    def _notes(self) -> list[str]:
+        notes = []
+        for process, calls in zip(self.processes, self.calls, strict=True):
+            abort = next((each["abort"] for each in process.definitions if "abort" in each), None)
+            if abort is not None:
+                notes.append(f"rank {process.rank}: called MPI_Abort({abort}), which ended the program")
+            elif calls.unfinished:
+                notes.append(
+                    f"rank {process.rank}: {calls.unfinished} had not returned when the trace ended: it is left out"
+                )
+        counted = self._counted("others")
+        lost = Counter({name: n for name, n in counted.items() if name in _ONE_SIDED or name.startswith(_NOT_REPLAYED)})
+        for text, counts in (
+            ("one-sided communication and file access are not replayed", lost),
+            ("collectives between two groups are not replayed", self._counted("between_groups")),
+            ("communication with processes outside MPI_COMM_WORLD is not replayed", self._counted("with_strangers")),
+            ("calls that returned an error take no part", self._counted("failed")),
+            ("calls that take no part in the replay", counted - lost),
+            ("calls that are replayed as the sends and receives they consist of", self._counted("lowered")),
+        ):
+            if counts:
+                notes.append(f"{text}: {', '.join(f'{name} {counts[name]}' for name in sorted(counts))}")
+        wild = sum(
+            int(np.count_nonzero((column == ANY_SOURCE) & np.isin(rank.kind, RECEIVES)))
+            for rank in self.ranks
+            for column in (rank.peer, rank.source)
+        )
+        for text, count in (
+            ("receives from any source take the one they had in the traced run", self._total("num_wildcards") - wild),
+            ("receives from any source never completed: the first message in simulated time is taken", wild),
+            ("requests were cancelled: their operations take no part", self._total("num_cancelled")),
+            ("requests are never completed in the trace", self._total("num_never_completed")),
+        ):
+            if count > 0:
+                notes.append(f"{count} {text}")
+        return notes
+
+    def _counted(self, reason: str) -> Counter[str]:
+        """Calls of all ranks, by name."""
+        total: Counter[str] = Counter()
+        for rank in self.ranks:
+            total.update(rank.reasons[reason])
+        return total
+
+    def _total(self, name: str) -> int:
+        return sum(int(getattr(rank, name)) for rank in self.ranks)
+
+
+def _phases(ranks: list[Phases]) -> pa.Table:
+    sizes = [len(rank.operation) for rank in ranks]
+    columns: dict[str, np.ndarray] = {
+        "rank": np.repeat(np.arange(len(ranks), dtype=np.int32), sizes),
+        "operation_id": np.concatenate([rank.operation for rank in ranks]).astype(np.int32),
+        "kind": np.full(sum(sizes), PhaseKind.compute, np.int8),
+        "region_id": np.concatenate([rank.region for rank in ranks]).astype(np.int32),
+        "duration_ps": np.concatenate([rank.duration_ns for rank in ranks]) * 1000,
+    }
+    return pa.Table.from_arrays([to_arrow(columns[name]) for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA)
+
+
+def _counters(ranks: list[Phases]) -> dict[str, pa.Table]:
+    names = list(dict.fromkeys(name for rank in ranks for name in rank.counter_names))
+    if not names:
+        return {}
+    parts, first = [], 0
+    for rank in ranks:
+        phase, which = np.nonzero(rank.counters >= 0)
+        code = np.array([names.index(name) for name in rank.counter_names], np.int64)
+        parts.append((first + phase, code[which], rank.counters[phase, which]))
+        first += len(rank.operation)
+    phase_id, codes, value = (np.concatenate(columns).astype(np.int64) for columns in zip(*parts, strict=True))
+    named = pa.DictionaryArray.from_arrays(to_arrow(codes.astype(np.int16)), text_array(names))
+    arrays = [to_arrow(phase_id), named, to_arrow(value)]
+    return {"counters": pa.Table.from_arrays(arrays, schema=COUNTERS_SCHEMA)}

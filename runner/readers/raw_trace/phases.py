@@ -1,0 +1,121 @@
+"""Compute phases of a native trace: the CPU time between MPI calls, cut where regions marked in the source begin and
+end. What follows a process's last call belongs to an operation that is added at its end.
+
+Hardware counters are read at the calls only: what they counted before a call belongs to its phase, if there is but one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.kernels import njit
+from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner.readers.raw_trace.calls import UNFINISHED, Calls
+from manyscale.runner.readers.raw_trace.files import Process
+
+_BEGIN, _END = int(EventKind.mark_begin), int(EventKind.mark_end)
+DEEPEST: Final = 256  # nested regions: trace.c
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Per phase: the ``operation`` that it precedes, ``region`` (row of the table, -1) and ``duration_ns``;
+    ``counters`` int64[phases, k]: what the counters of ``counter_names`` counted in it, -1 where that is not known."""
+
+    operation: np.ndarray
+    region: np.ndarray
+    duration_ns: np.ndarray
+    counter_names: tuple[str, ...]
+    counters: np.ndarray
+
+
+def region_numbers(processes: list[Process]) -> tuple[list[str], list[np.ndarray]]:
+    """Names of all regions, in order of appearance, and per process which of them each of its numbers is; the last
+    entry is -1, for no region."""
+    names: dict[str, int] = {}
+    of_process = []
+    for process in processes:
+        own = {
+            int(each["region"]): names.setdefault(str(each["name"]), len(names))
+            for each in process.definitions
+            if "region" in each and "name" in each
+        }
+        table = np.full(max(own, default=-1) + 2, -1, np.int64)
+        table[list(own)] = list(own.values())
+        of_process.append(table)
+    return list(names), of_process
+
+
+def phases(calls: Calls, region_of: np.ndarray) -> Phases:
+    """Phases of a process; ``region_of``: its regions' rows in the table."""
+    process, records, events = calls.process, calls.records, calls.process.events
+    operation = calls.operation_ids()
+    cpu_ns = np.append(records["cpu_ns"], rest_ns(process, records)).astype(np.int64)
+    num_events = np.append(records["num_events"], len(events)).astype(np.int64)
+    size = len(cpu_ns) + int(np.count_nonzero((events["kind"] == _BEGIN) | (events["kind"] == _END)))
+    columns = np.empty((size, 4), np.int64)
+    count = _cut(
+        *(np.ascontiguousarray(events[name]) for name in ("kind", "value", "cpu_ns")),
+        *(cpu_ns, num_events, operation, columns),
+    )
+    columns = columns[:count]
+    region = np.where(columns[:, 1] < len(region_of) - 1, columns[:, 1], -1)
+    counted = np.vstack((calls.counters(), np.full((1, len(calls.counter_names)), -1)))  # of the end: nothing
+    counters = counted[columns[:, 3]]
+    counters[np.bincount(columns[:, 3], minlength=len(cpu_ns))[columns[:, 3]] > 1] = -1
+    return Phases(columns[:, 0], region_of[region], columns[:, 2], calls.counter_names, counters)
+
+
+def rest_ns(process: Process, records: np.ndarray) -> int:
+    """CPU time after the last complete call, as far as it is known."""
+    if process.end:
+        return int(process.end["rest_cpu_ns"])
+    last = process.operations[-1:]
+    if len(last) and last["flags"][0] & UNFINISHED:
+        return int(last["cpu_ns"][0])
+    first = int(records["num_events"][-1]) if len(records) else 0
+    return int(process.events["cpu_ns"][first:].sum(dtype=np.uint64))
+
+
+@njit(cache=True, nogil=True)
+def _cut(kind, value, lap_ns, cpu_ns, num_events, operation, columns):  # type: ignore[no-untyped-def]
+    """Columns (operation, region, ns, call) of all phases; returns their number. O(calls + events)."""
+    stack = np.full(DEEPEST, -1, np.int64)
+    depth = 0
+    region = np.int64(-1)
+    count = 0
+    at = 0
+    for i in range(cpu_ns.shape[0]):
+        left = np.int64(cpu_ns[i])
+        since = np.int64(0)
+        while at < num_events[i]:
+            since += np.int64(lap_ns[at])
+            if kind[at] == _BEGIN or kind[at] == _END:
+                part = min(since, left)
+                if part > 0:
+                    columns[count, 0] = operation[i]
+                    columns[count, 1] = region
+                    columns[count, 2] = part
+                    columns[count, 3] = i
+                    count += 1
+                left -= part
+                since = np.int64(0)
+                if kind[at] == _BEGIN:
+                    if depth < DEEPEST:
+                        stack[depth] = region
+                        depth += 1
+                    region = value[at]
+                else:
+                    depth -= depth > 0
+                    region = stack[depth]
+            at += 1
+        if left > 0:
+            columns[count, 0] = operation[i]
+            columns[count, 1] = region
+            columns[count, 2] = left
+            columns[count, 3] = i
+            count += 1
+    return count

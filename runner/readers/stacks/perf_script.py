@@ -1,0 +1,234 @@
+"""Reader for call stacks as ``perf script`` prints them (Linux perf), plain or compressed.
+
+A sample is a header, ``comm pid/tid [cpu] time: period event:``, of which all but the tid and one of time and event may
+be missing (``perf script -F``), then a line ``address symbol+offset (object)`` per frame from the innermost outwards,
+then an empty line. Without call stacks (``perf record`` without ``-g``) the only frame stands in the header's line.
+
+Snapshots are the samples of the event ``instructions`` if there are any, else of a CPU clock, else of ``cycles``, else
+of the first event; samples of the other events become counters of the units (so ``perf record -g -e
+instructions -e cycles`` gives the cycles per instruction of each unit).
+
+Assumptions: a frame is a symbol, whatever object it is in; a frame without a symbol is its object's file name in
+brackets, as are all such frames of the object. An inlined function is a frame as any other. The times have a common
+clock, perf's. A tid is one thread: the kernel gave none twice in the run.
+
+Cost: one pass in Python, about a microsecond a line; equal lines are taken apart once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.archive import guarded, open_stream, read_head
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile
+from manyscale.runner.readers.stacks.tables import workload
+from manyscale.runner.readers.stacks.units import DEFAULT_RULES, NO_CPU, UnitRules
+
+NAME: Final = "perf-script"
+KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
+_HEAD_BYTES: Final = 1 << 16
+# A comm may have blanks and numbers, but no time: all behind it is fixed to the right. No event begins with a digit.
+_WHO: Final = r"\s*(?:(?P<comm>\S.*?)\s+)?(?:(?P<pid>\d+|-1)/)?(?P<tid>\d+|-1)\s+(?:\[(?P<cpu>\d+)\]\s+)?"
+_TIME: Final = r"(?P<time>\d+\.\d{3,9}):\s*"
+_WHAT: Final = r"(?:(?P<period>\d+)\s+)?(?P<event>[^\s\d:](?:\S*[^\s:])?):+(?:\s+(?P<rest>.*))?"
+_HEADERS: Final = (
+    re.compile(f"{_WHO}{_TIME}(?:{_WHAT})?"),
+    re.compile(rf"(?!.*\d\.\d+:){_WHO}(?P<time>(?!))?{_WHAT}"),
+)
+_FRAME: Final = re.compile(
+    r"\s+(?:[0-9a-f]+\s+)?(?P<symbol>\S.*?)(?:\+0x[0-9a-f]+)?(?:\s+\((?P<object>[^()]*(?:\([^()]*\))?[^()]*)\))?"
+)
+# perf pads an address to 16 places
+_ADDRESS: Final = re.compile(r"\s+(?P<address>[0-9a-f]+)(?:\s+\((?P<object>.*)\))?")
+_SOURCE_LINE: Final = re.compile(r"  \S.*:\d+")
+# a core's event, an event with settings, an event with modifiers
+_OF_CORE: Final = re.compile(r"cpu\w*/([a-zA-Z][\w.-]*)/[a-zA-Z]*")
+_WITH_SETTINGS: Final = re.compile(r"((?!cpu[/_])[\w.-]+)/[^/]*/[a-zA-Z]*")
+_WITH_MODIFIERS: Final = re.compile(r"([^:]+(?::[^:]+)?):[ukhGHpPSDIWeb]+")
+_PERF_DATA: Final = (b"PERFILE2", b"PERFFILE")
+
+
+def can_read(path: Path) -> bool:
+    """Whether the file starts as the text of ``perf script``, or is a recording itself (which ``read`` refuses)."""
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
+        return False
+    if head.startswith(_PERF_DATA):
+        return True
+    lines = head.decode(errors="replace").splitlines()
+    for index, line in enumerate(lines):
+        if line.strip() and not line.startswith("#"):
+            found = _header(line)
+            if found is None or found["time"] is None:
+                return False
+            following = lines[index + 1] if index + 1 < len(lines) else ""
+            return found["event"] is not None or _frame(following) is not None
+    return False
+
+
+def reads_one_file(path: Path) -> bool:
+    return path.is_file()
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
+    """The workload of one profile, all processes in rank 0 (of ``options`` those of threads count). Raises UserError
+    with file and line for text that ``perf script`` does not print."""
+    profile = Profile()
+    collect(path, profile, 0)
+    return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
+
+
+def collect(path: Path, profile: Profile, rank: int) -> None:
+    """Add the samples of a file to a profile as those of a rank."""
+    with guarded(path), open_stream(path) as stream:
+        _Parser(path, profile, rank).run(_lines(path, stream))
+
+
+def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
+    head = True
+    for line in stream:
+        if head and line.startswith(_PERF_DATA):
+            raise UserError(
+                f"{path}: this is a recording; print it with 'perf script -i {path.name}' and give that text"
+            )
+        head = False
+        yield line.decode(errors="replace").rstrip("\r\n")
+
+
+def _header(line: str) -> re.Match[str] | None:
+    if line.startswith("\t"):
+        return None
+    return _HEADERS[0].fullmatch(line) or _HEADERS[1].fullmatch(line)
+
+
+def _frame(line: str) -> str | None:
+    """The name of a frame, or None for a line that is none."""
+    bare = _ADDRESS.fullmatch(line)
+    if bare is not None and len(line[: bare.end("address")].lstrip("\t")) >= 16:
+        return _object_name(bare["object"])
+    found = _FRAME.fullmatch(line)
+    if found is None or line.count("(") != line.count(")"):
+        return None
+    return _object_name(found["object"]) if found["symbol"] == UNKNOWN else found["symbol"]
+
+
+def _object_name(path: str | None) -> str:
+    name = (path or "").removesuffix(" (deleted)").rsplit("/", 1)[-1].strip("[]")
+    return f"[{name}]" if name else UNKNOWN
+
+
+class _Parser:
+    """The lines of one file, one after another."""
+
+    def __init__(self, path: Path, profile: Profile, rank: int) -> None:
+        self.path = path
+        self.profile = profile
+        self.rank = rank
+        self.frames: dict[str, int] = {}  # of lines already seen
+        self.pending: re.Match[str] | None = None
+        self.stack: list[int] = []
+        self.num_without_stack = 0
+        self.without_period: set[str] = set()
+
+    def run(self, lines: Iterator[str]) -> None:
+        number = 0
+        for number, line in enumerate(lines, 1):
+            if self.pending is not None and line[:1] in " \t" and line.strip():
+                self._add_frame(number, line)
+            elif not line.strip():
+                self._finish()
+            elif not line.startswith("#"):
+                self._start(number, line)
+        self._finish()
+        if len(self.without_period) > 1:
+            raise UserError(
+                f"{self.path}: has samples of several events ({', '.join(sorted(self.without_period))}) and not how "
+                "much each stands for; print with 'perf script -F +period'"
+            )
+        if self.num_without_stack:
+            self.profile.notes.append(
+                f"{self.path.name}: {self.num_without_stack} samples without a stack are the frame {UNKNOWN}"
+            )
+
+    def _start(self, number: int, line: str) -> None:
+        self._finish()
+        self.pending = _header(line)
+        if self.pending is None:
+            raise UserError(
+                f"{self.path}:{number}: is neither the header of a sample (comm pid/tid [cpu] time: period event:) nor "
+                f"a frame; print with 'perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso'; got {line[:60]!r}"
+            )
+        rest = self.pending["rest"]
+        if rest and rest.strip():
+            name = _frame(f" {rest}") if re.match(r"\s*[0-9a-f]+\s+\S.*\(.*\)\s*$", rest) else None
+            if name is not None:  # else the text of a tracepoint
+                self.stack.append(self.profile.frame(name))
+
+    def _add_frame(self, number: int, line: str) -> None:
+        frame = self.frames.get(line)
+        if frame is None:
+            if self.stack and _SOURCE_LINE.fullmatch(line) and not line.startswith("\t"):
+                return  # where the frame's line is (-F srcline)
+            name = _frame(line)
+            if name is None:
+                if _header(line) is not None:  # perf pads short comms to 16 places
+                    self._start(number, line)
+                    return
+                raise UserError(
+                    f"{self.path}:{number}: is no frame (address symbol+offset (object)); got {line[:60]!r}"
+                )
+            if not line.startswith("\t") and _header(line) is not None:
+                self._start(number, line)
+                return
+            frame = self.frames[line] = self.profile.frame(name)
+        self.stack.append(frame)
+
+    def _finish(self) -> None:
+        found = self.pending
+        if found is None:
+            return
+        if not self.stack:
+            self.num_without_stack += 1
+            self.stack.append(self.profile.frame(UNKNOWN))
+        profile = self.profile
+        thread = int(found["tid"])
+        profile.names[self.rank, thread] = (found["comm"] or found["tid"]).strip()
+        if found["time"] is None:
+            profile.has_common_clock = False
+        period = found["period"]
+        event_name = _event_name(found["event"])
+        if period is None:
+            self.without_period.add(event_name)
+        event = profile.event(event_name if period is not None else SAMPLES)
+        profile.add(
+            self.rank,
+            thread,
+            _nanoseconds(found["time"]),
+            profile.stack(reversed(self.stack)),
+            cpu=int(found["cpu"]) if found["cpu"] is not None else NO_CPU,
+            event=event,
+            count=int(period) if period is not None else 1,
+        )
+        self.pending = None
+        self.stack = []
+
+
+def _event_name(text: str | None) -> str:
+    """An event without modifiers and settings: ``cpu/instructions/u``, ``instructions:ppp`` and
+    ``instructions/period=1000/`` are all ``instructions``."""
+    name = text or SAMPLES
+    found = _OF_CORE.fullmatch(name) or _WITH_SETTINGS.fullmatch(name) or _WITH_MODIFIERS.fullmatch(name)
+    return found[1] if found else name
+
+
+def _nanoseconds(text: str | None) -> int:
+    if text is None:
+        return 0
+    seconds, _, fraction = text.partition(".")
+    return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))

@@ -1,0 +1,347 @@
+"""Launches' instructions on disk: a folder for each, with Parquet files, which a trace is read into once.
+
+``instructions.parquet`` has a row for each thread block, in row groups of about a million instructions;
+``static.parquet`` the static instructions, and in its metadata what the head of the trace says and what the launch
+comes to. A folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.launch_trace import MAX_OPERANDS, LaunchTrace, StaticInstructions
+from manyscale.runner.errors import UserError
+
+VERSION: Final = 2  # raised when what is stored changes its form
+_INSTRUCTIONS: Final = "instructions.parquet"
+_STATIC: Final = "static.parquet"
+FILES: Final = (_INSTRUCTIONS, _STATIC)
+_HEADER: Final = b"manyscale"
+_COLUMNS: Final = {  # lists, one for each block
+    "warp_instructions": np.int32,
+    "warp_accesses": np.int32,
+    "instruction": np.int32,
+    "active": np.uint8,
+    "accesses": np.uint8,
+    "sector": np.int64,
+    "written": np.uint32,
+}
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(kind)), False)), False)
+        for name, kind in _COLUMNS.items()
+    ]
+)
+_STATIC_COLUMNS: Final = {
+    "pc": np.int64,
+    "opcode": np.int32,
+    "unit": np.uint8,
+    "space": np.uint8,
+    "access": np.uint8,
+    "immediate": np.int32,
+    "bypasses_l1": np.uint8,
+}
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Consecutive blocks: warps of each (int64[blocks]); instructions and accesses of each warp (int32[warps]); and
+    the columns of ``LaunchTrace``."""
+
+    warps: np.ndarray
+    warp_instructions: np.ndarray
+    warp_accesses: np.ndarray
+    instruction: np.ndarray
+    active: np.ndarray
+    accesses: np.ndarray
+    sector: np.ndarray
+    written: np.ndarray
+
+
+def offsets(counts: np.ndarray) -> np.ndarray:
+    """int64[n + 1]: where each of n begins, and the end."""
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
+
+
+class LaunchWriter:
+    """Writes the folder of a launch: blocks in the grid's order, then ``close``. Without ``close`` nothing remains."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+        self._hashes = {name: hashlib.blake2b(digest_size=20) for name in ("warps", *_COLUMNS)}
+        self._writer: Any = None
+        self.num_blocks = self.num_warps = self.num_accesses = 0
+        self._thread_sum = self._thread_squares = 0
+        self.executed = np.zeros(0, np.int64)
+        try:
+            self._unfinished.mkdir(parents=True)
+            self._writer = pq.ParquetWriter(
+                self._unfinished / _INSTRUCTIONS,
+                _SCHEMA,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                write_statistics=False,
+                column_encoding={"sector.list.element": "DELTA_BINARY_PACKED"},
+            )
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    def add(self, blocks: Blocks) -> None:
+        """Append blocks, as one row group."""
+        if not len(blocks.warps):
+            return
+        of_warps, instructions = offsets(blocks.warps), offsets(blocks.warp_instructions)
+        in_blocks = instructions[of_warps]
+        bounds = {
+            "warp_instructions": of_warps,
+            "warp_accesses": of_warps,
+            "instruction": in_blocks,
+            "active": in_blocks,
+            "accesses": in_blocks,
+        }
+        of_accesses = offsets(blocks.warp_accesses)[of_warps]
+        arrays = []
+        for name, kind in _COLUMNS.items():
+            values = np.ascontiguousarray(getattr(blocks, name), kind)
+            self._hashes[name].update(values.data)
+            starts = to_arrow(bounds.get(name, of_accesses).astype(np.int32))
+            arrays.append(pa.ListArray.from_arrays(starts, to_arrow(values), type=_SCHEMA.field(name).type))
+        self._hashes["warps"].update(np.ascontiguousarray(blocks.warps, np.int64).data)
+        try:
+            self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), row_group_size=len(blocks.warps))
+        except OSError as error:
+            raise _unwritable(self._folder, error) from None
+        threads = np.diff(offsets(blocks.active)[in_blocks])
+        self._thread_sum += int(threads.sum())
+        self._thread_squares += sum(value * value for value in threads.tolist())
+        self.num_blocks += len(blocks.warps)
+        self.num_warps += len(blocks.warp_instructions)
+        self.num_accesses += len(blocks.sector)
+        executed = np.bincount(blocks.instruction, minlength=len(self.executed))
+        executed[: len(self.executed)] += self.executed
+        self.executed = executed
+
+    def close(self, static: StaticInstructions, head: dict[str, Any]) -> StoredLaunch:
+        """Finish the folder. ``head``: the columns of ``launches`` that the trace's head gives, and ``notes``."""
+        mean = self._thread_sum / max(1, self.num_blocks)
+        variance = max(0, self.num_blocks * self._thread_squares - self._thread_sum**2) / max(1, self.num_blocks) ** 2
+        content = head | {
+            "version": VERSION,
+            "opcodes": list(static.opcodes),
+            "blocks": self.num_blocks,
+            "warps": self.num_warps,
+            "warp_instructions": int(self.executed.sum()),
+            "thread_instructions": self._thread_sum,
+            "memory_requests": self.num_accesses,
+            "block_size_cov": float(variance**0.5 / mean) if mean else 0.0,
+            "digest": self._digest(static, head),
+        }
+        columns = [to_arrow(getattr(static, name).astype(kind)) for name, kind in _STATIC_COLUMNS.items()]
+        columns += [
+            pa.FixedSizeListArray.from_arrays(to_arrow(values.reshape(-1)), MAX_OPERANDS)
+            for values in (static.destinations, static.sources)
+        ]
+        table = pa.Table.from_arrays(columns, names=[*_STATIC_COLUMNS, "destinations", "sources"])
+        try:
+            self._writer.close()
+            table = table.replace_schema_metadata({_HEADER: json.dumps(content).encode()})
+            pq.write_table(table, self._unfinished / _STATIC, compression="zstd", write_statistics=False)
+            if self._folder.exists():
+                shutil.rmtree(self._folder, ignore_errors=True)
+            try:
+                self._unfinished.replace(self._folder)
+            except OSError:
+                if not self._folder.exists():  # else another process was faster
+                    raise
+        except OSError as error:
+            raise _unwritable(self._folder, error) from None
+        finally:
+            self.abandon()
+        return StoredLaunch(self._folder)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        if self._writer is not None:
+            self._writer.close()
+        shutil.rmtree(self._unfinished, ignore_errors=True)
+
+    def _digest(self, static: StaticInstructions, head: dict[str, Any]) -> str:
+        names = ("kernel_name", "grid", "block", "shared_bytes", "registers", "binary_version")
+        state = hashlib.blake2b(json.dumps([VERSION, *(head[name] for name in names)]).encode(), digest_size=20)
+        state.update(json.dumps(static.opcodes).encode())
+        for name in (*_STATIC_COLUMNS, "destinations", "sources"):
+            state.update(np.ascontiguousarray(getattr(static, name)).data)
+        for each in self._hashes.values():
+            state.update(each.digest())
+        return state.hexdigest()
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{folder.parent}: launches cannot be stored there ({error.strerror or error}); "
+        "set XDG_CACHE_HOME to a folder with room"
+    )
+
+
+class StoredLaunch:
+    """The folder of a launch. Raises UserError where it is damaged; pickles as its path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        try:
+            self._static = pq.read_table(self.folder / _STATIC)
+            self.head: dict[str, Any] = json.loads(self._static.schema.metadata[_HEADER])
+            if self.head["version"] != VERSION or not (self.folder / _INSTRUCTIONS).is_file():
+                raise ValueError("of another version")
+        except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
+        return type(self), (self.folder,)
+
+    def _damaged(self, error: Exception) -> UserError:
+        return UserError(f"{self.folder}: the stored launch is damaged ({error}); remove it and read the trace again")
+
+    @cached_property
+    def static(self) -> StaticInstructions:
+        columns = {name: to_numpy(self._static.column(name)) for name in _STATIC_COLUMNS}
+        columns["bypasses_l1"] = columns["bypasses_l1"].view(np.bool_)
+        lists = [
+            to_numpy(self._static.column(name).combine_chunks().flatten()).reshape(-1, MAX_OPERANDS)
+            for name in ("destinations", "sources")
+        ]
+        return StaticInstructions(tuple(self.head["opcodes"]), **columns, destinations=lists[0], sources=lists[1])
+
+    def trace(self, launch_id: int) -> LaunchTrace:
+        """All of it."""
+        return self._assembled(launch_id, list(self._groups()))
+
+    def block_batches(self, launch_id: int, max_instructions: int) -> Iterator[LaunchTrace]:
+        """Pieces of consecutive blocks: at most so many instructions, or one block."""
+        for group in self._groups():
+            ends = offsets(group.warp_instructions)[offsets(group.warps)]
+            first = 0
+            while first < len(group.warps):
+                end = int(np.searchsorted(ends, ends[first] + max_instructions, "right")) - 1
+                end = max(first + 1, end)
+                yield self._assembled(launch_id, [_part(group, first, end)])
+                first = end
+
+    def _groups(self) -> Iterator[Blocks]:
+        try:
+            file = pq.ParquetFile(self.folder / _INSTRUCTIONS)
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, use_threads=False)
+                columns = {name: table.column(name).combine_chunks() for name in _COLUMNS}
+                values = {name: to_numpy(column.flatten()) for name, column in columns.items()}
+                yield Blocks(np.diff(to_numpy(columns["warp_instructions"].offsets)).astype(np.int64), **values)
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    def _assembled(self, launch_id: int, groups: Sequence[Blocks]) -> LaunchTrace:
+        def joined(name: str) -> np.ndarray:
+            if len(groups) == 1:
+                return np.asarray(getattr(groups[0], name))
+            return np.concatenate([getattr(group, name) for group in groups])
+
+        head = self.head
+        return LaunchTrace(
+            launch_id,
+            head["kernel_name"],
+            tuple(head["grid"]),
+            tuple(head["block"]),
+            head["shared_bytes"],
+            head["registers"],
+            head["binary_version"],
+            self.static,
+            offsets(joined("warps")),
+            offsets(joined("warp_instructions")),
+            offsets(joined("warp_accesses")),
+            *(joined(name) for name in ("instruction", "active", "accesses", "sector", "written")),
+        )
+
+    def copy(self, folder: Path) -> StoredLaunch:
+        """The same launch in another folder."""
+        if folder.resolve() != self.folder.resolve():
+            shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return StoredLaunch(folder)
+
+
+def _part(group: Blocks, first: int, end: int) -> Blocks:
+    """Blocks [first, end) of a group."""
+    warps = slice(*offsets(group.warps)[[first, end]])
+    instructions = slice(*offsets(group.warp_instructions)[[warps.start, warps.stop]])
+    accesses = slice(*offsets(group.warp_accesses)[[warps.start, warps.stop]])
+    return Blocks(
+        group.warps[first:end],
+        group.warp_instructions[warps],
+        group.warp_accesses[warps],
+        *(getattr(group, name)[instructions] for name in ("instruction", "active", "accesses")),
+        *(getattr(group, name)[accesses] for name in ("sector", "written")),
+    )
+
+
+class LaunchStore:
+    """Stored launches by their ids (``models.gpu_tables.LaunchStreams``)."""
+
+    def __init__(self, launches: dict[int, StoredLaunch]) -> None:
+        self._launches = launches
+
+    @property
+    def launch_ids(self) -> tuple[int, ...]:
+        return tuple(self._launches)
+
+    @cached_property
+    def digest(self) -> str:
+        state = hashlib.blake2b(digest_size=20)
+        for launch_id, launch in self._launches.items():
+            state.update(f"{launch_id} {launch.head['digest']}".encode())
+        return state.hexdigest()
+
+    def launch_digest(self, launch_id: int) -> str:
+        return str(self._launches[launch_id].head["digest"])
+
+    def stored(self, launch_id: int) -> StoredLaunch:
+        return self._launches[launch_id]
+
+    def trace(self, launch_id: int) -> LaunchTrace:
+        return self._launches[launch_id].trace(launch_id)
+
+    def block_batches(self, launch_id: int, max_instructions: int) -> Iterator[LaunchTrace]:
+        return self._launches[launch_id].block_batches(launch_id, max_instructions)
+
+
+def launches_table(schema: pa.Schema, launches: dict[int, StoredLaunch]) -> pa.Table:
+    """The table ``launches`` of stored launches."""
+    columns: dict[str, list[Any]] = {field.name: [] for field in schema}
+    for launch_id, launch in launches.items():
+        head = launch.head
+        row = {"launch_id": launch_id, **head}
+        for axis, place in (("x", 0), ("y", 1), ("z", 2)):
+            row[f"grid_{axis}"], row[f"block_{axis}"] = head["grid"][place], head["block"][place]
+        for name, values in columns.items():
+            values.append(row[name])
+    arrays = [
+        text_array(columns[field.name])
+        if pa.types.is_string(field.type)
+        else to_arrow(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

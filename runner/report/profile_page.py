@@ -1,0 +1,123 @@
+"""The page of ``manyscale profile``: a trace's profile as AMM's figures 2 and 5, its miss-ratio curve, and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from manyscale.runner.predict.memory import profile_result
+from manyscale.runner.predict.memory.profile_result import ProfileResult
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.sections.machine import machine_table
+from manyscale.runner.report.sections.memory_charts import (
+    Parts,
+    blocks_apart,
+    cards_html,
+    curve_chart,
+    level_chart,
+    profile_chart,
+)
+from manyscale.runner.report.text import binary_size, escape, items, percent, table
+
+MOST_BLOCKS: Final = 6  # drawn apart
+MOST_ROWS: Final = 100
+
+
+def write_profile(result: ProfileResult, directory: Path) -> None:
+    """``report.html`` of a profile."""
+    name = result.workload.name
+    page = Page(f"Memory profile of {name}", f"Units of {result.granularity_bytes} B; {result.method}.")
+    page.add("", _cards(result))
+    page.add(
+        "Reuse profile",
+        profile_chart(page, "profile", {name: _blocks(result)}),
+        note="Probability of each stack distance: distinct units between two uses of a unit (0 is drawn at 0.5). "
+        "Profiles of blocks are weighed by their accesses and add up to the whole.",
+    )
+    page.add(
+        "Miss ratio by capacity",
+        curve_chart(page, result.whole, result.caches),
+        note="Of fully associative caches with LRU replacement.",
+    )
+    if result.caches:
+        page.add(
+            "Hit probability at a stack distance",
+            level_chart(page, "levels", result.caches, result.whole),
+            note="The stack distance based cache model (SDCM) maps lines to sets at random; where many addresses lie a "
+            "power of two apart, sets are used unevenly and fewer accesses hit.",
+        )
+        page.add("Hit rates", _hit_rates(result))
+    page.add("Basic blocks", _blocks_table(result))
+    page.add("What this leaves out", items(_limits(result)))
+    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
+    (directory / "report.html").write_text(page.html(), encoding="utf-8")
+
+
+def _cards(result: ProfileResult) -> str:
+    figures = profile_result.statistics(result)
+    cards = [
+        ("Accesses", f"{figures['memory.accesses'].value:,.0f}", f"{figures['memory.stores'].value:,.0f} stores"),
+        (
+            "First uses", f"{figures['memory.first_uses'].value:,.0f}",
+            "steady state: as if it had run just before" if result.steady else "from cold caches",
+        ),
+    ]  # fmt: skip
+    for model, rates in profile_result.models(result).items():
+        for index, name in enumerate(rates.names):
+            cards.append((f"{name} hits", profile_result.shown(result, model, index), f"of all accesses, {model}"))
+    return cards_html(cards)
+
+
+def _blocks(result: ProfileResult) -> Parts:
+    """The profiles of the blocks with most accesses, and of the others together."""
+    by_block = result.by_block
+    count = np.bincount(by_block.site, by_block.count)
+    shown = [block for block in np.argsort(-count, kind="stable")[:MOST_BLOCKS].tolist() if count[block] > 0]
+    functions = result.workload.tables["blocks"].column("function")
+    return blocks_apart(by_block, shown, [f"{functions[block].as_py()} block {block}".strip() for block in shown])
+
+
+def _hit_rates(result: ProfileResult) -> str:
+    models = profile_result.models(result)
+    header = ["level", "size", "ways"]
+    for model in models:
+        header += [f"{model}: of all accesses", f"{model}: of those that reach it"]
+    rows = []
+    for index, (name, cache) in enumerate(result.caches.items()):
+        cells = [escape(name), binary_size(cache.size_bytes), f"{cache.ways}"]
+        for model, rates in models.items():
+            cells += [escape(profile_result.shown(result, model, index)), escape(percent(rates.conditional[index]))]
+        rows.append(cells)
+    return table(header, rows)
+
+
+def _blocks_table(result: ProfileResult) -> str:
+    blocks = profile_result.blocks_table(result)
+    header = ["block", "where", "executions", "accesses", "share", "first uses"]
+    header += [f"{name} hits" for name in result.caches]
+    rows = []
+    for row in blocks.slice(0, MOST_ROWS).to_pylist():
+        where = f"{profile_result.place(row)} {row['file']}".strip()
+        cells = [
+            f"{row['block_id']}", escape(where), f"{row['executions']:,}",
+            f"{row['accesses']:,.0f}", escape(percent(row["share"])), f"{row['first_uses']:,.0f}",
+        ]  # fmt: skip
+        rows.append(cells + [escape(percent(row[f"{name}_hit_ratio"])) for name in result.caches])
+    more = blocks.num_rows - MOST_ROWS
+    note = f'<p class="note">{more:,} more are in blocks.parquet.</p>' if more > 0 else ""
+    return table(header, rows, numeric_from=2) + note
+
+
+def _limits(result: ProfileResult) -> list[str]:
+    found = list(result.notes)
+    if result.method != "exact":
+        found.append(f"Distances were sampled ({result.method}): rare ones may be missing.")
+    if len(result.streams) > 1 and not result.concurrent:
+        found.append(
+            f"{len(result.streams)} threads have been profiled each for itself: none disturbs the caches of another."
+        )
+    if result.caches and result.simulated is None:
+        found.append("Hit rates are SDCM's; --simulate adds those of the caches with their real sets, for comparison.")
+    return [*found, *result.workload.notes] or ["Nothing known."]

@@ -1,0 +1,35 @@
+"""Statistics as ``stats.json`` (for scripts) and ``stats.txt`` (to read, one figure a line as gem5 has it)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from manyscale.runner.predict.results import Result, Statistic
+
+
+def write(result: Result, directory: Path) -> None:
+    """Write both files of a run."""
+    write_figures(result.statistics, f"{result.name} on {result.machine.name}", directory)
+
+
+def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path) -> None:
+    """Write both files; floats in their shortest exact form."""
+    content = {name: _entry(statistic) for name, statistic in figures.items()}
+    (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
+    lines = [_line(name, statistic) for name, statistic in figures.items()]
+    (directory / "stats.txt").write_text(f"---------- {title} ----------\n" + "".join(lines))
+
+
+def _entry(statistic: Statistic) -> dict[str, object]:
+    fields = dataclasses.asdict(statistic)
+    return {key: fields[key] for key in ("value", "unit", "kind", "ci_low", "ci_high", "description")}
+
+
+def _line(name: str, statistic: Statistic) -> str:
+    value = f"{statistic.value:.12g}" if isinstance(statistic.value, float) else str(statistic.value)
+    interval = f" [{statistic.ci_low:.6g}, {statistic.ci_high:.6g}]" if statistic.ci_low is not None else ""
+    unit = "" if statistic.unit == "1" else f" {statistic.unit}"
+    return f"{name:<45} {value:>18}{unit:<3}{interval} # {statistic.description} ({statistic.kind})\n"

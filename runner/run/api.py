@@ -1,0 +1,200 @@
+"""What a program calls: ``manyscale.run(study)``; and what the command line is a shell around."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.results import Result
+from manyscale.runner.registry import lookup
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run import outputs, pipeline
+from manyscale.runner.run.execute.execution import Counts, Execution
+from manyscale.runner.run.store import Store, default_cache
+from manyscale.runner.study import Study, load_study_content, parse_study, point_place, sweep_points
+from manyscale.runner.study.traces import read_workload
+
+__all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "run", "sweep"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is run, as opposed to what it predicts: none of these changes a result."""
+
+    output: Path | None = None
+    executor: str = "auto"
+    address: str | None = None
+    num_workers: int | None = None
+    host: Path | None = None
+    cache: Path | None = None
+    resume: bool = False
+    report: bool = True
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its directory, a summary per point of the sweep (one without a sweep), and without a sweep the
+    whole result. The tables of a sweep's points stay in their files."""
+
+    directory: Path
+    points: Sequence[outputs.Summary]
+    result: Result | None
+    counts: Counts
+    host: Mapping[str, float] = field(default_factory=dict)
+
+
+def load_study(path: str | Path) -> Study:
+    """The study in a YAML file. Raises UserError, one line, if it is not one."""
+    return parse_study(load_study_content(Path(path)), str(path))
+
+
+def run(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> Result:
+    """Predict one study (a Study, its mapping, or a file) and return the result; for a sweep call ``sweep``.
+
+    ``options`` are the fields of Options. Raises UserError for bad input, RunError if the run fails.
+    """
+    content, place, beside = _content(study)
+    if parse_study(content, place).sweep:
+        raise UserError(f"{place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
+    chosen = Options(output=None if output is None else Path(output), **options)
+    result = run_study(content, place, beside, chosen).result
+    assert result is not None
+    return result
+
+
+def sweep(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> pa.Table:
+    """Predict every point of a sweep and return the table of ``sweep.parquet``: point_id, axes, statistics."""
+    content, place, beside = _content(study)
+    axes = list(parse_study(content, place).sweep)
+    if not axes:
+        raise UserError(f"{place}: the study has no sweep; call manyscale.run")
+    chosen = Options(output=None if output is None else Path(output), **options)
+    finished = run_study(content, place, beside, chosen)
+    return outputs.sweep_table(finished.points, axes)
+
+
+def _content(study: Study | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], str, Path | None]:
+    if isinstance(study, Study):
+        return study.model_dump(mode="json", by_alias=True, exclude_unset=True), "study", None
+    if isinstance(study, Mapping):
+        return dict(study), "study", None
+    path = Path(study)
+    return load_study_content(path), str(path), path.parent
+
+
+def prepare_points(
+    points: Iterable[tuple[Mapping[str, Any], Study]], place: str, beside: Path | None, workload: Workload
+) -> Iterator[pipeline.Point]:
+    """Resolve what each point names. Raises UserError that names the study and the point."""
+    for axes, study in points:
+        try:
+            yield pipeline.prepare(axes, study, workload, beside)
+        except UserError as error:
+            raise UserError(f"{point_place(place, axes)}: {error}") from None
+
+
+def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
+    """Run a study's content, sweep or not, and write its run directory."""
+    host = pipeline.HostTime()
+    points = list(sweep_points(content, place))
+    study = parse_study(content, place)
+    cache = options.cache or default_cache()
+    store = Store(cache / "units")
+    workload = read_workload(study.workload, cache)
+    prepared = list(prepare_points(points, place, beside, workload))
+    chosen = pipeline.choose_executor(options.executor, workload, prepared, options.address, options.host)
+    name = study.name or workload.name
+    is_new = options.output is None or not os.path.exists(options.output)
+    directory = rundir.new_directory(options.output, name, options.resume)
+    resolved = _resolved(study, workload)
+    if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
+        resolved["target"] = dict(prepared[0].machine_content)
+    inputs = {study.workload.path: workload.digest}
+    _check_resumed(directory, resolved, inputs, options.resume)
+    rundir.write_yaml(directory / "resolved.yaml", resolved)
+    rundir.write_manifest(directory, "running", study.seed, inputs)
+    journal = rundir.Journal(directory)
+    status = "failed"
+    refused = False
+    try:
+        executor = lookup("executor", chosen)(
+            address=options.address, num_workers=options.num_workers, host=options.host
+        )
+        with closing(executor):
+            execution = Execution(store, executor, journal.record, options.progress)
+            summaries = []
+            result = None
+            for index, simulated in enumerate(pipeline.simulate(workload, prepared, execution)):
+                filled = _resolved(simulated.point.study, workload) | {"target": dict(simulated.point.machine_content)}
+                point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
+                result = pipeline.assemble(workload, simulated, execution, filled)
+                outputs.write_point(result, point_directory, options.report)
+                if study.sweep:
+                    rundir.write_manifest(point_directory, "complete", study.seed, inputs)
+                summaries.append(outputs.summary(result))
+        if study.sweep:
+            outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
+        outputs.write_units(directory, execution)
+        figures = host.figures()
+        units = {"total": 0, **vars(execution.counts)}
+        figures["unit_cpu_seconds"] = sum(outcome.cpu_seconds for _, outcome, _ in execution.outcomes.values())
+        simulator = {"executor": chosen, **figures, "units": units}
+        rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
+        status = "complete"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    except UserError:
+        refused = not options.resume
+        raise
+    finally:
+        journal.close()
+        rundir.write_manifest(directory, status, study.seed, inputs)
+        if refused:
+            rundir.discard(directory, remove=is_new)
+    return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)
+
+
+def _resolved(study: Study, workload: Workload) -> dict[str, Any]:
+    """The study with every default filled in; it can be run again as it stands."""
+    filled = study.model_dump(mode="json", by_alias=True)
+    filled["name"] = study.name or workload.name
+    filled["workload"]["path"] = _absolute(study.workload.path)
+    if study.workload.gpu_trace is not None:
+        filled["workload"]["gpu_trace"] = _absolute(study.workload.gpu_trace)
+    if study.mapping.launches is not None:
+        filled["mapping"]["launches"] = _absolute(study.mapping.launches)
+    return filled
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().resolve())
+
+
+def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping[str, str], resume: bool) -> None:
+    path = directory / "resolved.yaml"
+    if not resume or not path.is_file():
+        return
+    before = load_study_content(path)
+    if not isinstance(before, dict):
+        raise UserError(f"{path}: is damaged (a study is a mapping of keys); start a new run")
+    if before != dict(resolved):
+        differing = [key for key in resolved if before.get(key) != resolved[key]]
+        raise UserError(
+            f"{path}: the run to be resumed is of another study ({', '.join(differing)} differ); "
+            "give the same study, or start a new run"
+        )
+    known = rundir.read_manifest(directory).get("inputs", {})
+    changed = [path for path, digest in inputs.items() if known.get(path, digest) != digest]
+    if changed:
+        raise UserError(f"{changed[0]}: the trace was changed since the run in {directory} began; start a new run")

@@ -1,0 +1,383 @@
+"""``manyscale calibrate --node``: a target machine whose node is the one that this runs on.
+
+Sizes are read from the system, times measured by a micro-benchmark (calibration/microbench.c). What it cannot measure
+(replacement, inclusion, prefetchers, sizes of load and store buffers) stays as in the base machine, or is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from manyscale.models.workload.quantities import parse_bytes
+from manyscale.runner.errors import UserError
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.calibration import fit
+from manyscale.runner.run.calibration.measure import (
+    FULL,
+    QUICK,
+    Effort,
+    Figures,
+    built,
+    measure,
+    measure_node_bandwidth,
+)
+from manyscale.runner.run.calibration.plot import curves_page
+from manyscale.runner.run.calibration.system_caches import System, read_system
+from manyscale.runner.study import parse_study
+from manyscale.runner.study.targets import build_machine, resolve_target
+
+MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
+_KEPT_OF_CACHES: Final = ("replacement", "inclusion", "write", "write_allocate", "sector", "prefetcher")
+_KEPT_OF_CORES: Final = ("load_buffer", "store_buffer", "reorder_buffer", "vector_load", "misprediction")
+_RATES: Final = ("loads_per_cycle", "stores_per_cycle", "vector_loads_per_cycle", "vector_stores_per_cycle",
+                 "accesses_per_cycle", "string_bytes_per_cycle")  # fmt: skip
+_ELIMINATED_CYCLES: Final = 0.5  # a move in less takes no unit
+_CLASSES: Final = (
+    "int_alu", "int_mul", "int_div", "fp_add", "fp_mul", "fp_fma", "fp_div", "fp_sqrt", "fp_other", "simd_int",
+)  # fmt: skip
+# cycles of what brings an operand back to the same value, beside the instruction that is measured
+_BESIDE: Final = {"int_div": 1.0, "fp_sqrt": 2.0}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the figures say, times in cycles. ``latency_cycles``: by level, ``memory`` the last; ``read``, ``write``,
+    ``copy``: bytes per ns of one core by level. ``instructions``: latency and reciprocal throughput by class; empty
+    where the architecture has no such part of the benchmark."""
+
+    frequency_ghz: float
+    latency_cycles: dict[str, float]
+    has_huge_pages: bool
+    page_walk_cycles: float
+    held_bytes: int
+    read: dict[str, float]
+    write: dict[str, float]
+    copy: dict[str, float]
+    node_read: float
+    tlbs: list[tuple[int, float]]
+    line_fill_buffers: int | None
+    window: int | None
+    vector_window: int | None
+    instructions: dict[str, tuple[float, float]]
+    core: dict[str, float]
+
+
+def calibrate_node(options: argparse.Namespace) -> int:
+    """Measure, write the machine, all figures and a plot of them, and print a table."""
+    effort = QUICK if options.quick else FULL
+    system = read_system(options.core, _sizes(options.assignments))
+    core = max(system.core_cpus) if options.core is None else options.core
+    study = parse_study({"workload": {"path": "-"}, "target": options.base}, "command line")
+    _, base = resolve_target(study)
+    with built() as program:
+        print(f"measuring core {core} of {system.cpu_name}, about {8 if options.quick else 50} s ...", file=sys.stderr)
+        figures = measure(program, system, core, effort)
+        measured = read_off(figures, system, measure_node_bandwidth(program, system, effort))
+    machine = machine_of(base, system, measured, effort)
+    build_machine(machine, MACHINE)
+    directory = rundir.new_directory(options.output, "calibration", resume=False)
+    rundir.write_yaml(directory / MACHINE, machine)
+    content = {
+        "system": asdict(system),
+        "core": core,
+        "fit": asdict(measured),
+        "figures": {
+            name: {"best_ns": figure.best, "spread_ratio": figure.spread_ratio, "processes_ns": figure.processes}
+            for name, figure in figures.items()
+        },
+    }
+    rundir.write_atomically(directory / FIT, json.dumps(content, indent=1) + "\n")
+    rundir.write_atomically(directory / PLOT, curves_page(figures, system, measured.latency_cycles))
+    _print(system, measured, figures)
+    print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
+    return 0
+
+
+def _sizes(assignments: Sequence[str]) -> dict[str, int]:
+    """``L3=32 MiB`` and so on. Raises UserError."""
+    sizes = {}
+    for text in assignments:
+        name, _, size = text.partition("=")
+        if not re.fullmatch(r"L[1-9][DI]?", name):
+            raise UserError(f"--set {text}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'")
+        try:
+            sizes[name] = parse_bytes(size)
+        except ValueError as error:
+            raise UserError(f"--set {name}: {error}") from None
+        if sizes[name] < 1024:
+            raise UserError(f"--set {text}: a cache has at least 1 KiB")
+    return sizes
+
+
+def curve(figures: Figures, name: str) -> dict[int, float]:
+    """Best ns per unit of the requests ``name:NUMBER``, by number."""
+    found = {int(key.partition(":")[2]): each.best for key, each in figures.items() if key.startswith(f"{name}:")}
+    return dict(sorted(found.items()))
+
+
+def read_off(figures: Figures, system: System, node_read: float) -> Measured:
+    """Parameters from all figures."""
+    cycle_ns = figures["clock"].best
+    caches = {name: cache.size_bytes for name, cache in system.data_caches.items()}
+    largest = max(caches.values())
+    line = min(cache.line_bytes for cache in system.data_caches.values())
+
+    def cycles(values: Mapping[int, float]) -> dict[int, float]:
+        return {number: value / cycle_ns for number, value in values.items()}
+
+    small, huge = cycles(curve(figures, "chase")), cycles(curve(figures, "huge"))
+    usual = {size: value for size, value in small.items() if size in huge or not huge}
+    latency = fit.levels(huge or usual, caches)
+    beyond = [size for size in usual if size >= 2 * largest and size in huge]
+    translation = {
+        pages: value - small[pages * line]
+        for pages, value in cycles(curve(figures, "pages")).items()
+        if pages * line in small
+    }
+    walk = fit.middle([usual[size] - huge[size] for size in beyond]) if beyond else 0.0
+    last_but_one = max((size for size in caches.values() if size < largest), default=0)
+    reads = curve(figures, "read")
+    for size, value in curve(figures, "read_half").items():
+        reads[size] = min(value, reads[size])
+
+    def rates(values: Mapping[int, float]) -> dict[str, float]:
+        return {name: 1 / value for name, value in fit.levels(values, caches).items()}
+
+    single = {name: figures[name].best / cycle_ns for name in figures if ":" not in name}
+    return Measured(
+        frequency_ghz=1 / cycle_ns,
+        latency_cycles=latency,
+        has_huge_pages=bool(huge),
+        page_walk_cycles=max(0.0, walk),
+        held_bytes=fit.held_bytes(huge or usual, last_but_one, latency[list(caches)[-1]]),
+        read=rates(reads),
+        write=rates(curve(figures, "write")),
+        copy=rates(curve(figures, "copy")),
+        node_read=node_read,
+        tlbs=fit.entries(translation),
+        line_fill_buffers=fit.buffers(curve(figures, "parallel")),
+        window=fit.window(curve(figures, "window")),
+        vector_window=fit.window(curve(figures, "vector_window")),
+        instructions=_instructions(single),
+        core=_core(single, next(iter(latency.values()))),
+    )
+
+
+def _instructions(single: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Latency and reciprocal throughput by class; without fused multiply-add those of a multiplication and an addition
+    stand for it."""
+    if "int_alu_latency" not in single:
+        return {}
+    costs = {
+        name: (single[f"{name}_latency"] - _BESIDE.get(name, 0.0), single[f"{name}_throughput"])
+        for name in _CLASSES
+        if f"{name}_latency" in single
+    }
+    if "fp_fma" not in costs:
+        add, multiply = costs["fp_add"], costs["fp_mul"]
+        costs["fp_fma"] = (add[0] + multiply[0], add[1] + multiply[1])
+    half = single["call_and_return"] / 2
+    move = "cross" if _eliminates_moves(single) else "move"
+    return costs | {
+        "move": (single[f"{move}_latency"], single[f"{move}_throughput"]),
+        "other": costs["int_alu"],
+        "branch": (costs["int_alu"][0], single["branch_taken"]),
+        "call": (half, half),
+        "call_return": (half, half),
+        "nop": (0.0, single["nop"]),
+    }
+
+
+def _eliminates_moves(single: Mapping[str, float]) -> bool:
+    return single["move_latency"] < _ELIMINATED_CYCLES
+
+
+def _core(single: Mapping[str, float], first_latency: float) -> dict[str, float]:
+    """Figures of the core, in cycles or per cycle. A mispredicted branch on a loaded byte costs its own end (the load,
+    and one cycle), too; half of the random ones are. A load of a vector register is measured together with the move to
+    a general one that makes an address of it, taken as half of the way there and back."""
+    if "mixed" not in single:
+        return {}
+    mispredicted = 2 * single["branch_random"] - single["branch_constant"]
+    return {
+        "vector_loads_per_cycle": 1 / single["vector_load_throughput"],
+        "vector_stores_per_cycle": 1 / single["vector_store_throughput"],
+        "accesses_per_cycle": 1 / single["access_throughput"],
+        "string_bytes_per_cycle": 1 / single["string_copy"],
+        "forwarded_loads_per_cycle": 1 / single["forward_throughput"],
+        "vector_load": max(0.0, single["vector_load_latency"] - first_latency - single["cross_latency"]),
+        "misprediction": max(0.0, mispredicted - first_latency - 1),
+        "eliminates_moves": float(_eliminates_moves(single)),
+        "width": 1 / min(single["mixed"], single["zero"], single["move_throughput"]),
+        "loads_per_cycle": 1 / single["load_throughput"],
+        "stores_per_cycle": 1 / single["store_throughput"],
+        "store_to_load_fp": single["forward_fp"],
+        "store_to_load_integer": single["forward_integer"],
+        "branch_taken": single["branch_taken"],
+        "branch_not_taken": single["branch_not_taken"],
+    }
+
+
+def machine_of(base: Mapping[str, Any], system: System, measured: Measured, effort: Effort) -> dict[str, Any]:
+    """The content of a machine file: ``base`` with its node replaced."""
+    old = base["node"]
+    node: dict[str, Any] = {
+        "sockets": system.num_sockets,
+        "cores_per_socket": system.cores_per_socket,
+        "frequency": f"{measured.frequency_ghz:.4g} GHz",
+    }
+    if system.memory_bytes is not None:
+        node["memory"] = f"{system.memory_bytes} B"
+    node["caches"] = _caches(old.get("caches") or {}, system, measured)
+    if measured.tlbs:
+        node["tlbs"] = _tlbs(old.get("tlbs") or {}, system, measured)
+    node["main_memory"] = {
+        "latency": f"{round(1000 * measured.latency_cycles['memory'] / measured.frequency_ghz)} ps",
+        "bandwidth": _rate(measured.read["memory"]),
+        "node_bandwidth": _rate(max(measured.node_read, measured.read["memory"])),
+        "page_walk": _cycles(measured.page_walk_cycles),
+    }
+    core, kept = _core_of(old.get("core") or {}, measured)
+    if core:
+        node["core"] = core
+    name = re.sub(r"[^a-z0-9]+", "-", system.cpu_name.lower()).strip("-") or "node"
+    what = " (virtual machine)" if system.hypervisor else ""
+    sources = dict(base["sources"]) | {"node": _source(system, measured, effort, base["name"], kept)}
+    return dict(base) | {
+        "name": f"{name}-calibrated",
+        "description": f"{system.cpu_name}{what}, node calibrated; network as in {base['name']}",
+        "node": node,
+        "sources": sources,
+    }
+
+
+def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
+    caches = {}
+    for name, cache in system.caches.items():
+        content: dict[str, Any] = {"size": _size(cache.size_bytes), "line": f"{cache.line_bytes} B"}
+        if cache.ways is not None:
+            content["ways"] = cache.ways
+        content["shared_by_cores"] = cache.shared_by_cores
+        if name in measured.latency_cycles:
+            content |= {"latency": _cycles(measured.latency_cycles[name]), "bandwidth": _rate(measured.read[name])}
+        before = old.get(name) or {}
+        if before and parse_bytes(before["size"]) == cache.size_bytes:
+            content |= {key: before[key] for key in _KEPT_OF_CACHES if key in before}
+        caches[name] = content
+    return caches
+
+
+def _tlbs(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
+    """By measured entries; ways as in the base where it has as many entries, else all in one set."""
+    tlbs = {}
+    for level, (entries, cost) in enumerate(measured.tlbs, start=1):
+        before = old.get(f"L{level}") or {}
+        ways = before["ways"] if before.get("entries") == entries else entries
+        tlbs[f"L{level}"] = {
+            "entries": entries, "ways": ways, "page": f"{system.page_bytes} B", "latency": _cycles(cost),
+        }  # fmt: skip
+    return tlbs
+
+
+def _core_of(old: Mapping[str, Any], measured: Measured) -> tuple[dict[str, Any], list[str]]:
+    """The core, and which of its keys are the base's. Nothing where neither has instructions or buffers."""
+    content, kept = dict(old), sorted(old)
+    if measured.core and measured.line_fill_buffers and (measured.window or "reorder_buffer" in old):
+        new: dict[str, Any] = {
+            "width": max(1, round(measured.core["width"])),
+            "reorder_buffer": measured.window,
+            **{key: round(measured.core[key], 2) for key in _RATES},
+            "line_fill_buffers": measured.line_fill_buffers,
+            "store_to_load": _cycles(measured.core["store_to_load_fp"]),
+            "general_store_to_load": _cycles(measured.core["store_to_load_integer"]),
+            "vector_registers": measured.vector_window or 0,
+            "vector_load": _cycles(measured.core["vector_load"]),
+            "misprediction": _cycles(measured.core["misprediction"]),
+            "eliminates_moves": bool(measured.core["eliminates_moves"]),
+            "instructions": (old.get("instructions") or {})  # of classes that are not measured (atomic)
+            | {
+                name: {"latency": _cycles(latency), "reciprocal_throughput": _cycles(throughput)}
+                for name, (latency, throughput) in sorted(measured.instructions.items())
+            },
+        }
+        new |= {key: old[key] for key in _KEPT_OF_CORES if key in old}
+        content |= new
+        kept = sorted(key for key in old if key not in new or key in _KEPT_OF_CORES)
+    return content, kept
+
+
+def _source(system: System, measured: Measured, effort: Effort, base: str, kept: Sequence[str]) -> str:
+    words = [
+        "caches, cores and memory as Linux says; times measured by manyscale calibrate --node (best of "
+        f"{effort.num_processes} processes on one core{', quick' if effort is QUICK else ''})"
+    ]
+    if not measured.has_huge_pages:
+        words.append("no huge pages, so latencies contain what translation costs, and page walks are not told apart")
+    if measured.tlbs:
+        words.append("TLBs as their steps show, in one set where the ways are not known")
+    if measured.core:
+        words.append("branch is that of a taken one, other is taken as int_alu")
+        if "reorder_buffer" not in kept:
+            words.append("reorder_buffer is the window in which two misses still overlap, at most what registers allow")
+        if "load_buffer" not in kept:
+            words.append("load_buffer and store_buffer are not measured")
+    else:
+        words.append(f"no costs of instructions on this architecture{f', core as in {base}' if kept else ''}")
+    if kept and measured.core:
+        words.append(f"core's {', '.join(kept)} as in {base}")
+    words += [f"the system does not say {each}" for each in system.missing]
+    last = list(system.data_caches)[-1]
+    words.append(f"prefetchers, replacement and inclusion are not measured: of caches of equal size as in {base}")
+    if 0 < 2 * measured.held_bytes < system.data_caches[last].size_bytes:
+        words.append(f"a slow random walk finds {last} to hold {_size(measured.held_bytes)} only: others use it, too")
+    return "; ".join(words)
+
+
+def _cycles(value: float) -> str:
+    return f"{max(0.0, round(value, 3)):g} cycles"
+
+
+def _rate(bytes_per_ns: float) -> str:
+    return f"{bytes_per_ns:.4g} GB/s"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} B"
+
+
+def _print(system: System, measured: Measured, figures: Figures) -> None:
+    clock = figures["clock"]
+    print(f"{system.cpu_name}: {measured.frequency_ghz:.3f} GHz (spread {100 * clock.spread_ratio:.1f} %)")
+    print(f"{'level':>8} {'size':>10} {'cycles':>8} {'ns':>8} {'read':>8} {'write':>8} {'copy B/ns':>10}")
+    for name, latency in measured.latency_cycles.items():
+        size = "" if name == "memory" else _size(system.caches[name].size_bytes)
+        print(
+            f"{name:>8} {size:>10} {latency:>8.1f} {latency / measured.frequency_ghz:>8.2f} "
+            f"{measured.read[name]:>8.1f} {measured.write[name]:>8.1f} {measured.copy[name]:>10.1f}"
+        )
+    print(
+        f"all cores together read {measured.node_read:.1f} B/ns; "
+        f"a page walk takes {measured.page_walk_cycles:.0f} cycles"
+    )
+    for level, (entries, cost) in enumerate(measured.tlbs, start=1):
+        print(f"L{level} TLB: {entries} entries, {cost:.1f} cycles")
+    shown = {name: f"{measured.core[name]:.2f}" for name in measured.core}
+    shown |= {key: str(getattr(measured, key)) for key in ("line_fill_buffers", "window", "vector_window")}
+    print(", ".join(f"{name} {value}" for name, value in shown.items()))
+    for name, (latency, throughput) in measured.instructions.items():
+        print(f"{name:>12} {latency:>7.2f} cycles, one per {throughput:.2f}")
+    last = list(system.data_caches)[-1]
+    if 0 < 2 * measured.held_bytes < system.data_caches[last].size_bytes:
+        print(
+            f"{last}: a slow random walk through more than {_size(measured.held_bytes)} goes to memory already: other "
+            f"programs or guests use this cache, too; to predict with what is left: --set {last}='SIZE'"
+        )

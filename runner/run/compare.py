@@ -1,0 +1,283 @@
+"""Where two runs differ: predicted ones, or a predicted and the measured one that was traced.
+
+Both sides are brought to one form (Side): states of every rank over time, figures, and the workload, by which time is
+ascribed to regions and calls. What a difference cannot be asked of (ranks one by one, if the numbers of ranks differ;
+the k-th call, if the ranks do not call the same) is left out, and a note says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.results import RANKS_SCHEMA, STATES, ranks_table
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.critical_path import time_by_kind
+from manyscale.runner.run.efficiencies import efficiencies
+from manyscale.runner.run.places import occurrence, places
+from manyscale.runner.study import WorkloadChoice, load_study_content
+from manyscale.runner.study.traces import read_workload
+
+MOST_VISITS: Final = 1_000  # those that differ most
+_EFFICIENCIES: Final = (
+    "parallel_efficiency",
+    "load_balance",
+    "communication_efficiency",
+    "serialisation_efficiency",
+    "transfer_efficiency",
+)
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("a", pa.float64()),
+        pa.field("b", pa.float64()),
+        pa.field("difference", pa.float64()),
+        pa.field("unit", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the runs. ``ranks`` follows RANKS_SCHEMA; ``figures`` are those of stats.json by name; ``workload`` is
+    None if the trace is not there any more; ``path_ps``: the critical path by kind, or {}; ``launch_cycles``: of kernel
+    launches by their names, or {}."""
+
+    name: str
+    num_ranks: int
+    ranks: pa.Table
+    figures: Mapping[str, float]
+    path_ps: Mapping[str, int]
+    workload: Workload | None
+    notes: tuple[str, ...] = ()
+    launch_cycles: Mapping[str, float] = field(default_factory=dict)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run directory."""
+    return (path / "manifest.json").is_file()
+
+
+def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
+    """A run directory, or a trace with measured times. Raises UserError."""
+    return load_run(path, cache) if is_run(path) else load_trace(path, form, cache)
+
+
+def load_run(directory: Path, cache: Path | None = None) -> Side:
+    """A finished run, from its files. Raises UserError if it is not finished, damaged, or a sweep."""
+    status = rundir.read_manifest(directory)["status"]
+    if (directory / "points").is_dir():
+        raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory}/points/0000")
+    if status != "complete":
+        raise UserError(f"{directory}: the run is {status}; finish it with run --resume -o DIR")
+    try:
+        content = json.loads((directory / "stats.json").read_text())
+        figures = {name: float(entry["value"]) for name, entry in content.items()}
+        ranks = pq.read_table(directory / "timeline" / "ranks.parquet", schema=RANKS_SCHEMA)
+        path_file = directory / "timeline" / "critical_path.parquet"
+        path_ps = time_by_kind(_encoded(pq.read_table(path_file), "kind")) if path_file.is_file() else {}
+        num_ranks = int(figures["application.ranks"])
+        launch_file = directory / "timeline" / "launches.parquet"
+        launches = _by_launch(pq.read_table(launch_file)) if launch_file.is_file() else {}
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
+    workload, notes = _workload_of(directory, cache)
+    return Side(str(directory), num_ranks, _encoded(ranks, "state"), figures, path_ps, workload, notes, launches)
+
+
+def _by_launch(launches: pa.Table) -> dict[str, float]:
+    """Cycles of each execution of a launch, latency included."""
+    found: dict[str, float] = {}
+    again: Counter[int] = Counter()
+    for row in launches.select(["launch_id", "kernel_name", "cycles"]).to_pylist():
+        again[row["launch_id"]] += 1
+        time = f", time {again[row['launch_id']]}" if again[row["launch_id"]] > 1 else ""
+        found[f"launch {row['launch_id']} of {row['kernel_name']}{time}"] = float(row["cycles"])
+    return found
+
+
+def _encoded(table: pa.Table, name: str) -> pa.Table:
+    """The table with a text column as codes into the names that its schema declares."""
+    from manyscale.models.network.critical_path import KINDS
+
+    known = pa.array(STATES if name == "state" else KINDS, pa.string())
+    values = table.column(name).cast(pa.string()).combine_chunks()
+    codes = pa.compute.index_in(values, known).cast(pa.int8())
+    if codes.null_count:
+        raise ValueError(f"column {name!r} holds an unknown value")
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, name, pa.DictionaryArray.from_arrays(codes, known))
+
+
+def _workload_of(directory: Path, cache: Path | None) -> tuple[Workload | None, tuple[str, ...]]:
+    try:
+        content = load_study_content(directory / "resolved.yaml")
+        choice = WorkloadChoice.model_validate(content["workload"])
+        workload = read_workload(choice, cache)
+    except (UserError, ValueError, KeyError, TypeError) as error:
+        return None, (f"{directory}: regions and calls are not known: {' '.join(str(error).split())}",)
+    known = rundir.read_manifest(directory).get("inputs", {})
+    if workload.digest not in known.values():
+        return None, (f"{directory}: regions and calls are not known: {choice.path} was changed since the run",)
+    return workload, ()
+
+
+def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
+    """The measured run behind a trace. Raises UserError if the trace has no measured times."""
+    workload = read_workload(WorkloadChoice(path=str(path), format=form), cache)
+    if not workload.is_measured:
+        raise UserError(f"{path}: the trace does not say when its operations began and ended; compare runs instead")
+    start, end = workload.column("measured", "start_ps"), workload.column("measured", "end_ps")
+    before = np.concatenate((np.zeros(1, np.int64), end[:-1]))
+    offsets = workload.rank_offsets
+    before[offsets[:-1][np.diff(offsets) > 0]] = 0
+    ranks = ranks_table(workload, np.maximum(start - before, 0), end)
+    pop = efficiencies(workload)
+    sent = workload.column("operations", "bytes")[workload.send_rows]
+    figures = {
+        "application.makespan": pop.run_time_ps / 1e12,
+        "application.messages": float(len(sent)),
+        "application.bytes": float(sent.sum()),
+    }
+    figures |= {
+        f"application.{name}": float(value) for name in _EFFICIENCIES if (value := getattr(pop, name)) is not None
+    }
+    return Side(str(path), workload.num_ranks, ranks, figures, {}, workload)
+
+
+def compare(a: Side, b: Side) -> tuple[pa.Table, list[str]]:
+    """Table of SCHEMA and notes on what cannot be compared. Groups in order; rows of a group by absolute difference.
+
+    Times of states, of places (regions and calls) and of the k-th visit of a place are means over ranks.
+    """
+    notes = [*a.notes, *b.notes]
+    rows: list[dict[str, Any]] = []
+    rows += _figures(a, b)
+    rows += _group("state", _by_state(a), _by_state(b), "s")
+    if a.path_ps and b.path_ps:
+        one, other = ({kind: time / 1e12 for kind, time in side.path_ps.items()} for side in (a, b))
+        rows += _group("critical path", one, other, "s")
+    elif a.path_ps or b.path_ps:
+        notes.append(f"{(b if a.path_ps else a).name}: has no critical path")
+    rows += _gpu_figures(a, b)
+    if a.launch_cycles and b.launch_cycles:
+        rows += _group("launch", a.launch_cycles, b.launch_cycles, "cycles")
+    if a.workload is not None and b.workload is not None:
+        rows += _group("place", _by_place(a, a.workload), _by_place(b, b.workload), "s")
+        if same_calls(a.workload, b.workload):
+            rows += _visits(a, a.workload, b, b.workload)
+        else:
+            notes.append("the ranks do not call the same operations: visits one by one cannot be compared")
+    if a.num_ranks == b.num_ranks:
+        rows += _group("rank", _by_rank(a), _by_rank(b), "s")
+    else:
+        notes.append(f"{a.num_ranks} and {b.num_ranks} ranks: rank by rank they cannot be compared")
+    return pa.Table.from_pylist(rows, schema=SCHEMA), notes
+
+
+def same_calls(a: Workload, b: Workload) -> bool:
+    """Whether all ranks call the same operations in the same order, in regions of the same names."""
+    return (
+        np.array_equal(a.rank_offsets, b.rank_offsets)
+        and np.array_equal(a.column("operations", "kind"), b.column("operations", "kind"))
+        and a.tables["regions"].equals(b.tables["regions"])
+    )
+
+
+def _figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
+    units = {"makespan": "s", "messages": "1", "bytes": "B"} | dict.fromkeys(_EFFICIENCIES, "1")
+    for item, unit in units.items():
+        one, other = (side.figures.get(f"application.{item}") for side in (a, b))
+        if one is not None or other is not None:
+            yield _row("figure", item, one, other, unit)
+
+
+def _gpu_figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
+    """What either side says of kernel launches."""
+    for name in dict.fromkeys(name for name in (*a.figures, *b.figures) if name.startswith("gpu.")):
+        item = name.removeprefix("gpu.")
+        unit = {"time": "s", "cycles": "cycles", "launch_latency": "cycles"}.get(item, "1")
+        yield _row("gpu", item, a.figures.get(name), b.figures.get(name), unit)
+
+
+def _row(group: str, item: str, a: float | None, b: float | None, unit: str) -> dict[str, Any]:
+    difference = None if a is None or b is None else b - a
+    return {"group": group, "item": item, "a": a, "b": b, "difference": difference, "unit": unit}
+
+
+def _group(group: str, a: Mapping[str, float], b: Mapping[str, float], unit: str) -> list[dict[str, Any]]:
+    """Rows of all items of either side; one that a side lacks took no time there."""
+    rows = [_row(group, item, a.get(item, 0.0), b.get(item, 0.0), unit) for item in {**a, **b}]
+    return sorted(rows, key=lambda row: -abs(row["difference"]))
+
+
+def _durations(side: Side) -> np.ndarray:
+    return to_numpy(side.ranks.column("end_ps")) - to_numpy(side.ranks.column("start_ps"))
+
+
+def _by_state(side: Side) -> dict[str, float]:
+    total = np.bincount(to_numpy(side.ranks.column("state")), _durations(side), minlength=len(STATES))
+    makespan = side.figures["application.makespan"]
+    mean = {state: float(time) / side.num_ranks / 1e12 for state, time in zip(STATES, total, strict=True) if time}
+    return mean | {"idle": makespan - sum(mean.values())}
+
+
+def _by_rank(side: Side) -> dict[str, float]:
+    """Time by rank and state."""
+    rank, state = (to_numpy(side.ranks.column(name)).astype(np.int64) for name in ("rank", "state"))
+    total = np.bincount(rank * len(STATES) + state, _durations(side), minlength=side.num_ranks * len(STATES))
+    return {f"rank {i // len(STATES)}, {STATES[i % len(STATES)]}": total[i] / 1e12 for i in np.flatnonzero(total)}
+
+
+def _placed(side: Side, workload: Workload) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Names of places; per state its place and its row of the operations."""
+    found = places(workload)
+    row = workload.rank_offsets[to_numpy(side.ranks.column("rank"))] + to_numpy(side.ranks.column("operation_id"))
+    is_compute = to_numpy(side.ranks.column("state")) == STATES.index("compute")
+    return found.names, np.where(is_compute, found.compute[row], found.call[row]), row
+
+
+def _by_place(side: Side, workload: Workload) -> dict[str, float]:
+    names, place, _ = _placed(side, workload)
+    total = np.bincount(place, _durations(side), minlength=len(names))
+    return {names[i]: total[i] / side.num_ranks / 1e12 for i in np.flatnonzero(total)}
+
+
+def _visits(a: Side, a_workload: Workload, b: Side, b_workload: Workload) -> list[dict[str, Any]]:
+    """Rows of the MOST_VISITS visits that differ most. O(states + operations log operations)."""
+    names, a_keys, a_times = _by_visit(a, a_workload)
+    _, b_keys, b_times = _by_visit(b, b_workload)
+    keys = np.union1d(a_keys, b_keys)
+    times = np.zeros((2, len(keys)))
+    times[0, np.searchsorted(keys, a_keys)] = a_times
+    times[1, np.searchsorted(keys, b_keys)] = b_times
+    chosen = np.argsort(-np.abs(times[1] - times[0]), kind="stable")[:MOST_VISITS]
+    return [
+        _row("visit", f"{names[key >> 32]} #{key & 0xFFFFFFFF}", one, other, "s")
+        for key, one, other in zip(keys[chosen].tolist(), *times[:, chosen].tolist(), strict=True)
+    ]
+
+
+def _by_visit(side: Side, workload: Workload) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Names of places; (place << 32 | how often the rank was there before) of all visits, and their time in s."""
+    found = places(workload)
+    rank = workload.column("operations", "rank")
+    names, place, row = _placed(side, workload)
+    is_compute = to_numpy(side.ranks.column("state")) == STATES.index("compute")
+    number = np.where(is_compute, occurrence(rank, found.compute)[row], occurrence(rank, found.call)[row])
+    keys, inverse = np.unique(place.astype(np.int64) << 32 | number, return_inverse=True)
+    total = np.bincount(inverse, _durations(side), minlength=len(keys))
+    return names, keys, total / side.num_ranks / 1e12

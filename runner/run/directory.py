@@ -1,0 +1,149 @@
+"""The run directory: explains itself, can be resumed, and is never half-written by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from manyscale import __version__
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.units import Outcome
+
+_RECORDED = ("numpy", "numba", "pyarrow", "ray")
+
+
+def new_directory(output: Path | None, name: str, resume: bool) -> Path:
+    """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. Raises UserError if it is taken, is no run
+    although ``resume`` asks for one, or cannot be written."""
+    if output is None:
+        if resume:
+            raise UserError("--resume needs the run directory: -o DIR")
+        output = _next_numbered(Path("runs"), name)
+    try:
+        if output.exists() and not output.is_dir():
+            raise UserError(f"{output}: is a file; name a directory with -o")
+        taken = output.is_dir() and any(output.iterdir())
+        if resume and not (output / "manifest.json").is_file():
+            raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
+        if taken and not resume:
+            raise UserError(f"{output}: is not empty; name another directory with -o, or continue a run with --resume")
+        output.mkdir(parents=True, exist_ok=True)
+        if not os.access(output, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written ({error.strerror}); name another directory with -o") from None
+    return output
+
+
+def discard(directory: Path, *, remove: bool) -> None:
+    """Take back what a run wrote before its input was refused, unless it holds results already; with ``remove`` the
+    directory goes, too."""
+    written = {"resolved.yaml", "manifest.json", "units.jsonl"}
+    if {entry.name for entry in directory.iterdir()} <= written:
+        for name in written:
+            (directory / name).unlink(missing_ok=True)
+        if remove:
+            directory.rmdir()
+
+
+def _next_numbered(parent: Path, name: str) -> Path:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "run"
+    taken = [
+        int(match.group(1))
+        for entry in (parent.iterdir() if parent.is_dir() else ())
+        if (match := re.fullmatch(re.escape(stem) + r"-(\d{3,})", entry.name))
+    ]
+    return parent / f"{stem}-{max(taken, default=0) + 1:03d}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that it is either the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def write_manifest(directory: Path, status: str, seed: int, inputs: Mapping[str, str]) -> None:
+    """``manifest.json``: how the run was made. ``status`` is running, complete, failed or interrupted."""
+    content = {
+        "status": status,
+        "command": shlex.join(["manyscale", *sys.argv[1:]]),
+        "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
+        "seed": seed,
+        "inputs": dict(inputs),
+    }
+    write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _RECORDED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of a run directory. Raises UserError if the directory is no run."""
+    path = directory / "manifest.json"
+    if not directory.exists():
+        raise UserError(f"{directory}: does not exist")
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{directory}: is no run directory (it has no manifest.json)") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is damaged ({error}); start the run again in another directory") from None
+    if not isinstance(content, dict) or "status" not in content:
+        raise UserError(f"{path}: is not the manifest of a run; start the run again in another directory")
+    return content
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+
+
+class Journal:
+    """``units.jsonl``: one line per finished unit, written as it finishes. Lines of earlier attempts stay."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file: IO[str] = (directory / "units.jsonl").open("a", buffering=1)
+
+    def record(self, kind: str, outcome: Outcome, status: str) -> None:
+        fields = asdict(outcome)
+        line = {"key": outcome.key, "kind": kind, "status": status}
+        line |= {name: fields[name] for name in ("attempts", "cpu_seconds", "error")}
+        self._file.write(json.dumps(line) + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_journal(directory: Path) -> list[dict[str, Any]]:
+    """Lines of a journal; what follows a line that was cut off by a crash is left out."""
+    path = directory / "units.jsonl"
+    lines = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if not (isinstance(entry, dict) and {"key", "status"} <= set(entry)):
+            break
+        lines.append(entry)
+    return lines

@@ -1,0 +1,77 @@
+"""Units to results: what is stored is reused, the rest is executed, and what became of each is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyscale.runner.errors import RunError
+from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit
+from manyscale.runner.run.store import Store
+
+
+@dataclass
+class Counts:
+    """Units of a run by what became of them."""
+
+    total: int = 0
+    simulated: int = 0
+    reused: int = 0
+    failed: int = 0
+
+
+@dataclass
+class Execution:
+    """Where and how units run, and what is told of it: ``record(kind, outcome, status)`` for every unit that is
+    finished, ``progress(done, total)`` as units finish."""
+
+    store: Store
+    executor: Any
+    record: Callable[[str, Outcome, str], None]
+    progress: Callable[[int, int], None] = lambda done, total: None
+    counts: Counts = field(default_factory=Counts)
+    outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
+
+    def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
+        """Run the units whose results are not stored yet. ``shared`` makes the inputs of the names that these need.
+        Raises RunError for the first unit that fails."""
+        unique = {unit.key: unit for unit in units if unit.key not in self.outcomes}
+        waiting = []
+        for unit in unique.values():
+            self.counts.total += 1
+            if self.store.read(unit.key) is not None:  # whole, not merely there
+                self.counts.reused += 1
+                self._finish(unit.kind, Outcome(unit.key, attempts=0), "reused")
+            else:
+                waiting.append(unit)
+        if not waiting:
+            return
+        done = len(unique) - len(waiting)
+        needed = {name for unit in waiting for name in unit.inputs.values()}
+        for outcome in self._outcomes(waiting, shared(needed)):
+            done += 1
+            kind = unique[outcome.key].kind
+            if outcome.error:
+                self.counts.failed += 1
+                self._finish(kind, outcome, "failed")
+                raise RunError(outcome.error)
+            self.counts.simulated += 1
+            self._finish(kind, outcome, "simulated")
+            self.progress(done, len(unique))
+
+    def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any]) -> Iterator[Outcome]:
+        together = [unit for unit in units if unit.shards != 1]
+        yield from self.executor.map([unit for unit in units if unit.shards == 1], shared, self.store)
+        yield from self.executor.lockstep(together, shared, self.store)
+
+    def _finish(self, kind: str, outcome: Outcome, status: str) -> None:
+        self.outcomes[outcome.key] = (kind, outcome, status)
+        self.record(kind, outcome, status)
+
+    def result(self, key: str) -> Arrays:
+        """The stored arrays of a finished unit."""
+        arrays = self.store.read(key)
+        if arrays is None:
+            raise RunError(f"{self.store.path(key)}: the result vanished or is damaged; run again with --resume")
+        return arrays

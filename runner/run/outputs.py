@@ -1,0 +1,94 @@
+"""What a finished point, and a sweep of them, leave in the run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.units import Outcome
+from manyscale.runner.registry import lookup
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.run.parquet import write_table
+from manyscale.runner.study import what_if
+
+_TRACES_AND_REPORT = ("paraver", "paraver-cores", "paraver-gpu", "perfetto", "report")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A point without its tables."""
+
+    name: str
+    target: str
+    num_ranks: int
+    axes: Mapping[str, Any]
+    statistics: Mapping[str, Statistic]
+
+
+def summary(result: Result) -> Summary:
+    """What is kept of a point once its files are written."""
+    return Summary(result.name, result.machine.name, result.workload.num_ranks, result.sweep_point, result.statistics)
+
+
+def write_point(result: Result, directory: Path, report: bool) -> None:
+    """One point: resolved study, plan, timelines, statistics; with ``report`` the traces and the report too."""
+    directory.mkdir(parents=True, exist_ok=True)
+    resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
+    rundir.write_yaml(directory / "resolved.yaml", resolved)
+    if result.plan is not None:
+        write_table(result.plan, directory / "plan.parquet")
+    for name in ("timeline", "statistics", *(_TRACES_AND_REPORT if report else ())):
+        lookup("writer", name)(result, directory)
+
+
+def write_units(directory: Path, execution: Execution) -> None:
+    """``units.parquet``, by key: what the journal says, once per unit."""
+    rows: list[tuple[str, Outcome, str]] = [execution.outcomes[key] for key in sorted(execution.outcomes)]
+    columns = {
+        "key": text_array([outcome.key for _, outcome, _ in rows]),
+        "kind": text_array([kind for kind, _, _ in rows]),
+        "status": text_array([status for _, _, status in rows]),
+        "attempts": to_arrow(np.array([outcome.attempts for _, outcome, _ in rows], np.int32)),
+        "cpu_seconds": to_arrow(np.array([outcome.cpu_seconds for _, outcome, _ in rows], np.float64)),
+        "result_path": text_array([str(execution.store.path(outcome.key)) for _, outcome, _ in rows]),
+    }
+    write_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)), directory / "units.parquet")
+
+
+def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
+    """A row per point: ``point_id``, the values of the axes (numbers, else text), and every statistic that all points
+    have (a network's links are known to some models only)."""
+    columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
+    for axis in axes:
+        values = [point.axes[axis] for point in points]
+        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
+    shared = [name for name in points[0].statistics if all(name in point.statistics for point in points)]
+    for name in shared:
+        columns[name] = to_arrow(np.array([point.statistics[name].value for point in points]))
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], title: str, report: bool) -> None:
+    """``sweep.parquet``, ``what_if.parquet`` if what-ifs are an axis, and with ``report`` the page of curves."""
+    table = sweep_table(points, axes)
+    write_table(table, directory / "sweep.parquet")
+    if what_if.AXIS in axes:
+        write_table(what_if.table(table, axes), directory / "what_if.parquet")
+    if report:
+        from manyscale.runner.report.run_page import write_sweep as write_page
+
+        write_page(table, axes, directory, title)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

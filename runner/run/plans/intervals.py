@@ -1,0 +1,261 @@
+"""``manyscale plan --method NAME PROFILE``: which intervals of a profiled run are worth simulating.
+
+Writes plan.parquet (sampling/plan.py; weights are shares of the run's instructions) and, for methods that make
+clusters, SimPoint's files beside it: NAME.simpoints, NAME.weights (in the same order, as gem5 joins them by line,
+SimPoint by cluster) and NAME.labels. Phases of parallel programs are named by the parts of their vectors, joined by
+``+`` in any order: ``sbbv+ccv`` (sampling/phases/parallel_phases.py).
+
+A trace with a detailed level is cut into intervals first (predict/intervals/traced.py): ``--set interval=N``.
+``--projection FILE`` projects vectors by a given matrix, ``--export`` writes the plan for other simulators
+(run/plans/exports.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.parameters import Strict
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals import stream, traced
+from manyscale.runner.predict.intervals.traced import TracedRules
+from manyscale.runner.problems import first_problem
+from manyscale.runner.readers import simpoint_bb
+from manyscale.runner.readers.simpoint_bb import points as simpoint_points
+from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
+from manyscale.runner.run.plans import exports, simpoint_files
+from manyscale.runner.run.plans.exports import Exported
+from manyscale.runner.run.plans.stacks import SIMPROF
+from manyscale.runner.run.store import default_cache
+from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
+from manyscale.runner.study.traces import read_workload
+from manyscale.sampling import samplers
+from manyscale.sampling.estimate import estimate
+from manyscale.sampling.phases import parallel_phases
+from manyscale.sampling.plan import Plan
+from manyscale.sampling.population import Choice, IntervalPopulation, ProjectedPopulation, intervals_of
+from manyscale.sampling.simpoint import SimPointRules
+
+
+@dataclass(frozen=True)
+class Method:
+    """``rules``: what may be set of it; ``choose(population, rules, seed)``."""
+
+    rules: type[Strict]
+    choose: Callable[[IntervalPopulation, Any, int], Choice]
+
+
+METHODS: Final = {  # those that read basic blocks
+    "simpoint": Method(SimPointRules, samplers.simpoints),
+    "code": Method(SimPointRules, samplers.first_of_code),
+    "random": Method(samplers.SizeRules, samplers.at_random),
+    "systematic": Method(samplers.SystematicRules, samplers.in_turn),
+    "second": Method(samplers.SizeRules, samplers.in_one_stretch),
+    "full": Method(Strict, samplers.all_of_them),
+}
+
+
+def plan(options: argparse.Namespace) -> int:
+    """The command. Raises UserError for an unknown method, rules that make no sense and a trace without intervals."""
+    path = options.study or options.workload
+    if path is None:
+        raise UserError("--method needs a profile: manyscale plan --method simpoint PROFILE -o DIR")
+    rules, cut = _rules(options.method, options.assignments)
+    names = exports.named(options.export)
+    _check(options, rules, names)
+    seed = options.seed or 0
+    try:
+        name, notes, planned = _of_intervals(options, Path(path), rules, cut, names, seed)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    return write_plan(options, name, "interval", planned, notes)
+
+
+def write_plan(
+    options: argparse.Namespace, name: str, kind: str, planned: Planned, notes: tuple[str, ...] = ()
+) -> int:  # fmt: skip
+    """Writes what a command has planned of a workload's elements of a ``kind``, and says it; the exit status."""
+    choice = planned.choice
+    whole = Plan(kind, choice.element, choice.stratum, choice.weight, options.method, 1)
+    file, stem = _place(options.output, name)
+    write_table(whole.table(), file)
+    for suffix, text in planned.files.items():
+        rundir.write_atomically(stem.with_name(f"{stem.name}.{suffix}"), text)
+    print("\n".join((*notes, planned.summary, *choice.notes, f"results: {file}")))
+    return 0
+
+
+def _check(options: argparse.Namespace, rules: Strict, names: list[str]) -> None:
+    if options.projection is not None and type(rules) is not SimPointRules:
+        raise UserError(f"--projection: method {options.method} projects no vectors; simpoint and code do")
+    if options.warmup < 0:
+        raise UserError(f"--warmup {options.warmup}: is negative; give a number of intervals")
+    if options.warmup and not names:
+        raise UserError("--warmup: says what --export writes; name what to export")
+
+
+def _workload(options: argparse.Namespace, path: str) -> Workload:
+    return read_workload(WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache())
+
+
+def _of_intervals(
+    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, names: list[str], seed: int
+) -> tuple[str, tuple[str, ...], Planned]:
+    """The name of a profile or trace, notes, and its plan with what is exported of it."""
+    matrix = None if options.projection is None else projection.read(options.projection)
+    name, notes, population, is_traced = _population(options, path, rules, cut, matrix, seed)
+    planned = _of_blocks(population, method_named(options.method), rules, seed)
+    drawn = (seed, rules.dimensions) if type(rules) is SimPointRules and matrix is None else None
+    whole = Exported(
+        _stem(options.output, name), path, population, planned.choice, options.warmup, is_traced, matrix, drawn
+    )
+    texts, told = exports.files(names, whole)
+    return name, (*notes, *told), replace(planned, files=planned.files | texts)
+
+
+def _population(
+    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, matrix: np.ndarray | None, seed: int
+) -> tuple[str, tuple[str, ...], IntervalPopulation, bool]:
+    """The intervals of a profile or a trace: its name, notes, the population, and whether it was cut from a trace."""
+    if options.method in METHODS and stream.is_large(path):
+        _refuse_cut(cut, path)
+        dimensions = getattr(rules, "dimensions", 1) if matrix is None else matrix.shape[1]
+        found, notes = stream.streamed(path, seed, dimensions, matrix)
+        return simpoint_bb.name_of(path), notes, found, False
+    workload = _workload(options, str(path))
+    is_traced = workload.detail is not None and not workload.tables["intervals"].num_rows
+    population: IntervalPopulation
+    if is_traced:
+        population, _ = traced.population_of(workload, cut, str(path))
+    else:
+        population = intervals_of(workload)
+        _refuse_cut(cut, path)
+    if matrix is not None:
+        own = {each.name: getattr(population, each.name) for each in fields(population)}
+        population = ProjectedPopulation(**own, points=population.vectors.normalised().times(matrix),
+                                         num_columns=len(matrix))  # fmt: skip
+    return workload.name, workload.notes, population, is_traced
+
+
+def _refuse_cut(cut: TracedRules, path: Path) -> None:
+    if cut.model_fields_set:
+        key = min(cut.model_fields_set)
+        raise UserError(f"--set {key}: {path} is a profile, whose intervals are cut already; leave it out")
+
+
+def _stem(output: Path, name: str) -> str:
+    """The name of files beside the plan."""
+    return name if output.suffix != ".parquet" else output.stem
+
+
+def _place(output: Path, name: str) -> tuple[Path, Path]:
+    """The plan's file, and the name of those beside it without suffix."""
+    if output.suffix != ".parquet":
+        directory = rundir.new_directory(output, name, resume=False)
+        return directory / "plan.parquet", directory / _stem(output, name)
+    if output.exists():
+        raise UserError(f"{output}: is there already; name another file with -o")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return output, output.with_name(_stem(output, name))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A choice, what is said of it, and files beside the plan by suffix."""
+
+    choice: Choice
+    summary: str
+    files: dict[str, str]
+
+
+def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, seed: int) -> Planned:
+    choice = method.choose(population, rules, seed)
+    files = _simpoint_files(choice, population.number) if len(choice.label) else {}
+    share = population.instructions[choice.element].sum() / population.instructions.sum()
+    text = f"{len(choice.element)} of {len(population)} intervals, {share:.2%} of the instructions, would be simulated"
+    if (cpi := population.cpi) is not None:
+        text += _told(choice, cpi, population.instructions)
+    return Planned(choice, text, files)
+
+
+def of_one_thread(name: str) -> Method | None:
+    """One that needs no more than the basic blocks of one thread, or points that a file names."""
+    if name.endswith(simpoint_points.SUFFIX):
+        return Method(Strict, lambda population, rules, seed: _given(Path(name), population))
+    return METHODS.get(name)
+
+
+def _given(path: Path, population: IntervalPopulation) -> Choice:
+    points = simpoint_points.read(path)
+    row = np.minimum(np.searchsorted(population.number, points.interval), len(population) - 1)
+    if not np.array_equal(population.number[row], points.interval):
+        strange = int(points.interval[population.number[row] != points.interval][0])
+        known = f"{population.number[0]} to {population.number[-1]}"
+        raise ValueError(f"has no interval {strange}, which {path} names, but {known}; cut it as that profile was")
+    label = points.label if len(points.label) == len(population) else np.zeros(0, np.int32)
+    notes = []
+    if len(label) < len(points.label):
+        notes.append(f"{path}: labels are of {len(points.label)} intervals, not {len(population)}, and left out")
+    total = float(points.weight.sum())
+    if abs(total - 1) > 1e-3:
+        notes.append(f"{path}: weights sum to {total:.4g} and were scaled to 1")
+    return Choice(row, points.cluster, points.weight / total, label, notes=tuple(notes))
+
+
+def method_named(name: str) -> Method:
+    """One that reads basic blocks. Raises UserError for an unknown name."""
+    if (found := of_one_thread(name)) is not None:
+        return found
+    parts = parallel_phases.parts_of(name)
+    if parts is None:
+        known = ", ".join([*METHODS, SIMPROF, "a file NAME.simpoints"])
+        joined = ", ".join(parallel_phases.PARTS)
+        raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
+    return Method(
+        parallel_phases.PhaseRules,
+        lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
+    )
+
+
+def _rules(name: str, assignments: list[str]) -> tuple[Strict, TracedRules]:
+    """Of a method and of how a trace is cut, with what ``--set KEY=VALUE`` replaces."""
+    rules = method_named(name).rules
+    content: dict[str, Any] = {}
+    for text in assignments:
+        content = assign(content, *parse_assignment(text))
+    cut = {key: value for key, value in content.items() if key in TracedRules.model_fields}
+    try:
+        own = {key: value for key, value in content.items() if key not in cut}
+        return rules.model_validate(own), TracedRules.model_validate(cut)
+    except ValidationError as error:
+        raise UserError(f"--set: {first_problem(error)}") from None
+
+
+def _simpoint_files(choice: Choice, number: np.ndarray) -> dict[str, str]:
+    """SimPoint's files by suffix. ``number``: of each element of the population, from 0."""
+    clusters = choice.stratum.tolist()
+    return {
+        "simpoints": simpoint_files.simpoints(number[choice.element].tolist(), clusters),
+        "weights": simpoint_files.weights(choice.weight.tolist(), clusters),
+        "labels": simpoint_files.labels(choice.label.tolist()),
+    }
+
+
+def _told(choice: Choice, cpi: np.ndarray, instructions: np.ndarray) -> str:
+    """What the profile's own cycles say of a choice."""
+    truth = float(instructions @ cpi / instructions.sum())
+    found = estimate(choice, instructions, cpi[choice.element])
+    expected = "" if choice.expected_error is None else f", expected within {choice.expected_error:.2%}"
+    if found.low is not None and len(choice.element) < len(cpi):
+        expected = f", 95 % interval {found.low:.4g} to {found.high:.4g}"
+    error = f"{found.value / truth - 1:+.2%}{expected}"
+    return f"; CPI by the profile's cycles {found.value:.4g}, of all {truth:.4g} ({error})"

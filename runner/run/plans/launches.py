@@ -1,0 +1,183 @@
+"""Kernel launches of a GPU as a population, for ``manyscale plan --method tbpoint LAUNCHES`` and ``evaluate``.
+
+LAUNCHES are an Accel-Sim trace or a profiler's counters. Methods are TBPoint, written ``tbpoint`` (one launch for each
+cluster), ``tbpoint:auto`` or ``tbpoint:3`` (several), and baselines. Cycles are those of the profiler, or of a table
+that ``--cycles`` names (columns ``launch_id`` and ``cycles``: CSV, or a run's timeline/launches.parquet).
+
+Beside the plan: NAME.labels, the cluster of every launch; NAME.clusters.csv, what clusters are; and, for a trace and a
+target, NAME.regions.csv, TBPoint's homogeneous regions of thread blocks of the chosen launches, which depend on how
+many blocks the target's GPU holds. Counters have no blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.parameters import Strict
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.tbpoint import counts_of
+from manyscale.runner.readers import accelsim, launch_counters
+from manyscale.runner.run.plans import simpoint_files
+from manyscale.sampling.population import Choice
+from manyscale.sampling.samplers import SizeRules, SystematicRules
+from manyscale.sampling.tbpoint import launch_samplers as samplers
+from manyscale.sampling.tbpoint.launch_samplers import LaunchChoice, LaunchPopulation
+from manyscale.sampling.tbpoint.rules import LaunchSampling, RegionRules
+
+TBPOINT: Final = "tbpoint"
+DEFAULT_METHODS: Final = (TBPOINT, f"{TBPOINT}:auto", "random", "systematic", "second")
+
+
+class TBPointRules(LaunchSampling):
+    """Of launches, and ``blocks``: of the regions inside them."""
+
+    blocks: RegionRules = RegionRules()
+
+
+@dataclass(frozen=True)
+class LaunchMethod:
+    """``rules``: what may be set of it, with ``preset`` values; ``choose(population, rules, seed)``."""
+
+    rules: type[Strict]
+    choose: Callable[[LaunchPopulation, Any, int], Choice]
+    preset: dict[str, Any]
+
+
+_BASELINES: Final = {
+    "random": LaunchMethod(SizeRules, samplers.at_random, {}),
+    "systematic": LaunchMethod(SystematicRules, samplers.in_turn, {}),
+    "second": LaunchMethod(SizeRules, samplers.in_one_stretch, {}),
+    "full": LaunchMethod(Strict, samplers.all_of_them, {}),
+}
+
+
+def are_launches(path: Path) -> bool:
+    """Whether a workload is one of kernel launches, by its name and first bytes."""
+    return accelsim.can_read(path) or launch_counters.can_read(path)
+
+
+def is_tbpoint(name: str) -> bool:
+    return name.partition(":")[0] == TBPOINT
+
+
+def method_named(name: str) -> LaunchMethod:
+    """Raises UserError for an unknown name."""
+    method, colon, several = name.partition(":")
+    if method == TBPOINT and (not colon or several == "auto" or several.isdigit()):
+        preset: dict[str, Any] = {"representatives": int(several) if several.isdigit() else several} if colon else {}
+        return LaunchMethod(TBPointRules, samplers.tbpoint, preset)
+    if name not in _BASELINES:
+        known = ", ".join(_BASELINES)
+        raise UserError(
+            f"--method {name!r}: of kernel launches known are {TBPOINT}, {TBPOINT}:auto (or a number), {known}"
+        )
+    return _BASELINES[name]
+
+
+def population_of(
+    workload: Workload, place: Path, cycles: Path | None, *, with_blocks: bool = False
+) -> LaunchPopulation:
+    """All launches of a workload that was read from ``place``; ``cycles``: a table of them. Raises UserError for a
+    table that does not fit, ValueError for a workload without launches and for those that cannot be sampled."""
+    rows = np.arange(workload.tables["launches"].num_rows)
+    if not len(rows):
+        raise ValueError("has no kernel launches; a trace of Accel-Sim's tracer and a profiler's counters have them")
+    launch_id = workload.column("launches", "launch_id")
+    known = None
+    if cycles is not None:
+        known = _cycles_of(cycles, launch_id)
+    elif launch_counters.can_read(place):
+        counted = launch_counters.read_counters(place).cycles
+        known = None if counted is None else counted[launch_id - 1]
+    if with_blocks and workload.gpu is None:
+        raise ValueError("has counters alone; basic-block vectors (bbv_scale) need a trace")
+    return LaunchPopulation(rows, counts_of(workload, rows, with_blocks), known)
+
+
+def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
+    """float64[n]: of a table with columns ``launch_id`` and ``cycles``."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: is no table of cycles ({str(error).splitlines()[0]})") from None
+    number = "launch_id" if "launch_id" in table.column_names else "launch"
+    if number not in table.column_names or "cycles" not in table.column_names:
+        raise UserError(f"{path}: needs the columns launch_id and cycles; it has {', '.join(table.column_names)}")
+    try:
+        given, value = (to_numpy(table.column(name).cast(pa.float64())) for name in (number, "cycles"))
+    except pa.ArrowException as error:
+        raise UserError(f"{path}: launch_id and cycles must be numbers ({str(error).splitlines()[0]})") from None
+    order = np.argsort(given, kind="stable")
+    at = np.minimum(np.searchsorted(given[order], launch_id), len(given) - 1)
+    missing = launch_id[given[order][at] != launch_id] if len(given) else launch_id
+    if len(missing):
+        raise UserError(f"{path}: has no cycles of launch {missing[0]}; leave it out with --launch, or add its row")
+    found = value[order][at]
+    if not np.all(found > 0):
+        raise UserError(f"{path}: launch {launch_id[np.argmin(found > 0)]} took no cycles; every launch takes some")
+    return found
+
+
+def planned(
+    workload: Workload, place: Path, method: LaunchMethod, rules: Any, seed: int, cycles: Path | None, gpu: Gpu | None
+) -> tuple[Choice, str, dict[str, str]]:
+    """(the choice, what is said of it, files beside the plan by suffix). Raises as population_of."""
+    population = population_of(workload, place, cycles, with_blocks=getattr(rules, "bbv_scale", 0) > 0)
+    choice = samplers.expecting(method.choose(population, rules, seed), population)
+    share = population.instructions[choice.element].sum() / population.instructions.sum()
+    text = f"{len(choice.element)} of {len(population)} launches, {share:.2%} of the instructions, would be simulated"
+    if population.cpi is not None:
+        found = samplers.estimate(choice, population)
+        truth = population.cpi @ population.instructions / population.instructions.sum()
+        expected = "" if choice.expected_error is None else f", expected within {choice.expected_error:.2%}"
+        text += f"; cycles by these {found.value / truth - 1:+.2%} off those of all{expected}"
+    files = {}
+    if isinstance(choice, LaunchChoice):
+        files = {"labels": simpoint_files.labels(choice.label), "clusters.csv": _clusters(workload, population, choice)}
+        if gpu is not None:
+            if workload.gpu is None:
+                raise ValueError("has counters alone; regions of thread blocks need a trace: leave --target out")
+            files["regions.csv"] = _regions(workload, choice, gpu, rules.blocks)
+    return choice, text, files
+
+
+def _clusters(workload: Workload, population: LaunchPopulation, choice: LaunchChoice) -> str:
+    names = workload.tables["launches"].column("kernel_name").to_pylist()
+    rows = ["cluster,kernel,launches,chosen,instruction_share,cpi,deviation\n"]
+    total = population.instructions.sum()
+    for cluster in range(int(choice.label.max()) + 1):
+        mine = np.flatnonzero(choice.label == cluster)
+        drawn = np.count_nonzero(choice.stratum == cluster)
+        own = None if population.cpi is None else population.cpi[mine]
+        known = "," if own is None else f"{own.mean():.6g},{own.std():.6g}"
+        kernel = names[mine[0]].replace('"', "'")
+        share = population.instructions[mine].sum() / total
+        rows.append(f'{cluster},"{kernel}",{len(mine)},{drawn},{share:.6g},{known}\n')
+    return "".join(rows)
+
+
+def _regions(workload: Workload, choice: LaunchChoice, gpu: Gpu, rules: RegionRules) -> str:
+    """Regions of the chosen launches' thread blocks on a GPU. O(their instructions)."""
+    from manyscale.runner.predict.gpu.blocks import profile_of, regions_of
+
+    assert workload.gpu is not None
+    rows = ["launch_id,region,first_block,last_block,warp_instructions,epoch_blocks\n"]
+    for launch_id in workload.column("launches", "launch_id")[choice.element].tolist():
+        trace = workload.gpu.trace(launch_id)
+        profile = profile_of(trace)
+        regions = regions_of(trace, profile, gpu, rules.model_dump())
+        for region, first, last in regions.rows.tolist():
+            executed = profile.warp_instructions[first : last + 1].sum()
+            rows.append(f"{launch_id},{region},{first},{last},{executed},{regions.occupancy}\n")
+    return "".join(rows)

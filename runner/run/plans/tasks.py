@@ -1,0 +1,169 @@
+"""Task instances as a population: ``manyscale plan --method taskpoint TRACE``, TaskPoint's offline part.
+
+TRACE has tasks and their detailed level. Classes of instances (basic-block vectors and DBSCAN, or task types) come from
+profiles, which are computed once for a trace; which instances would be simulated, by playing TaskPoint through
+(sampling/taskpoint/plan.py). With ``--target`` instances take what the interval model says on that machine, and the
+plan tells how far the samples are off, and how sure they are; without, one cycle per instruction.
+
+Elements are instances in the order of their creation, from 1, chunks of loops among them. Beside the plan:
+NAME.instances.csv says what each is, NAME.classes.csv what classes are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.cpu import interval
+from manyscale.models.machine import Machine
+from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload
+from manyscale.models.workload.parameters import Count, CountOrNone
+from manyscale.runner.cli.execution import execution_of
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.node import profile_units
+from manyscale.runner.predict.node.cell_units import check_machine
+from manyscale.runner.predict.node.cells import plan_cells
+from manyscale.runner.predict.node.rank_part import rank_part
+from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.run.store import default_cache
+from manyscale.runner.study import TaskPointChoice, parse_study
+from manyscale.runner.study.targets import resolve_target
+from manyscale.sampling.population import Choice
+from manyscale.sampling.taskpoint import plan as taskpoint_plan
+from manyscale.sampling.taskpoint.classes import class_rows
+from manyscale.sampling.taskpoint.estimate import estimate
+from manyscale.sampling.taskpoint.state import VALID, TaskPoint, TaskPointParameters, new_taskpoint
+
+TASKPOINT: Final = "taskpoint"
+_LIKE: Final = "grass-high-performance"  # whose lines profiles are in, where no target is named
+
+
+class TaskRules(TaskPointChoice):
+    """TaskPoint's (study/__init__.py, taskpoint/state.py), and ``cores`` that execute the instances of ``rank`` (the
+    first one that was traced in detail)."""
+
+    cores: Count = 8
+    rank: CountOrNone | None = None
+
+
+def planned(
+    workload: Workload, place: str, rules: TaskRules, options: argparse.Namespace
+) -> tuple[Choice, str, dict[str, str]]:
+    """(the choice, what is said of it, files beside the plan by suffix). Raises UserError for a trace without tasks in
+    detail and a machine that lacks what the model reads."""
+    if workload.detail is None:
+        raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; trace with it")
+    program, arrays, machine = _profiled(workload, place, rules, options)
+    profiles = profiles_from(arrays)
+    row = np.flatnonzero(profiles.num_instructions > 0)
+    row = row[row > 0]  # the initial task is no instance to choose
+    if not len(row):
+        raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
+    row = row[np.argsort(profiles.order[row], kind="stable")]
+    instructions = profiles.num_instructions[row]
+    cycles = _cycles(profiles, machine, rules.cores)[row] if options.target else instructions.astype(np.float64)
+    given = arrays["task_class"] if rules.classes == "bbv" else program.task_type
+    label = np.unique(given[row], return_inverse=True)[1].astype(np.int32)
+    parameters = {name: getattr(rules, name) for name in TaskPointParameters.model_fields}
+    model = cycles / instructions if rules.correction == "interval" else None
+    state = new_taskpoint(label, instructions, model, rules.cores, TaskPointParameters.model_validate(parameters))
+    taskpoint_plan.play(state, cycles)
+    choice, found = taskpoint_plan.choice_of(state, label), estimate(state)
+    share = instructions[choice.element].sum() / instructions.sum()
+    text = (
+        f"{len(choice.element)} of {len(row)} task instances in {label.max() + 1} classes, {share:.2%} of the "
+        f"instructions, would be simulated in detail on {rules.cores} cores"
+    )
+    if options.target:
+        half = found.relative_half_width
+        choice = replace(choice, expected_error=half if np.isfinite(half) else None)
+        expected = f", expected within {half:.2%}" if np.isfinite(half) else ""
+        text += (
+            f"; busy time by the interval model on {machine.name} {found.busy_cycles / cycles.sum() - 1:+.2%} off"
+            f"{expected}"
+        )
+    files = {
+        "instances.csv": _instances(program, row, state, label, cycles),
+        "classes.csv": _classes(workload, program.task_type[row], state, label, cycles),
+    }
+    return _in_creation_order(choice, row), text, files
+
+
+def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
+    """With instances named as NodeProgram has them."""
+    order = np.argsort(row[choice.element])
+    return replace(
+        choice, element=row[choice.element][order], stratum=choice.stratum[order], weight=choice.weight[order]
+    )
+
+
+def _profiled(
+    workload: Workload, place: str, rules: TaskRules, options: argparse.Namespace
+) -> tuple[NodeProgram, dict[str, np.ndarray], Machine]:
+    """The program of a rank, the stored profile of its instances, and the machine."""
+    content: dict[str, Any] = {
+        "schema": 1,
+        "workload": {"path": place},
+        "target": options.target or _LIKE,
+        "model": {"cpu": "detailed"},
+        "sampling": {"iterations": "joined", "ranks": "traced" if rules.rank is None else [rules.rank]},
+        "mapping": {"cores_per_rank": rules.cores},
+    }
+    study = parse_study(content, "plan")
+    machine, _ = resolve_target(study)
+    check_machine(machine)
+    cells = plan_cells(workload, workload, study, place)
+    cells = replace(cells, cells=cells.cells[:1])
+    shared: dict[str, Any] = {}
+    unit = profile_units.units(cells, study, machine, shared.__setitem__)[0]
+    local = argparse.Namespace(executor="local", address=None, workers=None)
+    with execution_of(local, options.cache or default_cache(), unit.weight) as execution:
+        execution.execute([unit], lambda needed: shared)
+        arrays = restored(execution.result(unit.key))
+    rank = cells.cells[0].rank
+    return build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem()), arrays, machine
+
+
+def _cycles(profiles: InstanceProfiles, machine: Machine, cores: int) -> np.ndarray:
+    """float64[instances], by the interval model with warm caches."""
+    return np.maximum(interval.predict(profiles, machine.node, cores, warm=True).cycles, 1e-9)
+
+
+def _instances(
+    program: NodeProgram, row: np.ndarray, state: TaskPoint, label: np.ndarray, cycles: np.ndarray
+) -> str:  # fmt: skip
+    lines = ["instance,task_instance_id,class,instructions,cycles,role\n"]
+    roles = ("", "", "forwarded", "forwarded", "warm-up", "surplus", "late", "sample", "rare")
+    for at in np.argsort(row).tolist():
+        number = int(program.instance_id[row[at]])
+        lines.append(
+            f"{row[at]},{number if number >= 0 else ''},{label[at]},{state.instructions[at]},{cycles[at]:.6g},"
+            f"{roles[state.role[at]]}\n"
+        )
+    return "".join(lines)
+
+
+def _classes(
+    workload: Workload, task_type: np.ndarray, state: TaskPoint, label: np.ndarray, cycles: np.ndarray
+) -> str:  # fmt: skip
+    functions = [name or "" for name in workload.tables["task_types"].column("function").to_pylist()]
+    lines = ["class,instances,instruction_share,simulated,samples,cpi,deviation,task_types\n"]
+    cpi = cycles / state.instructions
+    simulated = taskpoint_plan.is_detailed(state)
+    for each in class_rows(label, state.instructions, task_type):
+        mine = label == each.task_class
+        names = ";".join(f"{functions[kind] if kind >= 0 else 'loop'} {number}" for kind, number in each.types)
+        counts = (np.count_nonzero(some & mine) for some in (simulated, state.role == VALID))
+        spread = f"{cpi[mine].mean():.6g},{cpi[mine].std():.6g}"
+        lines.append(
+            f"{each.task_class},{each.num_instances},{each.instructions_share:.6g},{','.join(map(str, counts))},"
+            f'{spread},"{names}"\n'
+        )
+    return "".join(lines)

@@ -1,0 +1,65 @@
+"""What each kind of work unit computes: plain functions from parameters and inputs to named arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.cpu.burst import BurstParameters, predict
+from manyscale.models.machine import Network, ideal_network
+from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.critical_path import critical_path, eager_messages, starting_at_send
+from manyscale.models.network.replay.timeline import Placement
+from manyscale.runner.predict.units import Arrays
+from manyscale.runner.registry import lookup
+from manyscale.runner.run import links
+from manyscale.runner.run.critical_path import to_arrays
+
+
+def burst(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """One rank's phases under the burst model: ``duration_ps`` int64, one per phase of the rank.
+
+    Input ``phases``: arrays ``duration_ps``, ``kind`` and ``ipc_factor`` of all ranks; ``first`` and ``last`` bound
+    the rank's rows.
+    """
+    rows = slice(parameters["first"], parameters["last"])
+    phases = inputs["phases"]
+    model = BurstParameters(parameters["cpu_ratio"], parameters["slowdown"])
+    return {
+        "duration_ps": predict(model, phases["duration_ps"][rows], phases["kind"][rows], phases["ipc_factor"][rows])
+    }
+
+
+def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """One sweep point's communication: the timeline, its critical path, and the makespan on an ideal network beside it.
+
+    Inputs: ``program``, and ``compute_ps`` int64 per operation. Results: ``end_ps`` per operation, ``send_ps`` and
+    ``receive_ps`` per point-to-point message, ``ideal_makespan_ps`` (one value), ``path_*`` per segment of the path
+    (none for graphs of operations without an order), ``link_*`` where the model knows links.
+    """
+    program, compute_ps = inputs["program"], inputs["compute_ps"]
+    network = Network.model_validate(parameters["network"])
+    placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
+    model = lookup("network", parameters["model"])
+    timeline = model.replay(program, compute_ps, network, placement)
+    ideal_model = latency_bandwidth if program.graph_is_ordered else model
+    ideal = ideal_model.replay(program, compute_ps, ideal_network(network), placement)
+    count = parameters["num_point_to_point"]
+    path: Arrays = {}
+    if program.graph_is_ordered:  # a path needs an order to go back along
+        eager = eager_messages(program, network.eager_threshold_bytes)
+        at_send = starting_at_send(eager, getattr(model, "TRANSFER_START", network.transfer_start))
+        found = critical_path(program, compute_ps, timeline, eager, at_send, count)
+        path = to_arrays(found)
+        if timeline.links is not None:
+            path |= links.path_arrays(found, program, network, placement)
+    return {
+        "end_ps": timeline.end_ps,
+        "send_ps": timeline.send_ps[:count].copy(),
+        "receive_ps": timeline.receive_ps[:count].copy(),
+        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+        **path,
+        **links.to_arrays(timeline.links),
+    }

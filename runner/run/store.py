@@ -1,0 +1,77 @@
+"""Results of work units on disk, by key. A result is one Arrow file: one row of list columns, one per named array.
+
+Files are written under a temporary name and renamed, so a reader never sees half of one; two workers that write the
+same key write the same bytes. Arrow's file format rather than Parquet: results are mapped, not decoded, when reused.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload.columns import to_arrow, to_numpy
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.units import Arrays
+
+
+def default_cache() -> Path:
+    """The user's cache directory for manyscale (XDG base directory specification)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manyscale"
+
+
+class Store:
+    """Results under ``root``. Raises UserError if the folder cannot be written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if not os.access(root, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise UserError(
+                f"{root}: the cache cannot be written ({error.strerror}); name another with --cache DIR"
+            ) from None
+
+    def path(self, key: str) -> Path:
+        """Where the result of a key stands."""
+        return self.root / key[:2] / f"{key}.arrow"
+
+    def has(self, key: str) -> bool:
+        return self.path(key).is_file()
+
+    def write(self, key: str, arrays: Arrays) -> None:
+        """Store a result, atomically."""
+        columns = {
+            name: pa.ListArray.from_arrays(to_arrow(np.array([0, len(values)], np.int32)), to_arrow(values))
+            for name, values in arrays.items()
+        }
+        batch = pa.record_batch(list(columns.values()), names=list(columns))
+        path = self.path(key)
+        temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")  # process ids repeat across hosts that share a folder
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UserError(f"{path}: the result cannot be written ({error.strerror or error})") from None
+
+    def read(self, key: str) -> Arrays | None:
+        """The arrays of a result, read-only views of the file; None if it is missing or damaged (then removed)."""
+        path = self.path(key)
+        try:
+            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+            return {
+                name: to_numpy(column.values) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowInvalid, OSError):
+            path.unlink(missing_ok=True)
+            return None

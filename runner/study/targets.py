@@ -1,0 +1,74 @@
+"""Target machines: YAML files to models.machine.Machine, with one-line errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from manyscale.models.machine import Machine
+from manyscale.runner.errors import UserError
+from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.runner.study import Study, dimemas_cfg
+
+
+def shipped_targets() -> dict[str, Path]:
+    """Name to file of every machine that comes with the package."""
+    folder = Path(str(files("manyscale.cluster_configs").joinpath("target")))
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+
+
+def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, dict[str, Any]]:
+    """The machine that a study names, and the content it was built from (quantities with their units).
+
+    A name is that of a shipped machine, or a file (YAML, or a Dimemas configuration) relative to ``beside`` or to the
+    working directory; a mapping replaces keys of the machine it names, or, with a ``schema``, is a whole machine.
+    Raises UserError, also for a study without a mapping where a Dimemas configuration has another than the default.
+    """
+    if isinstance(study.target, dict) and "schema" in study.target:
+        return build_machine(study.target, "target"), study.target
+    place, content = _machine_content(study.target_name, beside)
+    if "mapping" not in study.model_fields_set and dimemas_cfg.can_read(Path(place)):
+        dimemas_cfg.check_mapping(Path(place))
+    if not study.target_overrides:
+        return build_machine(content, place), content
+    content = _merged(content, study.target_overrides)
+    return build_machine(content, f"target {study.target_name} with the study's changes"), content
+
+
+def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any]]:
+    shipped = shipped_targets()
+    if name in shipped:
+        path = shipped[name]
+    else:
+        candidates = [Path(name)] if beside is None else [beside / name, Path(name)]
+        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if found is None:
+            raise UserError(f"unknown target {name!r}: no such file, and shipped are {', '.join(shipped)}")
+        path = found
+    content = dimemas_cfg.read(path) if dimemas_cfg.can_read(path) else load_yaml(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a machine is a mapping of keys (schema, name, nodes, node, network, ...)")
+    return str(path), content
+
+
+def build_machine(content: Mapping[str, Any], place: str) -> Machine:
+    """Validate a mapping as a machine; errors name ``place`` and the key."""
+    try:
+        return Machine.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{place}: {first_problem(error)}") from None
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with keys replaced; what is of another ``kind`` is replaced whole."""
+    if changes.get("kind", base.get("kind")) != base.get("kind"):
+        return dict(changes)
+    result = dict(base)
+    for key, value in changes.items():
+        inner = result.get(key)
+        result[key] = _merged(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
+    return result

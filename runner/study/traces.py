@@ -1,0 +1,157 @@
+"""From a path to a workload: find the reader, and keep what it read for the next run."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload, WorkloadError
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.registry import lookup, names
+from manyscale.runner.study import WorkloadChoice
+from manyscale.runner.study.gpu_stream import chosen_launches, with_phases
+
+READ_VERSION = 3  # raised when a reader's result changes
+
+
+def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+    """The workload that a study names, repeated if it says so. Raises UserError, one line, if it cannot be read.
+
+    A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
+    """
+    workload = with_phases(chosen_launches(_read(choice, cache), choice.launches or (), choice.path))
+    workload = _with_region(workload)
+    if choice.repeat is None:
+        return workload
+    from manyscale.runner.study.repeat import repeat
+
+    return repeat(workload, choice.repeat, choice.path)
+
+
+def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
+    path = _expanded(choice.path)
+    if not _exists(path):
+        raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
+    kept = _kept(path, choice, cache)
+    if kept is not None and workload_folder.can_read(kept):
+        try:
+            return workload_folder.read(kept, verify=False)
+        except UserError:
+            shutil.rmtree(kept, ignore_errors=True)  # a damaged copy: read the trace itself again
+    format_name = _format(path, choice.format)
+    reader = lookup("reader", format_name)
+    if (choice.threads or choice.idle) and not getattr(reader, "KEEPS_THREADS", False):
+        raise UserError(
+            f"{path}: workload.threads and workload.idle choose among call stacks as a profiler took them; format "
+            f"{format_name} has none, or in units that are cut already"
+        )
+    try:
+        workload: Workload = reader.read(path, choice.read_options())
+    except WorkloadError as error:
+        raise UserError(f"{path}: {error}") from None
+    except MemoryError:
+        raise UserError(f"{path}: does not fit into memory; trace fewer iterations or ranks") from None
+    if kept is not None and is_whole(reader, path):
+        _keep(workload, kept)
+    return workload
+
+
+def _with_region(workload: Workload) -> Workload:
+    """``workload``, or, if it is the detailed level of one program and knows no phases: with what was recorded as one
+    compute phase. The trace does not say how long it took."""
+    is_bare = not workload.tables["phases"].num_rows and workload.num_operations == 1
+    if workload.detail is None or not is_bare:
+        return workload
+    row = {"rank": 0, "operation_id": 0, "kind": int(PhaseKind.compute), "region_id": -1, "duration_ps": 0}
+    return replace(workload, tables={**workload.tables, "phases": pa.Table.from_pylist([row], PHASES_SCHEMA)})
+
+
+def counted(workload: Workload) -> str:
+    """What a workload holds, in numbers: "8 ranks, 2411 operations, 1712 task instances"."""
+    texts = [f"{workload.num_ranks} ranks", f"{workload.num_operations} operations"]
+    numbers = {
+        "task instances": workload.tables["tasks"].num_rows,
+        "iterations": int(workload.column("iterations", "iteration").max(initial=-1)) + 1,
+        "blocks": workload.tables["blocks"].num_rows,
+        "accesses": int(workload.column("segments", "num_accesses").sum()),
+        "intervals": int(workload.column("intervals", "interval_id").max(initial=-1)) + 1,
+        "sampling units": workload.tables["stack_units"].num_rows,
+        "call stacks": int(workload.column("stack_samples", "weight").sum()),
+    }
+    return ", ".join([*texts, *(f"{number} {word}" for word, number in numbers.items() if number)])
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # the home of a user who is not known
+        return Path(text)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long to be a name
+        return False
+
+
+def _format(path: Path, wanted: str) -> str:
+    if wanted != "auto":
+        return wanted
+    for name in names("reader"):
+        if lookup("reader", name).can_read(path):
+            return name
+    raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
+
+
+def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
+    if cache is None or not path.is_file():
+        return None
+    state = hashlib.blake2b(
+        f"{READ_VERSION} {choice.format} {choice.read_options()} {path.resolve().name}".encode(), digest_size=16
+    )
+    state.update(path.resolve().parent.name.encode())
+    for part in (path, *_companions(path)):
+        try:
+            with part.open("rb") as file:
+                state.update(part.name.encode())
+                while block := file.read(1 << 22):
+                    state.update(block)
+        except OSError as error:
+            raise UserError(f"{part}: cannot be read ({error.strerror})") from None
+    return cache / "workloads" / state.hexdigest()
+
+
+def is_whole(reader: Any, path: Path) -> bool:
+    """Whether a reader reads nothing but ``path`` and its companions: only then do their bytes identify the trace."""
+    return bool(getattr(reader, "reads_one_file", lambda _path: False)(path))
+
+
+def _companions(path: Path) -> list[Path]:
+    """The files beside a trace that its reader reads, too: names and labels of a Paraver trace."""
+    name = path.name.removesuffix(".gz")
+    if not name.endswith(".prv"):
+        return []
+    beside = [path.with_name(name.removesuffix(".prv") + suffix) for suffix in (".pcf", ".row")]
+    return [file for file in beside if file.is_file()]
+
+
+def _keep(workload: Workload, kept: Path) -> None:
+    temporary = kept.with_name(f".{kept.name}.{uuid.uuid4().hex}")
+    try:
+        workload_folder.write(workload, temporary, compression=None)
+        temporary.replace(kept)
+    except OSError as error:
+        if not workload_folder.can_read(kept):  # else another run was faster
+            raise UserError(
+                f"{kept.parent}: the cache cannot be written ({error.strerror or error}); name another with --cache DIR"
+            ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

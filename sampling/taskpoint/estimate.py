@@ -1,0 +1,238 @@
+"""How much of a run TaskPoint did in detail, and how far its estimate may be off: an interval of the busy time.
+
+The busy time is the sum over instances of their cycles. Those done in detail are known; of those fast-forwarded, by
+samples of their class, the error is that of a mean of few samples applied to many (Cochran, "Sampling Techniques",
+3rd ed., sections 2.6 and 6.3: mean and ratio estimates). With v the relative variance of a class's samples, instances
+that go by n samples and take F cycles in all, each f_i, have the variance v (F^2 / n + sum f_i^2): the second term is
+their own spread, which makes that of a class of which nothing is fast-forwarded, or next to nothing, small (with equal
+f_i the two are the finite-population correction). Variances of groups (class, round of samples) add up; degrees of
+freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
+
+* v is taken over the valid samples of all rounds, about their common mean: drift from round to round widens it. A class
+  with fewer than two valid samples takes all its instances done in detail; with fewer than two of those, the mean v of
+  the other classes, weighted by their degrees of freedom. If there is none, the interval is infinite.
+* Samples of one round were taken side by side, and share what the run did then. So where a class was sampled in several
+  rounds, the first term is F^2 times the variance of the rounds' ratios about their common one, if that is more than
+  v / n; its degrees of freedom are the rounds less one.
+* The mean of IPC underestimates cycles by about v (1 - 1/n) of them (Jensen's inequality, second order). The estimate
+  is left as the source has it, the interval is widened on both sides by that. The mean by cycles has no such term.
+
+Assumptions: a class's samples are drawn from the instances that go by them as by chance, independently. They are not
+where a class drifts between samplings, where samples that ran side by side met the same contention, where the first
+ones to end are the short ones (admit: finish), or where detail begins with caches that fast-forwarding left behind:
+then the interval is too narrow. It holds for the time of the run as far as that scales with the busy time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyscale.sampling.taskpoint.state import (
+    EMPTY,
+    FORWARDED,
+    FORWARDED_BY_ALL,
+    NOT_BEGUN,
+    REASONS,
+    VALID,
+    WARM_UP,
+    TaskPoint,
+)
+
+
+@dataclass(frozen=True)
+class ClassEstimates:
+    """Arrays of one entry per class: instances begun, in detail, valid samples; cycles of all and of those
+    fast-forwarded; mean IPC of the samples, their relative standard deviation, and the relative half-width of the
+    confidence interval of their mean (NaN where not known; see the module on what stands for few samples)."""
+
+    num_instances: np.ndarray
+    num_detailed: np.ndarray
+    num_samples: np.ndarray
+    cycles: np.ndarray
+    forwarded_cycles: np.ndarray
+    ipc: np.ndarray
+    deviation: np.ndarray
+    half_width: np.ndarray
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a finished run. ``busy_cycles`` +- ``half_width_cycles`` holds the busy time with ``confidence``;
+    ``standard_error_cycles`` with ``degrees_of_freedom`` (infinite where nothing was fast-forwarded), and
+    ``bias_cycles`` beside, are what it was made of, to combine it with other uncertainties. ``resamples``: by reason.
+    """
+
+    confidence: float
+    busy_cycles: float
+    half_width_cycles: float
+    standard_error_cycles: float
+    degrees_of_freedom: float
+    bias_cycles: float
+    num_instances: int
+    num_detailed: int
+    num_instructions: int
+    detailed_instructions: int
+    resamples: dict[str, int]
+    classes: ClassEstimates
+
+    @property
+    def relative_half_width(self) -> float:
+        return self.half_width_cycles / self.busy_cycles if self.busy_cycles else 0.0
+
+    @property
+    def detailed_share(self) -> float:
+        """Of instances that have instructions."""
+        return self.num_detailed / self.num_instances if self.num_instances else 0.0
+
+    @property
+    def detailed_instruction_share(self) -> float:
+        return self.detailed_instructions / self.num_instructions if self.num_instructions else 0.0
+
+
+def estimate(state: TaskPoint, confidence: float = 0.95) -> Estimate:
+    """What a run has shown. O(instances log instances). Raises ValueError for a confidence not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; it must lie between 0 and 1")
+    begun = np.flatnonzero((state.role != NOT_BEGUN) & (state.role != EMPTY))
+    role, of_class = state.role[begun], state.class_of[begun]
+    instructions = state.instructions[begun]
+    cycles = instructions * state.cpi[begun]
+    num_classes = len(state.classes)
+    forwarded = (role == FORWARDED) | (role == FORWARDED_BY_ALL)
+    spread = _spread(state, begun, cycles, num_classes)
+    error, freedom, bias = _error(state, begun[forwarded], cycles[forwarded], spread)
+    classes = ClassEstimates(
+        num_instances=_per_class(of_class, num_classes),
+        num_detailed=_per_class(of_class[~forwarded], num_classes),
+        num_samples=_per_class(of_class[role == VALID], num_classes),
+        cycles=np.bincount(of_class, cycles, num_classes),
+        forwarded_cycles=np.bincount(of_class[forwarded], cycles[forwarded], num_classes),
+        ipc=spread.ipc,
+        deviation=np.sqrt(spread.variance),
+        half_width=_quantile(spread.freedom, confidence) * np.sqrt(spread.variance / np.maximum(spread.count, 1)),
+    )
+    return Estimate(
+        confidence=confidence,
+        busy_cycles=float(cycles.sum()),
+        half_width_cycles=float(_quantile(freedom, confidence)) * error + bias if error else bias,
+        standard_error_cycles=error,
+        degrees_of_freedom=freedom,
+        bias_cycles=bias,
+        num_instances=len(begun),
+        num_detailed=int(np.count_nonzero(~forwarded)),
+        num_instructions=int(instructions.sum()),
+        detailed_instructions=int(instructions[~forwarded].sum()),
+        resamples=dict(zip(REASONS, state.resamples.tolist(), strict=True)),
+        classes=classes,
+    )
+
+
+def _per_class(of_class: np.ndarray, num_classes: int) -> np.ndarray:
+    return np.bincount(of_class, minlength=num_classes)
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Per class: number of samples, their relative variance, degrees of freedom of that, and the samples' mean IPC; the
+    relative variance of rounds (0 where there is one), and their number."""
+
+    count: np.ndarray
+    variance: np.ndarray
+    freedom: np.ndarray
+    ipc: np.ndarray
+    of_rounds: np.ndarray
+    rounds: np.ndarray
+
+
+def _spread(state: TaskPoint, begun: np.ndarray, cycles: np.ndarray, num_classes: int) -> _Spread:
+    """See the module's first bullet."""
+    role = state.role[begun]
+    in_detail = (role >= WARM_UP) & (cycles > 0)
+    num_valid = _per_class(state.class_of[begun[role == VALID]], num_classes)
+    chosen = in_detail & ((role == VALID) | (num_valid[state.class_of[begun]] < 2))
+    of_class, cycles = state.class_of[begun[chosen]], cycles[chosen]
+    instructions = state.instructions[begun[chosen]]
+    model = np.ones(len(of_class))
+    if len(state.model_cpi) > 1:  # of classes that go by it in the end
+        model = np.where(state.classes["by_model"][of_class] > 0, state.model_cpi[begun[chosen]], 1.0)
+    work = instructions * model
+    count = _per_class(of_class, num_classes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if state.rule["of_cycles"][0]:
+            ratio = np.bincount(of_class, cycles, num_classes) / np.bincount(of_class, work, num_classes)
+            mean = np.bincount(of_class, cycles, num_classes) / count
+            relative = (cycles - ratio[of_class] * work) / mean[of_class]
+        else:
+            mean = np.bincount(of_class, work / cycles, num_classes) / count
+            relative = work / cycles / mean[of_class] - 1
+        variance = np.bincount(of_class, relative**2, num_classes) / (count - 1)
+        ipc = np.bincount(of_class, instructions / cycles, num_classes) / count
+    known = count > 1
+    freedom = np.where(known, count - 1.0, 0.0)
+    other, others_freedom = np.nan, 0.0
+    if np.any(known):
+        others_freedom = float(freedom.sum())
+        other = float(variance[known] @ freedom[known] / others_freedom)
+    of_rounds, rounds = _between_rounds(of_class, state.round[begun[chosen]], work, cycles, num_classes)
+    return _Spread(
+        count, np.where(known, variance, other), np.where(known, freedom, others_freedom), ipc, of_rounds, rounds
+    )
+
+
+def _between_rounds(
+    of_class: np.ndarray, number: np.ndarray, work: np.ndarray, cycles: np.ndarray, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(float64[classes], int[classes]): relative variance, over rounds, of cycles by work, 0 where a class has samples
+    of one round only; numbers of rounds."""
+    code = number.astype(np.int64) * num_classes + of_class
+    there = np.flatnonzero(np.bincount(code))
+    of_round = there % num_classes
+    sums = [np.bincount(code, each)[there] for each in (cycles, work)]
+    totals = [np.bincount(of_round, each, num_classes) for each in sums]
+    rounds = np.bincount(of_round, minlength=num_classes)
+    relative = (sums[0] / sums[1]) / (totals[0] / np.maximum(totals[1], 1e-300))[of_round] - 1
+    return np.bincount(of_round, relative**2, num_classes) / np.maximum(rounds - 1, 1), rounds
+
+
+def _error(state: TaskPoint, forwarded: np.ndarray, cycles: np.ndarray, spread: _Spread) -> tuple[float, float, float]:
+    """Standard error of the sum of the cycles of fast-forwarded instances, its degrees of freedom, and the bias."""
+    if not len(forwarded):
+        return 0.0, np.inf, 0.0
+    of_class = state.class_of[forwarded].astype(np.int64)
+    by_all = state.role[forwarded] == FORWARDED_BY_ALL
+    group_code = (state.round[forwarded].astype(np.int64) * len(state.classes) + of_class) * 2 + by_all
+    group = (np.cumsum(np.bincount(group_code) > 0) - 1)[group_code]
+    first = np.empty(group.max() + 1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the last one written stays
+    total = np.bincount(group, cycles)
+    support = np.bincount(group, cycles * state.support[forwarded]) / total
+    own = np.bincount(of_class, cycles**2, len(state.classes))
+    shared = np.bincount(of_class[first], total**2 / support, len(state.classes))
+    by_rounds = spread.of_rounds * np.bincount(of_class[first], total**2, len(state.classes))
+    concerned = own > 0
+    if np.any(np.isnan(spread.variance[concerned])):
+        return np.inf, 1.0, 0.0
+    of_samples = spread.variance[concerned] * shared[concerned]
+    is_by_rounds = by_rounds[concerned] > of_samples
+    variances = spread.variance[concerned] * own[concerned] + np.maximum(of_samples, by_rounds[concerned])
+    variance = float(variances.sum())
+    if variance == 0:
+        return 0.0, np.inf, 0.0
+    freedoms = np.where(is_by_rounds, spread.rounds[concerned] - 1.0, spread.freedom[concerned])
+    freedom = variance**2 / float((variances**2 / freedoms).sum())
+    bias = 0.0
+    if not state.rule["of_cycles"][0]:
+        bias = float(spread.variance[of_class[first]] @ (total * (1 - 1 / support)))
+    return float(np.sqrt(variance)), freedom, bias
+
+
+def _quantile(freedom: np.ndarray | float, confidence: float) -> np.ndarray:
+    """Student's, two-sided; NaN for no degree of freedom."""
+    from scipy.special import ndtri, stdtrit
+
+    share = (1 + confidence) / 2
+    freedom = np.where(np.asarray(freedom) > 0, freedom, np.nan)
+    quantile: np.ndarray = np.where(np.isinf(freedom), ndtri(share), stdtrit(freedom, share))
+    return quantile

@@ -1,0 +1,132 @@
+"""Samplers of a GPU's kernel launches behind the form of samplers.py: functions of (population, rules, seed)
+that return a Choice. TBPoint (tbpoint.py), and the baselines of intervals on launches.
+
+A launch's weight is the share of all warp instructions that it stands for: its cluster's share, by its own instructions
+among those of the cluster that were chosen. With one launch for each cluster the weighted sum of their CPIs is
+TBPoint's estimate (Table IV). Where several are drawn, TBPoint counts launches instead (tbpoint/estimate.py);
+``estimate`` does as each method does.
+
+Launches drawn at random estimate CPI by the ratio of their cycles to their instructions (Cochran, "Sampling
+Techniques", 3rd ed., eq. 6.13), whose interval is by Student's t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from manyscale.sampling import samplers as interval_samplers
+from manyscale.sampling.estimate import CONFIDENCE, NOT_RANDOM, TOO_FEW, IntervalEstimate
+from manyscale.sampling.population import Choice, IntervalPopulation
+from manyscale.sampling.tbpoint import estimate as tbpoint_estimate
+from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSample, choose
+from manyscale.sampling.tbpoint.rules import LaunchSampling
+from manyscale.sampling.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class LaunchPopulation:
+    """``row`` int64[n]: of the table of launches, ascending; ``counts`` of each; ``cycles`` float64[n] where they are
+    known. Raises ValueError for a launch without instructions."""
+
+    row: np.ndarray
+    counts: LaunchCounts
+    cycles: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not np.all(self.instructions > 0):
+            row = int(self.row[np.argmin(self.instructions > 0)])
+            raise ValueError(f"the launch of row {row} has no instructions; leave it out with --launch")
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def instructions(self) -> np.ndarray:
+        """float64[n]: warp instructions."""
+        return np.asarray(self.counts.warp_instructions, np.float64)
+
+    @property
+    def cpi(self) -> np.ndarray | None:
+        """float64[n]: cycles of the GPU per warp instruction, where cycles are known."""
+        return None if self.cycles is None else self.cycles / self.instructions
+
+
+@dataclass(frozen=True)
+class LaunchChoice(Choice):
+    """``sample``: TBPoint's."""
+
+    sample: LaunchSample | None = None
+
+
+def tbpoint(population: LaunchPopulation, rules: LaunchSampling, seed: int) -> LaunchChoice:
+    """Clusters of launches, and one or several of each."""
+    sample = choose(population.counts, rules.model_copy(update={"seed": seed}))
+    instructions, chosen = population.instructions, sample.chosen
+    of_chosen = sample.cluster[chosen]
+    share = np.bincount(sample.cluster, instructions) / instructions.sum()
+    weight = share[of_chosen] * instructions[chosen] / np.bincount(of_chosen, instructions[chosen])[of_chosen]
+    return LaunchChoice(
+        chosen, of_chosen.astype(np.int32), weight, sample.cluster.astype(np.int32), is_random=sample.is_drawn,
+        sample=sample,
+    )  # fmt: skip
+
+
+def of_intervals(
+    sampler: Callable[[IntervalPopulation, Any, int], Choice],
+) -> Callable[[LaunchPopulation, Any, int], Choice]:
+    """A sampler of intervals that looks at nothing but how many instructions they have, for launches."""
+
+    def drawn(population: LaunchPopulation, rules: Any, seed: int) -> Choice:
+        none = Vectors(np.zeros(len(population) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        return sampler(IntervalPopulation(population.row, population.instructions, none, 1), rules, seed)
+
+    return drawn
+
+
+at_random = of_intervals(interval_samplers.at_random)
+in_turn = of_intervals(interval_samplers.in_turn)
+in_one_stretch = of_intervals(interval_samplers.in_one_stretch)
+all_of_them = of_intervals(interval_samplers.all_of_them)
+
+
+def estimate(choice: Choice, population: LaunchPopulation) -> IntervalEstimate:
+    """CPI of all launches by the cycles of those chosen. Raises ValueError where cycles are not known."""
+    if population.cycles is None:
+        raise ValueError("the cycles of its launches are not known")
+    cycles, instructions = population.cycles[choice.element], population.instructions
+    if isinstance(choice, LaunchChoice) and choice.sample is not None:
+        found = tbpoint_estimate.estimate(choice.sample, instructions, cycles, confidence=CONFIDENCE)
+        value, half = (each / instructions.sum() for each in (found.total_cycles, found.half_width_cycles))
+        why = "" if np.isfinite(half) else TOO_FEW if choice.is_random else NOT_RANDOM
+    elif choice.is_random:
+        value, half = _ratio(cycles, instructions[choice.element], instructions)
+        why = "" if np.isfinite(half) else TOO_FEW
+    else:
+        value, half, why = float(choice.weight @ (cycles / instructions[choice.element])), np.nan, NOT_RANDOM
+    return IntervalEstimate(value, None, None, why) if why else IntervalEstimate(value, value - half, value + half)
+
+
+def expecting(choice: Choice, population: LaunchPopulation) -> Choice:
+    """``choice`` with its expected error, where cycles are known and the sample tells."""
+    if population.cycles is None:
+        return choice
+    found = estimate(choice, population)
+    return choice if found.high is None else replace(choice, expected_error=found.high / found.value - 1)
+
+
+def _ratio(cycles: np.ndarray, drawn: np.ndarray, instructions: np.ndarray) -> tuple[float, float]:
+    """(cycles per instruction, half-width of its interval)."""
+    from scipy.special import stdtrit
+
+    ratio, number = float(cycles.sum() / drawn.sum()), len(cycles)
+    if number == len(instructions):
+        return ratio, 0.0
+    if number < 2:
+        return ratio, np.nan
+    squares = float(((cycles - ratio * drawn) ** 2).sum()) / (number - 1)
+    error = np.sqrt((1 - number / len(instructions)) * squares / number) / instructions.mean()
+    return ratio, float(stdtrit(number - 1, (1 + CONFIDENCE) / 2) * error)
