@@ -62,6 +62,14 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "loggops": "manyscale.models.network.loggops.model",
         "flow": "manyscale.models.network.flow.model",
     },
+    # parameters that a model reads of a machine: a Block (models/machine/blocks.py), by where it stands
+    "machine-block": {
+        "node.gpu": "manyscale.models.gpu.parameters:Gpu",
+        "network.collectives": "manyscale.models.network.collectives.rules:CollectiveRules",
+        "network.dimemas": "manyscale.models.network.dimemas.parameters:Dimemas",
+        "network.flow": "manyscale.models.network.flow.parameters:Flow",
+        "network.loggops": "manyscale.models.network.loggops.parameters:LogGops",
+    },
     # a sampler is a function of a workload that returns a Plan
     "sampling": {"full": "manyscale.sampling.ranks.full:plan"},
     "executor": {

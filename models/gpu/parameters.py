@@ -6,10 +6,11 @@ configuration ``rtx3070.yaml`` holds; the caches of Fermi and of GPUMech's table
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
 SECTOR_BYTES: Final = 32  # of the traces' accesses
@@ -122,7 +123,7 @@ class GpuDram(Strict):
     timing: DramTiming | None = None
 
 
-class Gpu(Strict):
+class Gpu(Block):
     """A GPU of ``sms`` streaming multiprocessors, each with ``schedulers`` that issue one instruction a cycle.
 
     ``compute_capability``: the highest SM version (86 is sm_86) whose instructions it runs. ``warps``, ``threads`` and
@@ -132,6 +133,8 @@ class Gpu(Strict):
     two-level one. ``launch_latency``: between a launch and its first instruction; ``interconnect``: cycles from SM to
     L2 and back, each way.
     """
+
+    key: ClassVar[str] = "node.gpu"
 
     sms: Count
     frequency_hz: FrequencyHz = Field(alias="frequency")

@@ -20,8 +20,9 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import njit
+from manyscale.models.machine import CollectiveChoice
 from manyscale.models.network.collectives.instances import Instances, collective_instances
-from manyscale.models.network.collectives.rules import Collectives
+from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.matching import Matching, Mode, match
 from manyscale.models.network.operation_graph import OperationGraph, graph_of_dependencies, is_ordered
 from manyscale.models.network.operations import Operations
@@ -110,21 +111,24 @@ class Program:
         return own + (self.graph.num_bytes if self.graph is not None else 0)
 
 
-def build_program(workload: Workload, collectives: Collectives, *, keep_graph: bool = False) -> Program:
-    """The program of a workload under a preset of collective algorithms, or rules that choose them.
+def build_program(workload: Workload, collectives: CollectiveChoice, *, keep_graph: bool = False) -> Program:
+    """The program of a workload under a preset of collective algorithms, or rules that choose them (as a network has
+    them: Network.collectives).
 
     A workload whose operations are a graph that no order of each rank's stands for is refused, unless ``keep_graph``:
     for models that replay graphs. Raises WorkloadError, naming rank and operation, also for sends and receives that do
-    not match, for collectives that the ranks call in different order, and for requests that are not open.
+    not match, for collectives that the ranks call in different order, and for requests that are not open; ValueError
+    for an unknown preset.
     """
+    rules = CollectiveRules.model_validate(collectives)
     operations = Operations(workload)
     if not workload.tables["dependencies"].num_rows:
         matching = match(operations, workload)
-        return _assemble(operations, matching, collective_instances(operations, collectives, len(matching.sends)))
+        return _assemble(operations, matching, collective_instances(operations, rules, len(matching.sends)))
     graph = graph_of_dependencies(workload, (operations.completes[0], _completed_rows(operations)))
     if is_ordered(workload):
         matching = match(operations, workload)
-        instances = collective_instances(operations, collectives, len(matching.sends))
+        instances = collective_instances(operations, rules, len(matching.sends))
         return replace(_assemble(operations, matching, instances), graph=graph)
     if not keep_graph:
         raise WorkloadError(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.parameters import Strict
 from manyscale.runner.cli.commands import launch_numbers
 from manyscale.runner.cli.profile import target_machine
@@ -66,7 +67,7 @@ def _launches(options: argparse.Namespace, path: str | None) -> int:
     rules = _rules(method.rules, method.preset, options.assignments)
     place, gpu = _needed(path, options), None
     if options.target is not None:
-        gpu = target_machine(options.target).node.gpu
+        gpu = Gpu.of(target_machine(options.target).node)
         if gpu is None:
             raise UserError(f"--target {options.target}: has no GPU, which regions of thread blocks depend on")
     chosen = None if options.launch is None else launch_numbers(options.launch)

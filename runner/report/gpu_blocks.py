@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.results import Result
@@ -30,7 +31,7 @@ class TimedBlocks:
 
 def timed_blocks(result: Result) -> TimedBlocks | None:
     """Of the first execution of each launch that was simulated; None where there are none. O(blocks log blocks)."""
-    launches, blocks, gpu = result.launches, result.blocks, result.machine.node.gpu
+    launches, blocks, gpu = result.launches, result.blocks, Gpu.of(result.machine.node)
     if launches is None or blocks is None or gpu is None:
         return None
     ran = blocks.filter(blocks.column("sm").is_valid())

@@ -18,6 +18,7 @@ import pyarrow as pa
 from manyscale.models.machine import Machine
 from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
+from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
@@ -316,7 +317,7 @@ def _build_program(workload: Workload, point: Point) -> program_module.Program:
 
 def _program_name(point: Point) -> str:
     graph = "graph " if _keeps_graph(point) else ""
-    return f"program {graph}{point.machine.network.collectives.model_dump_json()}"
+    return f"program {graph}{CollectiveRules.model_validate(point.machine.network.collectives).model_dump_json()}"
 
 
 def _keeps_graph(point: Point) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from manyscale.models.machine import Machine
+from manyscale.models.machine import Machine, Network, Node
+from manyscale.models.machine.blocks import Extensible
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import Study, dimemas_cfg
 
 
@@ -56,11 +58,32 @@ def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any
 
 
 def build_machine(content: Mapping[str, Any], place: str) -> Machine:
-    """Validate a mapping as a machine; errors name ``place`` and the key."""
+    """Validate a mapping as a machine, with the blocks of all models; errors name ``place`` and the key."""
+    parts: dict[str, type[Extensible]] = {"node": Node, "network": Network}
     try:
-        return Machine.model_validate(content)
+        built = {name: _with_blocks(name, part, content, place) for name, part in parts.items() if name in content}
+        return Machine.model_validate({**content, **built})
     except ValidationError as error:
         raise UserError(f"{place}: {first_problem(error)}") from None
+
+
+def _with_blocks(name: str, part: type[Extensible], content: Mapping[str, Any], place: str) -> Any:
+    """The content of a part of a machine, its blocks validated by the models that read them."""
+    own = content[name]
+    if not isinstance(own, Mapping):
+        return own
+    basics = {field.alias or each for each, field in part.model_fields.items()}
+    built = dict(own)
+    for key, value in own.items():
+        block = f"{name}.{key}"
+        if block in names("machine-block") and value is not None:
+            try:
+                built[key] = lookup("machine-block", block).model_validate(value)
+            except ValidationError as error:
+                raise UserError(f"{place}: {block}.{first_problem(error)}") from None
+        elif key not in basics and block not in names("machine-block"):
+            raise UserError(f"{place}: {block}: unknown key; remove it or mend its spelling")
+    return built
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

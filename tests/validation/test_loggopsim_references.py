@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.models.machine import Link, LogGops, Network
+from manyscale.models.machine import Link, Network
 from manyscale.models.network.loggops import model as loggops
+from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.runner.readers import goal

@@ -23,6 +23,7 @@ from simgrid.random_shared import Link, Mesh, Tree, random_mesh, random_tree
 from simgrid.test_random_programs import predicted_ends, reference_ends
 
 from manyscale.models.network.flow import model as flow
+from manyscale.models.network.flow.parameters import Flow
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import ANY_SOURCE, OperationKind, Workload
@@ -154,7 +155,7 @@ def test_the_default_smpi_model_weighs_factors_and_sends_back(tmp_path: Path) ->
     route = {(a, b): [(1, 0)] for a in range(3) for b in range(3)}
     route |= {(0, 2): [(0, 0), (2, 0)], (1, 2): [(1, 0), (2, 0)], (2, 0): [(2, 1), (0, 0)], (2, 1): [(2, 1), (1, 0)]}
     network = build_machine(load_yaml(shipped_targets()["crossbar256-smpi"]), "crossbar256-smpi").network
-    mesh = Mesh(links, route, 3, network.flow)
+    mesh = Mesh(links, route, 3, Flow.of(network))
     sizes = (1, 300, 1000, 2000, 4000, 7000, 12000, 40000, 3_000_000, 10_000_000)
     sends = [[f"send 2 0 {size} 6" for size in sizes] for _ in range(2)]
     receives = [line for size in sizes for line in (f"irecv 0 0 {size} 6", f"irecv 1 0 {size} 6", "waitall 2")]

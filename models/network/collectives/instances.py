@@ -8,7 +8,7 @@ import numpy as np
 
 from manyscale.models.network.collectives.algorithms import CollectiveCall, schedule
 from manyscale.models.network.collectives.formulas import Formula
-from manyscale.models.network.collectives.rules import Collectives, decide
+from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.collectives.schedules import Schedule
 from manyscale.models.network.operations import Operations
 from manyscale.models.network.replay.steps import ENTER_GATE, WAIT_GATE
@@ -34,9 +34,9 @@ class Instances:
     gate_bytes: np.ndarray
 
 
-def collective_instances(operations: Operations, collectives: Collectives, num_messages: int) -> Instances:
+def collective_instances(operations: Operations, collectives: CollectiveRules, num_messages: int) -> Instances:
     """All instances under a choice of algorithms; their messages are numbered from ``num_messages`` on. Raises
-    WorkloadError for members that call different collectives, ValueError for an unknown preset."""
+    WorkloadError for members that call different collectives."""
     return _Finder(operations, collectives).find(num_messages)
 
 
@@ -48,7 +48,7 @@ def _gate_steps(num_participants: int) -> Schedule:
 
 
 class _Finder:
-    def __init__(self, operations: Operations, collectives: Collectives) -> None:
+    def __init__(self, operations: Operations, collectives: CollectiveRules) -> None:
         self.operations = operations
         self.collectives = collectives
 
@@ -69,7 +69,7 @@ class _Finder:
                 key, call = self._call(instance, len(members))
                 if key not in known:
                     known[key] = len(schedules)
-                    choice = decide(call, self.collectives)
+                    choice = self.collectives.choice(call)
                     if isinstance(choice, Formula):
                         schedules.append(_gate_steps(len(members)))
                         formulas.append((choice.models, choice.sizes(call)))

@@ -7,10 +7,11 @@ rounded down; 0 for barrier. Ranges are half open: from ``min_bytes`` up to but 
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from manyscale.models.machine.blocks import Block
 from manyscale.models.network.collectives.algorithms import (
     ALGORITHMS,
     FORMULA_PRESETS,
@@ -91,11 +92,18 @@ class Rule(Strict):
         return self.formula or Choice(self.algorithm or "", self.segment_bytes)
 
 
-class CollectiveRules(Strict):
-    """The first of the ``rules`` that covers a call decides, else the ``preset``."""
+class CollectiveRules(Block):
+    """The first of the ``rules`` that covers a call decides, else the ``preset``; in a file also a preset's name."""
+
+    key: ClassVar[str] = "network.collectives"
 
     preset: str
     rules: tuple[Rule, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: object) -> object:
+        return {"preset": value} if isinstance(value, str) else value
 
     @field_validator("preset")
     @classmethod
@@ -129,21 +137,6 @@ class CollectiveRules(Strict):
     def __str__(self) -> str:
         count = len(self.rules)
         return f"{self.preset}, with {count} rule{'' if count == 1 else 's'} before it" if count else self.preset
-
-
-Collectives: TypeAlias = str | CollectiveRules
-
-
-def _from_name(value: object) -> object:
-    return {"preset": value} if isinstance(value, str) else value
-
-
-CollectiveChoice = Annotated[CollectiveRules, BeforeValidator(_from_name)]  # in a file: a preset's name, or a mapping
-
-
-def decide(call: CollectiveCall, collectives: Collectives) -> Choice | Formula:
-    """What a call takes under a preset's name or under rules. Raises ValueError for an unknown preset."""
-    return choose(call, collectives) if isinstance(collectives, str) else collectives.choice(call)
 
 
 def rule_bytes(call: CollectiveCall) -> int:

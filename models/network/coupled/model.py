@@ -27,6 +27,7 @@ from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Network
 from manyscale.models.network.coupled import kernel
 from manyscale.models.network.dimemas import model as dimemas
+from manyscale.models.network.dimemas.parameters import Dimemas
 from manyscale.models.network.flow import model as flow
 from manyscale.models.network.latency_bandwidth import message_law
 from manyscale.models.network.program import Program
@@ -142,7 +143,7 @@ def _check(
         )
     if not program.graph_is_ordered:
         raise ValueError("operations that are a graph without an order cannot join task graphs")
-    if model == "dimemas" and any(ratio != 1.0 for ratio in (network.dimemas.cpu_ratios if network.dimemas else ())):
+    if model == "dimemas" and any(ratio != 1.0 for ratio in (Dimemas.of(network) or Dimemas()).cpu_ratios):
         raise ValueError("dimemas.cpu_ratios does not apply to ranks that communicate inside tasks; leave it out")
     if compute_ps.shape != (int(program.rank_offsets[-1]),):
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({int(program.rank_offsets[-1])},)")

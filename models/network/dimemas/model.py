@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels.event_heap import event_record
-from manyscale.models.machine import Dimemas, DimemasLinks, Network
+from manyscale.models.machine import Network
 from manyscale.models.network.collectives.formulas import gate_cost_ps
 from manyscale.models.network.dimemas.kernel import (
     BUSES,
@@ -44,6 +44,7 @@ from manyscale.models.network.dimemas.kernel import (
     Traffic,
     run,
 )
+from manyscale.models.network.dimemas.parameters import Dimemas, DimemasLinks
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
@@ -93,7 +94,7 @@ def prepare(
 ) -> tuple[Steps, State, np.ndarray, Traffic]:
     """What `run` takes, before the first step. ``strands``: the program whose strands are to run, with the steps and
     messages of ``program``."""
-    limits = network.dimemas or Dimemas()
+    limits = Dimemas.of(network) or Dimemas()
     routes = _Routes.of(program, network, placement.node_of_rank)
     last_of_ranks = int(program.strand_steps[program.num_ranks])
     codes = program.step[:last_of_ranks]

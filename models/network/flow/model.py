@@ -25,10 +25,11 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels.event_heap import event_record
-from manyscale.models.machine import Flow, Network, SizeFactor
+from manyscale.models.machine import Network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.flow.kernel import ARRIVES, FLOWS, MESSAGE, Traffic, run
 from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
+from manyscale.models.network.flow.parameters import Flow, SizeFactor
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
@@ -132,7 +133,7 @@ class _Use:
 
 def traffic_of(program: Program, network: Network, ways: Routes, with_load: bool = True) -> tuple[Traffic, Sharing]:
     """All messages before the first starts, on idle links. O(messages + pairs x route)."""
-    flow = network.flow or Flow()
+    flow = Flow.of(network) or Flow()
     use = _uses(ways, flow)
     num_pairs, num_links = len(use.bound), len(ways.link_ps_per_byte)
     capacity = _capacities(ways)

@@ -39,9 +39,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from manyscale.models.machine import LogGops, Network
+from manyscale.models.machine import Network
 from manyscale.models.network.collectives.formulas import gate_cost_ps
 from manyscale.models.network.loggops.kernel import ENDED, EVENT, NUM_TIMES, RECEIVED, STARTED, run_graph
+from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.loggops.strand_graph import lower, strand_times
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.operation_graph import CALCULATION, RECEIVE, SEND, OperationGraph
@@ -110,7 +111,7 @@ class MessageCosts:
 
 def message_costs(program: Program, network: Network, node_of_rank: np.ndarray) -> MessageCosts:
     """The law's costs of every message. Raises ValueError for a message that takes over 53 days. O(messages)."""
-    extra = network.loggops or LogGops.model_construct(
+    extra = LogGops.of(network) or LogGops.model_construct(
         overhead_ps=0, gap_ps=0, overhead_ps_per_byte=0.0, latency_ps=None
     )
     source, destination = program.source, program.destination

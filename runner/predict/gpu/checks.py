@@ -15,12 +15,13 @@ from manyscale.runner.errors import UserError
 
 def gpu_of(machine: Machine) -> Gpu:
     """The GPU of a target's nodes. Raises UserError where they have none."""
-    if machine.node.gpu is None:
+    gpu = Gpu.of(machine.node)
+    if gpu is None:
         raise UserError(
             f"{machine.name}: its nodes have no GPU, which kernel launches need; choose a target that has one, such as "
             "rtx3070, or add node.gpus and node.gpu to the machine"
         )
-    return machine.node.gpu
+    return gpu
 
 
 def check_fit(launches: Workload, rows: np.ndarray, machine: Machine, place: str) -> None:

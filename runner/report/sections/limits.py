@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.runner.predict.results import Result, Statistic
 from manyscale.runner.report.text import duration, escape, percent, table
 
@@ -128,7 +129,7 @@ def limits(result: Result) -> Iterator[str]:
     """One text per known limit of the models that were used."""
     model: Any = result.resolved.get("model", {})
     chosen: Mapping[str, Any] = model if isinstance(model, Mapping) else {}
-    collectives = result.machine.network.collectives
+    collectives = CollectiveRules.model_validate(result.machine.network.collectives)
     values = {
         "preset": str(collectives),
         "routing": _routing(result),

@@ -8,6 +8,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Link, Machine, Node
 from manyscale.models.machine.processor import Cache, Dram
 from manyscale.models.machine.topology import Topology
+from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.runner.report.text import binary_size, escape, table, time_unit
 
 
@@ -35,7 +36,7 @@ def _facts(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "eager threshold", binary_size(network.eager_threshold_bytes)
     starts = {"match": "when both sides are posted", "eager": "an eager message, when it is sent"}
     yield "transfer starts", starts[network.transfer_start]
-    yield "collectives", str(network.collectives)
+    yield "collectives", str(CollectiveRules.model_validate(network.collectives))
 
 
 def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
@@ -61,8 +62,9 @@ def _node_facts(node: Node) -> Iterator[tuple[str, str]]:
         pages = "of the socket that first touches them" if numa.pages == "first-touch" else "of all sockets in turn"
         yield "between sockets", f"{_route(numa.latency_ps, numa.ps_per_byte)} a link"
         yield "pages", f"{binary_size(numa.page_bytes)}, in the memory {pages}"
-    if node.gpu is not None:
-        yield from _gpu_facts(node.num_gpus, node.gpu)
+    gpu = Gpu.of(node)
+    if gpu is not None:
+        yield from _gpu_facts(node.num_gpus, gpu)
 
 
 def _gpu_facts(number: int, gpu: Gpu) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,7 @@ from manyscale.models.network.collectives.algorithms import PRESETS, Choice, cho
 from manyscale.models.network.collectives.call import CollectiveCall
 from manyscale.models.network.collectives.formulas import Formula
 from manyscale.models.network.collectives.rules import (
-    CollectiveChoice,
     CollectiveRules,
-    decide,
     rule_bytes,
 )
 from manyscale.models.network.program import build_program
@@ -36,7 +34,7 @@ RING = {"collectives": ["allreduce"], "min_bytes": "1 KiB", "max_bytes": "2 KiB"
     [(4, 1024, True), (8, 2047, True), (3, 1024, False), (9, 1024, False), (4, 1023, False), (4, 2048, False)],
 )
 def test_ranges_are_half_open(n: int, size: int, covered: bool) -> None:
-    chosen = decide(call("allreduce", n, size), rules(RING | {"algorithm": "ring"}))
+    chosen = rules(RING | {"algorithm": "ring"}).choice(call("allreduce", n, size))
     assert chosen == (Choice("ring") if covered else choose(call("allreduce", n, size), "mpich"))
 
 
@@ -46,20 +44,20 @@ def test_the_first_rule_that_fits_decides() -> None:
         {"collectives": ["bcast"], "max_bytes": "100 B", "algorithm": "linear"},
         {"collectives": ["bcast", "reduce"], "algorithm": "chain", "segment": "8 KiB"},
     )
-    assert decide(call("bcast", 4, 99), both) == Choice("linear")
-    assert decide(call("bcast", 4, 100), both) == Choice("chain", 8192)
-    assert decide(call("reduce", 4, 5), both) == Choice("chain", 8192)
-    assert decide(call("barrier", 4, 0), both) == Choice("dissemination")
+    assert both.choice(call("bcast", 4, 99)) == Choice("linear")
+    assert both.choice(call("bcast", 4, 100)) == Choice("chain", 8192)
+    assert both.choice(call("reduce", 4, 5)) == Choice("chain", 8192)
+    assert both.choice(call("barrier", 4, 0)) == Choice("dissemination")
 
 
 @pytest.mark.contract
 def test_a_non_blocking_kind_follows_the_blocking_one_unless_named() -> None:
     ring = {"collectives": ["allreduce"], "algorithm": "ring"}
     own = {"collectives": ["iallreduce"], "max_bytes": "10 B", "algorithm": "linear"}
-    assert decide(call("iallreduce", 4, 5), rules(ring)) == Choice("ring")
-    assert decide(call("iallreduce", 4, 5), rules(ring, own)) == Choice("linear")
-    assert decide(call("iallreduce", 4, 50), rules(ring, own)) == choose(call("iallreduce", 4, 50), "mpich")
-    assert decide(call("allreduce", 4, 5), rules(ring, own)) == Choice("ring")
+    assert rules(ring).choice(call("iallreduce", 4, 5)) == Choice("ring")
+    assert rules(ring, own).choice(call("iallreduce", 4, 5)) == Choice("linear")
+    assert rules(ring, own).choice(call("iallreduce", 4, 50)) == choose(call("iallreduce", 4, 50), "mpich")
+    assert rules(ring, own).choice(call("allreduce", 4, 5)) == Choice("ring")
 
 
 @pytest.mark.contract
@@ -68,9 +66,11 @@ def test_formulas_and_other_presets() -> None:
         {"collectives": ["bcast"], "formula": {"fan_in": "none", "fan_out": "linear", "fan_out_size": "max"}},
         {"collectives": ["alltoall"], "preset": "openmpi"},
     )
-    assert decide(call("bcast", 4, 9), mixed) == Formula(fan_in="none", fan_out="linear", fan_out_size="max")
-    assert decide(call("alltoall", 2, 9), mixed) == choose(call("alltoall", 2, 9), "openmpi")
-    assert decide(call("reduce", 4, 9), "dimemas") == Formula(fan_in="constant", fan_out="constant")
+    assert mixed.choice(call("bcast", 4, 9)) == Formula(fan_in="none", fan_out="linear", fan_out_size="max")
+    assert mixed.choice(call("alltoall", 2, 9)) == choose(call("alltoall", 2, 9), "openmpi")
+    assert CollectiveRules(preset="dimemas").choice(call("reduce", 4, 9)) == Formula(
+        fan_in="constant", fan_out="constant"
+    )
 
 
 @pytest.mark.theory
@@ -116,7 +116,7 @@ def test_refusals(rule: dict[str, object], reason: str) -> None:
 
 @pytest.mark.contract
 def test_a_name_stands_for_its_preset() -> None:
-    adapter = TypeAdapter(CollectiveChoice)
+    adapter = TypeAdapter(CollectiveRules)
     assert adapter.validate_python("openmpi") == CollectiveRules(preset="openmpi")
     with pytest.raises(ValidationError, match=r"unknown preset 'lam'; known are .*openmpi, dimemas"):
         adapter.validate_python("lam")

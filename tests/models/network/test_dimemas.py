@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.models.machine import Dimemas, DimemasLinks, Link, Network
+from manyscale.models.machine import Link, Network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.dimemas import model as dimemas
+from manyscale.models.network.dimemas.parameters import Dimemas, DimemasLinks
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.runner.readers import simgrid_ti

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.models.machine import Flow, Network, SizeFactor, ideal_network
+from manyscale.models.machine import Network, ideal_network
 from manyscale.models.machine.topology import Torus
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.flow import model as flow
+from manyscale.models.network.flow.parameters import Flow, SizeFactor
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.runner.problems import load_yaml

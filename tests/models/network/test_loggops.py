@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.models.machine import Link, LogGops, Network, ideal_network
+from manyscale.models.machine import Link, Network, ideal_network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.loggops import model as loggops
+from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import NONBLOCKING_COLLECTIVES, Workload, WorkloadError

@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from manyscale.models.machine import Link, LogGops, Network
+from manyscale.models.machine import Link, Network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.loggops import model as loggops
+from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement

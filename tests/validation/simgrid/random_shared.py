@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from manyscale.models.machine import Flow, Network
+from manyscale.models.machine import Network
 from manyscale.models.machine.topology import FatTree
 from manyscale.models.network.flow import model as flow
+from manyscale.models.network.flow.parameters import Flow
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, Timeline
 from manyscale.models.network.routes import Routes

@@ -1,0 +1,34 @@
+"""What the Dimemas network reads of a machine: block ``network.dimemas``."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from manyscale.models.machine.blocks import Block
+from manyscale.models.workload.parameters import CountOrNone, Strict
+
+
+class DimemasLinks(Strict):
+    """How many transfers may leave and enter at once, and how many pass in all; 0 is without limit. If only one of the
+    two numbers of links is 0, the links of the other serve both directions, one transfer at a time (half duplex)."""
+
+    output_links: CountOrNone = 0
+    input_links: CountOrNone = 0
+    buses: CountOrNone = 0
+
+
+class Dimemas(Block):
+    """What the Dimemas model adds.
+
+    ``inter_node``: links of each node, and buses of the network; ``intra_node``: links of each rank to others of its
+    node, and buses of each node. ``cpu_ratios``: how much faster than the traced CPUs those of each node are, one for
+    all or one per node; with 0 compute takes no time.
+    """
+
+    key: ClassVar[str] = "network.dimemas"
+
+    inter_node: DimemasLinks = DimemasLinks()
+    intra_node: DimemasLinks = DimemasLinks()
+    cpu_ratios: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
