@@ -37,14 +37,6 @@ def test_every_package_is_listed() -> None:
     assert set(settings["packages"]) == wanted | {"manyscale"}
 
 
-@pytest.mark.contract
-def test_version_stands_once() -> None:
-    """The version in pyproject.toml is the one that the package reports."""
-    import manyscale
-
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == manyscale.__version__
-
-
 @pytest.mark.slow
 @pytest.mark.contract
 def test_wheel_is_whole_and_runs(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Result", "Study", "load_study", "read_workload", "run", "sweep"]
+from manyscale.runner.version import __version__
+
+__all__ = ["Result", "Study", "__version__", "load_study", "read_workload", "run", "sweep"]
 
 if TYPE_CHECKING:
     from manyscale.runner.run.api import Result, Study, load_study, read_workload, run, sweep

@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from manyscale import __version__
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import yaml
 
-from manyscale import __version__
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome
+from manyscale.runner.version import __version__
 
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import manyscale
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member
 from manyscale.runner.run.execute.teams import ProcessTeam
 from manyscale.runner.run.store import Store
+from manyscale.runner.version import __version__
 
 START_TIMEOUT_SECONDS: Final = 300.0  # for the first worker, on a cluster that others use too
 
@@ -100,7 +100,7 @@ def _defect(kind: str, error: Exception) -> str:
 
 def versions() -> dict[str, str]:
     """What results depend on besides the keys of units."""
-    own = {"manyscale": manyscale.__version__, "Python": platform.python_version()}
+    own = {"manyscale": __version__, "Python": platform.python_version()}
     return own | {name: importlib.metadata.version(name) for name in ("numpy", "numba", "pyarrow")}
 
 
