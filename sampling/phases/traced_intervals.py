@@ -73,10 +73,8 @@ class IntervalCutter:
         room = len(block_ids) + int(self._position[_TOUCHED])
         ends, totals, sizes = (np.empty(len(block_ids) + 1, np.int64) for _ in range(3))
         block, count = np.empty(room, np.int32), np.empty(room, np.int64)
-        num, pairs = _cut(
-            block_ids, self._size, self._every, is_last, self._executions, self._touched, self._position, ends, totals,
-            sizes, block, count,
-        )  # fmt: skip
+        here = (self._executions, self._touched, self._position)
+        num, pairs = _cut(block_ids, self._size, self._every, is_last, here, (ends, totals, sizes), (block, count))
         self._ends.append(ends[:num].copy())
         self._totals.append(totals[:num].copy())
         self._sizes.append(sizes[:num].copy())
@@ -87,11 +85,13 @@ _EXECUTED, _INSTRUCTIONS, _TOUCHED, _DONE = range(4)  # executions, instructions
 
 
 @njit(cache=True, nogil=True)
-def _cut(  # type: ignore[no-untyped-def]
-    block_ids, size, every, is_last, executions, touched, position, ends, totals, sizes, block, count
-):  # fmt: skip
-    """Fills ends (in executions), totals (in instructions) and sizes (in pairs) of the intervals that end here, and
-    their pairs. Returns how many intervals and pairs. O(executions)."""
+def _cut(block_ids, size, every, is_last, here, intervals, found):  # type: ignore[no-untyped-def]
+    """Fills ends (in executions), totals (in instructions) and sizes (in pairs) of the ``intervals`` that end here, and
+    their pairs, ``found``. ``here``: executions of each block in this interval, the blocks that were executed, and
+    where the stream stands. Returns how many intervals and pairs. O(executions)."""
+    executions, touched, position = here
+    ends, totals, sizes = intervals
+    block, count = found
     executed, instructions, num_touched, done = position
     num, pairs = 0, 0
     goal = (instructions // every + 1) * every

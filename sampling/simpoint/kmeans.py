@@ -127,6 +127,29 @@ def _nearest(points, centres):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _move(points, weight, label, centres, moved):  # type: ignore[no-untyped-def]
+    """Centres go to the means of their points; how far each went (``moved``), and the farthest. O(n d)."""
+    k, dimensions = centres.shape
+    sums = np.zeros((k, dimensions))
+    mass = np.zeros(k)
+    for i in range(points.shape[0]):
+        mass[label[i]] += weight[i]
+        for j in range(dimensions):
+            sums[label[i], j] += weight[i] * points[i, j]
+    farthest = 0.0
+    for c in range(k):
+        d = 0.0
+        if mass[c] > 0.0:
+            for j in range(dimensions):
+                new = sums[c, j] / mass[c]
+                d += (new - centres[c, j]) ** 2
+                centres[c, j] = new
+        moved[c] = np.sqrt(d)
+        farthest = max(farthest, moved[c])
+    return farthest
+
+
+@njit(cache=True, nogil=True)
 def _lloyd(points, weight, centres, iterations):  # type: ignore[no-untyped-def]
     """Hamerly, "Making k-means even faster" (SDM 2010): a point whose distance to its centre is below both half the way
     to the next centre and a lower bound of the distance to any other one need not be looked at."""
@@ -137,8 +160,6 @@ def _lloyd(points, weight, centres, iterations):  # type: ignore[no-untyped-def]
     lower = np.zeros(n)
     half = np.zeros(k)
     moved = np.zeros(k)
-    sums = np.empty((k, dimensions))
-    mass = np.empty(k)
     for iteration in range(iterations):
         for c in range(k):
             least = np.inf
@@ -180,22 +201,7 @@ def _lloyd(points, weight, centres, iterations):  # type: ignore[no-untyped-def]
             lower[i] = np.sqrt(second)
         if changed == 0:
             break
-        sums[:] = 0.0
-        mass[:] = 0.0
-        for i in range(n):
-            mass[label[i]] += weight[i]
-            for j in range(dimensions):
-                sums[label[i], j] += weight[i] * points[i, j]
-        farthest = 0.0
-        for c in range(k):
-            d = 0.0
-            if mass[c] > 0.0:
-                for j in range(dimensions):
-                    new = sums[c, j] / mass[c]
-                    d += (new - centres[c, j]) ** 2
-                    centres[c, j] = new
-            moved[c] = np.sqrt(d)
-            farthest = max(farthest, moved[c])
+        farthest = _move(points, weight, label, centres, moved)
         if farthest == 0.0:
             break
         for i in range(n):

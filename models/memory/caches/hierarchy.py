@@ -163,16 +163,16 @@ class CacheHierarchy:
         address = np.ascontiguousarray(address, np.uint64)
         site, num_bytes, core = (np.ascontiguousarray(x, np.int32) for x in (site, num_bytes, core))
         is_store = np.ascontiguousarray(is_store, np.bool_)
+        accesses = lru_kernel.Requests(address, site, num_bytes, is_store)
         if self._tlbs:
-            lru_kernel.run_tlbs(
-                address, site, num_bytes, by_site, core, self._num_sites, self._tlb_geometry, self._tlb_tag,
-                self._tlb_counts,
-            )  # fmt: skip
-        given = (address, site, num_bytes, is_store, by_site)
+            tlbs = (self._tlb_geometry, self._tlb_tag, self._tlb_counts)
+            lru_kernel.run_tlbs(accesses, by_site, core, self._num_sites, *tlbs)
         if self.is_plain:
-            lru_kernel.run_caches(*given, self._pages, self._geometry, self._tag, self._counts, self._references)
+            lru_kernel.run_caches(
+                accesses, by_site, self._pages, self._geometry, self._tag, self._counts, self._references
+            )
         else:
-            run_all_kinds(*given, core, self._pages, self._unit_shift, self._state, self._references)
+            run_all_kinds(accesses, by_site, core, self._pages, self._unit_shift, self._state, self._references)
 
 
 def _sector_bytes(level: Cache) -> int:

@@ -361,11 +361,10 @@ def _look_ahead(state, address, core, first, pages, grain_shift):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def run_all_kinds(  # type: ignore[no-untyped-def]
-    address, site, num_bytes, is_store, by_site, core, pages, grain_shift, state, references
-):
-    """Access ``address`` in order. ``num_bytes`` and ``is_store`` are given by site, or by access; ``core`` is empty
+def run_all_kinds(accesses, by_site, core, pages, grain_shift, state, references):  # type: ignore[no-untyped-def]
+    """Make ``accesses`` (Requests) in order; sizes and stores are given ``by_site``, or by access; ``core`` is empty
     where all are core 0's. O(accesses * levels * ways) and what ``coherence`` and ``_evict`` say."""
+    address, site, num_bytes, is_store = accesses
     num_sites = state.counts.shape[2] // state.now[NUM_CORES]
     line_grains = 1 << state.geometry[0, LINE_SHIFT]
     grain_bytes = 1 << grain_shift

@@ -9,7 +9,7 @@ faster than to search for many tags at once in fixed places, and to keep their o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,16 @@ VICTIM_HITS, VICTIM_MISSES = int(Counter.victim_hits), int(Counter.victim_misses
 EVICTIONS, WRITE_BACKS = int(Counter.evictions), int(Counter.write_backs)
 STRADDLING, EXTRA_LINES = int(Reference.straddling), int(Reference.extra_lines)
 EXTRA_MISSES: Final = int(Reference.extra_misses)
+
+
+class Requests(NamedTuple):
+    """What is accessed, in order: ``address`` uint64[n], ``site`` int32[n]; ``num_bytes`` int32[] and ``is_store``
+    bool[] by site, or by access."""
+
+    address: np.ndarray
+    site: np.ndarray
+    num_bytes: np.ndarray
+    is_store: np.ndarray
 
 
 def empty_sets(sets_ways_unit: Sequence[tuple[int, int, int]], num_copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -135,11 +145,10 @@ def _look_ahead(address, first, shift, pages, geometry, tag):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def run_caches(  # type: ignore[no-untyped-def]
-    address, site, num_bytes, is_store, by_site, pages, geometry, tag, counts, references
-):
-    """Access ``address`` in order. ``num_bytes`` and ``is_store`` are given by site, or by access. O(accesses *
-    levels * ways), O(1) for a line that its set used last."""
+def run_caches(accesses, by_site, pages, geometry, tag, counts, references):  # type: ignore[no-untyped-def]
+    """Make ``accesses`` (Requests) in order; sizes and stores are given ``by_site``, or by access. O(accesses * levels
+    * ways), O(1) for a line that its set used last."""
+    address, site, num_bytes, is_store = accesses
     victims = np.empty(geometry.shape[0] + 1, np.int64)  # and a place for what nobody needs
     is_framed = pages[0] != 0
     num_missed = 0  # of the last AHEAD accesses
@@ -182,9 +191,10 @@ def run_caches(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run_tlbs(address, site, num_bytes, by_site, core, num_sites, geometry, tag, counts):  # type: ignore[no-untyped-def]
+def run_tlbs(accesses, by_site, core, num_sites, geometry, tag, counts):  # type: ignore[no-untyped-def]
     """Translate each page of each access; the TLBs of a core follow those of the core before. ``core`` is empty where
     all accesses are core 0's. O(accesses * tlbs * ways), O(1) for a page that its set used last."""
+    address, site, num_bytes, _ = accesses
     num_levels = geometry.shape[0]
     slots_per_core = geometry[num_levels - 1, OFFSET] + geometry[num_levels - 1, SETS] * geometry[num_levels - 1, WAYS]
     shift = geometry[0, SHIFT]

@@ -80,10 +80,8 @@ class ExecutionSampler:
         """The chosen of a batch, int32[executions] in the order of the run; backwards, the last batch comes first.
         Raises ValueError where a block has more executions than were said. O(executions)."""
         columns = np.empty((4, min(len(block_ids), int(self._num_strata.sum()))), np.int64)
-        num_chosen = _choose(
-            block_ids, self._direction, self._num_accesses, self._num_executions, self._num_strata, self._start,
-            self._seen, self._stratum, self._next, columns,
-        )  # fmt: skip
+        blocks = (self._num_accesses, self._num_executions, self._num_strata, self._start)
+        num_chosen = _choose(block_ids, self._direction, blocks, (self._seen, self._stratum, self._next), columns)
         if num_chosen < 0:
             raise ValueError("a block is executed more often than its count of executions says")
         chosen = columns[:, :num_chosen]
@@ -256,8 +254,12 @@ def _begin(seed, start, num_executions, num_strata, stratum, next_chosen):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _choose(block_ids, direction, num_accesses, num_executions, num_strata, start, seen, stratum, next_chosen, columns):  # type: ignore[no-untyped-def]
-    """Number of chosen; accesses are counted from where the walk begins. O(executions)."""
+def _choose(block_ids, direction, blocks, walk, columns):  # type: ignore[no-untyped-def]
+    """Number of chosen; accesses are counted from where the walk begins. ``blocks``: accesses, executions, strata and
+    begin of each block; ``walk``: how often each was seen, its stratum, and the execution chosen next.
+    O(executions)."""
+    num_accesses, num_executions, num_strata, start = blocks
+    seen, stratum, next_chosen = walk
     found = 0
     access = 0
     for step in range(block_ids.shape[0]):

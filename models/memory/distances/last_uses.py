@@ -34,12 +34,9 @@ class LastUses:
     def feed(self, block_ids: np.ndarray, addresses: np.ndarray) -> None:
         """What the stream executes next: int32[executions], uint64[accesses]. O(executions + accesses)."""
         self._state[_BLOCKS] = self._state[_ACCESSES] = 0
-        sites = self._sites
+        sites = (self._sites.offsets, self._sites.bytes, self._sites.is_store)
         while True:
-            _feed(
-                block_ids, addresses, sites.offsets, sites.bytes, sites.is_store, self._shift, self._table,
-                max_keys(self._table), self._state,
-            )  # fmt: skip
+            _feed(block_ids, addresses, sites, self._shift, self._table, max_keys(self._table), self._state)
             if self._state[_BLOCKS] == len(block_ids):
                 return
             self._table = doubled(self._table)
@@ -54,8 +51,10 @@ class LastUses:
 
 
 @njit(cache=True, nogil=True)
-def _feed(block_ids, addresses, offsets, num_bytes, is_store, shift, table, most, state):  # type: ignore[no-untyped-def]
-    """Goes on until all is done or the table may become too full. Values of the table: 2 x time + written."""
+def _feed(block_ids, addresses, sites, shift, table, most, state):  # type: ignore[no-untyped-def]
+    """Goes on until all is done or the table may become too full. Values of the table: 2 x time + written. ``sites``:
+    their offsets by block, bytes, and whether they store."""
+    offsets, num_bytes, is_store = sites
     to_home = group_shift(table)
     now, lines, at = state[_NOW], state[_LINES], state[_ACCESSES]
     for i in range(state[_BLOCKS], block_ids.shape[0]):

@@ -9,7 +9,7 @@ watched: that one load is all that nearly every access costs. (StatStack uses ha
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,16 @@ _LARGE: Final = 1 << 20  # places that no near cache holds: memory (25 B a place
 _SPARE_IF_LARGE: Final = 4
 
 
+class Watched(NamedTuple):
+    """The table of watched units: whether a place is ``taken``, its ``unit``, when the watch was ``begun``, its
+    ``label``; uint8, int64, int64, int64[places]."""
+
+    taken: np.ndarray
+    unit: np.ndarray
+    begun: np.ndarray
+    label: np.ndarray
+
+
 class ReuseWatch:
     """Watches over a stream that is fed in pieces, forwards or (then all in reverse order) backwards."""
 
@@ -32,10 +42,7 @@ class ReuseWatch:
         self._new_tables(_SMALLEST)
 
     def _new_tables(self, size: int) -> None:
-        self._taken = np.zeros(size, np.uint8)
-        self._unit = np.zeros(size, np.int64)
-        self._begun = np.zeros(size, np.int64)
-        self._label = np.zeros(size, np.int64)
+        self._table = Watched(np.zeros(size, np.uint8), *np.zeros((3, size), np.int64))
         self._shift = np.uint64(64 - size.bit_length() + 1)
 
     def feed(
@@ -54,7 +61,7 @@ class ReuseWatch:
             found = np.empty((3, min(self._num_watched + high - low, end - first)), np.int64)
             self._num_watched, num_found = _watch(
                 unit[first:end], position[low:high] - first, label[low:high], self._now,
-                self._taken, self._unit, self._begun, self._label, self._shift, self._num_watched, found,
+                self._table, self._shift, self._num_watched, found,
             )  # fmt: skip
             self._now += end - first
             if num_found:
@@ -64,26 +71,26 @@ class ReuseWatch:
 
     def pending(self) -> np.ndarray:
         """int64[]: labels of the watches that have not ended, ascending: their units were not used again."""
-        return np.sort(self._label[self._taken > 0])
+        return np.sort(self._table.label[self._table.taken > 0])
 
     def _make_room(self, num_more: int) -> None:
-        size = len(self._begun)
+        size = len(self._table.begun)
         spare = _SPARE if size < _LARGE else _SPARE_IF_LARGE
         while self._num_watched * spare > size or 2 * (self._num_watched + num_more) > size:
             size *= 2
-        if size == len(self._begun):
+        if size == len(self._table.begun):
             return
-        held = self._taken > 0
-        unit, begun, label = self._unit[held], self._begun[held], self._label[held]
+        held = self._table.taken > 0
+        unit, begun, label = (column[held] for column in self._table[1:])
         self._new_tables(size)
-        _refill(unit, begun, label, self._taken, self._unit, self._begun, self._label, self._shift)
+        _refill(unit, begun, label, self._table, self._shift)
 
 
 @njit(cache=True, nogil=True)
-def _refill(unit, begun, label, taken, table_unit, table_begun, table_label, shift):  # type: ignore[no-untyped-def]
+def _refill(unit, begun, label, table, shift):  # type: ignore[no-untyped-def]
     """O(watches) expected."""
     for i in range(unit.shape[0]):
-        _insert(unit[i], begun[i], label[i], taken, table_unit, table_begun, table_label, shift)
+        _insert(unit[i], begun[i], label[i], table, shift)
 
 
 @njit(cache=True, nogil=True)
@@ -93,37 +100,37 @@ def _home(unit, shift):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _insert(unit, begun, label, taken, table_unit, table_begun, table_label, shift):  # type: ignore[no-untyped-def]
+def _insert(unit, begun, label, table, shift):  # type: ignore[no-untyped-def]
     """Of a unit that is not there. O(1) expected."""
     place = np.int64(_home(unit, shift))
-    while taken[place]:
-        place = (place + 1) & (taken.shape[0] - 1)
-    taken[place] = 1
-    table_unit[place] = unit
-    table_begun[place] = begun
-    table_label[place] = label
+    while table.taken[place]:
+        place = (place + 1) & (table.taken.shape[0] - 1)
+    table.taken[place] = 1
+    table.unit[place] = unit
+    table.begun[place] = begun
+    table.label[place] = label
 
 
 @njit(cache=True, nogil=True)
-def _remove(place, taken, table_unit, table_begun, table_label, shift):  # type: ignore[no-untyped-def]
+def _remove(place, table, shift):  # type: ignore[no-untyped-def]
     """Later entries move up to where they are still found (Knuth, TAOCP 3, section 6.4, algorithm R). O(1) expected."""
-    mask = taken.shape[0] - 1
+    mask = table.taken.shape[0] - 1
     hole, after = place, (place + 1) & mask
-    while taken[after]:
-        home = np.int64(_home(table_unit[after], shift))
+    while table.taken[after]:
+        home = np.int64(_home(table.unit[after], shift))
         if ((after - home) & mask) >= ((after - hole) & mask):
-            table_unit[hole] = table_unit[after]
-            table_begun[hole] = table_begun[after]
-            table_label[hole] = table_label[after]
+            table.unit[hole] = table.unit[after]
+            table.begun[hole] = table.begun[after]
+            table.label[hole] = table.label[after]
             hole = after
         after = (after + 1) & mask
-    taken[hole] = 0
+    table.taken[hole] = 0
 
 
 @njit(cache=True, nogil=True)
-def _watch(unit, position, label, now, taken, table_unit, table_begun, table_label, shift, num_watched, found):  # type: ignore[no-untyped-def]
+def _watch(unit, position, label, now, table, shift, num_watched, found):  # type: ignore[no-untyped-def]
     """(watches, ended watches); ``found`` int64[3, ...]: label, position, reuse distance. O(accesses) expected."""
-    mask = taken.shape[0] - 1
+    mask = table.taken.shape[0] - 1
     num_found = 0
     at = 0
     for k in range(position.shape[0] + 1):
@@ -131,19 +138,19 @@ def _watch(unit, position, label, now, taken, table_unit, table_begun, table_lab
         stop = position[k] + 1 if is_sample else unit.shape[0]
         for i in range(at, stop):
             home = _home(unit[i], shift)
-            if taken[home]:
+            if table.taken[home]:
                 place = np.int64(home)
-                while taken[place] and table_unit[place] != unit[i]:
+                while table.taken[place] and table.unit[place] != unit[i]:
                     place = (place + 1) & mask
-                if taken[place]:
-                    found[0, num_found] = table_label[place]
+                if table.taken[place]:
+                    found[0, num_found] = table.label[place]
                     found[1, num_found] = i
-                    found[2, num_found] = now + i - table_begun[place] - 1
+                    found[2, num_found] = now + i - table.begun[place] - 1
                     num_found += 1
                     num_watched -= 1
-                    _remove(place, taken, table_unit, table_begun, table_label, shift)
+                    _remove(place, table, shift)
         if is_sample:
-            _insert(unit[stop - 1], now + stop - 1, label[k], taken, table_unit, table_begun, table_label, shift)
+            _insert(unit[stop - 1], now + stop - 1, label[k], table, shift)
             num_watched += 1
         at = stop
     return num_watched, num_found

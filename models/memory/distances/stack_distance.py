@@ -40,7 +40,7 @@ class StackDistances:
         distance = np.empty(len(unit), np.int64)
         done = 0
         while True:
-            state = (self._table, self._words, *self._counts, self._position)
+            state = (self._table, self._slots, self._position)
             done += stack_kernel.feed(unit[done:], *state, max_keys(self._table), distance[done:])
             if done == len(unit):
                 return distance
@@ -55,7 +55,7 @@ class StackDistances:
     @property
     def num_bytes(self) -> int:
         """Size of the state."""
-        return int(sum(array.nbytes for array in (self._table, self._words, *self._counts)))
+        return int(sum(array.nbytes for array in (self._table, *self._slots)))
 
     def stack(self) -> np.ndarray:
         """int64[distinct]: units by last use, the latest last. O(distinct)."""
@@ -66,18 +66,19 @@ class StackDistances:
         return units
 
     def _renumber(self) -> None:
-        stack_kernel.renumber(self._table, self._words)
+        stack_kernel.renumber(self._table, self._slots.words)
         self._set_slots()
 
     def _set_slots(self) -> None:
         """New slots, as many as go with the table, of which the first ``num_distinct`` are live."""
         num_slots = max(64, SLOTS_PER_PLACE * len(self._table))
         num_live = self.num_distinct
-        self._words = np.zeros(num_slots >> 6, np.uint64)
-        self._words[: num_live >> 6] = ~np.uint64(0)
-        self._words[num_live >> 6] = (1 << (num_live & 63)) - 1
-        self._counts = [
+        words = np.zeros(num_slots >> 6, np.uint64)
+        words[: num_live >> 6] = ~np.uint64(0)
+        words[num_live >> 6] = (1 << (num_live & 63)) - 1
+        counts = (
             np.clip(num_live - (np.arange((num_slots >> bits) + 1) << bits), 0, 1 << bits).astype(np.int32)
             for bits in (FINE, MIDDLE, COARSE)
-        ]
+        )
+        self._slots = stack_kernel.Slots(words, *counts)
         self._position[NOW] = num_live

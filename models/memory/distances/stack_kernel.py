@@ -6,14 +6,12 @@ says whether a slot is live, and levels of counts, each of FANOUT below, stand a
 behind now, so of each level only the rest of one group is summed, and a short distance never leaves the bits. When the
 slots run out, the live ones get new numbers (``renumber``), so their number follows the distinct units.
 
-``table`` (``unit_table``) knows the slot of each unit. ``words`` uint64[] are the bits; ``fine``, ``middle``,
-``coarse`` int32[] count the live slots of each 2^11, 2^16, 2^21. ``position`` int64[3]: next slot, distinct units,
-last unit.
+``table`` (``unit_table``) knows the slot of each unit. ``position`` int64[3]: next slot, distinct units, last unit.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,12 +25,22 @@ FINE, MIDDLE, COARSE = (6 + level * _FANOUT_BITS for level in (1, 2, 3))  # log2
 AHEAD: Final = 256  # accesses whose places in a table are read ahead
 
 
+class Slots(NamedTuple):
+    """``words`` uint64[]: the bits; ``fine``, ``middle``, ``coarse`` int32[]: live slots of each 2^11, 2^16, 2^21."""
+
+    words: np.ndarray
+    fine: np.ndarray
+    middle: np.ndarray
+    coarse: np.ndarray
+
+
 @njit(cache=True, nogil=True)
-def feed(unit, table, words, fine, middle, coarse, position, max_distinct, distance):  # type: ignore[no-untyped-def]
+def feed(unit, table, slots, position, max_distinct, distance):  # type: ignore[no-untyped-def]
     """Distances of accesses, -1 for first uses, until units or slots run out. Returns how many were done.
 
     O(accesses log(slots)).
     """
+    words, fine, middle, coarse = slots
     shift = group_shift(table)
     homes = np.empty(AHEAD, np.int64)
     is_home = np.empty(AHEAD, np.bool_)  # not used: what counts is that the table was read

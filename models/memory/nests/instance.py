@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.memory.nests.kernel import run_nest
+from manyscale.models.memory.nests.kernel import NestTables, Place, run_nest
 from manyscale.models.memory.nests.loop_nests import Nest
 
 BATCH_ACCESSES: Final = 1 << 17  # fits the nearer caches and what the allocator keeps: twice as fast as 1 << 20
@@ -99,16 +99,12 @@ class NestInstance:
         end <= num_outer. O(accesses + executions).
         """
         segments = self._segments(first, end)
-        nodes = self._node_table
+        nest = NestTables(self._node_table, self.first_reference, self.trips, self.references)
         room = max(max_accesses, self._largest_iteration)
-        state = np.array([-1, 0, 0], np.int64)
-        stack, counter, limit = (np.zeros(self.nest.max_depth + 1, np.int64) for _ in range(3))
+        place = Place(np.array([-1, 0, 0], np.int64), *np.zeros((3, self.nest.max_depth + 1), np.int64))
         while True:
             block_ids, addresses = np.empty(room, np.int32), np.empty(room, np.int64)
-            num_blocks, num_addresses = run_nest(
-                segments, nodes, self.first_reference, self.trips, self.references,
-                state, stack, counter, limit, block_ids, addresses,
-            )  # fmt: skip
+            num_blocks, num_addresses = run_nest(segments, nest, place, block_ids, addresses)
             if num_blocks == 0:
                 return
             yield block_ids[:num_blocks], addresses[:num_addresses].view(np.uint64)

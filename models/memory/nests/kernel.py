@@ -6,7 +6,9 @@ interpreted: each of their references is written with one addition per access.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from manyscale.models.kernels import njit
 
@@ -16,17 +18,37 @@ CHUNK_ACCESSES: Final = 2048  # of an innermost loop, written reference by refer
 SEGMENT, NODE, DEPTH = range(3)
 
 
+class NestTables(NamedTuple):
+    """``nodes`` int32[nodes, 4]: block or -1, node after it, loop number or -1, whether it is an innermost loop.
+    ``first_reference`` int64[nodes + 1]. ``trips`` int64[loops, 1 + depth] and ``references`` int64[references, 1 +
+    depth]: a constant, then a coefficient per loop around it."""
+
+    nodes: np.ndarray
+    first_reference: np.ndarray
+    trips: np.ndarray
+    references: np.ndarray
+
+
+class Place(NamedTuple):
+    """Where a run stands: ``state`` int64[3], at the beginning (-1, 0, 0); of each loop that it is in, its node
+    (``stack``), iteration (``counter``) and the iterations that it ends with (``limit``), int64[depth]."""
+
+    state: np.ndarray
+    stack: np.ndarray
+    counter: np.ndarray
+    limit: np.ndarray
+
+
 @njit(cache=True, nogil=True)
-def run_nest(segments, nodes, first_reference, trips, references, state, stack, counter, limit, block_ids, addresses):  # type: ignore[no-untyped-def]
+def run_nest(segments, nest, place, block_ids, addresses):  # type: ignore[no-untyped-def]
     """Fills ``block_ids`` int32[] and ``addresses`` int64[] as far as they reach; returns how many of each were filled,
     both 0 at the end (provided that an execution of any block, or an iteration of any innermost loop, fits in).
 
     ``segments`` int64[s, 4]: outermost nodes in order: node, node after it, and, of a loop, the iterations [first, end)
-    to run. ``nodes`` int32[nodes, 4]: block or -1, node after it, loop number or -1, whether it is an innermost loop.
-    ``first_reference`` int64[nodes + 1]. ``trips`` int64[loops, 1 + depth] and ``references`` int64[references, 1 +
-    depth]: a constant, then a coefficient per loop around it. ``state`` int64[3], begin with (-1, 0, 0), ``stack``,
-    ``counter``, ``limit`` int64[depth]: where it stands. O(accesses + executions + iterations, times depth).
+    to run. O(accesses + executions + iterations, times depth).
     """
+    nodes, first_reference, trips, references = nest
+    state, stack, counter, limit = place
     num_blocks, num_addresses = 0, 0
     segment, node, depth = state[SEGMENT], state[NODE], state[DEPTH]
     while True:
@@ -52,10 +74,7 @@ def run_nest(segments, nodes, first_reference, trips, references, state, stack, 
                 depth -= 1
             continue
         elif nodes[stack[depth - 1], 3] and node == stack[depth - 1] + 1:
-            iterations = _run_innermost(
-                stack[depth - 1], nodes, first_reference, references, depth, counter, limit[depth - 1],
-                block_ids[num_blocks:], addresses[num_addresses:],
-            )  # fmt: skip
+            iterations = _run_innermost(nest, place, depth, block_ids[num_blocks:], addresses[num_addresses:])
             if iterations == 0:
                 break
             after = nodes[stack[depth - 1], 1]
@@ -98,9 +117,11 @@ def _affine(coefficients, counter, depth):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _run_innermost(loop, nodes, first_reference, references, depth, counter, limit, block_ids, addresses):  # type: ignore[no-untyped-def]
+def _run_innermost(nest, place, depth, block_ids, addresses):  # type: ignore[no-untyped-def]
     """Runs iterations of a loop of blocks, as many as there is room for, at most a chunk; returns how many.
     O(accesses)."""
+    nodes, first_reference, references, counter = nest.nodes, nest.first_reference, nest.references, place.counter
+    loop, limit = place.stack[depth - 1], place.limit[depth - 1]
     first_node, end_node = loop + 1, nodes[loop, 1]
     first, end = first_reference[first_node], first_reference[end_node]
     num_nodes, num_references = end_node - first_node, end - first
