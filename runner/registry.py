@@ -48,13 +48,13 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "detailed": "manyscale.runner.predict.gpu.models:Detailed",
         "gpumech": "manyscale.runner.predict.gpu.models:Gpumech",
     },
-    # what predicts the times of phases under a CPU model, or None where they take the traced ones: a function of
-    # (workload, study)
+    # what predicts the times of phases under a CPU model: a PhaseSource (runner/predict/phase_source.py says what to
+    # write), or a function that returns one; models without take the traced times
     "phase-times": {
-        "burst": "manyscale.runner.predict.node.seam:scheduled",
-        "amm": "manyscale.runner.predict.memory.phase_times:of_workload",
-        "detailed": "manyscale.runner.predict.node.seam:simulated",
-        "interval": "manyscale.runner.predict.node.seam:simulated",
+        "burst": "manyscale.runner.predict.sources:burst",
+        "amm": "manyscale.runner.predict.memory.amm_source:AmmSource",
+        "detailed": "manyscale.runner.predict.sources:simulated",
+        "interval": "manyscale.runner.predict.sources:simulated",
     },
     "network": {
         "latency-bandwidth": "manyscale.models.network.latency_bandwidth",
@@ -81,7 +81,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "unit": {
         "burst": "manyscale.runner.run.replay_units:burst",
         "amm": "manyscale.runner.run.replay_units:burst",
-        "amm-pieces": "manyscale.runner.predict.memory.phase_times:predict_pieces",
+        "amm-pieces": "manyscale.runner.predict.memory.amm_source:predict_pieces",
         "detailed": "manyscale.runner.run.replay_units:burst",
         "interval": "manyscale.runner.run.replay_units:burst",
         "node-profile": "manyscale.runner.predict.node.profile_units:profile_cell",

@@ -218,13 +218,12 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     keys: dict[str, str] = {}
     prepared = list(api.prepare_points(points, place, beside, workload))
     for point in prepared:
-        time_units = pipeline.phase_time_units(workload, point)
-        digests = pipeline.phase_digests(workload, point, time_units)
-        bursts = pipeline.compute_units(workload, point, digests, "")
-        replay = pipeline.replay_unit(workload, point, [unit.key for unit in bursts], {})
-        keys |= {unit.key: unit.kind for unit in (*time_units, *bursts, replay)}
+        digests = pipeline.phase_digests(point, point.first_units)
+        bursts = pipeline.compute_units(point, digests, "")
+        replay = pipeline.replay_unit(point, [unit.key for unit in bursts], {})
+        keys |= {unit.key: unit.kind for unit in (*point.first_units, *bursts, replay)}
     reused = sum(store.has(key) for key in keys)
-    chosen = pipeline.choose_executor(options.executor, workload, prepared, options.address, options.host)
+    chosen = pipeline.choose_executor(options.executor, prepared, options.address, options.host)
     print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
     print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
     return 0
@@ -250,9 +249,8 @@ def plan(options: argparse.Namespace) -> int:
     workload = api.read_workload(parse_study(content, place).workload, cache)
     point = next(api.prepare_points(points, place, beside, workload))
     directory = rundir.new_directory(options.output, workload.name, resume=False)
-    found = pipeline.plans(workload, point)
-    write_table(pa.concat_tables([each.table() for each in found]), directory / "plan.parquet")
-    counts = [f"{_counted(each)} {_plural(each.element_kind)}" for each in found]
+    write_table(pa.concat_tables([each.table() for each in point.plans]), directory / "plan.parquet")
+    counts = [f"{_counted(each)} {_plural(each.element_kind)}" for each in point.plans]
     print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
     return 0
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import Study
+from manyscale.runner.predict.phase_source import Case
 
 if TYPE_CHECKING:
     from manyscale.sampling.phases.burst_clusters import BurstClusters
 
 
-def ipc_factors(workload: Workload, study: Study, duration_ps: np.ndarray | None = None) -> np.ndarray:
+def ipc_factors(case: Case, duration_ps: np.ndarray | None = None) -> np.ndarray:
     """float64 per phase: product of all corrections that apply to it. ``duration_ps``: times to be corrected, of all
     phases (None: the traced ones). Raises UserError for what the trace has not."""
-    correction = study.ipc_correction
+    workload, correction = case.workload, case.study.ipc_correction
     offsets = workload.phase_offsets
     factor = np.full(int(offsets[-1]), correction.default)
     for rank, value in correction.ranks.items():
@@ -37,7 +38,7 @@ def ipc_factors(workload: Workload, study: Study, duration_ps: np.ndarray | None
     for key, value in correction.phases.items():
         factor[_phase_rows(workload, key)] *= value
     for cluster, value in correction.clusters.items():
-        found = _phase_clusters(workload)
+        found = case.shared.once("phase clusters", partial(_phase_clusters, workload))
         if not 0 <= cluster <= found.num_clusters:
             raise UserError(
                 f"ipc_correction.clusters: there is no phase cluster {cluster}; there are {found.num_clusters} "
@@ -67,16 +68,9 @@ def _phase_rows(workload: Workload, key: str) -> np.ndarray:
 
 
 def _phase_clusters(workload: Workload) -> BurstClusters:
-    """Phase clusters of a workload; the last ones are kept, since every point of a sweep asks for them."""
-    if workload.digest not in _clusters:
-        _clusters.clear()
-        from manyscale.sampling.phases.burst_clusters import cluster_bursts  # costs more than a small run
+    from manyscale.sampling.phases.burst_clusters import cluster_bursts  # costs more than a small run
 
-        _clusters[workload.digest] = cluster_bursts(workload)
-    return _clusters[workload.digest]
-
-
-_clusters: dict[str, BurstClusters] = {}
+    return cluster_bursts(workload)
 
 
 def _balancing_factors(workload: Workload, factor: np.ndarray, duration_ps: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.predict.results import Result
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
@@ -96,9 +97,10 @@ def prepare_points(
     points: Iterable[tuple[Mapping[str, Any], Study]], place: str, beside: Path | None, workload: Workload
 ) -> Iterator[pipeline.Point]:
     """Resolve what each point names. Raises UserError that names the study and the point."""
+    shared = SweepShared()
     for axes, study in points:
         try:
-            yield pipeline.prepare(axes, study, workload, beside)
+            yield pipeline.prepare(axes, study, workload, beside, shared)
         except UserError as error:
             raise UserError(f"{point_place(place, axes)}: {error}") from None
 
@@ -112,13 +114,13 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     store = Store(cache / "units")
     workload = read_workload(study.workload, cache)
     prepared = list(prepare_points(points, place, beside, workload))
-    chosen = pipeline.choose_executor(options.executor, workload, prepared, options.address, options.host)
+    chosen = pipeline.choose_executor(options.executor, prepared, options.address, options.host)
     name = study.name or workload.name
     is_new = options.output is None or not os.path.exists(options.output)
     directory = rundir.new_directory(options.output, name, options.resume)
     resolved = _resolved(study, workload)
     if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
-        resolved["target"] = dict(prepared[0].machine_content)
+        resolved["target"] = dict(prepared[0].case.machine_content)
     inputs = {study.workload.path: workload.digest}
     _check_resumed(directory, resolved, inputs, options.resume)
     rundir.write_yaml(directory / "resolved.yaml", resolved)
@@ -134,10 +136,11 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
             execution = Execution(store, executor, journal.record, options.progress)
             summaries = []
             result = None
-            for index, simulated in enumerate(pipeline.simulate(workload, prepared, execution)):
-                filled = _resolved(simulated.point.study, workload) | {"target": dict(simulated.point.machine_content)}
+            for index, simulated in enumerate(pipeline.simulate(prepared, execution)):
+                case = simulated.point.case
+                filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
-                result = pipeline.assemble(workload, simulated, execution, filled)
+                result = pipeline.assemble(simulated, execution, filled)
                 outputs.write_point(result, point_directory, options.report)
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs)

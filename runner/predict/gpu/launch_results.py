@@ -11,8 +11,6 @@ import numpy as np
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
 
-MARK: Final = "launch_id"  # an array that results of launches have, and those of no other unit
-
 
 def _none() -> np.ndarray:
     return np.zeros(0, np.int64)
@@ -89,7 +87,7 @@ def from_arrays(arrays: Arrays) -> list[LaunchResult]:
     bins = np.concatenate(([0], np.cumsum(found["num_bins"])))
     causes = tuple(str(each) for each in found["cause"])
     results = []
-    for row in range(len(found[MARK])):
+    for row in range(len(found["launch_id"])):
         scalars = {name: found[name][row].item() for name in _SCALARS}
         part = slice(int(blocks[row]), int(blocks[row + 1]))
         more: dict[str, Any] = {name: found[name][part] for name in BLOCK_COLUMNS}

@@ -10,7 +10,7 @@ once, ``gpu-profile``, which one over what profiles do not read does, and ``gpu-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.kernels.team import ALONE, Team
 from manyscale.models.workload import Workload
 from manyscale.models.workload.launch_trace import LaunchTrace
-from manyscale.runner.predict.gpu.launch_results import MARK, to_arrays
+from manyscale.runner.predict.gpu.launch_results import to_arrays
 from manyscale.runner.predict.gpu.plan import LaunchPlan
+from manyscale.runner.predict.phase_source import Finished, Stage
 from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
@@ -31,8 +32,6 @@ OUTLINE: Final = "gpu-outline"
 PROFILE: Final = "gpu-profile"
 PREDICT: Final = "gpu-predict"
 VERSION: Final = 1  # raised when results change, other than by a model, which has its own
-OUTLINE_MARK: Final = "outlined_launch"
-PROFILE_MARK: Final = "profiled_launch"
 MOST_IN_UNIT: Final = 20_000_000  # some seconds
 REACH: Final = 8
 _UNREAD: Final = {"launch_latency_cycles"}  # added outside of units
@@ -77,12 +76,8 @@ def _before(row: int, requests: np.ndarray, enough: int) -> tuple[int, ...]:
     return tuple(range(first, row))
 
 
-def first_units(
-    launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Mapping[str, Any], study: Study,
-    add_input: Callable[[str, Any], None],
-) -> list[WorkUnit]:  # fmt: skip
-    """Units of the first stage: of outlines if the model has profiles, else of simulations. ``content``: what ``gpu``
-    was built from."""
+def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Mapping[str, Any], study: Study) -> Stage:
+    """Outlines if the model has profiles, else simulations. ``content``: what ``gpu`` was built from."""
     name = name_of(study)
     model = lookup("gpu", name)
     options = model.options(study)
@@ -95,7 +90,6 @@ def first_units(
         kind, own, shards = SIMULATE, {"options": options}, _shards(study)
     streams = launches.gpu
     assert streams is not None
-    add_input(streams.digest, streams)
     ids = launches.column("launches", "launch_id")
     size = launches.column("launches", "warp_instructions")
     digest = launches.tables["launches"].column("digest").to_pylist()
@@ -113,41 +107,45 @@ def first_units(
         }
         weight = _WEIGHT.get(name, 8) * int(size[list(part.simulated)].sum())
         units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1), shards))
-    return units
+    return Stage(kind, units, {streams.digest: streams})
 
 
-def profile_units(
-    launches: Workload, parts: Sequence[Part], outlines: Sequence[WorkUnit], gpu: Gpu, study: Study,
-) -> list[WorkUnit]:  # fmt: skip
-    """Units of the second stage: profiles from ``outlines``, which ``first_units`` made of ``parts``."""
+def profile_stage(launches: Workload, parts: Sequence[Part], outlines: Finished, gpu: Gpu, study: Study) -> Stage:
+    """Profiles from ``outlines``, which ``first_stage`` made of ``parts``."""
     name = name_of(study)
     model = lookup("gpu", name)
     options = model.options(study)
     ids = launches.column("launches", "launch_id")
     digest = launches.tables["launches"].column("digest").to_pylist()
     units = []
-    for part, outline in zip(parts, outlines, strict=True):
+    for part, outline in zip(parts, outlines.units, strict=True):
         before = ids[list(part.before)].tolist()
         meaning = {"gpu": model.profile_reads(gpu, options), "model": name, "version": model.version()}
         key = unit_key(PROFILE, VERSION, meaning, [outline.key, *(digest[row] for row in part.before)], 0)
         inputs = {"launches": outline.inputs["launches"], "outlines": outline.key}
         units.append(WorkUnit(key, PROFILE, {**outline.parameters, "before": before}, inputs, outline.weight))
-    return units
+    assert launches.gpu is not None
+    return Stage(PROFILE, units, {launches.gpu.digest: launches.gpu, **_by_key(outlines)})
 
 
-def predict_units(profiles: Sequence[WorkUnit], gpu: Gpu, study: Study) -> list[WorkUnit]:
-    """Units of the last stage: predictions from ``profiles``."""
+def predict_stage(outlines: Finished, profiles: Finished, gpu: Gpu, study: Study) -> Stage:
+    """Predictions from ``profiles``, which are of ``outlines``."""
     name = name_of(study)
     model = lookup("gpu", name)
     options = model.options(study)
     units = []
-    for profile in profiles:
+    for profile in profiles.units:
         meaning = {"gpu": _read_of(gpu), "options": options, "model": name, "version": model.version()}
         key = unit_key(PREDICT, VERSION, meaning, [profile.key], 0)
         own = {"model": name, "gpu": profile.parameters["gpu"], "options": options}
         inputs = {"outlines": profile.inputs["outlines"], "profiles": profile.key}
         units.append(WorkUnit(key, PREDICT, own, inputs, max(1, profile.weight // 10)))
-    return units
+    return Stage(PREDICT, units, _by_key(outlines) | _by_key(profiles))
+
+
+def _by_key(finished: Finished) -> dict[str, Arrays]:
+    """Results as inputs of other units."""
+    return {unit.key: arrays for unit, arrays in zip(finished.units, finished.results, strict=True)}
 
 
 def name_of(study: Study) -> str:
@@ -188,16 +186,16 @@ def outline_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     """The kind of unit: outlines of ``launches``; what is in them is the model's own affair."""
     gpu = Gpu.model_validate(parameters["gpu"])
     traces = map(inputs["launches"].trace, parameters["launches"])
-    arrays = lookup("gpu", parameters["model"]).outline(traces, gpu, parameters["options"])
-    return {OUTLINE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+    found: Arrays = lookup("gpu", parameters["model"]).outline(traces, gpu, parameters["options"])
+    return found
 
 
 def profile_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit: profiles of ``launches`` from the result of ``outline_launches``."""
     gpu = Gpu.model_validate(parameters["gpu"])
     before = map(inputs["launches"].trace, parameters["before"])
-    arrays = lookup("gpu", parameters["model"]).profile(inputs["outlines"], before, gpu)
-    return {PROFILE_MARK: np.array(parameters["launches"], np.int64), **arrays}
+    found: Arrays = lookup("gpu", parameters["model"]).profile(inputs["outlines"], before, gpu)
+    return found
 
 
 def predict_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
@@ -206,15 +204,3 @@ def predict_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -
     gpu = Gpu.model_validate(parameters["gpu"])
     model = lookup("gpu", parameters["model"])
     return to_arrays(model.predict(inputs["outlines"], inputs["profiles"], gpu, parameters["options"]))
-
-
-def is_result(arrays: Arrays) -> bool:
-    return MARK in arrays
-
-
-def is_profile(arrays: Arrays) -> bool:
-    return PROFILE_MARK in arrays
-
-
-def is_outline(arrays: Arrays) -> bool:
-    return OUTLINE_MARK in arrays

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import logging
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,10 @@ import numpy as np
 
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
+from manyscale.runner.study import Study, WorkloadChoice
+from manyscale.runner.study.traces import read_workload
 
+_log = logging.getLogger(__name__)
 COLUMNS: Final = ("rank", "phase", "launch")
 
 
@@ -22,6 +27,49 @@ class Executions:
 
     phase: np.ndarray
     launch: np.ndarray
+
+
+class Launches:
+    """The launches of a run: where they are from, and which phases they are. Raises UserError."""
+
+    def __init__(self, workload: Workload, study: Study) -> None:
+        self.workload = workload
+        self._told: set[str] = set()
+        if study.mapping.launches is None:
+            self.source, self.place = workload, study.workload.path
+            self.executions = of_stream(workload)
+        else:
+            assert study.workload.gpu_trace is not None
+            self.place = study.workload.gpu_trace
+            chosen = WorkloadChoice(path=self.place, launches=study.workload.launches)
+            self.source = read_workload(chosen)
+            if not self.source.tables["launches"].num_rows:
+                raise UserError(f"{self.place}: has no kernel launches; workload.gpu_trace names a GPU's trace")
+            path = Path(study.mapping.launches).expanduser()
+            self.executions = read_mapping(path, workload, self.source, self.place)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """int64[]: rows of the table of launches that are executed, ascending."""
+        return np.unique(self.executions.launch)
+
+    @cached_property
+    def is_launch(self) -> np.ndarray:
+        """bool[phases of the run]."""
+        found = np.zeros(self.workload.tables["phases"].num_rows, np.bool_)
+        found[self.executions.phase] = True
+        return found
+
+    @property
+    def is_whole_run(self) -> bool:
+        """Whether the run is nothing but launches."""
+        return self.source is self.workload
+
+    def tell(self, note: str) -> None:
+        """Log a note once."""
+        if note not in self._told:
+            self._told.add(note)
+            _log.warning("%s: %s", self.place, note)
 
 
 def of_stream(workload: Workload) -> Executions:

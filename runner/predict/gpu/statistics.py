@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.predict.gpu import checks
+from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
 from manyscale.runner.predict.results import Statistic
-
-if TYPE_CHECKING:
-    from manyscale.runner.predict.gpu.phase_times import Launches
 
 
 def launch_statistics(launches: Launches, predicted: Predictions, gpu: Gpu) -> dict[str, Statistic]:

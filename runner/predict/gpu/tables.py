@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,8 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
-
-if TYPE_CHECKING:
-    from manyscale.runner.predict.gpu.phase_times import Launches
 
 # Ratios and counts of a launch that was not simulated are those of the one that stands for it; its cycles are its own.
 LAUNCHES_SCHEMA: Final = pa.schema(

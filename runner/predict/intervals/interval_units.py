@@ -9,7 +9,7 @@ stream's digest and the numbers of block executions, so another choice of the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals.program import CutProgram, ProgramStream
 from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.study import Study
@@ -32,31 +33,28 @@ _WARM_UP: Final = {"warm": 20_000_000, "last-uses": 3_000_000}  # instructions
 _WEIGHTS: Final = (0.5, 0.25)  # simulated operations per instruction: in detail, to warm up
 
 
-def first_units(
-    program: ProgramStream, cut: CutProgram, chosen: np.ndarray, study: Study, machine: Machine,
-    content: Mapping[str, Any], add_input: Callable[[str, Any], None],
-) -> list[WorkUnit]:  # fmt: skip
-    """The unit that finds last uses before the intervals ``chosen`` (ascending) where caches are filled by them, else
-    as ``units``. Raises UserError for a machine that lacks what the model reads."""
-    check_machine(machine)
-    if study.intervals.caches != "last-uses":
-        return units(program, cut, chosen, study, machine, content, None, add_input)
-    name = _add_stream(program, add_input)
-    places = [_stretch(cut, interval, study)[0] for interval in chosen.tolist()]
-    own = {"places": places, **_lines_of(machine)}
+def last_uses_stage(program: ProgramStream, cut: CutProgram, chosen: np.ndarray, case: Case) -> Stage:
+    """The unit that finds last uses before the intervals ``chosen`` (ascending). Raises UserError for a machine that
+    lacks what the model reads."""
+    check_machine(case.machine)
+    name = _name_of(program)
+    places = [_stretch(cut, interval, case.study)[0] for interval in chosen.tolist()]
+    own = {"places": places, **_lines_of(case.machine)}
     key = unit_key(LINES, VERSION, own, program.content, seed=0)
     weight = int(_WEIGHTS[1] * places[-1] * float(cut.begin[-1]) / float(cut.bounds[-1]))
-    return [WorkUnit(key, LINES, own, {"stream": name}, max(weight, 1))]
+    return Stage(LINES, [WorkUnit(key, LINES, own, {"stream": name}, max(weight, 1))], {name: program})
 
 
-def units(
-    program: ProgramStream, cut: CutProgram, chosen: np.ndarray, study: Study, machine: Machine,
-    content: Mapping[str, Any], last_uses: Arrays | None, add_input: Callable[[str, Any], None],
-) -> list[WorkUnit]:  # fmt: skip
-    """Units that simulate the intervals ``chosen`` (ascending), in their order. ``last_uses``: the result of the first
-    stage, if there is one."""
+def stage(
+    program: ProgramStream, cut: CutProgram, chosen: np.ndarray, case: Case, last_uses: Arrays | None
+) -> Stage:  # fmt: skip
+    """Units that simulate the intervals ``chosen`` (ascending), in their order. ``last_uses``: the result of the stage
+    before, if there is one. Raises UserError for a machine that lacks what the model reads."""
+    study, machine = case.study, case.machine
+    check_machine(machine)
     options = study.intervals
-    name = _add_stream(program, add_input)
+    name = _name_of(program)
+    values: dict[str, Any] = {name: program}
     parts = [chosen.tolist()] if options.caches == "stitched" else [[each] for each in chosen.tolist()]
     result = []
     for number, part in enumerate(parts):
@@ -67,22 +65,20 @@ def units(
             own["last_uses"] = _lines_of(machine)
             inputs["used"] = f"last uses before {stretches[0][0]} {own['last_uses']} of {' '.join(program.content)}"
             first, end = last_uses["first"][number : number + 2].tolist()
-            add_input(inputs["used"], last_uses["used"][first:end].copy())
+            values[inputs["used"]] = last_uses["used"][first:end].copy()
         meaning = own | {"node": machine.node.model_dump(mode="json", include=READ_OF_NODE)}
         key = unit_key(KIND, VERSION, meaning, program.content, seed=0)
         detailed = sum(int(cut.population.instructions[each]) for each in part)
         executions = sum(first - warm for warm, first, _, _ in stretches)
         per_execution = float(cut.begin[-1]) / float(cut.bounds[-1])
         weight = int(_WEIGHTS[0] * detailed + _WEIGHTS[1] * executions * per_execution)
-        parameters = own | {"node": content["node"], "intervals": part}
+        parameters = own | {"node": case.machine_content["node"], "intervals": part}
         result.append(WorkUnit(key, KIND, parameters, inputs, max(weight, 1)))
-    return result
+    return Stage(KIND, result, values)
 
 
-def _add_stream(program: ProgramStream, add_input: Callable[[str, Any], None]) -> str:
-    name = f"stream of {' '.join(program.content)}"
-    add_input(name, program)
-    return name
+def _name_of(program: ProgramStream) -> str:
+    return f"stream of {' '.join(program.content)}"
 
 
 def _lines_of(machine: Machine) -> dict[str, int]:
@@ -162,11 +158,6 @@ def find_last_uses(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     except UserError as error:
         raise ValueError(str(error)) from None
     return {"used": np.concatenate(found), "first": np.concatenate(([0], np.cumsum([len(each) for each in found])))}
-
-
-def is_result(arrays: Arrays) -> bool:
-    """Whether it is of a unit that simulated intervals."""
-    return "cycles" in arrays
 
 
 def _pieces(detail: Detail, first: int, end: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

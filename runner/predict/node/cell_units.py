@@ -22,9 +22,9 @@ from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.node.type_ratios import Cell, TypeRatios, type_ratios
+from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
-from manyscale.runner.study import Study
 
 KIND: Final = "node-cell"
 VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
@@ -33,30 +33,25 @@ LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
 
 
-def units(
-    plan: CellPlan,
-    study: Study,
-    machine: Machine,
-    content: Mapping[str, Any],
-    profiles: Sequence[Arrays] | None,
-    add_input: Callable[[str, Any], None],
-) -> list[WorkUnit]:
+def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stage:
     """A unit per cell, in their order. ``profiles``: of each, where the study needs them. Raises UserError for a
     machine that lacks what the model reads."""
+    study, machine = case.study, case.machine
     check_machine(machine)
+    values: dict[str, Any] = {}
     types = same_types(plan.detail, plan.traced)
     result = []
     for index, cell in enumerate(plan.cells):
-        inputs, digests = cell_inputs(plan, cell, add_input)
+        inputs, digests = cell_inputs(plan, cell, values)
         if plan.traced is not plan.detail:
             traced = rank_part(plan.traced, cell.rank)
             inputs["traced"] = f"rank {cell.rank} of {plan.traced.digest}"
-            add_input(inputs["traced"], traced)
+            values[inputs["traced"]] = traced
             digests.append(traced.digest)
         if profiles is not None:
             line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
             inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores"
-            add_input(inputs["profile"], profiles[index])
+            values[inputs["profile"]] = profiles[index]
         own = {
             "rank": cell.rank,
             "iteration": cell.iteration,
@@ -75,8 +70,9 @@ def units(
         key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
-        result.append(WorkUnit(key, KIND, own | {"node": content["node"]}, inputs, max(weight, 1)))
-    return result
+        parameters = own | {"node": case.machine_content["node"]}
+        result.append(WorkUnit(key, KIND, parameters, inputs, max(weight, 1)))
+    return Stage(KIND, result, values)
 
 
 def check_machine(machine: Machine) -> None:

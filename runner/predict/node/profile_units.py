@@ -7,7 +7,7 @@ study of many machines computes it once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from manyscale.models.workload import WorkloadError
 from manyscale.runner.predict.node.cells import JOINED, WHOLE, Cell, CellPlan
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.streams import stream_part
+from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.study import Study
@@ -37,12 +38,13 @@ def are_needed(study: Study) -> bool:
     return study.detailed.caches == "warm" or (sampled and uses)
 
 
-def units(plan: CellPlan, study: Study, machine: Machine, add_input: Callable[[str, Any], None]) -> list[WorkUnit]:
+def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
     """A unit per cell, in their order."""
     line_bytes = line_bytes_of(machine)
     result = []
+    values: dict[str, Any] = {}
     for cell in plan.cells:
-        inputs, content = cell_inputs(plan, cell, add_input)
+        inputs, content = cell_inputs(plan, cell, values)
         own = {
             "rank": cell.rank, "iteration": cell.iteration, "cores": study.mapping.cores_per_rank,
             "line_bytes": line_bytes,
@@ -50,7 +52,7 @@ def units(plan: CellPlan, study: Study, machine: Machine, add_input: Callable[[s
         weight = 10 * int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
         key = unit_key(KIND, VERSION, own, content, seed=0)
         result.append(WorkUnit(key, KIND, own, inputs, max(weight, 1)))
-    return result
+    return Stage(KIND, result, values)
 
 
 def line_bytes_of(machine: Machine) -> int:
@@ -59,17 +61,16 @@ def line_bytes_of(machine: Machine) -> int:
     return (caches[0].line_bytes if caches else None) or 64
 
 
-def cell_inputs(plan: CellPlan, cell: Cell, add_input: Callable[[str, Any], None]) -> tuple[dict[str, str], list[str]]:
-    """Inputs of a unit on a cell, and the digests of their content: the rank's part with its instructions, and the
-    stream."""
+def cell_inputs(plan: CellPlan, cell: Cell, values: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Inputs of a unit on a cell, added to ``values``, and the digests of their content: the rank's part with its
+    instructions, and the stream."""
     part = rank_part(plan.detail, cell.rank, instructions=True)
     stream = stream_part(plan.detail, cell.first_segment, cell.end_segment)
     names = {
         "part": f"rank {cell.rank} of {plan.detail.digest} with instructions",
         "stream": f"segments {cell.first_segment} to {cell.end_segment} of {stream.detail_digest}",
     }
-    add_input(names["part"], part)
-    add_input(names["stream"], stream)
+    values |= {names["part"]: part, names["stream"]: stream}
     return names, [part.digest, *stream.content]
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import (
     CPI_STACKS_SCHEMA,
     MODELS,
@@ -19,6 +20,7 @@ from manyscale.runner.predict.node.tables import (
     type_names,
 )
 from manyscale.runner.predict.node.task_type_names import same_types
+from manyscale.runner.predict.phase_source import Replayed
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import TimelineChoice
 
@@ -28,18 +30,17 @@ ALL_CHOSEN: Final = TimelineChoice()
 
 def tables(
     workload: Workload, base: Workload, plan: Sequence[Cell], cells: Sequence[Arrays], schedules: Sequence[Arrays],
-    compute_ps: np.ndarray, replay: Arrays, detail: Workload | None = None,
-    chosen: TimelineChoice = ALL_CHOSEN,
+    replayed: Replayed, detail: Workload | None = None, chosen: TimelineChoice = ALL_CHOSEN,
 ) -> dict[str, Any]:  # fmt: skip
-    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. ``compute_ps`` int64[operations]
-    and ``replay``, what the replay resulted in, say when phases begin, or what cores did that it scheduled itself.
+    """``cores``, and where cells were simulated ``task_instances`` and ``cpi_stacks``. The replay says when phases
+    begin, or what cores did that it scheduled itself.
     ``detail``: the workload of the cells, where it is not ``base``. ``chosen``: cells that are shown on cores.
 
     Cells are shown on cores where the run takes their times (``simulated_before`` of schedules), else they are shown as
     all other phases: in traced times, scaled by the ratios of task types if there are cells."""
     names = type_names(base)
     other = base if detail is None else detail
-    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, compute_ps, replay, chosen)}
+    found: dict[str, Any] = {"cores": _cores(workload, names, plan, cells, schedules, replayed, chosen)}
     if cells:
         types = np.append(np.arange(len(names) - 1) if other is base else same_types(other, base), -1)
         found["task_instances"] = _instances(names, plan, cells)
@@ -49,18 +50,18 @@ def tables(
 
 def _cores(
     workload: Workload, names: Sequence[str], plan: Sequence[Cell], cells: Sequence[Arrays],
-    schedules: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays, chosen: TimelineChoice,
+    schedules: Sequence[Arrays], replayed: Replayed, chosen: TimelineChoice,
 ) -> pa.Table:  # fmt: skip
     """O(rows log rows + operations of the ranks shown)."""
     of_rank: dict[int, list[tuple[Cell, Arrays]]] = {}
     for cell, simulated in zip(plan, cells, strict=True):  # in the order in which the schedules know their phases
         of_rank.setdefault(cell.rank, []).append((cell, simulated))
     traced = _RATIO if cells else _BURST
-    parts = [_replayed(replay, traced)] if "rows_task_instance" in replay else []
+    parts = [_replayed(replayed.arrays, traced)] if replayed.is_coupled else []
     for rank, result in enumerate(schedules):
-        if "compute_ps" not in result or not (len(result["operation"]) or len(result["simulated_before"])):
+        if is_coupled(result) or not (len(result["operation"]) or len(result["simulated_before"])):
             continue
-        begin, stretch = _phases(workload, rank, result["compute_ps"], compute_ps, replay["end_ps"])
+        begin, stretch = _phases(workload, rank, result["compute_ps"], replayed)
         model = np.full(len(result["core"]), traced)
         parts.append(_placed(rank, result, result["operation"], result["operation"] * 0, begin, stretch, model))
         first = 0
@@ -90,14 +91,14 @@ def _replayed(replay: Arrays, model: int) -> tuple[np.ndarray, ...]:
 
 
 def _phases(
-    workload: Workload, rank: int, scheduled_ps: np.ndarray, compute_ps: np.ndarray, end_ps: np.ndarray
+    workload: Workload, rank: int, scheduled_ps: np.ndarray, replayed: Replayed
 ) -> tuple[np.ndarray, np.ndarray]:
     """(when the phases before each operation of a rank begin, what a scheduled ps takes in the run there); what follows
     the last operation begins with its end."""
     rows = slice(int(workload.rank_offsets[rank]), int(workload.rank_offsets[rank + 1]))
-    end = end_ps[rows]
+    end = replayed.arrays["end_ps"][rows]
     begin = np.concatenate(([0], end))
-    known = np.append(compute_ps[rows], 0)
+    known = np.append(replayed.compute_ps[rows], 0)
     stretch = np.divide(known, scheduled_ps, out=np.ones(len(known)), where=(scheduled_ps > 0) & (known > 0))
     return begin, stretch
 

@@ -16,6 +16,7 @@ from manyscale.runner.predict.node.cells import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.type_ratios import TypeRatios
+from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload
@@ -38,20 +39,19 @@ class Simulated:
 NOTHING_SIMULATED: Final = Simulated(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def units(
-    workload: Workload,
-    base: Workload,
+def stage(
+    case: Case,
     part_of: Callable[[int], RankPart],
-    study: Study,
     faster: np.ndarray,
     ratios: tuple[TypeRatios, np.ndarray] | None,
     simulated: Mapping[int, Simulated],
-    add_input: Callable[[str, Any], None],
-) -> list[WorkUnit]:
-    """A unit per rank. ``part_of``: each rank's part of ``base``. ``faster`` float64[types + 1]: given factors.
-    ``ratios``: predicted over traced time by stratum and type, and the stratum of each rank; None for 1."""
+) -> Stage:
+    """A unit per rank. ``part_of``: each rank's part of the traced workload. ``faster`` float64[types + 1]: given
+    factors. ``ratios``: predicted over traced time by stratum and type, and the stratum of each rank; None for 1."""
+    workload, base, study = case.workload, case.traced, case.study
     repeated = workload if isinstance(workload, RepeatedWorkload) else None
     result = []
+    values: dict[str, Any] = {}
     tasks = np.bincount(base.column("tasks", "rank"), minlength=base.num_ranks)
     most = int(tasks.sum()) * _repetitions(repeated)
     for rank in range(workload.num_ranks):
@@ -71,22 +71,22 @@ def units(
             "keep": _kept_iterations(study, base, repeated, rank, most),
         }
         name = f"rank {rank} of {base.digest}"
-        add_input(name, part)
+        values[name] = part
         inputs = {"part": name}
         content = [part.digest, array_digest(known.iteration, known.makespan_ps)]
         if len(known.iteration):
             inputs["simulated"] = f"simulated phases of rank {rank} {content[-1]}"
-            add_input(inputs["simulated"], known)
+            values[inputs["simulated"]] = known
         weight = 8 * int(tasks[rank]) * _repetitions(repeated)
         if repeated is not None:
             rows = slice(int(workload.rank_offsets[rank]), int(workload.rank_offsets[rank + 1]))
             written_out = (repeated.base_operation[rows], repeated.repetition[rows])
             content.append(array_digest(*written_out))
             inputs["repeated"] = f"repeated operations of rank {rank} {content[-1]}"
-            add_input(inputs["repeated"], written_out)
+            values[inputs["repeated"]] = written_out
         key = unit_key(KIND, VERSION, own, content, seed=study.seed)
         result.append(WorkUnit(key, KIND, own, inputs, max(weight, 1)))
-    return result
+    return Stage(KIND, result, values)
 
 
 def _repetitions(repeated: RepeatedWorkload | None) -> int:
@@ -145,6 +145,11 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
         return {"piece_ps": piece_ps, "type_ps": types, "num_instances": np.array([program.num_instances - 1])}
     return _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
+
+
+def is_coupled(result: Arrays) -> bool:
+    """Whether a result of ``schedule_rank`` is of a rank that the replay schedules."""
+    return "piece_ps" in result
 
 
 class _Rank:

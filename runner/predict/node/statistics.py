@@ -4,35 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import MODELS
 from manyscale.runner.predict.results import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
 
-if TYPE_CHECKING:
-    from manyscale.runner.predict.node.phase_times import NodePhases
 
-
-def node_statistics(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> dict[str, Statistic]:
-    """Dotted name to figure, of the results of all stages."""
-    _, cells, schedules = phases.by_stage(study, results)
-    figures = _of_schedules(study, schedules)
-    if cells:
-        figures |= _of_cells(phases, study, cells, schedules)
-    return figures
-
-
-def _of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statistic]:
+def of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Dotted name to figure, of the ranks' cores. ``schedules``: of each rank."""
     instances = sum(int(each["num_instances"][0]) for each in schedules)
     figures = {
         "node.cores_per_rank": Statistic(study.mapping.cores_per_rank, "1", "count", "cores of each rank"),
         "node.task_instances": Statistic(instances, "1", "count", "task instances and chunks of loops, all ranks"),
     }
-    alone = [each for each in schedules if "busy_ps" in each]
+    alone = [each for each in schedules if not is_coupled(each)]
     if not alone:
         return figures
     busy, overhead, idle = (
@@ -47,17 +36,15 @@ def _of_schedules(study: Study, schedules: Sequence[Arrays]) -> dict[str, Statis
     return figures
 
 
-def _of_cells(
-    phases: NodePhases, study: Study, cells: Sequence[Arrays], schedules: Sequence[Arrays]
-) -> dict[str, Statistic]:
-    found, _ = phases.ratios(study, cells)
+def of_cells(cpu_ratio: float, cells: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Dotted name to figure, of what was simulated. ``cpu_ratio``: predicted over traced time of all ``cells``."""
     instructions = sum(int(each["num_instructions"][0]) for each in cells)
     simulated = sum(int(each["num_detailed_instructions"][0]) for each in cells)
     cycles = sum(float(each["cycles"].sum()) for each in cells)
     executed = sum(int(each["instructions"].sum()) for each in cells)
     figures = {
         "application.cpu_ratio": Statistic(
-            found.overall, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
+            cpu_ratio, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
         ),
         "node.cells_time": _time_of_cells(cells),
         "node.cells": Statistic(len(cells), "1", "count", "iterations of ranks that were simulated"),
@@ -108,15 +95,6 @@ def _misses(cells: Sequence[Arrays]) -> dict[str, Statistic]:
         f"node.mpki.{name}_cache": Statistic(1000 * misses / instructions, "1", "ratio", text.format(name))
         for name, misses in (("first", first), ("last", last))
     }
-
-
-def relative_half_width(phases: NodePhases, study: Study, results: Sequence[Arrays]) -> float:
-    """Of the predicted compute time, 95 %: what sampling leaves open; 0 where nothing was sampled."""
-    _, cells, schedules = phases.by_stage(study, results)
-    if not cells:
-        return 0.0
-    found, _ = phases.ratios(study, cells)
-    return found.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
 
 
 def with_intervals(half_width: float, figures: dict[str, Statistic]) -> dict[str, Statistic]:

@@ -121,11 +121,11 @@ def _profiled(
     check_machine(machine)
     cells = plan_cells(workload, workload, study, place)
     cells = replace(cells, cells=cells.cells[:1])
-    shared: dict[str, Any] = {}
-    unit = profile_units.units(cells, study, machine, shared.__setitem__)[0]
+    stage = profile_units.stage(cells, study, machine)
+    unit = stage.units[0]
     local = argparse.Namespace(executor="local", address=None, workers=None)
     with execution_of(local, options.cache or default_cache(), unit.weight) as execution:
-        execution.execute([unit], lambda needed: shared)
+        execution.execute([unit], lambda needed: stage.inputs)
         arrays = restored(execution.result(unit.key))
     rank = cells.cells[0].rank
     return build_program(rank_part(workload, rank).workload, rank, rules.cores, RuntimeSystem()), arrays, machine

@@ -80,7 +80,7 @@ def test_keys_follow_what_a_unit_reads(machine, monkeypatch, foreseen):
 
     def key(chosen=(1,), launches=workload, gpu=machine.node.gpu, **keys):
         found = launch_units.parts_of(launches, plan_of(chosen, 3), gpu, study(**keys))
-        (unit,) = launch_units.first_units(launches, found, gpu, {}, study(**keys), lambda name, value: None)
+        (unit,) = launch_units.first_stage(launches, found, gpu, {}, study(**keys)).units
         return unit.key
 
     same = key()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units
 from manyscale.runner.predict.intervals.program import GRAIN, CutProgram, ProgramStream, cut, program_of
+from manyscale.runner.predict.phase_source import Case, SweepShared
 from manyscale.runner.predict.units import WorkUnit
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.shipped import folder
@@ -45,16 +47,13 @@ def parts(workload) -> tuple[ProgramStream, CutProgram, np.ndarray]:
     return program, cut(stream, size, EVERY, "place"), np.append(0, np.cumsum(size[executed]))
 
 
-def units(parts, chosen=(0, 3, 9), target: Any = "epyc-zen4", seed=0, **intervals) -> list[WorkUnit]:
-    content = study(**intervals) | {"target": target, "seed": seed}
-    machine, machine_content = resolve_target(parse_study(content, "study"))
-    numbers = np.array(chosen)
+def units(parts, chosen=(0, 3, 9), target: Any = "epyc-zen4", seed=0, **intervals) -> Sequence[WorkUnit]:
+    point = parse_study(study(**intervals) | {"target": target, "seed": seed}, "study")
     last_uses = {"used": np.arange(len(chosen)), "first": np.arange(len(chosen) + 1)}
-    found = {}
-    return interval_units.units(
-        parts[0], parts[1], numbers, parse_study(content, "study"), machine, machine_content,
-        last_uses if intervals.get("caches", "last-uses") == "last-uses" else None, found.__setitem__,
-    )  # fmt: skip
+    if point.intervals.caches != "last-uses":
+        last_uses = None
+    case = Case(parts[0].program, point, *resolve_target(point), SweepShared())
+    return interval_units.stage(parts[0], parts[1], np.array(chosen), case, last_uses).units
 
 
 def test_intervals_cover_the_program(workload, parts):

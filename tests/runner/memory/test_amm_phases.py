@@ -25,8 +25,9 @@ from manyscale.models.workload.detail_tables import (
     InstructionClass,
 )
 from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
-from manyscale.runner.predict.memory import phase_times
+from manyscale.runner.predict.memory import amm_source
 from manyscale.runner.predict.memory.phase_streams import streams_by_phase
+from manyscale.runner.predict.phase_source import Case, Finished, SweepShared
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.stores import detail_store
 from manyscale.runner.readers.stores.detail_store import DetailWriter
@@ -203,12 +204,15 @@ def durations_ps(workload: Workload, **study: object) -> np.ndarray:
     """Times of all phases, by units that are computed here."""
     content = {"workload": {"path": "it"}, "target": TARGET, "model": {"cpu": "amm"}, **study}
     chosen = parse_study(content, "study")
-    machine, target = resolve_target(chosen)
-    phases = phase_times.DetailedPhases(workload, "it")
-    units = phases.units(chosen, machine, target)
-    shared = phases.shared({unit.inputs["stream"] for unit in units})
-    results = [phase_times.predict_pieces(unit.parameters, {"stream": shared[unit.inputs["stream"]]}) for unit in units]
-    return phases.phase_times(chosen, results).duration_ps
+    source = amm_source.AmmSource(Case(workload, chosen, *resolve_target(chosen), SweepShared()))
+    (stage,) = source.stages({})
+    results = [
+        amm_source.predict_pieces(unit.parameters, {"stream": stage.inputs[unit.inputs["stream"]]})
+        for unit in stage.units
+    ]
+    done = {stage.name: Finished(stage.units, results)}
+    assert source.stages(done) == []
+    return source.phase_times(done)
 
 
 @pytest.mark.theory
@@ -276,7 +280,7 @@ def test_where_the_stream_is_cut_into_units_changes_little(detailed, monkeypatch
     workload = detailed(FOUR, [(0, at, -1, 100) for at in (1, 2, 3)], [(0, at, -1, part * 4) for at in (1, 2, 3)])
     assert len(workload.detail.execution_bounds()) > 6
     whole = durations_ps(workload, target=target)
-    monkeypatch.setattr(phase_times, "CHUNKS_PER_UNIT", 3)
+    monkeypatch.setattr(amm_source, "CHUNKS_PER_UNIT", 3)
     assert durations_ps(workload, target=target) == pytest.approx(whole, rel=0.02)
 
 
@@ -354,13 +358,12 @@ def test_what_cannot_be_predicted_is_refused_in_one_line(cli, detailed, refused,
 @pytest.mark.contract
 def test_a_worker_that_does_not_see_the_stream_says_so(detailed, tmp_path):
     workload = chains(detailed, [100])
-    phases = phase_times.DetailedPhases(workload, "it")
     study = parse_study({"workload": {"path": "it"}, "target": TARGET, "model": {"cpu": "amm"}}, "study")
-    (unit,) = phases.units(study, *resolve_target(study))
-    shared = phases.shared({unit.inputs["stream"]})
+    (stage,) = amm_source.AmmSource(Case(workload, study, *resolve_target(study), SweepShared())).stages({})
+    (unit,) = stage.units
     workload.detail.path.rename(tmp_path / "moved")
     with pytest.raises(ValueError, match=r"\.stream: cannot be read .*put the trace where all hosts see it"):
-        phase_times.predict_pieces(unit.parameters, {"stream": shared[unit.inputs["stream"]]})
+        amm_source.predict_pieces(unit.parameters, {"stream": stage.inputs[unit.inputs["stream"]]})
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import pytest
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.node.phase_times import NodePhases
+from manyscale.runner.predict.node.node_source import NodeSource
+from manyscale.runner.predict.phase_source import Case, Finished, SweepShared
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.shipped import folder
 from manyscale.runner.study.targets import resolve_target
@@ -110,16 +111,16 @@ def test_a_sweep_over_the_network_simulates_cells_once(tmp_path):
 @pytest.mark.contract
 def test_a_sweep_over_cores_reads_the_profiles_of_each_number():
     """Static loops have a chunk per core, so instances are others."""
-    workload = read_workload(parse_study(study(), "study").workload)
-    phases = NodePhases(workload, parse_study(study(), "study").workload)
+    workload, shared = read_workload(parse_study(study(), "study").workload), SweepShared()
     for cores in (4, 8):
         point = parse_study(study(mapping={"cores_per_rank": cores}), "study")
-        machine, content = resolve_target(point)
-        profiles = [{"cores": np.array([cores])} for _ in phases.units(point, machine, content)]
-        cells = phases.further_units(point, machine, content, profiles)
-        assert len(cells) == len(profiles) == 2
-        for cell, profile in zip(cells, profiles, strict=True):
-            assert phases.shared(set(cell.inputs.values()))[cell.inputs["profile"]] is profile
+        source = NodeSource(Case(workload, point, *resolve_target(point), shared))
+        (profiling,) = source.stages({})
+        profiles = [{"cores": np.array([cores])} for _ in profiling.units]
+        (cells,) = source.stages({profiling.name: Finished(profiling.units, profiles)})
+        assert len(cells.units) == len(profiles) == 2
+        for cell, profile in zip(cells.units, profiles, strict=True):
+            assert cells.inputs[cell.inputs["profile"]] is profile
 
 
 @pytest.mark.slow

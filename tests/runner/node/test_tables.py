@@ -11,6 +11,7 @@ import pytest
 from manyscale.runner.predict.node import result_tables, statistics, tables
 from manyscale.runner.predict.node.cells import Cell
 from manyscale.runner.predict.node.tables import MODELS
+from manyscale.runner.predict.phase_source import Replayed
 
 DETAILED = MODELS.index("detailed")
 
@@ -81,8 +82,9 @@ def cell(makespan, rows):
     return result | {"core_stack": np.array([[4.0, 6.0, 5.0], [0.0, 0.0, 15.0]])}
 
 
-def built(schedules, plan=(), cells=(), **given):
-    return result_tables.tables(WORKLOAD, WORKLOAD, plan, cells, schedules, COMPUTE, {"end_ps": END}, **given)
+def built(schedules, plan=(), cells=(), replay=None, **given):
+    replayed = Replayed(np.empty(0, np.int64), COMPUTE, {"end_ps": END} | (replay or {}), replay is not None)
+    return result_tables.tables(WORKLOAD, WORKLOAD, plan, cells, schedules, replayed, **given)
 
 
 @pytest.mark.theory
@@ -144,10 +146,10 @@ def test_what_takes_the_ratio_of_its_type_says_so():
     replay = {f"rows_{name}": np.array([row[i] for row in replayed]) for i, name in enumerate(names)}
     plan, cells = [Cell(0, 1, 0, 0, 1)], [cell([35], [(0, 2, 1, 1, 5, 35, 200, 400)])]
     schedules = [schedule([(0, 1, 0, 0, 0, 60)], [(1, 40)])]
-    found = result_tables.tables(WORKLOAD, WORKLOAD, plan, cells, schedules, COMPUTE, {"end_ps": END} | replay)
+    found = built(schedules, plan, cells, replay)
     rows = [(row["task_instance_id"], row["start_ps"], row["model"]) for row in found["cores"].to_pylist()]
     assert rows == [(1, 0, "ratio"), (7, 20, "ratio"), (2, 190, "detailed")]
-    found = result_tables.tables(WORKLOAD, WORKLOAD, [], [], schedules, COMPUTE, {"end_ps": END} | replay)
+    found = built(schedules, replay=replay)
     assert set(found["cores"].column("model").to_pylist()) == {"burst"}
 
 

@@ -11,7 +11,7 @@ the forms ``corrected`` and ``printed``, whose distances may span all of a strea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,9 +31,9 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory.phase_streams import PhaseStream, streams_by_phase
+from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Stage
 from manyscale.runner.predict.results import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
-from manyscale.runner.study import Study
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full
 
@@ -50,102 +50,77 @@ _READ_OF_NODE: Final = {"frequency_hz", "caches", "main_memory", "core"}
 
 
 class DetailedPhases:
-    """The detailed level of a workload: units for a node, and what follows for all phases.
-
-    Raises UserError, naming ``place``, where there is nothing to predict from.
-    """
+    """The detailed level of a workload as pieces and streams. Raises UserError, naming ``place``, where there is
+    nothing to predict from."""
 
     def __init__(self, workload: Workload, place: str) -> None:
         _check_workload(workload, place)
-        self._workload, self._place = workload, place
-        self._pieces = pieces_of(workload)
-        self._streams, self._piece_of_stream = streams_by_phase(workload, self._pieces.of_segment)
-        if not self._streams or not self._pieces.traced_ps.sum():
+        self.pieces = pieces_of(workload)
+        self.streams, self.piece_of_stream = streams_by_phase(workload, self.pieces.of_segment)
+        if not self.streams or not self.pieces.traced_ps.sum():
             raise UserError(
                 f"{place}: none of its detailed level is a compute phase's that was timed, so model cpu: amm has no "
                 "time to compare with; trace with `manyscale trace --level detailed`, without --function"
             )
 
-    def units(self, study: Study, machine: Machine, content: Mapping[str, Any]) -> list[WorkUnit]:
-        """Units that predict all detailed pieces on a node. ``content``: what ``machine`` was built from. Raises
-        UserError for what the machine does not say."""
-        form = study.amm.form
-        _check_machine(machine)
-        meaning = machine.node.model_dump(mode="json", include=_READ_OF_NODE)
-        versions = [VERSION, dataflow.VERSION, segment_distances.VERSION]
-        units = []
-        for stream in self._streams:
-            for first, end in _parts(len(stream.chunks), form):
-                own = {"form": form, "first": first, "end": end}
-                key = unit_key(KIND, VERSION, own | {"node": meaning, "versions": versions}, stream.content, seed=0)
-                weight = 20 * max(1, int(np.diff(stream.chunks[first:end]).sum()))
-                inputs = {"stream": stream.name}
-                units.append(WorkUnit(key, KIND, own | {"node": content["node"]}, inputs, weight))
-        return units
 
-    def further_units(
-        self, study: Study, machine: Machine, content: Mapping[str, Any], results: Sequence[Arrays]
-    ) -> list[WorkUnit]:
-        """None follow from the results of others."""
-        return []
+class AmmSource(PhaseSource):
+    """One stage: all detailed pieces on the machine's node. Raises UserError for a workload or a machine that does not
+    say what it needs."""
 
-    def plan(self, study: Study) -> Plan:
+    def __init__(self, case: Case) -> None:
+        self._case, self._form = case, case.study.amm.form
+        place = case.study.workload.path
+        self._detail = case.shared.once(("detailed phases", place), lambda: DetailedPhases(case.workload, place))
+        _check_machine(case.machine)
+
+    def plans(self) -> list[Plan]:
         """All ranks, whatever of them was traced in detail."""
-        return full.plan(self._workload, study.model.cpu)
+        return [full.plan(self._case.workload, self._case.study.model.cpu)]
 
-    def shared(self, needed_names: set[str]) -> dict[str, PhaseStream]:
-        """The inputs of units."""
-        return {stream.name: stream for stream in self._streams if stream.name in needed_names}
+    def stages(self, done: Done) -> list[Stage]:
+        if done:
+            return []
+        node = self._case.machine.node.model_dump(mode="json", include=_READ_OF_NODE)
+        meaning = {"node": node, "versions": [VERSION, dataflow.VERSION, segment_distances.VERSION]}
+        units = []
+        for stream in self._detail.streams:
+            for first, end in _parts(len(stream.chunks), self._form):
+                own = {"form": self._form, "first": first, "end": end}
+                key = unit_key(KIND, VERSION, own | meaning, stream.content, seed=0)
+                weight = 20 * max(1, int(np.diff(stream.chunks[first:end]).sum()))
+                parameters = own | {"node": self._case.machine_content["node"]}
+                units.append(WorkUnit(key, KIND, parameters, {"stream": stream.name}, weight))
+        return [Stage(KIND, units, {stream.name: stream for stream in self._detail.streams})]
 
-    def phase_times(self, study: Study, results: Iterable[Arrays]) -> PhaseTimes:
-        """Times of all phases from the results of ``units`` of the study, in their order. Raises UserError."""
-        predicted = np.zeros(len(self._pieces.traced_ps), np.int64)
-        mine = [
-            pieces
-            for stream, pieces in zip(self._streams, self._piece_of_stream, strict=True)
-            for _ in _parts(len(stream.chunks), study.amm.form)
-        ]
-        for pieces, result in zip(mine, results, strict=True):
-            np.add.at(predicted, pieces[result["piece"]], result["predicted_ps"])
-        try:
-            return amm_phases.phase_times(self._workload, self._pieces, predicted)
-        except ValueError as error:
-            raise UserError(f"{self._place}: {error}") from None
+    def phase_times(self, done: Done) -> np.ndarray:
+        return self._times(done).duration_ps
 
-    def statistics(self, study: Study, results: Iterable[Arrays]) -> dict[str, Statistic]:
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         """By which ratio, and from what, the times of phases were predicted."""
-        times = self.phase_times(study, results)
+        times = self._times(done)
         figures = {
             f"application.compute_{basis}": Statistic(share, "1", "ratio", f"share of traced compute time {text}")
             for (basis, text), share in zip(_BASES.items(), times.share_by_basis.tolist(), strict=True)
         }
         text = "predicted over traced compute time, all ranks"
-        return {"application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
+        return {**of_run, "application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
 
-    def with_intervals(
-        self, study: Study, results: Sequence[Arrays], figures: dict[str, Statistic]
-    ) -> dict[str, Statistic]:
-        """The same: nothing is sampled whose error is known."""
-        return figures
-
-    def coupling(self, study: Study, machine: Machine, results: Iterable[Arrays]) -> None:
-        """Nothing communicates inside phases here."""
-
-    def tables(self, study: Study, results: Sequence[Arrays], compute_ps: np.ndarray, replay: Arrays) -> dict[str, Any]:
-        """None beside those of ranks."""
-        return {}
-
-
-def of_workload(workload: Workload, study: Study) -> DetailedPhases:
-    """The detailed level of a workload; the last one is kept, since every point of a sweep asks for it."""
-    place = study.workload.path
-    if (workload.digest, place) not in _kept:
-        _kept.clear()
-        _kept[workload.digest, place] = DetailedPhases(workload, place)
-    return _kept[workload.digest, place]
-
-
-_kept: dict[tuple[str, str], DetailedPhases] = {}
+    def _times(self, done: Done) -> PhaseTimes:
+        """Of all phases, from those of the pieces. Raises UserError where they have none in common."""
+        detail = self._detail
+        predicted = np.zeros(len(detail.pieces.traced_ps), np.int64)
+        mine = [
+            pieces
+            for stream, pieces in zip(detail.streams, detail.piece_of_stream, strict=True)
+            for _ in _parts(len(stream.chunks), self._form)
+        ]
+        for pieces, result in zip(mine, done[KIND].results, strict=True):
+            np.add.at(predicted, pieces[result["piece"]], result["predicted_ps"])
+        try:
+            return amm_phases.phase_times(self._case.workload, detail.pieces, predicted)
+        except ValueError as error:
+            raise UserError(f"{self._case.study.workload.path}: {error}") from None
 
 
 def predict_pieces(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:

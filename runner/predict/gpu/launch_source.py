@@ -1,0 +1,143 @@
+"""Times of phases that are kernel launches of a GPU, beside what the CPU model predicts.
+
+Launches are predicted in their own units (predict/gpu/launch_units.py), each once, wherever the run executes it; then a
+phase lasts as long as its launches, one after the other, launch latencies included. All other phases are those of the
+CPU model.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.workload import PhaseKind
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
+from manyscale.runner.predict.gpu.mapping import Launches
+from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
+from manyscale.runner.predict.gpu.predictions import Predictions, predictions
+from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
+from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.units import array_digest
+from manyscale.runner.registry import lookup
+from manyscale.sampling.plan import Plan
+
+
+class LaunchSource(PhaseSource):
+    """What predicts the times of a run's phases on a machine where some are launches. ``cores``: what predicts the
+    others. Raises UserError for a machine without a GPU."""
+
+    def __init__(self, case: Case, cores: PhaseSource) -> None:
+        study = case.study
+        self._case, self._cores = case, cores
+        place = (study.workload.path, study.workload.gpu_trace, study.mapping.launches)
+        self._launches = case.shared.once(("launches", *place), lambda: Launches(case.workload, study))
+        self._gpu = checks.gpu_of(case.machine)
+        self._name = launch_units.name_of(study)
+        self._model = lookup("gpu", self._name)
+
+    @cached_property
+    def _plan(self) -> LaunchPlan:
+        """Which launches are simulated, and what the others follow from."""
+        study, launches = self._case.study, self._launches
+        key = (study.sampling.model_dump_json(), study.tbpoint.launches.model_dump_json(), study.seed)
+        return self._case.shared.once(
+            ("launch plan", *key), lambda: plan_launches(launches.source, launches.rows, study, launches.place)
+        )
+
+    def plans(self) -> list[Plan]:
+        """Of launches, and if a CPU's time is predicted, too, those of it."""
+        of_cores = self._cores.plans()
+        own = self._plan.plan(self._name)
+        return [own] if self._launches.is_whole_run else [*of_cores, own]
+
+    def unit_keys(self, plan: Plan, done: Done) -> list[str]:
+        if plan.element_kind != "launch":
+            return self._cores.unit_keys(plan, done)
+        units = done[self._last].units
+        key_of = {row: unit.key for part, unit in zip(self._parts, units, strict=True) for row in part.simulated}
+        return [key_of[row] for row in self._plan.chosen.tolist()]
+
+    def stages(self, done: Done) -> list[Stage]:
+        """Launches are one stage, or three where the model has profiles. Raises UserError for launches that the machine
+        cannot run."""
+        if not done:
+            self._check()
+        return [*self._cores.stages(done), *self._own_stages(done)]
+
+    def _own_stages(self, done: Done) -> list[Stage]:
+        source, study = self._launches.source, self._case.study
+        if not done:
+            content = self._case.machine_content["node"]["gpu"]
+            return [launch_units.first_stage(source, self._parts, self._gpu, content, study)]
+        if self._last in done:
+            return []
+        outlines = done[launch_units.OUTLINE]
+        if launch_units.PROFILE not in done:
+            return [launch_units.profile_stage(source, self._parts, outlines, self._gpu, study)]
+        return [launch_units.predict_stage(outlines, done[launch_units.PROFILE], self._gpu, study)]
+
+    def _check(self) -> None:
+        machine, launches = self._case.machine, self._launches
+        self._model.check(self._case.study)
+        checks.check_fit(launches.source, launches.rows, machine, launches.place)
+        newer = checks.newer_launches(launches.source, launches.rows, self._gpu)
+        if len(newer):
+            launches.tell(checks.note_of_newer(newer.tolist(), machine, self._gpu))
+
+    def phase_times(self, done: Done) -> np.ndarray:
+        """Those of launches are final: no CPU's speed changes them."""
+        launches, ratio = self._launches, self._cores.cpu_ratio
+        duration = self._cores.phase_times(done).copy()
+        if ratio != 1:
+            computing = launches.workload.column("phases", "kind") == PhaseKind.compute
+            duration = np.where(computing, np.rint(duration * ratio).astype(np.int64), duration)
+        found, executions = self._predictions(done), launches.executions
+        duration[launches.is_launch] = 0
+        np.add.at(duration, executions.phase, found.duration_ps[np.searchsorted(found.plan.row, executions.launch)])
+        return duration
+
+    def content(self) -> list[str]:
+        plan, executions = self._plan, self._launches.executions
+        own = np.array([self._cores.cpu_ratio, self._gpu.frequency_hz, self._gpu.launch_latency_cycles])
+        digest = array_digest(executions.phase, executions.launch, plan.row, plan.representative, own)
+        return [*self._cores.content(), digest]
+
+    def fixed_phases(self) -> np.ndarray:
+        return self._launches.is_launch
+
+    def coupling(self, done: Done) -> Coupling | None:
+        """Raises UserError for ranks that communicate inside their phases: launches do not."""
+        if self._cores.coupling(done) is not None:
+            raise UserError(
+                f"{self._case.study.workload.path}: calls MPI inside phases with tasks, which mapping.launches cannot "
+                "replace; leave it out"
+            )
+        return None
+
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
+        predicted = self._predictions(done)
+        figures = self._cores.figures(of_run, done)
+        figures |= statistics.launch_statistics(self._launches, predicted, self._gpu)
+        return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
+
+    def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
+        """Those of the cores, and of launches, blocks, IPC and CPI stacks."""
+        begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
+        own = tables.launch_tables(self._launches, self._predictions(done), begin, self._name)
+        return self._cores.tables(done, replayed) | own
+
+    @property
+    def _last(self) -> str:
+        """The stage that results in launches."""
+        return launch_units.PREDICT if self._model.HAS_PROFILE else launch_units.SIMULATE
+
+    def _predictions(self, done: Done) -> Predictions:
+        """What each launch is taken to be."""
+        return predictions(self._launches.source, self._plan, self._gpu, done[self._last].results)
+
+    @cached_property
+    def _parts(self) -> list[launch_units.Part]:
+        return launch_units.parts_of(self._launches.source, self._plan, self._gpu, self._case.study)

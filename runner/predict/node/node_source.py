@@ -1,0 +1,226 @@
+"""Times of compute phases whose task instances are scheduled on several cores, in bursts or simulated in detail.
+
+In stages:
+
+1. *profiles* of what was traced in detail, where a method needs them (profile_units.py);
+2. *cells*: iterations of ranks whose cores are simulated in detail or by the interval model (cell_units.py);
+3. *schedules*: all phases of each rank, in bursts: traced times of task instances, times the ratios that the cells show
+   (type_ratios.py), on the rank's cores (schedule_units.py). A phase that lies in a cell takes what the cell says.
+
+Model ``burst`` has the last stage alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.machine import Machine
+from manyscale.models.machine.processor import data_caches
+from manyscale.models.workload import PhaseKind, Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.predict.node import cell_units, profile_units, result_tables, schedule_units, statistics
+from manyscale.runner.predict.node.cells import CellPlan, plan_cells
+from manyscale.runner.predict.node.rank_part import RankPart, rank_part
+from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
+from manyscale.runner.predict.node.type_ratios import TypeRatios
+from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
+from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.predict.units import Arrays, array_digest
+from manyscale.runner.study import Study, WorkloadChoice
+from manyscale.runner.study.traces import read_workload
+from manyscale.sampling.plan import Plan
+from manyscale.sampling.ranks import full
+
+
+class NodeSource(PhaseSource):
+    """What predicts the times of phases with task instances on a machine."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        check_priorities(case.traced, case.study)
+
+    def plans(self) -> list[Plan]:
+        """Of ranks that are simulated by the study's model, and what each stands for."""
+        burst = self._case.study.model.cpu == "burst"
+        return [full.plan(self._case.workload, "burst") if burst else self._cells.ranks]
+
+    def stages(self, done: Done) -> list[Stage]:
+        case, study = self._case, self._case.study
+        simulates = study.model.cpu != "burst"
+        if simulates and profile_units.are_needed(study) and profile_units.KIND not in done:
+            return [profile_units.stage(self._cells, study, case.machine)]
+        if simulates and cell_units.KIND not in done:
+            profiles = done[profile_units.KIND].results if profile_units.KIND in done else None
+            return [cell_units.stage(self._cells, case, profiles)]
+        if schedule_units.KIND not in done:
+            cells = self._cells_in(done)
+            given = factors_of_types(case.traced, study)
+            ratios = (self._ratios(cells), self._cells.strata) if cells else None
+            return [schedule_units.stage(case, self._part, given, ratios, self._simulated(cells))]
+        return []
+
+    def phase_times(self, done: Done) -> np.ndarray:
+        workload = self._case.workload
+        duration = workload.column("phases", "duration_ps").copy()
+        computing = workload.column("phases", "kind") == PhaseKind.compute
+        offsets = workload.phase_offsets
+        operation = workload.column("phases", "operation_id")
+        for rank, result in enumerate(done[schedule_units.KIND].results):
+            if schedule_units.is_coupled(result):  # the replay says when its instances run
+                continue
+            rows = np.arange(offsets[rank], offsets[rank + 1])[computing[offsets[rank] : offsets[rank + 1]]]
+            duration[rows] = _spread(result["compute_ps"], operation[rows], duration[rows])
+        return duration
+
+    def coupling(self, done: Done) -> Coupling | None:
+        """Raises UserError for ranks of a repeated workload that communicate inside their phases."""
+        case = self._case
+        group = _share_group(case.machine, case.study.mapping.cores_per_rank)
+        found = _coupling(case.traced, case.study, group, done[schedule_units.KIND].results)
+        if found is not None and case.traced is not case.workload:
+            raise UserError(
+                f"{case.study.workload.path}: calls MPI inside phases with tasks, which cannot be repeated; trace as "
+                "many iterations as are wanted"
+            )
+        return found
+
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
+        """Figures of nodes, cores and samples."""
+        cells, schedules = self._cells_in(done), done[schedule_units.KIND].results
+        figures = of_run | statistics.of_schedules(self._case.study, schedules)
+        if not cells:
+            return figures
+        ratios = self._ratios(cells)
+        figures |= statistics.of_cells(ratios.overall, cells)
+        half_width = ratios.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
+        return statistics.with_intervals(half_width, figures)
+
+    def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
+        """Cores, task instances, CPI stacks."""
+        case, cells = self._case, self._cells_in(done)
+        found = self._cells if cells else None
+        plan, detail = ((), None) if found is None else (found.cells, found.detail)
+        return result_tables.tables(
+            case.workload, case.traced, plan, cells, done[schedule_units.KIND].results, replayed, detail,
+            case.study.timeline,
+        )  # fmt: skip
+
+    @property
+    def _cells(self) -> CellPlan:
+        """What is simulated; made once for all points that choose the same. Raises UserError."""
+        case, study = self._case, self._case.study
+        place = study.workload.detail or study.workload.path
+        key = ("cells", study.model.cpu, study.sampling.model_dump_json())  # all that it reads of a study
+        return case.shared.once(key, lambda: plan_cells(case.traced, self._detail, study, place))
+
+    @property
+    def _detail(self) -> Workload:
+        case = self._case
+        return case.shared.once("detail", lambda: _detailed(case.traced, case.study.workload))
+
+    def _part(self, rank: int) -> RankPart:
+        """A rank's part, kept: its digest is asked for at every point of a sweep."""
+        return self._case.shared.once(("rank part", rank), lambda: rank_part(self._case.traced, rank))
+
+    def _cells_in(self, done: Done) -> list[Arrays]:
+        """The results of the cells, none where none is simulated."""
+        return [restored(each) for each in done[cell_units.KIND].results] if cell_units.KIND in done else []
+
+    def _ratios(self, cells: Sequence[Arrays]) -> TypeRatios:
+        return cell_units.ratios(self._cells, cells, self._case.traced)
+
+    def _simulated(self, cells: Sequence[Arrays]) -> dict[int, schedule_units.Simulated]:
+        """Of each rank with cells: the makespans of the phases that lie in them."""
+        if not cells or self._case.traced is not self._case.workload:
+            return {}
+        return cell_units.simulated_phases(self._cells, cells)
+
+
+def _detailed(traced: Workload, choice: WorkloadChoice) -> Workload:
+    """The workload with the detailed level of ``traced``. Raises UserError where there is none."""
+    found = traced
+    if choice.detail is not None:
+        found = read_workload(WorkloadChoice(path=choice.detail))
+        if found.num_ranks != traced.num_ranks:
+            raise UserError(
+                f"{choice.detail}: has {found.num_ranks} ranks, but {choice.path} has {traced.num_ranks}; "
+                "workload.detail names a trace of the same run"
+            )
+        if not _may_be_same(found, traced):
+            raise UserError(
+                f"{choice.detail}: has no task type of {choice.path}; workload.detail names a trace of the same program"
+            )
+    if found.detail is None:
+        raise UserError(
+            f"{choice.detail or choice.path}: has no detailed level, from which cores are simulated; trace some "
+            "ranks and iterations with `manyscale trace --level detailed` and name them by workload.detail, or "
+            "choose model cpu: burst"
+        )
+    return found
+
+
+def _coupling(
+    workload: Workload, study: Study, share_group: np.ndarray | None, schedules: Sequence[Arrays]
+) -> Coupling | None:
+    """What the replay needs to schedule the task instances of ranks that call MPI inside their phases; None where no
+    rank does. ``schedules``: results of schedule_units, by rank."""
+    coupled = [rank for rank, result in enumerate(schedules) if schedule_units.is_coupled(result)]
+    if not coupled:
+        return None
+    times = [schedules[rank]["piece_ps"] for rank in coupled]
+    kept = study.timeline.ranks
+    if kept is None:
+        kept = coupled if workload.tables["tasks"].num_rows <= schedule_units.KEPT_BY_DEFAULT else coupled[:1]
+    parameters = {
+        "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+        "num_cores": study.mapping.cores_per_rank,
+        "seed": study.seed,
+        "share_group": None if share_group is None else share_group.tolist(),
+        "keep_ranks": [rank for rank in kept if rank in coupled],
+    }
+    content = f"{schedule_units.VERSION} {workload.digest} {array_digest(np.array(coupled), *times)}"
+
+    def make() -> tuple[list[Any], list[Any]]:
+        from manyscale.models.node.program.build import build_program  # loads Numba
+
+        programs: list[Any] = [None] * workload.num_ranks
+        pieces: list[Any] = [None] * workload.num_ranks
+        for rank, piece_ps in zip(coupled, times, strict=True):
+            part = rank_part(workload, rank).workload
+            programs[rank] = build_program(part, rank, study.mapping.cores_per_rank, study.runtime)
+            pieces[rank] = piece_ps
+        return programs, pieces
+
+    return Coupling(f"node programs {content}", parameters, content, make)
+
+
+def _may_be_same(detail: Workload, traced: Workload) -> bool:
+    """Whether two traces are of one program: they have a place of the source in common, or no tasks to tell by."""
+    types = same_types(detail, traced)
+    return not len(types) or not traced.tables["task_types"].num_rows or bool(np.any(types >= 0))
+
+
+def _share_group(machine: Machine, num_cores: int) -> np.ndarray | None:
+    """Which cores of a rank share their last cache; None where the machine names no caches."""
+    caches = list(data_caches(machine.node.caches).values())
+    return (np.arange(num_cores) // caches[-1].shared_by_cores).astype(np.int32) if caches else None
+
+
+def _spread(compute_ps: np.ndarray, operation: np.ndarray, traced_ps: np.ndarray) -> np.ndarray:
+    """Of each phase before an operation its share of ``compute_ps`` (int64[operations + 1]), by traced time, to the
+    ps."""
+    until = np.cumsum(traced_ps)
+    first = np.searchsorted(operation, operation, "left")
+    before = until[first] - traced_ps[first]
+    total = np.bincount(operation, traced_ps, minlength=len(compute_ps))[operation]
+    wanted = compute_ps[operation]
+    scale = np.divide(wanted, total, out=np.zeros(len(wanted)), where=total > 0)
+    end = np.rint((until - before) * scale).astype(np.int64)
+    last = np.searchsorted(operation, operation, "right") - 1
+    end = np.where(np.arange(len(end)) == last, wanted, end)
+    begin = np.where(np.arange(len(end)) == first, 0, np.roll(end, 1))
+    return end - begin

@@ -1,0 +1,155 @@
+"""What predicts the times of a run's phases: the contract between a timing model and the pipe (run/pipeline.py)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from manyscale.models.machine import Machine
+from manyscale.models.workload import Workload
+from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.units import Arrays, WorkUnit
+from manyscale.runner.study import Study
+from manyscale.runner.study.repeat import RepeatedWorkload
+from manyscale.sampling.plan import Plan
+
+T = TypeVar("T")
+
+
+class SweepShared:
+    """What the sources of a sweep's points have in common, each value made once. Whoever prepares the points owns
+    it."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of ``key``, which names all that ``make`` reads and that differs between points."""
+        if key not in self._values:
+            self._values[key] = make()
+        found: T = self._values[key]
+        return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a source predicts: a study without a sweep, and what its names stand for. ``machine_content``: what
+    ``machine`` was built from, quantities with their units, as work units take it."""
+
+    workload: Workload
+    study: Study
+    machine: Machine
+    machine_content: Mapping[str, Any]
+    shared: SweepShared
+
+    @property
+    def traced(self) -> Workload:
+        """The workload before its iterations were repeated, if they were."""
+        return self.workload.base if isinstance(self.workload, RepeatedWorkload) else self.workload
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Units that may run at the same time. ``name`` is unique within a source. ``inputs``: the values of the shared
+    inputs that the units name; equal names in other points of the sweep have equal values."""
+
+    name: str
+    units: Sequence[WorkUnit]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A stage that was executed: ``results`` of ``units``, one each, in their order."""
+
+    units: Sequence[WorkUnit]
+    results: Sequence[Arrays]
+
+
+Done: TypeAlias = Mapping[str, Finished]  # the stages that were executed, by name
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A run after its replay. ``phase_ps`` int64[phases] and ``compute_ps`` int64[operations], compute before each, as
+    they were replayed; ``arrays``: the result of the unit that replayed it; ``is_coupled``: whether that scheduled task
+    instances, too."""
+
+    phase_ps: np.ndarray
+    compute_ps: np.ndarray
+    arrays: Arrays
+    is_coupled: bool
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """What the replay needs of ranks that communicate inside their phases, whose task instances it schedules itself.
+    ``parameters`` of the unit that replays, beside those of every replay; ``content``: digest of all else that it
+    depends on; ``make``: its input ``nodes`` (node programs, times of their pieces; an entry per rank), called
+    ``name``."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    content: str
+    make: Callable[[], tuple[list[Any], list[Any]]]
+
+
+class PhaseSource(Protocol):
+    """Predicts the times of all phases of one sweep point; built once for it, and held by it.
+
+    To add one, for a model ``NAME`` of ``model: {cpu: NAME}``: a subclass of this class, whose constructor takes a
+    Case and raises UserError for what it cannot predict; methods without a body here have to be written. Two
+    lines in runner/registry.py, or entry points: ``phase-times`` (``manyscale.phase-times``) NAME = "module:Class",
+    and ``cpu`` NAME = "module", where the module has ``VERSION``, an integer that is raised when results change. What
+    it computes itself, quickly, it may do in ``phase_times``; what takes longer are work units (predict/units.py),
+    handed out by ``stages``.
+
+    Then every phase's time goes through the burst model: divided by ``ipc_correction``, multiplied by ``cpu_ratio``
+    below and by how many ranks share a core. Sources whose points differ in the network alone are asked the same and
+    have to answer the same.
+    """
+
+    cpu_ratio: float = 1.0  # by which compute phases are still to be multiplied; 1 where it is in the times
+
+    @abstractmethod
+    def plans(self) -> list[Plan]:
+        """What is simulated, of ranks, launches, intervals, ...; each kind of element once. Raises UserError."""
+
+    def unit_keys(self, plan: Plan, done: Done) -> list[str]:
+        """The key of the unit that simulated each element of ``plan``, one of ``plans`` that is not of ranks. Without a
+        method of its own: one each of the last stage."""
+        return [unit.key for unit in list(done.values())[-1].units]
+
+    def stages(self, done: Done) -> list[Stage]:
+        """Stages that need no more than the results in ``done``, those in it left out; none when all is known. Asked
+        again after each round. Raises UserError, in the first round, for what cannot be predicted."""
+        return []
+
+    @abstractmethod
+    def phase_times(self, done: Done) -> np.ndarray:
+        """int64[phases]: predicted times in ps, sleeps as they are. ``done``: all stages."""
+
+    def content(self) -> list[str]:
+        """Digests of all that the times follow from, beside the workload and the units of stages."""
+        return []
+
+    def fixed_phases(self) -> np.ndarray | None:
+        """bool[phases]: those whose times are final, which no speed of a core changes; None for none."""
+        return None
+
+    def coupling(self, done: Done) -> Coupling | None:
+        """Of ranks that communicate inside their phases; None if none does. Raises UserError."""
+        return None
+
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
+        """``of_run``, the figures of the run as replayed, with those of the source behind them, and with confidence
+        intervals where times follow from samples."""
+        return of_run
+
+    def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
+        """Fields of a Result that the source knows, such as ``cores``, by name."""
+        return {}
