@@ -8,7 +8,7 @@ import sys
 from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
@@ -20,6 +20,8 @@ from numba.extending import (
     register_model,
 )
 from numba.np import arrayobj
+
+from manyscale.models.kernels.compiled import njit
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
