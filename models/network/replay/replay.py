@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay.kernel import BOTH_POSTED, RECEIVED, SENT, STATUS, run_strands
+from manyscale.models.network.replay.kernel import BOTH_POSTED, ENDED, Script, new_stage, run
+from manyscale.models.network.replay.order_kernel import new_order, run_in_order
 from manyscale.models.network.replay.steps import ACTION, FIRST, Step
 from manyscale.models.network.replay.timeline import ReplayError, Timeline
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG
@@ -60,36 +61,28 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
     if law.gate_cost_ps.shape != program.gate_size.shape:
         raise ValueError(f"{len(law.gate_cost_ps)} costs for {len(program.gate_size)} gates")
-    compute_ps = compute_ps.view()
-    compute_ps.flags.writeable = False  # as Ray and Arrow hand it over: one compiled kernel for all
-    num_strands = len(program.strand_rank)
-    num_open = len(program.open_queue)
-    end_ps = np.zeros(num_operations, np.int64)
-    message = np.full((program.num_messages, 3), -1, np.int64)
-    message[:, STATUS] = 0
-    place = program.strand_steps[:-1].copy()
-    finished = np.zeros(num_strands, np.uint8)
-    track_consumed = len(program.candidate_target) > 0
-    run_strands(
-        program.step, program.target, place, program.strand_steps[1:], program.num_ranks, program.rank_offsets,
-        compute_ps, end_ps, law.cost_ps, law.is_eager, law.eager_start, message, finished,
-        program.send_queue, program.send_tag, program.source, program.open_queue, program.open_source,
-        program.open_tag, np.full(num_open, -1, np.int32), _wildcards(program), program.candidate_offsets,
-        program.candidate_action, program.candidate_target,
-        np.zeros(program.num_messages if track_consumed else 0, np.uint8), np.zeros(num_open, np.uint8),
-        np.zeros(num_strands, np.uint8), program.gate_size.copy(), law.gate_cost_ps,
+    script = Script(
+        program.step, program.target, program.strand_steps[1:], read_only(compute_ps), law.cost_ps, law.is_eager,
+        law.eager_start,
     )  # fmt: skip
+    stage = new_stage(program, law.gate_cost_ps)
+    if program.num_queues or len(program.candidate_target):
+        run_in_order(script, stage, new_order(program))
+    else:
+        run(script, stage)
+    finished = stage.strand["phase"] == ENDED
     if not finished.all():
-        raise ReplayError(deadlock(program, place, finished))
+        raise ReplayError(deadlock(program, stage.strand["place"], finished))
     if program.num_queues:
-        refuse_unreceived(program, message[:, STATUS] & BOTH_POSTED)
-    return Timeline(end_ps, message[:, SENT], message[:, RECEIVED])
+        refuse_unreceived(program, stage.message["posted"])
+    return Timeline(stage.end_ps, stage.message["sent"], stage.message["received"])
 
 
-def _wildcards(program: Program) -> np.ndarray:
-    """int64[num_queues]: receives with a wildcard per queue."""
-    wild = (program.open_source == ANY_SOURCE) | (program.open_tag == ANY_TAG)
-    return np.bincount(program.open_queue[wild], minlength=program.num_queues).astype(np.int64)
+def read_only(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written, as Ray and Arrow hand arrays over: one compiled kernel for all."""
+    view = np.ascontiguousarray(values).view()
+    view.flags.writeable = False
+    return view
 
 
 def refuse_unreceived(program: Program, status: np.ndarray) -> None:
