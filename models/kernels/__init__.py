@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -48,24 +49,43 @@ def _load_without_blas() -> None:
 
 _load_without_blas()
 
+
+def _compiled_once(**options: Any) -> Callable[[Any], Any]:
+    """``njit`` for functions that kernels call with integers of any kind: they are compiled once, for int64, not once
+    more for each signed type (of records' members) and for each number that stands in a call."""
+
+    def decorate(function: Any) -> Any:
+        dispatcher = njit(cache=True, nogil=True, **options)(function)
+        template = dispatcher.get_call_template
+
+        def widened(args: Any, kws: Any) -> Any:
+            return template(tuple(map(_widest, args)), {name: _widest(kind) for name, kind in kws.items()})
+
+        dispatcher.get_call_template = widened
+        return dispatcher
+
+    return decorate
+
+
+def _widest(kind: Any) -> Any:
+    plain = types.unliteral(kind)
+    return types.int64 if isinstance(plain, types.Integer) and plain.signed else kind
+
+
 # Numba counts references to every array that a function takes apart or hands on, which for small functions on twenty
 # arrays takes longer than what they do (measured: 80 ns of 105 a call). A function that allocates nothing needs no
 # counts. The option is Numba's own, undocumented; without it the results are the same, and slower. (What does not say
 # ``forceinline`` inherits it of the function for which it is compiled first.)
-allocation_free: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=False, no_cfunc_wrapper=True)
+allocation_free: Final = _compiled_once(_nrt=False, forceinline=False, no_cfunc_wrapper=True)
 
 # The same, put into its callers whatever its size: a call hands on seven words and more of each array. For what runs
 # for each access, and is called in few places.
-inlined: Final = njit(cache=True, nogil=True, _nrt=False, forceinline=True, no_cfunc_wrapper=True)
+inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cfunc_wrapper=True)
 
 # As these two, for functions that only kernels call: without what makes them callable by Python, which takes much of
 # the time of compiling small functions of many arrays.
-inner: Final = njit(
-    cache=True, nogil=True, _nrt=False, forceinline=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-inner_inlined: Final = njit(
-    cache=True, nogil=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+inner: Final = _compiled_once(_nrt=False, forceinline=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner_inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 # Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
 # compiled once more with each caller, and with the callers of these.

@@ -95,3 +95,19 @@ def test_a_first_kernel_does_not_load_scipy_and_scipy_still_loads_after_it() -> 
         "assert njit(lambda a: a @ a)(numpy.eye(2)).tolist() == [[1, 0], [0, 1]]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@inner
+def _twice(number):  # type: ignore[no-untyped-def]
+    return 2 * number
+
+
+@allocation_free
+def _twice_each(numbers):  # type: ignore[no-untyped-def]
+    return _twice(numbers[0].narrow) + _twice(numbers[0].wide) + _twice(3)
+
+
+def test_functions_are_compiled_once_for_integers_of_all_kinds() -> None:
+    numbers = np.array([(1, 2)], np.dtype([("narrow", "i4"), ("wide", "i8")]))
+    assert _twice_each(numbers) == 2 * (1 + 2 + 3)
+    assert len(_twice.signatures) == 1
