@@ -19,9 +19,10 @@ from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
-from manyscale.runner.predict.results import RANKS_SCHEMA, STATES, Statistic, states_array
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
+from manyscale.runner.run.results import RANKS_SCHEMA, STATES, states_array
 
 _CORE_ROWS: Final = ("rank", "core", "instance", "operation", "start_ps", "end_ps")
 _PER_CORE: Final = ("core_rank", "busy_ps", "overhead_ps", "blocked_ps")

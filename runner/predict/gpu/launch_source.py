@@ -19,7 +19,7 @@ from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.registry import lookup
 from manyscale.sampling.plan import Plan
