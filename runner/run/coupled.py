@@ -29,7 +29,7 @@ _PER_CORE: Final = ("core_rank", "busy_ps", "overhead_ps", "blocked_ps")
 
 
 def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """As execute.kinds.replay_point, for ranks with node programs: no critical path, but what overlap needs.
+    """As replay_units.replay_point, for ranks with node programs: no critical path, but what overlap needs.
 
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (list of node programs, list of times of their
     pieces), an entry per rank, None for ranks without. Parameters beside those of replay_point: ``runtime`` (a

@@ -120,7 +120,7 @@ class LaunchSource(PhaseSource):
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         predicted = self._predictions(done)
         figures = self._cores.figures(of_run, done)
-        figures |= statistics.launch_statistics(self._launches, predicted, self._gpu)
+        figures = figures | statistics.launch_statistics(self._launches, predicted, self._gpu)
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:

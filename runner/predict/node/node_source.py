@@ -95,9 +95,8 @@ class NodeSource(PhaseSource):
         if not cells:
             return figures
         ratios = self._ratios(cells)
-        figures |= statistics.of_cells(ratios.overall, cells)
         half_width = ratios.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
-        return with_half_width(half_width, figures)
+        return with_half_width(half_width, figures | statistics.of_cells(ratios.overall, cells))
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Cores, task instances, CPI stacks."""
