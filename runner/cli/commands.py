@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import api, pipeline
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.outputs import Summary
-from manyscale.runner.run.store import Store, default_cache
+from manyscale.runner.run.store import Store
 from manyscale.runner.study import (
     assign,
     load_study_content,

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli.commands import progress_bar
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simpoint_bb
@@ -38,7 +39,6 @@ from manyscale.runner.run.plans import launches
 from manyscale.runner.run.plans import stacks as stack_plans
 from manyscale.runner.run.plans.intervals import method_named
 from manyscale.runner.run.plans.stacks import CODE, SIMPROF
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import estimate as interval_estimate

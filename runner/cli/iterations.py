@@ -11,10 +11,10 @@ from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.models.workload.task_tables import ITERATIONS_SCHEMA, EventKind
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice, traces
 
 MOST_ROWS = 20

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.parameters import Strict
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli.commands import launch_numbers
 from manyscale.runner.cli.profile import target_machine
 from manyscale.runner.errors import UserError
@@ -22,7 +23,6 @@ from manyscale.runner.problems import first_problem
 from manyscale.runner.run.plans import intervals as plans
 from manyscale.runner.run.plans import launches, tasks
 from manyscale.runner.run.plans import stacks as stack_plans
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.study.traces import read_workload
 

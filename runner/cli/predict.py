@@ -17,6 +17,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli import commands
 from manyscale.runner.cli.execution import execution_of
 from manyscale.runner.cli.profile import target_and_content
@@ -32,13 +33,12 @@ from manyscale.runner.predict.memory.training import (
     parse_sizes,
     read_training,
 )
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report import statistics
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import parse_assignment
 
 RECIPES: Final = {"operands": SITE_RECIPE, "paper": AMM_RECIPE}

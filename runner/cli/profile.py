@@ -14,6 +14,7 @@ from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.amm.block_probabilities import count_transitions
 from manyscale.models.workload import Workload
 from manyscale.models.workload.quantities import parse_bytes
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli import commands
 from manyscale.runner.cli.execution import execution_of
 from manyscale.runner.errors import UserError
@@ -25,7 +26,6 @@ from manyscale.runner.report import statistics
 from manyscale.runner.report.text import binary_size, percent
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice, parse_study, traces
 from manyscale.runner.study.targets import resolve_target
 
@@ -175,7 +175,8 @@ def summary(result: ProfileResult) -> list[str]:
     if rates:
         lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in rates))
         for row, (name, cache) in enumerate(result.caches.items()):
-            shown = "  ".join(f"{profile_result.shown(result, model, row):>15}" for model in rates)
+            ratios = (percent(rates[m].whole[row], profile_result.half_width(result, m, row)) for m in rates)
+            shown = "  ".join(f"{text:>15}" for text in ratios)
             lines.append(f"{name:<6} {binary_size(cache.size_bytes):>8} {cache.ways:>5}  {shown}")
     table = profile_result.blocks_table(result)
     head = "  ".join(f"{name + ' hits':>9}" for name in result.caches)

@@ -9,6 +9,7 @@ import argparse
 from typing import Final
 
 from manyscale.models.machine import Node
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli import commands
 from manyscale.runner.cli.execution import execution_of
 from manyscale.runner.cli.profile import target_and_content
@@ -17,7 +18,6 @@ from manyscale.runner.predict.intervals import node_intervals
 from manyscale.runner.predict.node.cell_units import check_machine
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.plans.simpoint_bb import write_intervals
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 

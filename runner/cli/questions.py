@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli import commands
 from manyscale.runner.errors import UserError
 from manyscale.runner.report.text import duration
 from manyscale.runner.run import compare as comparing
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import Study, WorkloadChoice, parse_study
 from manyscale.runner.study import what_if as asking
 

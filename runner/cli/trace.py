@@ -22,12 +22,12 @@ from typing import Any, Final
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.quantities import parse_time_ps
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import raw_trace as native
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace import files as native_files
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study.traces import counted
 from manyscale.runner.tracers import build, launch
 

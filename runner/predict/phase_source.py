@@ -11,7 +11,7 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit
 from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -53,6 +53,17 @@ class Outcome:
     error: str = ""
     attempts: int = 1
     arrays: Arrays | None = None
+
+
+class Executes(Protocol):
+    """Where work units run, and what came of them (run/execute/execution.py)."""
+
+    def execute(self, units: Sequence[WorkUnit], shared: Callable[[set[str]], Mapping[str, Any]]) -> None:
+        """Run the units whose results are not known yet. ``shared`` makes the inputs of the names that these need.
+        Raises RunError for the first unit that fails."""
+
+    def result(self, key: str) -> Arrays:
+        """The arrays of a finished unit."""
 
 
 def unit_key(kind: str, version: int, parameters: Mapping[str, Any], content: list[str], seed: int) -> str:

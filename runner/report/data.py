@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import OperationKind
-from manyscale.runner.predict.results import STATES, Result
 from manyscale.runner.report.operation_times import column, operation_rows
+from manyscale.runner.run.results import STATES, Result
 
 IDLE: Final = len(STATES)  # ended, while others still run
 CATEGORIES: Final = (*STATES, "idle")

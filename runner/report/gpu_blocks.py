@@ -10,7 +10,7 @@ import numpy as np
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.quantities import PS_PER_SECOND
-from manyscale.runner.predict.results import Result
+from manyscale.runner.run.results import Result
 
 MAX_BLOCKS: Final = 100_000  # that timelines show: those of the first launches
 

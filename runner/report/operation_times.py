@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
 from manyscale.models.workload.columns import one_chunk, to_numpy
-from manyscale.runner.predict.results import STATES
+from manyscale.runner.run.results import STATES
 
 
 def column(table: pa.Table, name: str) -> np.ndarray:

@@ -66,7 +66,8 @@ def _cards(result: ProfileResult) -> str:
     ]  # fmt: skip
     for model, rates in profile_result.models(result).items():
         for index, name in enumerate(rates.names):
-            cards.append((f"{name} hits", profile_result.shown(result, model, index), f"of all accesses, {model}"))
+            hits = percent(rates.whole[index], profile_result.half_width(result, model, index))
+            cards.append((f"{name} hits", hits, f"of all accesses, {model}"))
     return cards_html(cards)
 
 
@@ -88,7 +89,8 @@ def _hit_rates(result: ProfileResult) -> str:
     for index, (name, cache) in enumerate(result.caches.items()):
         cells = [escape(name), binary_size(cache.size_bytes), f"{cache.ways}"]
         for model, rates in models.items():
-            cells += [escape(profile_result.shown(result, model, index)), escape(percent(rates.conditional[index]))]
+            hits = percent(rates.whole[index], profile_result.half_width(result, model, index))
+            cells += [escape(hits), escape(percent(rates.conditional[index]))]
         rows.append(cells)
     return table(header, rows)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.data import (
     CATEGORIES,
@@ -35,6 +35,7 @@ from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
 from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import duration, escape, items, percent, size, table
+from manyscale.runner.run.results import Result
 
 __all__ = ["write", "write_sweep"]
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.run.results import Result
 
 
 def write(result: Result, directory: Path) -> None:

@@ -49,9 +49,11 @@ def binary_size(num_bytes: int) -> str:
     return f"{num_bytes:,} B"
 
 
-def percent(ratio: float) -> str:
-    """One decimal, such as 93.2 %; what would show as 0.0 % though it is more, as < 0.1 %."""
-    return "< 0.1 %" if 0 < ratio < 0.0005 else f"{100 * ratio:.1f} %"
+def percent(ratio: float, half_width: float | None = None) -> str:
+    """One decimal, such as 93.2 %; what would show as 0.0 % though it is more, as < 0.1 %. ``half_width`` of an
+    interval stands behind it, as in 93.2 % ± 1.3."""
+    text = "< 0.1 %" if 0 < ratio < 0.0005 else f"{100 * ratio:.1f} %"
+    return text if half_width is None else f"{text} ± {min(100 * half_width, 100):.1f}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, css: str = "") -> str:

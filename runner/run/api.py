@@ -13,14 +13,15 @@ from typing import Any
 import pyarrow as pa
 
 from manyscale.models.workload import Workload
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import SweepShared
-from manyscale.runner.predict.results import Result
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline
 from manyscale.runner.run.execute.execution import Counts, Execution
-from manyscale.runner.run.store import Store, default_cache
+from manyscale.runner.run.results import Result
+from manyscale.runner.run.store import Store
 from manyscale.runner.study import Study, load_study_content, parse_study, point_place, sweep_points
 from manyscale.runner.study.traces import read_workload
 

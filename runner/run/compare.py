@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.efficiencies import efficiencies
 from manyscale.runner.run.places import occurrence, places
+from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.study import WorkloadChoice, load_study_content
 from manyscale.runner.study.traces import read_workload
 

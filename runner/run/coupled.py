@@ -19,16 +19,17 @@ from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
-from manyscale.runner.predict.results import RANKS_SCHEMA, STATES, Statistic, states_array
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.run import links
+from manyscale.runner.run.results import RANKS_SCHEMA, STATES, states_array
 
 _CORE_ROWS: Final = ("rank", "core", "instance", "operation", "start_ps", "end_ps")
 _PER_CORE: Final = ("core_rank", "busy_ps", "overhead_ps", "blocked_ps")
 
 
 def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
-    """As execute.kinds.replay_point, for ranks with node programs: no critical path, but what overlap needs.
+    """As replay_units.replay_point, for ranks with node programs: no critical path, but what overlap needs.
 
     Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (list of node programs, list of times of their
     pieces), an entry per rank, None for ranks without. Parameters beside those of replay_point: ``runtime`` (a

@@ -11,7 +11,7 @@ import pyarrow as pa
 from manyscale.models.network.critical_path import COMPUTE, KINDS, CriticalPath
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.run.places import Places
 
 _KIND_NAMES: Final = text_array(KINDS)

@@ -14,7 +14,7 @@ from manyscale.models.network.program import Program
 from manyscale.models.network.replay.timeline import LinkLoad, Placement
 from manyscale.models.network.routes import routes
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 
 SCHEMA: Final = pa.schema(
     [

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.parquet import write_table
+from manyscale.runner.run.results import Result
 from manyscale.runner.study import what_if
 
 _TRACES_AND_REPORT = ("paraver", "paraver-cores", "paraver-gpu", "perfetto", "report")

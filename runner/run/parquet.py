@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manyscale.runner.predict.results import Result
+from manyscale.runner.run.results import Result
 
 _OPTIONAL = (
     "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks", "intervals", "launches",

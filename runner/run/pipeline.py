@@ -23,7 +23,6 @@ from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict import results
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
     Case,
@@ -39,7 +38,7 @@ from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.run import critical_path, links
+from manyscale.runner.run import critical_path, links, results
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study

@@ -18,11 +18,6 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Arrays
 
 
-def default_cache() -> Path:
-    """The user's cache directory for manyscale (XDG base directory specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manyscale"
-
-
 class Store:
     """Results under ``root``. Raises UserError if the folder cannot be written."""
 

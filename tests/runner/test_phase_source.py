@@ -23,7 +23,7 @@ pytestmark = pytest.mark.contract
 OTHERS = '''
 import numpy as np
 from manyscale.runner.predict.phase_source import PhaseSource, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import WorkUnit, unit_key
 from manyscale.sampling.ranks import full
 

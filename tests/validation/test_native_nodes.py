@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import manyscale
-from manyscale.runner.predict.results import Result
+from manyscale.runner.run.results import Result
 
 DATA = Path(__file__).parents[1] / "data" / "node"
 ONE_CORE = {"create": "20 ns", "schedule": "10 ns", "complete": "10 ns"}

@@ -19,7 +19,7 @@ from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.registry import lookup
 from manyscale.sampling.plan import Plan
@@ -120,7 +120,7 @@ class LaunchSource(PhaseSource):
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         predicted = self._predictions(done)
         figures = self._cores.figures(of_run, done)
-        figures |= statistics.launch_statistics(self._launches, predicted, self._gpu)
+        figures = figures | statistics.launch_statistics(self._launches, predicted, self._gpu)
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 
 
 def launch_statistics(launches: Launches, predicted: Predictions, gpu: Gpu) -> dict[str, Statistic]:

@@ -19,9 +19,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, sampled_tables, traced
 from manyscale.runner.predict.intervals.program import CutProgram, cut, program_of
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
-from manyscale.runner.predict.node.statistics import with_intervals
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Replayed, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.run.plans.intervals import of_one_thread
@@ -87,7 +86,7 @@ class IntervalSource(PhaseSource):
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         """Figures of the program and of what was simulated of it."""
         found = self._sampled(done)
-        return with_intervals(found.relative_half_width, of_run | sampled_tables.statistics(found))
+        return with_half_width(found.relative_half_width, of_run | sampled_tables.statistics(found))
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Intervals, and the CPI stack of the whole."""

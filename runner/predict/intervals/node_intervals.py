@@ -18,9 +18,8 @@ from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.node.cells import JOINED, WHOLE, detailed_segments
 from manyscale.runner.predict.node.creation import creation_pieces
-from manyscale.runner.predict.node.profile_units import open_cell, phases_of_cell
+from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.simulated_cell import OpenCell
 from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key

@@ -14,7 +14,7 @@ from manyscale.models.node.memory.system import MISSED, SERVED
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.intervals.program import CutProgram
 from manyscale.runner.predict.node.tables import CPI_STACKS_SCHEMA, INITIAL
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.sampling.estimate import IntervalEstimate, estimate
 from manyscale.sampling.population import Choice

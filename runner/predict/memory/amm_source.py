@@ -32,7 +32,7 @@ from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory.phase_streams import PhaseStream, streams_by_phase
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks import full

@@ -43,8 +43,7 @@ from manyscale.runner.predict.memory.stream_units import (
     unit_of,
 )
 from manyscale.runner.predict.memory.training import TrainingSet
-from manyscale.runner.predict.units import WorkUnit
-from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.predict.units import Executes, WorkUnit
 
 MOST_RECORDED: Final = 50_000_000  # accesses of a training trace that loops are looked for in
 FORMS: Final = ("printed", "corrected")
@@ -120,7 +119,7 @@ class Predictor:
         traced = [(run.stream, run.block_number) for run in training.runs]
         self._streams = ProgramStreams(training.program, training.sites, nest, traced)
 
-    def at(self, sizes: Sequence[int], execution: Execution) -> list[Prediction]:
+    def at(self, sizes: Sequence[int], execution: Executes) -> list[Prediction]:
         """What is predicted at each input; what takes long is left to work units. Raises UserError where nothing can be
         said of one."""
         grown = [self._extrapolated(size) for size in sizes]
@@ -158,7 +157,7 @@ class Predictor:
     def _unit(self, place: Mapping[str, int]) -> WorkUnit:
         return unit_of(place, self._training.content, self._machine, self._node, steady=self._steady)
 
-    def _answer(self, unit: WorkUnit, execution: Execution) -> StreamAnswer:
+    def _answer(self, unit: WorkUnit, execution: Executes) -> StreamAnswer:
         return answer(execution.result(unit.key), self._machine.node)
 
     def _prediction(

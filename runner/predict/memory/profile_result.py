@@ -22,8 +22,7 @@ from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.predict.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.predict.memory.simulated import Simulated
 from manyscale.runner.predict.memory.streams import Stream
-from manyscale.runner.predict.results import Statistic
-from manyscale.runner.report.text import percent
+from manyscale.runner.predict.statistic import Statistic
 
 
 @dataclass(frozen=True)
@@ -196,9 +195,10 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
         ),
     }
     for model, rates in models(result).items():
-        for level, ratio, given in zip(rates.names, rates.whole, rates.conditional, strict=True):
+        for index, level in enumerate(rates.names):
+            ratio, given, half = rates.whole[index], rates.conditional[index], half_width(result, model, index)
+            low, high = (None, None) if half is None else (max(0.0, ratio - half), min(1.0, ratio + half))
             name = f"memory.{level}.{model}"
-            low, high = _interval(result, model, level, ratio)
             figures[f"{name}.hit_ratio"] = Statistic(ratio, "1", "ratio", f"{model}: hits of all accesses", low, high)
             figures[f"{name}.conditional_hit_ratio"] = Statistic(
                 given, "1", "ratio", f"{model}: hits of the accesses that reach the level"
@@ -206,19 +206,11 @@ def statistics(result: ProfileResult) -> dict[str, Statistic]:
     return figures
 
 
-def shown(result: ProfileResult, model: str, index: int) -> str:
-    """The hit ratio of the index-th level as text, with its 95 % interval where sets were sampled."""
-    ratio = models(result)[model].whole[index]
-    errors = result.simulated.errors if result.simulated is not None and model == "simulated" else None
-    return percent(ratio) if errors is None else f"{percent(ratio)} ± {min(196 * errors[index], 100):.1f}"
-
-
-def _interval(result: ProfileResult, model: str, level: str, ratio: float) -> tuple[float | None, float | None]:
-    """95 % of a hit ratio from sampled sets."""
+def half_width(result: ProfileResult, model: str, index: int) -> float | None:
+    """Of the 95 % interval of the index-th level's hit ratio, where sets were sampled; else None."""
     if model != "simulated" or result.simulated is None or result.simulated.errors is None:
-        return None, None
-    half = 1.96 * result.simulated.errors[list(result.caches).index(level)]
-    return max(0.0, ratio - half), min(1.0, ratio + half)
+        return None
+    return float(1.96 * result.simulated.errors[index])
 
 
 def _whole(value: float) -> float | int:

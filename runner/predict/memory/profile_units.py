@@ -9,8 +9,7 @@ from manyscale.models.memory.access_stream import Sites, accesses
 from manyscale.models.memory.distances import segments as segment_distances
 from manyscale.models.memory.reuse_profile import ReuseProfile
 from manyscale.runner.predict.memory.streams import Stream
-from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
-from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.predict.units import Arrays, Executes, WorkUnit, array_digest, unit_key
 
 KIND: Final = "stack-distances"
 
@@ -38,7 +37,7 @@ def units_of(stream: Stream, sites: Sites, granularity_bytes: int) -> list[WorkU
 
 
 def profiles(
-    streams: Sequence[Stream], sites: Sites, granularity_bytes: int, execution: Execution, *, steady: bool
+    streams: Sequence[Stream], sites: Sites, granularity_bytes: int, execution: Executes, *, steady: bool
 ) -> list[ReuseProfile]:
     """The exact profile of every stream by itself; with ``steady`` as if it had run just before, too."""
     units = [units_of(stream, sites, granularity_bytes) for stream in streams]

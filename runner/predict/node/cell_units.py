@@ -17,11 +17,11 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
 from manyscale.runner.predict.node.cells import CellPlan
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
-from manyscale.runner.predict.node.profile_units import cell_inputs, open_cell, phases_of_cell
+from manyscale.runner.predict.node.profile_units import cell_inputs
 from manyscale.runner.predict.node.rank_part import rank_part
-from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated
+from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
 from manyscale.runner.predict.node.task_type_names import same_types
-from manyscale.runner.predict.node.type_ratios import Cell, TypeRatios, type_ratios
+from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, type_ratios
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
@@ -104,7 +104,9 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``phase`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
+    from manyscale.models.node.program.build import build_program  # Numba, as the others
     from manyscale.runner.predict.node import simulated_cell
+    from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
     node = Node.model_validate(parameters["node"])
@@ -114,13 +116,11 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     creates = creation_pieces(program, detailed)
     traced_program, traced_creates = program, creates
     if "traced" in inputs:
-        from manyscale.models.node.program.build import build_program
-
         traced = inputs["traced"].workload
         traced_program = build_program(traced, parameters["rank"], parameters["cores"], runtime)
         traced_creates = creation_pieces(traced_program, traced)
         program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
-    cell = simulated_cell.OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
+    cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
     found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
@@ -154,8 +154,6 @@ def _by_type(
     own_type: Callable[[np.ndarray], np.ndarray], number: int,
 ) -> np.ndarray:  # fmt: skip
     """float64[types + 1]: time of the pieces of phases [first, end) that count, sleeps left out."""
-    from manyscale.runner.predict.node.schedule_units import phase_of_pieces
-
     phase = phase_of_pieces(program)
     mine = counts & (phase >= first) & (phase < end) & (program.piece_event != SLEEP) & (piece_ps > 0)
     kind = own_type(program.task_type[program.piece_instance[mine]])
@@ -170,7 +168,9 @@ def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeR
     shows = np.ones(traced.tables["task_types"].num_rows + 1)
     shows[-1] = own >= LEAST_SHARE * total
     cells = [
-        Cell(cell.stratum, result["predicted_ps"] * shows, result["traced_ps"] * shows, float(result["half_width"][0]))
+        CellTimes(
+            cell.stratum, result["predicted_ps"] * shows, result["traced_ps"] * shows, float(result["half_width"][0])
+        )
         for cell, result in zip(plan.cells, results, strict=True)
     ]
     try:

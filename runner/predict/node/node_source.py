@@ -27,7 +27,7 @@ from manyscale.runner.predict.node.rank_part import RankPart, rank_part
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import Arrays, array_digest
 from manyscale.runner.study import Study, WorkloadChoice
@@ -95,9 +95,8 @@ class NodeSource(PhaseSource):
         if not cells:
             return figures
         ratios = self._ratios(cells)
-        figures |= statistics.of_cells(ratios.overall, cells)
         half_width = ratios.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
-        return statistics.with_intervals(half_width, figures)
+        return with_half_width(half_width, figures | statistics.of_cells(ratios.overall, cells))
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Cores, task instances, CPI stacks."""

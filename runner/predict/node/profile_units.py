@@ -15,8 +15,8 @@ import numpy as np
 from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
-from manyscale.models.workload import WorkloadError
-from manyscale.runner.predict.node.cells import JOINED, WHOLE, Cell, CellPlan
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.node.cells import Cell, CellPlan
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.phase_source import Stage
@@ -79,9 +79,10 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
     nothing), and ``task_class`` int32[instances]: classes of like basic-block vectors."""
     from manyscale.models.cpu.block_windows import block_code
     from manyscale.models.node.instance_profile import profile_instances
+    from manyscale.runner.predict.node.open_cell import open_cell
     from manyscale.sampling.taskpoint.classes import find_classes
 
-    program, stream, pieces = open_cell(parameters, inputs)
+    program, stream, pieces = open_cell(parameters, inputs, RuntimeSystem())
     workload = inputs["part"].workload
     sites = sites_of(workload)
     code, site_instruction = block_code(workload, sites)
@@ -92,40 +93,3 @@ def profile_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Ar
         profiles.first_vector, profiles.vector_block, profiles.vector_instructions, program.task_type.astype(np.int64)
     )
     return stored({**profiles.arrays(), "task_class": classes.class_of})
-
-
-def open_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime: Any = None) -> tuple[Any, Any, Any]:
-    """(NodeProgram, InstructionStream, PieceStream) of a cell's rank; pieces outside the cell have no instructions."""
-    from manyscale.models.node.instruction_stream import pieces_of_stream
-    from manyscale.models.node.private_stacks import private_stacks
-    from manyscale.models.node.program.build import build_program
-    from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-
-    part = inputs["part"]
-    stream = inputs["stream"].open()
-    program = build_program(part.workload, parameters["rank"], parameters["cores"], runtime or RuntimeSystem())
-    program = with_first_segment(program, part.first_segment)
-    sites = sites_of(part.workload)
-    blocks = part.workload.column("blocks", "num_instructions").astype(np.int64)
-    stack = private_stacks(program, part.workload, part.first_segment)
-    return program, stream, pieces_of_stream(program, stream, sites, np.maximum(blocks, 0), stack)
-
-
-def with_first_segment(program: Any, first_segment: int) -> Any:
-    """A program whose rows of segments count in the whole workload."""
-    from dataclasses import replace
-
-    return replace(
-        program, first_segment=program.first_segment + first_segment, end_segment=program.end_segment + first_segment
-    )
-
-
-def phases_of_cell(program: Any, iteration: int) -> tuple[int, int]:
-    """[first, end): the phases that lie in an iteration. Raises WorkloadError where there is none."""
-    if iteration == WHOLE:
-        return 0, int(program.num_phases)
-    mine = np.flatnonzero(program.phase_iteration >= 0 if iteration == JOINED else program.phase_iteration == iteration)
-    if not len(mine):
-        which = "any iteration" if iteration == JOINED else f"iteration {iteration}"
-        raise WorkloadError(f"rank {program.rank}: no compute phase lies in {which}")
-    return int(mine[0]), int(mine[-1]) + 1

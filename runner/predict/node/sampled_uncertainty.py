@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.special import stdtrit
@@ -10,12 +10,10 @@ from scipy.special import stdtrit
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import DetailedPhases, last_cache_of
 from manyscale.models.node.program.node_program import Action
+from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.sampling.taskpoint.decisions import TaskPoint
 from manyscale.sampling.taskpoint.estimate import Estimate, estimate
 from manyscale.sampling.taskpoint.state import FORWARDED, FORWARDED_BY_ALL
-
-if TYPE_CHECKING:
-    from manyscale.runner.predict.node.simulated_cell import OpenCell
 
 RESCHEDULED: Final = 4  # times, half of them first
 SETTLED: Final = 0.002  # relative half-width that needs no more schedules

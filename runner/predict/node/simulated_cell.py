@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,9 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.burst import run_phases
 from manyscale.models.node.detailed import NodeSimulation, last_cache_of
 from manyscale.models.node.instance_profile import InstanceProfiles, profiles_from
-from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.private_stacks import private_lines
-from manyscale.models.node.program.node_program import Action, NodeProgram
-from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.workload import Workload
+from manyscale.models.node.program.node_program import Action
+from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import (
     SkippedLines,
     fill_skipped,
@@ -29,7 +26,6 @@ from manyscale.runner.predict.node.sampled_kernel import (
     skipped_lines,
 )
 from manyscale.runner.predict.node.sampled_uncertainty import relative_half_width
-from manyscale.runner.predict.node.schedule_units import phase_of_pieces
 from manyscale.runner.predict.node.tables import MODELS
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import Arrays
@@ -45,50 +41,6 @@ from manyscale.sampling.taskpoint.state import FORWARDED, FORWARDED_BY_ALL
 LEAST_SHARE = 0.01  # of the busy time
 MOST_PARTS = 4  # of an instance, that are told apart
 _OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
-
-
-@dataclass(frozen=True)
-class OpenCell:
-    """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]:
-    predict/node/creation.py."""
-
-    workload: Workload
-    program: NodeProgram
-    stream: InstructionStream
-    all_pieces: PieceStream
-    creates: np.ndarray
-    first: int
-    end: int
-    node: Node
-    runtime: RuntimeSystem
-    creation_is_free: bool = False
-
-    @cached_property
-    def pieces(self) -> PieceStream:
-        """What is simulated: what creates instances has no instructions."""
-        every, creates = self.all_pieces, self.creates
-        end = np.where(creates, every.first_execution, every.end_execution)
-        return replace(every, end_execution=end, num_instructions=np.where(creates, 0, every.num_instructions))
-
-    @property
-    def creation_ps(self) -> np.ndarray:
-        """int64[pieces]: time of those that create instances, as traced unless it is free."""
-        return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
-
-    @cached_property
-    def instructions(self) -> np.ndarray:
-        """int64[instances]: those in this cell."""
-        mine = phase_of_pieces(self.program)
-        inside = (mine >= self.first) & (mine < self.end)
-        owner = self.program.piece_instance[inside]
-        counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
-        return counts.astype(np.int64)
-
-    @cached_property
-    def instances(self) -> np.ndarray:
-        """int64[]: rows of the instances that run in this cell, without instance 0."""
-        first, end = self.program.phase_first_instance[[self.first, self.end]]
-        return np.arange(first, end)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import MODELS
-from manyscale.runner.predict.results import Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
 
@@ -95,20 +94,3 @@ def _misses(cells: Sequence[Arrays]) -> dict[str, Statistic]:
         f"node.mpki.{name}_cache": Statistic(1000 * misses / instructions, "1", "ratio", text.format(name))
         for name, misses in (("first", first), ("last", last))
     }
-
-
-def with_intervals(half_width: float, figures: dict[str, Statistic]) -> dict[str, Statistic]:
-    """Intervals of compute time and of the makespan, as far as its critical path computes; relative ``half_width`` 0
-    leaves all as it is."""
-    if not half_width:
-        return figures
-    result = dict(figures)
-    compute, makespan = figures["application.compute"], figures["application.makespan"]
-    on_path = figures.get("critical_path.compute")
-    share = float(on_path.value) if on_path is not None else float(makespan.value)
-    for name, each, moved in (
-        ("application.compute", compute, float(compute.value)), ("application.makespan", makespan, share)
-    ):  # fmt: skip
-        value = float(each.value)
-        result[name] = replace(each, ci_low=max(value - half_width * moved, 0.0), ci_high=value + half_width * moved)
-    return result

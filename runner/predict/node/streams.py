@@ -20,9 +20,9 @@ import numpy as np
 from manyscale.models.node.instruction_stream import InstructionStream, decode
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import Detail
+from manyscale.runner.cache import default_cache
 from manyscale.runner.predict.memory.phase_streams import opened
 from manyscale.runner.readers.stores.detail_store import DetailStore
-from manyscale.runner.run.store import default_cache
 
 IN_MEMORY_BYTES: Final = 64_000_000  # less is not worth a file
 BATCH_ACCESSES: Final = 8_000_000

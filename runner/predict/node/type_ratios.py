@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellTimes:
     """``stratum``: the index of its rank among the simulated ones. ``predicted_ps``, ``traced_ps``: float64[types + 1],
     instance 0 last. ``half_width``: of the predicted time, relative, from samples inside the cell."""
 
@@ -49,7 +49,7 @@ class TypeRatios:
         return float(np.sqrt(((predicted_ps * self.half_width) ** 2).sum())) / total if total else 0.0
 
 
-def type_ratios(cells: Sequence[Cell], num_strata: int, traced_spread: np.ndarray) -> TypeRatios:
+def type_ratios(cells: Sequence[CellTimes], num_strata: int, traced_spread: np.ndarray) -> TypeRatios:
     """The ratios that cells show. ``traced_spread`` float64[types + 1]: relative standard deviation of the mean traced
     time of a type's instances over iterations and ranks. Raises ValueError where no time was both traced and predicted.
     """

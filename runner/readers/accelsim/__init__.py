@@ -28,6 +28,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.launch import READER_VERSION, read_launch
 from manyscale.runner.readers.archive import read_head
@@ -39,7 +40,6 @@ from manyscale.runner.readers.stores.launch_store import (
     StoredLaunch,
     launches_table,
 )
-from manyscale.runner.run.store import default_cache
 
 NAME: Final = "accelsim"
 _LISTS: Final = ("kernelslist.g", "kernelslist")

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.predict.results import Result
 from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.run.results import Result
 
 TASK_TYPE: Final = 60000023  # "Executed OpenMP task function" of Extrae 4 (TASKFUNC_EV), known to its configurations
 _DATE: Final = "01/01/2000 at 00:00"

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import Result
 from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
 from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
+from manyscale.runner.run.results import Result
 
 KERNEL: Final = 63900000  # types of our own
 RESIDENT: Final = 63900001

@@ -27,11 +27,11 @@ import pyarrow as pa
 
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.runner.predict.results import STATES, Result
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import CollectiveSizes, collective_sizes
 from manyscale.runner.report.operation_times import column, operation_times, receive_rows
 from manyscale.runner.report.text_columns import batches, contents, integers, join, picked
+from manyscale.runner.run.results import STATES, Result
 
 _DATE: Final = "01/01/2000 at 00:00"
 _PS_PER_NS: Final = 1000

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.gpu_blocks import timed_blocks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.run.results import Result
 
 LAUNCHES: Final = 5  # processes; those before are the application, its critical path and its links
 BLOCKS: Final = 6

@@ -30,13 +30,13 @@ import numpy as np
 from manyscale.models.network.critical_path import KINDS
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import STATES, Result
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.operation_times import column, operation_rows, state_at
 from manyscale.runner.report.perfetto.cores import write_cores
 from manyscale.runner.report.perfetto.gpu import write_launches
 from manyscale.runner.report.perfetto.links import write_links
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.run.results import STATES, Result
 
 MAX_ARROWS: Final = 1_000_000
 _COMPRESSION: Final = 1  # level 6 takes more than twice as long to save a sixth

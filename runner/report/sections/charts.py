@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.data import CATEGORIES, Matrix, Runs, makespan_ps, message_sizes
 from manyscale.runner.report.operation_times import column
 from manyscale.runner.report.page import COLOURS, Page, axis, legend
 from manyscale.runner.report.text import binary_size, duration, packed, time_unit
+from manyscale.runner.run.results import Result
 
 _TICKS: Final = 2**32 - 1  # the makespan in the timeline's own unit of time
 _MAX_BARS: Final = 512

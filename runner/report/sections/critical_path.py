@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
 from manyscale.runner.report.text import duration, percent, table, time_unit
 from manyscale.runner.run import critical_path
 from manyscale.runner.run.places import places
+from manyscale.runner.run.results import Result
 
 _BINS: Final = 2_000  # of time in the chart
 _MOST_ROWS: Final = 12

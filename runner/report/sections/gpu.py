@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
 from manyscale.runner.report.sections.charts import COLORSCALE
 from manyscale.runner.report.sections.node import figures_table, part_markers, stack_chart
 from manyscale.runner.report.text import escape, percent, table
+from manyscale.runner.run.results import Result
 
 MAX_LAUNCHES: Final = 60  # of the table and the stacks: those with most cycles
 MAX_POINTS: Final = 4000  # of a line or a cloud

@@ -8,10 +8,10 @@ import numpy as np
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.page import LINE_COLOURS, Page
 from manyscale.runner.report.sections.node import figures_table, part_markers, stack_chart
 from manyscale.runner.report.sections.phases import MOST_SHOWN, cpi_chart, markers
+from manyscale.runner.run.results import Result
 
 _WHOLE: Final = "whole program"
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from manyscale.models.network.collectives.rules import CollectiveRules
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report.text import duration, escape, percent, table
+from manyscale.runner.run.results import Result
 
 _NETWORK: Final = {
     "latency-bandwidth": (

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report.data import makespan_ps
 from manyscale.runner.report.page import Page, axis
 from manyscale.runner.report.sections.charts import COLORSCALE
 from manyscale.runner.report.text import duration, escape, percent, size, table, time_unit
 from manyscale.runner.run.links import busy_ps, carried_bytes, link_names
+from manyscale.runner.run.results import Result
 
 _MAX_LINKS: Final = 64
 _MAX_LISTED: Final = 20

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
 from manyscale.runner.report.text import escape, table, time_unit
+from manyscale.runner.run.results import Result
 
 MAX_BINS: Final = 1200  # of the timeline of cores
 MAX_CORES: Final = 128

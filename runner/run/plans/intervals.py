@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Strict
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream, traced
 from manyscale.runner.predict.intervals.traced import TracedRules
@@ -35,7 +36,6 @@ from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans import exports, simpoint_files
 from manyscale.runner.run.plans.exports import Exported
 from manyscale.runner.run.plans.stacks import SIMPROF
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import samplers

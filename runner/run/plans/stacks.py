@@ -27,10 +27,10 @@ from pydantic import ValidationError
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Strict
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem
 from manyscale.runner.run.plans import measured, simpoint_files
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import samplers, simprof, stratified

@@ -25,6 +25,7 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Count, CountOrNone
+from manyscale.runner.cache import default_cache
 from manyscale.runner.cli.execution import execution_of
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
@@ -32,7 +33,6 @@ from manyscale.runner.predict.node.cell_units import check_machine
 from manyscale.runner.predict.node.cells import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.stored_arrays import restored
-from manyscale.runner.run.store import default_cache
 from manyscale.runner.study import TaskPointChoice, parse_study
 from manyscale.runner.study.targets import resolve_target
 from manyscale.sampling.population import Choice

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
-from manyscale.runner.run.store import Store, default_cache
+from manyscale.runner.run.store import Store
 
 KEY = "ab" + 30 * "0"
 

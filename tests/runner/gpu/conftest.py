@@ -11,8 +11,8 @@ from gpu_launches import Launch, gpu_workload
 
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.gpu import models
-from manyscale.runner.predict.results import Result
 from manyscale.runner.run import api
+from manyscale.runner.run.results import Result
 
 
 @pytest.fixture

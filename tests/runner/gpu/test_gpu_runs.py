@@ -153,7 +153,7 @@ def test_phases_of_an_mpi_run_take_the_times_of_launches(run_launches, two_kerne
     from manyscale.runner.study import WorkloadChoice
 
     mpi = read_workload(WorkloadChoice(path=str(write_trace(compute)), flop_rate="1 Gflop/s"))
-    monkeypatch.setattr("manyscale.runner.study.traces.read_workload", lambda choice, cache=None: two_kernels)
+    monkeypatch.setattr("manyscale.runner.predict.gpu.mapping.read_workload", lambda choice: two_kernels)
     mapping = tmp_path / "map.csv"
     mapping.write_text("phase,rank,launch\n0,0,3\n0,0,2\n\n")
     keys = {"workload": {"path": "x", "gpu_trace": "launches"}, "mapping": {"launches": str(mapping)}, "cpu_ratio": 2.0}
@@ -184,7 +184,7 @@ def test_ranks_that_share_a_core_do_not_slow_launches_down(
 
     both = {rank: ["init", "compute 1000", "finalize"] for rank in (0, 1)}
     mpi = read_workload(WorkloadChoice(path=str(write_trace(both))))
-    monkeypatch.setattr("manyscale.runner.study.traces.read_workload", lambda choice, cache=None: two_kernels)
+    monkeypatch.setattr("manyscale.runner.predict.gpu.mapping.read_workload", lambda choice: two_kernels)
     mapping = tmp_path / "map.csv"
     mapping.write_text("rank,phase,launch\n0,0,1\n")
     keys = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from manyscale.runner.predict.results import Result
 from manyscale.runner.run import api
+from manyscale.runner.run.results import Result
 from manyscale.runner.study import load_study_content, shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.gpumech import outline as gpumech_outline
 from manyscale.runner.run import api
+from manyscale.runner.study.shipped import folder
 
-BFS = Path(api.__file__).parent / "examples" / "bfs-16"
+BFS = folder() / "bfs-16"
 STUDY = {"schema": 1, "workload": {"path": str(BFS), "format": "accelsim"}}
 
 

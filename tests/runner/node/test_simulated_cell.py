@@ -20,10 +20,10 @@ from manyscale.models.node.burst import run_phases
 from manyscale.models.node.instruction_stream import PieceStream
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_uncertainty import _of_schedules
 from manyscale.runner.predict.node.simulated_cell import (
     MOST_PARTS,
-    OpenCell,
     _classes_of_pieces,
     _run_before,
 )

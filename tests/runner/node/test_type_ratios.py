@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from manyscale.runner.predict.node.type_ratios import Cell, type_ratios
+from manyscale.runner.predict.node.type_ratios import CellTimes, type_ratios
 
 FLAT = np.zeros(3)
 
 
 def cell(stratum, predicted, traced, half_width=0.0):
-    return Cell(stratum, np.array(predicted, float), np.array(traced, float), half_width)
+    return CellTimes(stratum, np.array(predicted, float), np.array(traced, float), half_width)
 
 
 @pytest.mark.theory

@@ -18,13 +18,13 @@ from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.replay.timeline import LinkLoad
 from manyscale.models.network.routes import routes
 from manyscale.runner import registry
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report import run_page as report
 from manyscale.runner.report.perfetto import ranks as perfetto
 from manyscale.runner.report.sections.limits import limits
 from manyscale.runner.report.sections.links import binned_utilisation
 from manyscale.runner.run import links, parquet
 from manyscale.runner.run.outputs import summary, sweep_table
+from manyscale.runner.run.results import Result
 
 from . import tiny
 from .test_report import Outline

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, OperationKind
-from manyscale.runner.predict.results import Result
 from manyscale.runner.readers.paraver.labels import CALLS, STATE_NUMBERS
 from manyscale.runner.report import text_columns
 from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.operation_times import operation_times, receive_rows
 from manyscale.runner.report.paraver import ranks as paraver
+from manyscale.runner.run.results import Result
 
 from . import tiny
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.predict.results import Result
 from manyscale.runner.report import text_columns
 from manyscale.runner.report.perfetto import ranks as perfetto
+from manyscale.runner.run.results import Result
 
 from . import tiny
 

@@ -17,13 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyscale.runner.predict.results import STATES, Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report import data as report_data
 from manyscale.runner.report import run_page as report
 from manyscale.runner.report.data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
 from manyscale.runner.report.page import COLOURS
 from manyscale.runner.report.sweep_page import axis_of
 from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
+from manyscale.runner.run.results import STATES, Result
 
 from . import tiny
 

@@ -20,13 +20,14 @@ from manyscale.runner.predict.node.tables import (
     cores_table,
     task_instances_table,
 )
-from manyscale.runner.predict.results import Result, Statistic
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.report import run_page as report
 from manyscale.runner.report.page import LINE_COLOURS
 from manyscale.runner.report.sections import node as report_node
 from manyscale.runner.report.sections import task_types as report_task_types
 from manyscale.runner.report.sections.machine import machine_table
+from manyscale.runner.run.results import Result
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 from . import tiny

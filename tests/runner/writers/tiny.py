@@ -19,7 +19,7 @@ from manyscale.models.workload import (
     OperationKind,
     Workload,
 )
-from manyscale.runner.predict.results import (
+from manyscale.runner.run.results import (
     MESSAGES_SCHEMA,
     RANKS_SCHEMA,
     STATES,

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.predict.results import Result
+from manyscale.runner.run.results import Result
 
 from .trace_programs import PROGRAMS
 

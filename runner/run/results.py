@@ -13,6 +13,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.runner.predict.statistic import Statistic
 
 STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")
 _STATE_NAMES: Final = text_array(STATES)
@@ -57,18 +58,6 @@ _STATE_OF_KIND: Final = _state_of_kind()
 def states_array(workload: Workload, row: np.ndarray) -> np.ndarray:
     """int8: the state (index into STATES) that a rank is in during each of the given operations."""
     return np.asarray(_STATE_OF_KIND[workload.column("operations", "kind")[row]])
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """One figure of ``stats.json``. ``ci_low`` and ``ci_high`` are None when nothing was sampled."""
-
-    value: float | int
-    unit: str
-    kind: Literal["total", "mean", "ratio", "count"]
-    description: str
-    ci_low: float | None = None
-    ci_high: float | None = None
 
 
 @dataclass(frozen=True)

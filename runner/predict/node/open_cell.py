@@ -1,0 +1,97 @@
+"""What a work unit on a cell has opened of its inputs: the program of the rank, the cell's phases, its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from manyscale.models.machine import Node
+from manyscale.models.memory.access_stream import sites_of
+from manyscale.models.node.instruction_stream import InstructionStream, PieceStream, pieces_of_stream
+from manyscale.models.node.private_stacks import private_stacks
+from manyscale.models.node.program.build import build_program
+from manyscale.models.node.program.node_program import NodeProgram
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner.predict.node.cells import JOINED, WHOLE
+from manyscale.runner.predict.node.schedule_units import phase_of_pieces
+
+
+@dataclass(frozen=True)
+class OpenCell:
+    """Phases [``first``, ``end``) of a program, and what they execute. ``creates`` bool[pieces]:
+    predict/node/creation.py."""
+
+    workload: Workload
+    program: NodeProgram
+    stream: InstructionStream
+    all_pieces: PieceStream
+    creates: np.ndarray
+    first: int
+    end: int
+    node: Node
+    runtime: RuntimeSystem
+    creation_is_free: bool = False
+
+    @cached_property
+    def pieces(self) -> PieceStream:
+        """What is simulated: what creates instances has no instructions."""
+        every, creates = self.all_pieces, self.creates
+        end = np.where(creates, every.first_execution, every.end_execution)
+        return replace(every, end_execution=end, num_instructions=np.where(creates, 0, every.num_instructions))
+
+    @property
+    def creation_ps(self) -> np.ndarray:
+        """int64[pieces]: time of those that create instances, as traced unless it is free."""
+        return np.where(self.creates & (not self.creation_is_free), self.program.piece_ps, 0)
+
+    @cached_property
+    def instructions(self) -> np.ndarray:
+        """int64[instances]: those in this cell."""
+        mine = phase_of_pieces(self.program)
+        inside = (mine >= self.first) & (mine < self.end)
+        owner = self.program.piece_instance[inside]
+        counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
+        return counts.astype(np.int64)
+
+    @cached_property
+    def instances(self) -> np.ndarray:
+        """int64[]: rows of the instances that run in this cell, without instance 0."""
+        first, end = self.program.phase_first_instance[[self.first, self.end]]
+        return np.arange(first, end)
+
+
+def open_cell(
+    parameters: Mapping[str, Any], inputs: Mapping[str, Any], runtime: RuntimeSystem
+) -> tuple[NodeProgram, InstructionStream, PieceStream]:
+    """The program and the stream of a cell's rank; pieces outside the cell have no instructions."""
+    part = inputs["part"]
+    stream = inputs["stream"].open()
+    program = build_program(part.workload, parameters["rank"], parameters["cores"], runtime)
+    program = _with_first_segment(program, part.first_segment)
+    sites = sites_of(part.workload)
+    blocks = part.workload.column("blocks", "num_instructions").astype(np.int64)
+    stack = private_stacks(program, part.workload, part.first_segment)
+    return program, stream, pieces_of_stream(program, stream, sites, np.maximum(blocks, 0), stack)
+
+
+def _with_first_segment(program: NodeProgram, first_segment: int) -> NodeProgram:
+    """A program whose rows of segments count in the whole workload."""
+    return replace(
+        program, first_segment=program.first_segment + first_segment, end_segment=program.end_segment + first_segment
+    )
+
+
+def phases_of_cell(program: NodeProgram, iteration: int) -> tuple[int, int]:
+    """[first, end): the phases that lie in an iteration. Raises WorkloadError where there is none."""
+    if iteration == WHOLE:
+        return 0, int(program.num_phases)
+    mine = np.flatnonzero(program.phase_iteration >= 0 if iteration == JOINED else program.phase_iteration == iteration)
+    if not len(mine):
+        which = "any iteration" if iteration == JOINED else f"iteration {iteration}"
+        raise WorkloadError(f"rank {program.rank}: no compute phase lies in {which}")
+    return int(mine[0]), int(mine[-1]) + 1
