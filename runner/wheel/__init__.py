@@ -1,0 +1,1 @@
+"""The build of a wheel that carries compiled kernels."""
