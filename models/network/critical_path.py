@@ -18,13 +18,14 @@ Cost: O(steps + messages log(wildcard messages)). Memory: 12 B a step, 16 B a me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference, inner
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
+from manyscale.models.network.replay.replay import read_only
 from manyscale.models.network.replay.steps import (
     ACTION,
     ENTER_GATE,
@@ -93,52 +94,54 @@ def critical_path(
     one. Raises ValueError for a timeline that is not one of this program.
     """
     end_ps, sent, arrived = (_reader(array) for array in (timeline.end_ps, timeline.send_ps, timeline.receive_ps))
-    compute_ps = _reader(compute_ps)
     if end_ps.shape != compute_ps.shape or sent.shape != (program.num_messages,):
         raise ValueError("the timeline is not of this program: their numbers of operations or messages differ")
-    num_steps, num_strands = len(program.step), len(program.strand_rank)
-    before = np.zeros(num_steps, np.int64)
-    row_of = np.zeros(num_steps, np.int32)
-    post = np.full((program.num_messages, 2), -1, np.int32)
-    open_message = _match_open(program, sent)
-    chosen = np.full(len(program.candidate_offsets), -1, np.int64)
-    strand = np.zeros((num_strands, 3), np.int64)
-    gate = np.full((len(program.gate_size), 2), -1, np.int64)
-    waits_for_any = len(program.candidate_target) > 0
-    num_takeable = max(program.num_messages, len(open_message), num_strands) if waits_for_any else 0
-    _known_times(
-        program.step, program.target, program.strand_steps, program.num_ranks, program.rank_offsets, compute_ps, end_ps,
-        sent, arrived, is_eager, open_message, program.candidate_offsets, program.candidate_action,
-        program.candidate_target, np.zeros((num_takeable, 4), np.uint8), before, row_of, post, chosen, strand, gate,
+    walk = _at_end(program, end_ps)
+    if walk is None:
+        return _path(np.empty(0, _SEGMENT), num_point_to_point)
+    replayed = _Replayed(
+        program.step, program.target, program.rank_offsets, _reader(compute_ps), end_ps, sent, arrived,
+        read_only(is_eager), read_only(starts_at_send),
+        _match_open(program, sent), program.candidate_offsets, _candidates(program),
     )  # fmt: skip
-    capacity = 1024
-    while True:  # once more if there was not room for all
-        times = np.empty((capacity, 2), np.int64)
-        what = np.empty((capacity, 4), np.int64)
-        count = _walk(
-            program.step, program.target, program.strand_steps, program.strand_rank, program.num_ranks,
-            program.rank_offsets, compute_ps, end_ps, arrived, is_eager, starts_at_send, open_message,
-            program.candidate_action, program.candidate_target, before, row_of, post, chosen, strand, gate, times, what,
-        )  # fmt: skip
-        if count < 0:
+    known = _new_known(program, replayed.compute_ps, end_ps)
+    segments = np.empty(_CHUNK, _SEGMENT)
+    found = []
+    while walk["state"] != _ENDED:
+        count = _go_back(replayed, known, segments, walk)
+        if walk["state"] == _LOST:
             raise ValueError("the timeline is not of this program: its critical path leads nowhere")
-        if count <= capacity:
-            break
-        capacity = int(count)
-    times, what = times[:count][::-1], what[:count][::-1]
-    kind = what[:, 0].astype(np.int8)
-    kind[(kind == TRANSFER) & (what[:, 3] >= num_point_to_point)] = COLLECTIVE
+        found.append(segments[:count].copy())
+    return _path(np.concatenate(found)[::-1], num_point_to_point)
+
+
+def _path(segments: np.ndarray, num_point_to_point: int) -> CriticalPath:
+    kind = segments["kind"].astype(np.int8)
+    kind[(kind == TRANSFER) & (segments["message"] >= num_point_to_point)] = COLLECTIVE
     return CriticalPath(
-        times[:, 0].copy(), times[:, 1].copy(), kind, what[:, 1].copy(),
-        what[:, 2].astype(np.int32), what[:, 3].copy(),
+        segments["start_ps"].copy(), segments["end_ps"].copy(), kind, segments["operation"].copy(),
+        segments["source"].copy(), segments["message"].copy(),
     )  # fmt: skip
 
 
-def _reader(array: np.ndarray) -> np.ndarray:
-    """The array as int64 that nobody writes: one compiled kernel for all."""
-    view = np.ascontiguousarray(array, np.int64).view()
-    view.flags.writeable = False
-    return view
+def _at_end(program: Program, end_ps: np.ndarray) -> np.ndarray | None:
+    """The walk at the end of the rank that ends last, the lowest of several; None if there is no operation."""
+    busy = np.flatnonzero(np.diff(program.rank_offsets))
+    if not len(busy):
+        return None
+    ends = end_ps[program.rank_offsets[busy + 1] - 1]
+    rank = busy[np.argmax(ends)]
+    walk = np.zeros(1, _WALK)
+    walk["strand"], walk["at"], walk["time"] = rank, program.strand_steps[rank + 1] - 1, ends.max()
+    walk["steps_left"] = 2 * len(program.step) + 2
+    return walk
+
+
+def _reader(times_ps: np.ndarray) -> np.ndarray:
+    return read_only(np.asarray(times_ps, np.int64))
+
+
+_WANTED: Final = np.dtype([("queue", "i4"), ("source", "i4"), ("tag", "i4")])
 
 
 def _match_open(program: Program, sent: np.ndarray) -> np.ndarray:
@@ -153,62 +156,203 @@ def _match_open(program: Program, sent: np.ndarray) -> np.ndarray:
         order = np.lexsort((candidates, program.source[candidates], sent[candidates], program.send_queue[candidates]))
         sends = candidates[order]
         first = np.searchsorted(program.send_queue[sends], np.arange(program.num_queues + 1)).astype(np.int64)
+        wanted = np.empty(len(found), _WANTED)
+        wanted["queue"], wanted["source"], wanted["tag"] = program.open_queue, program.open_source, program.open_tag
         _take_first_fitting(
-            program.open_queue, program.open_source, program.open_tag, sends, first, program.source, program.send_tag,
-            np.arange(1, len(sends) + 1), first[:-1].copy(), found,
+            wanted, program.source, program.send_tag, sends, first, np.arange(1, len(sends) + 1), first[:-1].copy(),
+            found,
         )  # fmt: skip
     return found
 
 
 @allocation_free
-def _take_first_fitting(  # type: ignore[no-untyped-def]
-    open_queue, open_source, open_tag, sends, first, source, tag, following, head, found
-):
+def _take_first_fitting(wanted, source, tag, sends, first, following, head, found):  # type: ignore[no-untyped-def]
     """``following`` and ``head`` link what is left of each queue. O(receives x length of what is searched)."""
-    for receive in range(open_queue.shape[0]):
-        queue = open_queue[receive]
-        end = first[queue + 1]
+    for receive in range(wanted.shape[0]):
+        want = wanted[receive]
+        end = first[want.queue + 1]
         previous = -1
-        at = head[queue]
+        at = head[want.queue]
         while at < end:
             message = sends[at]
-            if (open_source[receive] == -1 or open_source[receive] == source[message]) and (
-                open_tag[receive] == -1 or open_tag[receive] == tag[message]
-            ):
+            if (want.source == -1 or want.source == source[message]) and (want.tag == -1 or want.tag == tag[message]):
                 break
             previous = at
             at = following[at]
         if at < end:
             found[receive] = sends[at]
             if previous < 0:
-                head[queue] = following[at]
+                head[want.queue] = following[at]
             else:
                 following[previous] = following[at]
 
 
-# Columns of a strand: position of the step that started it, time at which it is known to have gone on last, and 1 if
-# only the operation that waits for it knows when it ended. Columns of a gate: when, and at which step, the last strand
-# entered. Columns of a post: of the send, and of the receive.
-_STARTED_AT, _FINISH, _UNCERTAIN = 0, 1, 2
-_LAST_PS, _LAST_AT = 0, 1
-_SEND, _RECEIVE = 0, 1
+class _Replayed(NamedTuple):
+    """What has been replayed, and its times; see Program and `critical_path`."""
+
+    step: np.ndarray
+    target: np.ndarray
+    rank_offsets: np.ndarray
+    compute_ps: np.ndarray
+    end_ps: np.ndarray
+    sent: np.ndarray
+    arrived: np.ndarray
+    is_eager: np.ndarray
+    starts_at_send: np.ndarray
+    open_message: np.ndarray  # message that each open receive took
+    candidate_offsets: np.ndarray
+    candidate: np.ndarray
+
+
+class _Known(NamedTuple):
+    """What posts, arrivals and the ends of operations tell."""
+
+    before: np.ndarray  # per step: when it began
+    row_of: np.ndarray  # per step: operation
+    post: np.ndarray  # per message: steps that posted its ``send`` and its ``receive``
+    chosen: np.ndarray  # per wait for any of several: candidate that it took, -1 for none
+    taken: np.ndarray  # [message, open receive or strand; column]: whether a wait for any took it; see _taken_column
+    strand: np.ndarray
+    gate: np.ndarray
+
+
+_CANDIDATE: Final = np.dtype([("action", "i8"), ("target", "i8")])
+_POST: Final = np.dtype([("send", "i4"), ("receive", "i4")])
+_STRAND: Final = np.dtype(
+    [
+        ("begun", "i8"),  # when it began
+        ("finish", "i8"),  # when it is known to have gone on last
+        ("first", "i8"), ("last", "i8"),  # steps
+        ("started_at", "i8"),  # the step that started it
+        ("rank", "i4"),
+        ("row", "i4"),  # the operation to which its first step belongs
+        ("is_uncertain", "i4"),  # only the operation that waits for it knows when it ended
+        ("unused", "i4"),
+    ]
+)  # fmt: skip
+_GATE: Final = np.dtype([("last_ps", "i8"), ("last_at", "i8")])  # when, and at which step, the last strand entered
+_SEGMENT: Final = np.dtype(
+    [
+        ("start_ps", "i8"), ("end_ps", "i8"), ("operation", "i8"), ("message", "i8"), ("source", "i4"), ("kind", "i4"),
+    ]
+)  # fmt: skip
+_WALK: Final = np.dtype(  # the step ``at`` of a strand was done at ``time``
+    [("at", "i8"), ("time", "i8"), ("steps_left", "i8"), ("count", "i8"), ("strand", "i4"), ("state", "i4")]
+)
+# Numbers of one type: for each Python integer that is handed on, a function is compiled anew
+_COMPUTE, _TRANSFER, _COLLECTIVE, _OVERHEAD = (np.int64(kind) for kind in range(len(KINDS)))
+_NO_MESSAGE: Final = np.int64(-1)
+_CHUNK: Final = 8192  # segments that are found at a time
+_AT_END, _UNDER_WAY, _ENDED, _LOST = 0, 1, 2, 3
+
+
+def _candidates(program: Program) -> np.ndarray:
+    candidate = np.empty(len(program.candidate_target), _CANDIDATE)
+    candidate["action"], candidate["target"] = program.candidate_action, program.candidate_target
+    return candidate
+
+
+def _new_known(program: Program, compute_ps: np.ndarray, end_ps: np.ndarray) -> _Known:
+    """Nothing is known but where and when strands began."""
+    num_steps, num_strands, num_ranks = len(program.step), len(program.strand_rank), program.num_ranks
+    strand = np.zeros(num_strands, _STRAND)
+    strand["first"], strand["last"] = program.strand_steps[:-1], program.strand_steps[1:] - 1
+    strand["rank"], strand["row"][:num_ranks] = program.strand_rank, program.rank_offsets[:-1]
+    if num_strands > num_ranks:  # an operation that starts a strand is this one step
+        starts = np.flatnonzero(program.step & ACTION == START_STRAND)
+        child = program.target[starts]
+        row = np.searchsorted(np.flatnonzero(program.step & FIRST), starts)
+        is_first = np.isin(row, program.rank_offsets)
+        strand["started_at"][child], strand["row"][child] = starts, row
+        strand["begun"][child] = np.where(is_first, 0, end_ps[row - 1]) + compute_ps[row]
+    waits_for_any = len(program.candidate_target) > 0
+    num_takeable = max(program.num_messages, len(program.open_queue), num_strands) if waits_for_any else 0
+    return _Known(
+        before=np.zeros(num_steps, np.int64),
+        row_of=np.zeros(num_steps, np.int32),
+        post=np.full(2 * program.num_messages, -1, np.int32).view(_POST),
+        chosen=np.full(len(program.candidate_offsets), -1, np.int64),
+        taken=np.zeros((num_takeable, 4), np.uint8),
+        strand=strand,
+        gate=np.full(2 * len(program.gate_size), -1, np.int64).view(_GATE),
+    )
 
 
 @allocation_free
-def _arrival(action, what, arrived, is_eager, open_message, strand):  # type: ignore[no-untyped-def]
+def _go_back(replayed, known, segments, walk):  # type: ignore[no-untyped-def]
+    """Go on with the walk until ``segments``, last first, are full: how many there are."""
+    replayed, known, me = by_reference(replayed), by_reference(known), walk[0]
+    if me.state == _AT_END:
+        num_ranks, num_strands = replayed.rank_offsets.shape[0] - 1, known.strand.shape[0]
+        for turn in range(num_strands):  # ranks last: the ends of their non-blocking collectives count in their waits
+            _know_strand(replayed, known, (num_ranks + turn) % num_strands)
+        me.state = _UNDER_WAY
+    me.count = 0
+    while me.state == _UNDER_WAY and me.count + 2 <= segments.shape[0]:
+        if me.steps_left == 0:
+            me.state = _LOST
+        else:
+            me.steps_left -= 1
+            _step_back(replayed, known, segments, me)
+    return me.count
+
+
+@inner
+def _know_strand(replayed, known, strand):  # type: ignore[no-untyped-def]
+    """When the steps of a strand began, and what they posted. O(steps)."""
+    step, target, before, row_of, post = replayed.step, replayed.target, known.before, known.row_of, known.post
+    me = known.strand[strand]
+    row, time = me.row, me.begun
+    for at in range(me.first, me.last + 1):
+        code = step[at]
+        what = np.int64(target[at])
+        action = np.int64(code & ACTION)
+        if code & FIRST:
+            time += replayed.compute_ps[row]
+        if action == POST_SEND or action == POST_OPEN_SEND:
+            post[what].send = at
+            time = max(time, replayed.sent[what])
+        elif action == POST_RECEIVE:
+            post[what].receive = at
+        elif action == POST_OPEN_RECEIVE:
+            if replayed.open_message[what] >= 0:
+                post[replayed.open_message[what]].receive = at
+        elif action == ENTER_GATE:
+            if time > known.gate[what].last_ps:
+                known.gate[what].last_ps = time
+                known.gate[what].last_at = at
+        elif action == WAIT_GATE:
+            me.is_uncertain = 1
+        before[at] = time
+        row_of[at] = row
+        if action == WAIT_ANY:
+            best = _choose(replayed, known, what)
+            known.chosen[what] = best
+            if best >= 0:
+                action = replayed.candidate[best].action
+                what = replayed.candidate[best].target
+        time = max(time, _arrival(replayed, known, action, what))
+        if code & LAST:
+            time = replayed.end_ps[row]
+            row += 1
+    me.finish = time
+
+
+@inner
+def _arrival(replayed, known, action, what):  # type: ignore[no-untyped-def]
     """When that which a step waits for was there; -1 for a step that waits for nothing."""
     if action == WAIT_RECEIVE:
-        return arrived[what]
+        return replayed.arrived[what]
     if action == WAIT_SEND:
-        return np.int64(-1) if is_eager[what] else arrived[what]
+        return np.int64(-1) if replayed.is_eager[what] else replayed.arrived[what]
     if action == WAIT_OPEN_RECEIVE:
-        return arrived[open_message[what]]
+        return replayed.arrived[replayed.open_message[what]]
     if action == WAIT_STRAND:
-        return strand[what, _FINISH]
+        return known.strand[what].finish
     return np.int64(-1)
 
 
-@allocation_free
+@inner
 def _taken_column(action):  # type: ignore[no-untyped-def]
     """Column of ``taken`` for what a candidate waits for; -1 if it waits for nothing."""
     if action == WAIT_SEND:
@@ -220,209 +364,106 @@ def _taken_column(action):  # type: ignore[no-untyped-def]
     return 3 if action == WAIT_STRAND else -1
 
 
-@allocation_free
-def _choose(  # type: ignore[no-untyped-def]
-    begin, end, action, target, sent, arrived, is_eager, open_message, strand, taken
-):
+@inner
+def _choose(replayed, known, number):  # type: ignore[no-untyped-def]
     """The candidate that a wait for any of several took: the first to be there among those not taken before."""
     best = np.int64(-1)
     best_at = np.int64(-1)
-    for k in range(begin, end):
-        column = _taken_column(action[k])
-        if column >= 0 and taken[target[k], column]:
+    for k in range(replayed.candidate_offsets[number], replayed.candidate_offsets[number + 1]):
+        action, what = replayed.candidate[k].action, replayed.candidate[k].target
+        column = _taken_column(action)
+        if column >= 0 and known.taken[what, column]:
             continue
-        done = _arrival(action[k], target[k], arrived, is_eager, open_message, strand)
+        done = _arrival(replayed, known, action, what)
         if done < 0:
-            done = sent[target[k]] if column == 0 else np.int64(0)
+            done = replayed.sent[what] if column == 0 else np.int64(0)
         if best_at < 0 or done < best:
             best = done
             best_at = np.int64(k)
-    if best_at >= 0 and _taken_column(action[best_at]) >= 0:
-        taken[target[best_at], _taken_column(action[best_at])] = 1
+    if best_at >= 0:
+        column = _taken_column(replayed.candidate[best_at].action)
+        if column >= 0:
+            known.taken[replayed.candidate[best_at].target, column] = 1
     return best_at
 
 
-@allocation_free
-def _post(action, what, at, time, sent, open_message, post, gate):  # type: ignore[no-untyped-def]
-    """Note where a message was posted or a gate entered; the time, which for a send is known."""
-    if action == POST_SEND or action == POST_OPEN_SEND:
-        post[what, _SEND] = at
-        return max(time, sent[what])
-    if action == POST_RECEIVE:
-        post[what, _RECEIVE] = at
-    elif action == POST_OPEN_RECEIVE:
-        if open_message[what] >= 0:
-            post[open_message[what], _RECEIVE] = at
-    elif action == ENTER_GATE and time > gate[what, _LAST_PS]:
-        gate[what, _LAST_PS] = time
-        gate[what, _LAST_AT] = at
-    return time
+@inner
+def _step_back(replayed, known, segments, me):  # type: ignore[no-untyped-def]
+    """Go from a step to what it waited for. No step is visited twice."""
+    at = me.at
+    row = known.row_of[at]
+    action = np.int64(replayed.step[at] & ACTION)
+    what = np.int64(replayed.target[at])
+    if action == WAIT_GATE:
+        _jump(known, me, known.gate[what].last_at)
+        _add(known, segments, me, known.gate[what].last_ps, _COLLECTIVE, row, _NO_MESSAGE)
+        return
+    if action == WAIT_ANY and known.chosen[what] >= 0:
+        action = replayed.candidate[known.chosen[what]].action
+        what = replayed.candidate[known.chosen[what]].target
+    there = _arrival(replayed, known, action, what)
+    if action == WAIT_STRAND and known.strand[what].is_uncertain and me.time > known.before[at]:
+        there = me.time
+    if there <= known.before[at]:
+        _before_step(replayed, known, segments, me)
+        return
+    _add(known, segments, me, there, _OVERHEAD, row, _NO_MESSAGE)
+    if action == WAIT_STRAND:
+        me.strand = what
+        me.at = known.strand[what].last
+        return
+    message = replayed.open_message[what] if action == WAIT_OPEN_RECEIVE else what
+    post = known.post[message]
+    begin = np.int64(post.send)
+    if not replayed.starts_at_send[message] and known.before[begin] < known.before[post.receive] <= me.time:
+        begin = np.int64(post.receive)
+    _jump(known, me, begin)
+    _add(known, segments, me, known.before[begin], _TRANSFER, row, message)
 
 
-@allocation_free
-def _child_times(  # type: ignore[no-untyped-def]
-    child, row, time, step, target, strand_steps, sent, arrived, is_eager, open_message, before, row_of, post, strand,
-    gate,
-):  # fmt: skip
-    """As `_known_times`, for the strand of a non-blocking collective."""
-    for at in range(strand_steps[child], strand_steps[child + 1]):
-        action = step[at] & ACTION
-        time = _post(action, target[at], at, time, sent, open_message, post, gate)
-        before[at] = time
-        row_of[at] = row
-        if action == WAIT_GATE:
-            strand[child, _UNCERTAIN] = 1
-        time = max(time, _arrival(action, target[at], arrived, is_eager, open_message, strand))
-    strand[child, _FINISH] = time
+@inner
+def _before_step(replayed, known, segments, me):  # type: ignore[no-untyped-def]
+    """Go on before a step that waited for nothing: through compute, to the step before it, or to what started its
+    strand."""
+    row = known.row_of[me.at]
+    strand = known.strand[me.strand]
+    if me.strand < replayed.rank_offsets.shape[0] - 1 and replayed.step[me.at] & FIRST:
+        is_first = row == replayed.rank_offsets[strand.rank]
+        earlier = np.int64(0) if is_first else min(replayed.end_ps[row - 1], me.time)
+        _add(known, segments, me, earlier + replayed.compute_ps[row], _OVERHEAD, row, _NO_MESSAGE)
+        _add(known, segments, me, earlier, _COMPUTE, row, _NO_MESSAGE)
+        if is_first:
+            me.state = _ENDED
+            return
+    if me.at > strand.first:
+        me.at -= 1
+    else:
+        _jump(known, me, strand.started_at)
+        _add(known, segments, me, known.before[me.at], _OVERHEAD, row, _NO_MESSAGE)
 
 
-@allocation_free
-def _known_times(  # type: ignore[no-untyped-def]
-    step, target, strand_steps, num_ranks, rank_offsets, compute_ps, end_ps, sent, arrived, is_eager, open_message,
-    candidate_offsets, candidate_action, candidate_target, taken, before, row_of, post, chosen, strand, gate,
-):  # fmt: skip
-    """``before``: when each step began, as far as posts, arrivals and the ends of operations tell; and where messages
-    were posted. O(steps)."""
-    for rank in range(num_ranks):
-        row = rank_offsets[rank]
-        time = np.int64(0)
-        for at in range(strand_steps[rank], strand_steps[rank + 1]):
-            code = step[at]
-            what = target[at]
-            action = code & ACTION
-            if code & FIRST:
-                time += compute_ps[row]
-            time = _post(action, what, at, time, sent, open_message, post, gate)
-            before[at] = time
-            row_of[at] = row
-            if action == START_STRAND:
-                strand[what, _STARTED_AT] = at
-                _child_times(
-                    what, row, time, step, target, strand_steps, sent, arrived, is_eager, open_message, before, row_of,
-                    post, strand, gate,
-                )  # fmt: skip
-            elif action == WAIT_ANY:
-                best = _choose(
-                    candidate_offsets[what], candidate_offsets[what + 1], candidate_action, candidate_target, sent,
-                    arrived, is_eager, open_message, strand, taken,
-                )  # fmt: skip
-                chosen[what] = best
-                if best >= 0:
-                    action = candidate_action[best]
-                    what = candidate_target[best]
-            time = max(time, _arrival(action, what, arrived, is_eager, open_message, strand))
-            if code & LAST:
-                time = end_ps[row]
-                row += 1
-
-
-@allocation_free
-def _add(times, what, count, start, end, kind, row, source, message):  # type: ignore[no-untyped-def]
-    if start >= end:
-        return count
-    if count < times.shape[0]:
-        times[count, 0] = start
-        times[count, 1] = end
-        what[count, 0] = kind
-        what[count, 1] = row
-        what[count, 2] = source
-        what[count, 3] = message
-    return count + 1
-
-
-@allocation_free
-def _last(num_ranks, rank_offsets, end_ps):  # type: ignore[no-untyped-def]
-    """Rank that ends last, the lowest of several; -1 if there is no operation."""
-    last = -1
-    for rank in range(num_ranks):
-        if rank_offsets[rank + 1] > rank_offsets[rank] and (
-            last < 0 or end_ps[rank_offsets[rank + 1] - 1] > end_ps[rank_offsets[last + 1] - 1]
-        ):
-            last = rank
-    return last
-
-
-@allocation_free
-def _strand_at(at, strand_steps):  # type: ignore[no-untyped-def]
-    """The strand of a step: the last one that begins there or before."""
+@inner
+def _jump(known, me, at):  # type: ignore[no-untyped-def]
+    """Go to a step, and to its strand: the last one that begins there or before."""
     low = np.int64(0)
-    high = np.int64(strand_steps.shape[0] - 1)
+    high = np.int64(known.strand.shape[0])
     while high - low > 1:
         middle = (low + high) >> 1
-        if strand_steps[middle] <= at:
+        if known.strand[middle].first <= at:
             low = middle
         else:
             high = middle
-    return low
+    me.strand = low
+    me.at = at
 
 
-@allocation_free
-def _walk(  # type: ignore[no-untyped-def]
-    step, target, strand_steps, strand_rank, num_ranks, rank_offsets, compute_ps, end_ps, arrived, is_eager,
-    starts_at_send, open_message, candidate_action, candidate_target, before, row_of, post, chosen, strand, gate, times,
-    what,
-):  # fmt: skip
-    """Write the segments, last first, as far as there is room; how many there are, or -1 if the walk does not end.
-
-    ``at`` is the step that was done at ``time``. O(steps), for no step is visited twice.
-    """
-    count = 0
-    here = _last(num_ranks, rank_offsets, end_ps)
-    if here < 0:
-        return count
-    time = end_ps[rank_offsets[here + 1] - 1]
-    at = strand_steps[here + 1] - 1
-    for _ in range(2 * step.shape[0] + 2):
-        action = step[at] & ACTION
-        of = np.int64(target[at])
-        row = row_of[at]
-        rank = strand_rank[here]
-        if action == WAIT_GATE:
-            entered = min(gate[of, _LAST_PS], time)
-            at = gate[of, _LAST_AT]
-            here = _strand_at(at, strand_steps)
-            count = _add(times, what, count, entered, time, COLLECTIVE, row, strand_rank[here], -1)
-            time = entered
-            continue
-        if action == WAIT_ANY and chosen[of] >= 0:
-            action = candidate_action[chosen[of]]
-            of = np.int64(candidate_target[chosen[of]])
-        there = _arrival(action, of, arrived, is_eager, open_message, strand)
-        if action == WAIT_STRAND and strand[of, _UNCERTAIN] and time > before[at]:
-            there = time
-        if there > before[at]:
-            there = min(there, time)
-            count = _add(times, what, count, there, time, OVERHEAD, row, rank, -1)
-            time = there
-            if action == WAIT_STRAND:
-                here = of
-                at = strand_steps[of + 1] - 1
-                continue
-            message = open_message[of] if action == WAIT_OPEN_RECEIVE else of
-            begin = post[message, _SEND]
-            late = post[message, _RECEIVE]
-            if not starts_at_send[message] and before[begin] < before[late] <= time:
-                begin = late
-            at = begin
-            here = _strand_at(at, strand_steps)
-            start = min(before[at], time)
-            count = _add(times, what, count, start, time, TRANSFER, row, strand_rank[here], message)
-            time = start
-            continue
-        if here < num_ranks and step[at] & FIRST:
-            earlier = np.int64(0) if row == rank_offsets[rank] else min(end_ps[row - 1], time)
-            begun = min(earlier + compute_ps[row], time)
-            count = _add(times, what, count, begun, time, OVERHEAD, row, rank, -1)
-            count = _add(times, what, count, earlier, begun, COMPUTE, row, rank, -1)
-            time = earlier
-            if row == rank_offsets[rank]:
-                return count
-        if at > strand_steps[here]:
-            at -= 1
-        else:
-            at = strand[here, _STARTED_AT]
-            here = _strand_at(at, strand_steps)
-            start = min(before[at], time)
-            count = _add(times, what, count, start, time, OVERHEAD, row, rank, -1)
-            time = start
-    return -1
+@inner
+def _add(known, segments, me, start, kind, row, message):  # type: ignore[no-untyped-def]
+    """Go back to ``start``, if that is earlier, by a segment that begins on the rank where the walk is."""
+    if start >= me.time:
+        return
+    segment = segments[me.count]
+    segment.start_ps, segment.end_ps, segment.operation, segment.message = start, me.time, row, message
+    segment.source, segment.kind = known.strand[me.strand].rank, kind
+    me.count += 1
+    me.time = start
