@@ -69,6 +69,13 @@ def test_kinds_at_one_location(kinds: list[DependenceKind], expected: list[tuple
 
 
 @pytest.mark.theory
+def test_groups_of_many_members_wait_for_each_other() -> None:
+    """More edges than there was room for at first."""
+    tasks: _Tasks = [(0, [(kind, 64)]) for kind in [_SET] * 9 + [_MUTEX] * 8]
+    assert sorted(edges(tasks)) == [(before, after) for before in range(1, 10) for after in range(10, 18)]
+
+
+@pytest.mark.theory
 def test_pair_that_shares_locations_is_one_edge() -> None:
     assert edges([(0, [(_OUT, 1), (_OUT, 2), (_OUT, 3)]), (0, [(_IN, 3), (_IN, 1), (_INOUT, 2)])]) == [(1, 2)]
 

@@ -30,7 +30,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 from manyscale.models.node.program import kernel
 from manyscale.models.node.program.draft import Draft, Events, new_draft
 from manyscale.models.node.program.loops import place_chunks, scan
@@ -135,8 +135,8 @@ def _program(
     num_rows, num_pieces = int(control["num_rows"]), int(control["num_pieces"])
     row, piece = draft.row[:num_rows], draft.piece[:num_pieces]
     first_step = np.concatenate((np.zeros(1, np.int64), np.cumsum(row["num_steps"], dtype=np.int64)))
-    step_action, step_target = np.empty(first_step[-1], np.uint8), np.empty(first_step[-1], np.int32)
-    _sort_steps(draft.step, first_step[:-1].copy(), step_action, step_target)
+    steps = draft.step[: int(first_step[-1])]
+    steps = steps[_by_key(steps["row"], first_step)]
     phase = draft.phase[: int(control["num_phases"])]
     phase_first_instance = np.concatenate((np.ones(1, np.int32), phase["end_row"]))
     row_of = draft.task["row"]
@@ -144,15 +144,13 @@ def _program(
     kept = before >= phase_first_instance[np.searchsorted(phase_first_instance, after, "right") - 1]
     before, after = before[kept], after[kept]
     first_successor = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(before, minlength=num_rows))))
-    sorted_after = np.empty(len(after), np.int32)
-    _sort_edges(before, after, first_successor[:-1].copy(), sorted_after)
     pairs = np.stack((constructs["first_row"], constructs["first_row"] + constructs["num_rows"]), axis=1)
     task_type = row["task_type"].copy()
     return NodeProgram(
         rank=part.rank,
         num_cores=num_cores,
-        step_action=step_action,
-        step_target=step_target,
+        step_action=steps["action"].astype(np.uint8),
+        step_target=steps["target"].copy(),
         first_step=first_step,
         parent=row["parent"].copy(),
         task_type=task_type,
@@ -161,7 +159,7 @@ def _program(
         instance_id=np.where(row["task"] > 0, row["task"] + np.int32(part.first_task - 1), np.int32(-1)),
         num_predecessors=np.bincount(after, minlength=num_rows).astype(np.int32),
         first_successor=first_successor,
-        successor=sorted_after,
+        successor=after[_by_key(before, first_successor)].astype(np.int32),
         first_chunk=np.append(pairs.ravel(), np.int32(num_rows)).astype(np.int32),
         piece_ps=piece["ps"].copy(),
         piece_instance=piece["row"].copy(),
@@ -179,20 +177,17 @@ def _program(
     )
 
 
-@njit(cache=True, nogil=True)
-def _sort_steps(step, place, sorted_action, sorted_target):  # type: ignore[no-untyped-def]
-    """Steps by row, in their order. ``place`` int64[rows]: where each row's begin; changed. O(steps)."""
-    for i in range(sorted_action.shape[0]):
-        row = step[i].row
-        at = place[row]
-        place[row] = at + 1
-        sorted_action[at] = step[i].action
-        sorted_target[at] = step[i].target
+def _by_key(key: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The order of rows by their keys, those of one key as they stand. ``first`` int64[keys + 1]: the first of each.
+    O(rows)."""
+    order = np.empty(len(key), np.int64)
+    _place(np.ascontiguousarray(key, np.int32), first[:-1].copy(), order)
+    return order
 
 
-@njit(cache=True, nogil=True)
-def _sort_edges(before, after, place, sorted_after):  # type: ignore[no-untyped-def]
-    """Edges by their predecessors. ``place`` int64[rows]: where each row's begin; changed. O(edges)."""
-    for i in range(before.shape[0]):
-        sorted_after[place[before[i]]] = after[i]
-        place[before[i]] += 1
+@allocation_free
+def _place(key, place, order):  # type: ignore[no-untyped-def]
+    """``place``: where the next row of each key goes."""
+    for row in range(key.shape[0]):
+        order[place[key[row]]] = row
+        place[key[row]] += 1

@@ -10,16 +10,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner
 from manyscale.models.node.program.node_program import Action
 
-# As NumPy's integers, for of Python's Numba would compile functions anew for each value that they are called with
-ZERO, ONE = np.int64(0), np.int64(1)
-_COMPUTE, _BEGIN_GROUP, _END_GROUP = (
-    np.int64(Action.compute), np.int64(Action.begin_group), np.int64(Action.end_group)
-)  # fmt: skip
-NO_OPERATION: Final = np.int64(-1)  # of a phase that ends where an iteration does; of a piece: an operation ends it
-SLEEP: Final = np.int64(-2)  # instead of a piece's event
+_COMPUTE, _BEGIN_GROUP, _END_GROUP = int(Action.compute), int(Action.begin_group), int(Action.end_group)
+NO_OPERATION: Final = -1  # of a phase that ends where an iteration does; of a piece: an operation ends it
+SLEEP: Final = -2  # instead of a piece's event
 UNBORN, CREATED, BEGUN, ENDED = range(4)  # states of a task
 
 
@@ -67,7 +63,7 @@ _CONTROL: Final = np.dtype(
         ("first_task", "i8"), ("first_event", "i8"), ("first_operation", "i8"), ("end_operation", "i8"),
         ("num_steps", "i8"), ("num_pieces", "i8"), ("num_rows", "i8"), ("num_phases", "i8"), ("num_constructs", "i8"),
         ("num_created", "i8"), ("num_locks", "i8"), ("running", "i8"), ("segment", "i8"), ("bound", "i8"),
-        ("iteration", "i8"), ("phase_iteration", "i8"), ("phase_start", "i8"),
+        ("iteration", "i8"), ("phase_iteration", "i8"), ("phase_start", "i8"), ("operation", "i8"), ("used_ps", "i8"),
     ]
 )  # fmt: skip
 _TASK: Final = np.dtype(
@@ -98,6 +94,7 @@ def new_draft(
     control = np.zeros(1, _CONTROL)
     control["first_task"], control["first_event"] = first_task, first_event
     control["first_operation"], control["end_operation"] = first_operation, end_operation
+    control["operation"] = first_operation
     control["iteration"] = control["phase_iteration"] = -1
     control["num_rows"] = 1
     task = np.zeros(len(events.parent), _TASK)
@@ -111,7 +108,7 @@ def new_draft(
     return Draft(control, task, row, steps, pieces, np.zeros(num_phases, _PHASE))
 
 
-@allocation_free
+@inner
 def step(draft, row, action, target):  # type: ignore[no-untyped-def]
     control = draft.control[0]
     place = control.num_steps
@@ -123,7 +120,7 @@ def step(draft, row, action, target):  # type: ignore[no-untyped-def]
     draft.row[row].num_steps += 1
 
 
-@allocation_free
+@inner
 def _piece(draft, row, ps, event, first, end, part, num_parts):  # type: ignore[no-untyped-def]
     """A piece of the row, or more of its last one where nothing lies between."""
     if ps == 0 and first == end:
@@ -154,21 +151,21 @@ def _piece(draft, row, ps, event, first, end, part, num_parts):  # type: ignore[
     step(draft, row, _COMPUTE, place)
 
 
-@allocation_free
-def _parts(events, draft, t, ps, event, first, end):  # type: ignore[no-untyped-def]
+@inner
+def _parts(events, draft, task, ps, event, first, end):  # type: ignore[no-untyped-def]
     """A piece of what the task does: of its row, or in equal parts of all rows that share its static chunk."""
-    task = draft.task[t]
-    if task.in_chunk and events.construct[task.construct].num_parts > 1:
-        parts = events.construct[task.construct].num_parts
+    state = draft.task[task]
+    if state.in_chunk and events.construct[state.construct].num_parts > 1:
+        parts = events.construct[state.construct].num_parts
         each, rest = ps // parts, ps % parts
         for part in range(parts):
-            _piece(draft, task.context + part, each + (part < rest), event, first, end, part, parts)
+            _piece(draft, state.context + part, each + (part < rest), event, first, end, part, parts)
     else:
-        _piece(draft, task.context, ps, event, first, end, ZERO, ONE)
+        _piece(draft, state.context, ps, event, first, end, 0, 1)
 
 
-@allocation_free
-def work(events, draft, t, ps, operation, event, sleep):  # type: ignore[no-untyped-def]
+@inner
+def work(events, draft, task, ps, operation, event, sleep):  # type: ignore[no-untyped-def]
     """The piece before an event, or an operation (``event`` -1), with its segments. False if segments are left over
     that stand before it. Segments whose rows do not follow each other are pieces of their own."""
     control = draft.control[0]
@@ -176,7 +173,7 @@ def work(events, draft, t, ps, operation, event, sleep):  # type: ignore[no-unty
     kept = event
     while True:
         at = control.segment
-        first = end = ZERO
+        first = end = 0
         while (
             at < events.segment_row.shape[0]
             and events.segment_operation[at] == operation
@@ -191,10 +188,10 @@ def work(events, draft, t, ps, operation, event, sleep):  # type: ignore[no-unty
         if at == control.segment and ps == 0:
             if sleep == 0:
                 break
-            ps, kept, sleep = sleep, SLEEP, ZERO
+            ps, kept, sleep = sleep, SLEEP, 0
         control.segment = at
-        _parts(events, draft, t, ps, kept, first, end)
-        ps = ZERO
+        _parts(events, draft, task, ps, kept, first, end)
+        ps = 0
     at = control.segment
     if at == events.segment_row.shape[0] or events.segment_operation[at] > operation:
         return True
@@ -205,12 +202,12 @@ def work(events, draft, t, ps, operation, event, sleep):  # type: ignore[no-unty
     )
 
 
-@allocation_free
+@inner
 def bit(level):  # type: ignore[no-untyped-def]
     return np.uint64(1) << np.uint64(min(level, 63))
 
 
-@allocation_free
+@inner
 def close_group(row):  # type: ignore[no-untyped-def]
     """Nothing is left of what was created in the innermost group."""
     if row.level < 63:
@@ -218,14 +215,14 @@ def close_group(row):  # type: ignore[no-untyped-def]
         row.loose &= bit(row.level) - np.uint64(1)
 
 
-@allocation_free
+@inner
 def end_group(draft, r):  # type: ignore[no-untyped-def]
-    step(draft, r, _END_GROUP, ZERO)
+    step(draft, r, _END_GROUP, 0)
     close_group(draft.row[r])
     draft.row[r].level -= 1
 
 
-@allocation_free
+@inner
 def begin_group(draft, r):  # type: ignore[no-untyped-def]
-    step(draft, r, _BEGIN_GROUP, ZERO)
+    step(draft, r, _BEGIN_GROUP, 0)
     draft.row[r].level += 1

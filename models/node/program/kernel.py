@@ -11,15 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import allocation_free, by_reference, inner
 from manyscale.models.node.program.draft import (
     BEGUN,
     CREATED,
     ENDED,
     NO_OPERATION,
-    ONE,
     UNBORN,
-    ZERO,
     begin_group,
     bit,
     close_group,
@@ -42,14 +40,11 @@ _SECTIONS_BEGIN, _SECTION = int(EventKind.sections_begin), int(EventKind.section
 _CRITICAL_BEGIN, _CRITICAL_END = int(EventKind.critical_begin), int(EventKind.critical_end)
 _IMPLICIT_BEGIN = int(EventKind.implicit_begin)
 
-# As NumPy's integers, for of Python's Numba would compile functions anew for each value that they are called with
-_CREATE, _CALL = np.int64(Action.create), np.int64(Action.call)
-_WAIT_CHILDREN, _WAIT_INSTANCE = np.int64(Action.wait_children), np.int64(Action.wait_instance)
-_BEGIN_GROUP, _END_GROUP, _BARRIER = (
-    np.int64(Action.begin_group), np.int64(Action.end_group), np.int64(Action.barrier)
-)  # fmt: skip
-_LOOP, _LOOP_NOWAIT = np.int64(Action.loop), np.int64(Action.loop_nowait)
-_ACQUIRE, _RELEASE, _OPERATION = np.int64(Action.acquire), np.int64(Action.release), np.int64(Action.operation)
+_CREATE, _CALL = int(Action.create), int(Action.call)
+_WAIT_CHILDREN, _WAIT_INSTANCE = int(Action.wait_children), int(Action.wait_instance)
+_BEGIN_GROUP, _END_GROUP, _BARRIER = int(Action.begin_group), int(Action.end_group), int(Action.barrier)
+_LOOP, _LOOP_NOWAIT = int(Action.loop), int(Action.loop_nowait)
+_ACQUIRE, _RELEASE, _OPERATION = int(Action.acquire), int(Action.release), int(Action.operation)
 
 _AT_ONCE: Final = int(TaskFlag.undeferred) | int(TaskFlag.merged)
 _UNTIED, _FINAL, _TASKWAIT = int(TaskFlag.untied), int(TaskFlag.final), int(TaskFlag.taskwait)
@@ -59,20 +54,20 @@ _IS_UNTIED, _IS_CHUNK, _IS_PSEUDO = int(InstanceFlag.untied), int(InstanceFlag.c
 DONE, BAD_ORDER, NO_TASK, BEGINS_TWICE, NOT_BEGUN, NO_GROUP, NEGATIVE, BAD_SEGMENT = range(8)
 
 
-@allocation_free
-def _is_idle(draft, t):  # type: ignore[no-untyped-def]
+@inner
+def _is_idle(draft, task):  # type: ignore[no-untyped-def]
     """Whether the initial task is what runs, and nothing else can be at work."""
     row = draft.row[0]
-    return draft.task[t].context == 0 and row.open == 0 and row.loose == 0 and row.num_held == 0
+    return draft.task[task].context == 0 and row.open == 0 and row.loose == 0 and row.num_held == 0
 
 
-@allocation_free
+@inner
 def _cut(draft, operation, goes_on):  # type: ignore[no-untyped-def]
     """End the phase here; groups that are open, in which nothing is left to do, go on in the next one."""
     control = draft.control[0]
     level = draft.row[0].level
     for _ in range(level):
-        step(draft, ZERO, _END_GROUP, ZERO)
+        step(draft, 0, _END_GROUP, 0)
     phase = draft.phase[control.num_phases]
     control.num_phases += 1
     phase.end_step = draft.row[0].num_steps
@@ -82,11 +77,11 @@ def _cut(draft, operation, goes_on):  # type: ignore[no-untyped-def]
     control.phase_iteration = control.iteration
     draft.row[0].last_step = -1
     for _ in range(level * goes_on):
-        step(draft, ZERO, _BEGIN_GROUP, ZERO)
+        step(draft, 0, _BEGIN_GROUP, 0)
     control.phase_start = draft.row[0].num_steps
 
 
-@allocation_free
+@inner
 def _iteration(events, draft):  # type: ignore[no-untyped-def]
     """The iteration changes here."""
     control = draft.control[0]
@@ -95,52 +90,63 @@ def _iteration(events, draft):  # type: ignore[no-untyped-def]
     if draft.row[0].num_steps == control.phase_start:
         control.phase_iteration = control.iteration
     elif _is_idle(draft, control.running):
-        _cut(draft, NO_OPERATION, ONE)
+        _cut(draft, NO_OPERATION, 1)
 
 
-@allocation_free
-def _operation(events, draft, operation, used_ps):  # type: ignore[no-untyped-def]
-    """What is left before an operation, and the operation. Returns a code."""
+@inner
+def _operations(events, draft, end):  # type: ignore[no-untyped-def]
+    """Operations up to ``end`` - 1, each with what is left to do before it. Returns a code."""
+    control = draft.control[0]
+    code = DONE
+    while control.operation < end and code == DONE:
+        while control.bound < events.bound.shape[0]:
+            bound = events.bound[control.bound]
+            if 0 <= bound.event < events.kind.shape[0] or bound.operation > control.operation:
+                break
+            _iteration(events, draft)
+        code = _operation(events, draft, control.operation)
+        if code == DONE:
+            control.operation += 1
+            control.used_ps = 0
+    return code
+
+
+@inner
+def _operation(events, draft, operation):  # type: ignore[no-untyped-def]
     control = draft.control[0]
     place = operation - control.first_operation
-    while control.bound < events.bound.shape[0]:
-        bound = events.bound[control.bound]
-        if 0 <= bound.event < events.kind.shape[0] or bound.operation > operation:
-            break
-        _iteration(events, draft)
-    rest = events.compute_ps[place] - used_ps
-    if rest < 0 and operation < control.end_operation:
+    rest_ps = events.compute_ps[place] - control.used_ps
+    if rest_ps < 0 and operation < control.end_operation:
         return NEGATIVE
-    if not work(events, draft, control.running, max(rest, ZERO), operation, NO_OPERATION, events.sleep_ps[place]):
+    if not work(events, draft, control.running, max(rest_ps, 0), operation, NO_OPERATION, events.sleep_ps[place]):
         return BAD_SEGMENT
-    if operation >= control.end_operation:
-        return DONE
-    if _is_idle(draft, control.running):
-        _cut(draft, operation, ONE)
-    else:
-        step(draft, draft.task[control.running].context, _OPERATION, operation)
+    if operation < control.end_operation:
+        if _is_idle(draft, control.running):
+            _cut(draft, operation, 1)
+        else:
+            step(draft, draft.task[control.running].context, _OPERATION, operation)
     return DONE
 
 
-@allocation_free
-def _create(events, draft, t):  # type: ignore[no-untyped-def]
-    """The explicit task t is created, by its parent."""
+@inner
+def _create(events, draft, task):  # type: ignore[no-untyped-def]
+    """The explicit task is created, by its parent."""
     control = draft.control[0]
-    by = draft.task[events.parent[t]].context
+    by = draft.task[events.parent[task]].context
     creator = draft.row[by]
     r = control.num_rows
     control.num_rows = r + 1
-    flags = events.flags[t]
+    flags = events.flags[task]
     row = draft.row[r]
     row.parent = by
-    row.task_type = events.task_type[t]
-    row.task = t
+    row.task_type = events.task_type[task]
+    row.task = task
     row.level_of_parent = creator.level
     row.flags = (_IS_UNTIED if flags & _UNTIED else 0) | (_IS_PSEUDO if flags & _TASKWAIT else 0)
     row.is_final = creator.is_final or flags & _FINAL != 0
-    draft.task[t].row = r
-    draft.task[t].context = r
-    draft.task[t].state = CREATED
+    draft.task[task].row = r
+    draft.task[task].context = r
+    draft.task[task].state = CREATED
     if flags & _TASKWAIT:
         step(draft, by, _CREATE, r)
         step(draft, by, _WAIT_INSTANCE, r)
@@ -151,68 +157,68 @@ def _create(events, draft, t):  # type: ignore[no-untyped-def]
         creator.open |= bit(creator.level)
 
 
-@allocation_free
-def _begin_construct(events, draft, t):  # type: ignore[no-untyped-def]
+@inner
+def _begin_construct(events, draft, task):  # type: ignore[no-untyped-def]
     control = draft.control[0]
     events.construct[control.num_constructs].first_row = control.num_rows
-    draft.task[t].construct = control.num_constructs
+    draft.task[task].construct = control.num_constructs
     control.num_constructs += 1
 
 
-@allocation_free
-def _begin_chunk(events, draft, t):  # type: ignore[no-untyped-def]
+@inner
+def _begin_chunk(events, draft, task):  # type: ignore[no-untyped-def]
     """The rows of a construct are made by its first chunk, for the phase may be cut before it."""
     control = draft.control[0]
-    task = draft.task[t]
-    construct = events.construct[task.construct]
+    state = draft.task[task]
+    construct = events.construct[state.construct]
     if construct.seen == 0:
         r = control.num_rows
         construct.first_row = r
         control.num_rows = r + construct.num_rows
         for i in range(r, r + construct.num_rows):
             row = draft.row[i]
-            row.parent = task.row
+            row.parent = state.row
             row.task_type = construct.task_type
             row.task = -1
-            row.level_of_parent = draft.row[task.row].level
+            row.level_of_parent = draft.row[state.row].level
             row.flags = _IS_CHUNK
-    task.context = construct.first_row + events.chunk_row[construct.first_chunk + construct.seen]
-    task.in_chunk = 1
+    state.context = construct.first_row + events.chunk_row[construct.first_chunk + construct.seen]
+    state.in_chunk = 1
     construct.seen += 1
 
 
-@allocation_free
-def _end_construct(events, draft, t):  # type: ignore[no-untyped-def]
-    task = draft.task[t]
-    construct = events.construct[task.construct]
-    by = draft.row[task.row]
+@inner
+def _end_construct(events, draft, task):  # type: ignore[no-untyped-def]
+    state = draft.task[task]
+    construct = events.construct[state.construct]
+    by = draft.row[state.row]
     if construct.num_rows > 0:
-        step(draft, task.row, _LOOP if construct.has_barrier else _LOOP_NOWAIT, 2 * task.construct)
+        step(draft, state.row, _LOOP if construct.has_barrier else _LOOP_NOWAIT, 2 * state.construct)
         is_loose = not construct.has_barrier
         for i in range(construct.first_row, construct.first_row + construct.num_rows):
             is_loose = is_loose or draft.row[i].open != 0 or draft.row[i].loose != 0
         if is_loose:
             by.loose |= bit(by.level)
-    task.context = task.row
-    task.construct = -1
-    task.in_chunk = 0
+    state.context = state.row
+    state.construct = -1
+    state.in_chunk = 0
 
 
-@allocation_free
-def _end_task(draft, t):  # type: ignore[no-untyped-def]
-    task = draft.task[t]
-    task.state = ENDED
-    row = draft.row[task.row]
-    if row.open != 0 or row.loose != 0:
+@inner
+def _end_task(draft, task):  # type: ignore[no-untyped-def]
+    state = draft.task[task]
+    state.state = ENDED
+    row = draft.row[state.row]
+    if row.parent >= 0 and (row.open != 0 or row.loose != 0):
         draft.row[row.parent].loose |= bit(row.level_of_parent)
 
 
-@allocation_free
-def _barrier(draft, t, begins):  # type: ignore[no-untyped-def]
+@inner
+def _barrier(draft, task, begins):  # type: ignore[no-untyped-def]
     """Of a region inside another one, or inside a task, it waits for what the region has created."""
-    r = draft.task[t].context
+    r = draft.task[task].context
     row = draft.row[r]
-    if draft.task[t].is_nested:
+    if draft.task[task].is_nested:
         if begins and row.level > 0:
             end_group(draft, r)
             begin_group(draft, r)
@@ -220,129 +226,140 @@ def _barrier(draft, t, begins):  # type: ignore[no-untyped-def]
             close_group(row)
     elif r == 0:
         if begins and (row.open != 0 or row.loose != 0):
-            step(draft, ZERO, _BARRIER, ZERO)
+            step(draft, 0, _BARRIER, 0)
         row.open = 0
         row.loose = 0
 
 
-@allocation_free
-def _synchronise(draft, k, t, value):  # type: ignore[no-untyped-def]
+@inner
+def _synchronise(draft, kind, task, value):  # type: ignore[no-untyped-def]
     """An event of tasks that wait, groups, regions. Returns a code."""
-    r = draft.task[t].context
+    r = draft.task[task].context
     row = draft.row[r]
-    if k == _TASKWAIT_BEGIN:
+    if kind == _TASKWAIT_BEGIN:
         # with dependences (a value) it waits where its pseudo task is created
         if value < 0 and row.open != 0:
-            step(draft, r, _WAIT_CHILDREN, ZERO)
+            step(draft, r, _WAIT_CHILDREN, 0)
             row.open = np.uint64(0)
-    elif k == _TASKGROUP_BEGIN:
+    elif kind == _TASKGROUP_BEGIN:
         begin_group(draft, r)
-    elif k == _TASKGROUP_END:
+    elif kind == _TASKGROUP_END:
         if row.level == 0:
             return NO_GROUP
         end_group(draft, r)
-    elif k == _BARRIER_BEGIN or k == _BARRIER_END:
-        _barrier(draft, t, np.int64(k == _BARRIER_BEGIN))
-    elif k == _PARALLEL_BEGIN:
-        if t != 0:
+    elif kind == _BARRIER_BEGIN or kind == _BARRIER_END:
+        _barrier(draft, task, np.int64(kind == _BARRIER_BEGIN))
+    elif kind == _PARALLEL_BEGIN:
+        if task != 0:
             begin_group(draft, r)
-    elif k == _PARALLEL_END:
-        if t == 0:
-            _barrier(draft, t, ONE)
+    elif kind == _PARALLEL_END:
+        if task == 0:
+            _barrier(draft, task, 1)
         elif row.level > 0:
             end_group(draft, r)
     return DONE
 
 
-@allocation_free
-def _task_event(events, draft, k, t, v):  # type: ignore[no-untyped-def]
-    """An event of tasks that are created, begin, end. ``v``: number of the other task. Returns a code."""
+@inner
+def _task_event(events, draft, kind, task, other):  # type: ignore[no-untyped-def]
+    """An event of tasks that are created, begin, end. ``other``: number of the other task. Returns a code."""
     control = draft.control[0]
-    if v >= draft.task.shape[0] or v < 0:
+    if other >= draft.task.shape[0] or other < 0:
         return NO_TASK
-    if k == _TASK_CREATE or k == _IMPLICIT_BEGIN:
+    if kind == _TASK_CREATE or kind == _IMPLICIT_BEGIN:
         control.num_created += 1
-        if v != control.num_created:
+        if other != control.num_created:
             return BAD_ORDER
-        if k == _TASK_CREATE:
-            if draft.task[events.parent[v]].state == UNBORN:
+        if kind == _TASK_CREATE:
+            if draft.task[events.parent[other]].state == UNBORN:
                 return NOT_BEGUN
-            _create(events, draft, v)
+            _create(events, draft, other)
         else:
-            draft.task[v].row = draft.task[t].context
-            draft.task[v].context = draft.task[t].context
-            draft.task[v].state = BEGUN
-            draft.task[v].is_nested = t != 0
-            control.running = v
+            draft.task[other].row = draft.task[task].context
+            draft.task[other].context = draft.task[task].context
+            draft.task[other].state = BEGUN
+            draft.task[other].is_nested = task != 0
+            control.running = other
         return DONE
-    if k == _TASK_BEGIN:
-        if draft.task[v].state != CREATED:
-            return BEGINS_TWICE if draft.task[v].state != UNBORN else NOT_BEGUN
-        draft.task[v].state = BEGUN
-    elif draft.task[v].state == UNBORN:
+    if kind == _TASK_BEGIN:
+        if draft.task[other].state != CREATED:
+            return BEGINS_TWICE if draft.task[other].state != UNBORN else NOT_BEGUN
+        draft.task[other].state = BEGUN
+    elif draft.task[other].state == UNBORN:
         return NOT_BEGUN
-    elif k == _TASK_END and draft.task[t].state == BEGUN and t != 0:
-        _end_task(draft, t)
-    control.running = v
+    elif kind == _TASK_END and draft.task[task].state == BEGUN and task != 0:
+        _end_task(draft, task)
+    control.running = other
     return DONE
 
 
-@njit(cache=True, nogil=True)
+@inner
+def _before_event(events, draft, event, task):  # type: ignore[no-untyped-def]
+    """The work before an event, and what ends or changes with that. Returns a code."""
+    control = draft.control[0]
+    kind = events.kind[event]
+    cpu_ps = events.cpu_ps[event]
+    if draft.task[task].state == UNBORN:
+        return NOT_BEGUN
+    control.used_ps += cpu_ps
+    if not work(events, draft, task, cpu_ps, control.operation, event + control.first_event, 0):
+        return BAD_SEGMENT
+    if draft.task[task].construct >= 0 and (ends_construct(kind) or kind == _LOOP_BEGIN or kind == _SECTIONS_BEGIN):
+        _end_construct(events, draft, task)
+    control.running = task
+    if control.bound < events.bound.shape[0] and events.bound[control.bound].event == event:
+        _iteration(events, draft)
+    return DONE
+
+
+@inner
+def _event(events, draft, event, task):  # type: ignore[no-untyped-def]
+    """What an event itself is. Returns a code."""
+    control = draft.control[0]
+    kind = np.int64(events.kind[event])
+    value = events.value[event]
+    is_of_tasks = kind == _TASK_CREATE or kind == _TASK_BEGIN or kind == _TASK_END or kind == _TASK_SWITCH
+    if is_of_tasks or kind == _IMPLICIT_BEGIN:
+        return _task_event(events, draft, kind, task, max(value - control.first_task + 1, 0))
+    if kind == _LOOP_BEGIN or kind == _SECTIONS_BEGIN:
+        _begin_construct(events, draft, task)
+    elif kind == _CHUNK or kind == _SECTION:
+        _begin_chunk(events, draft, task)
+    elif kind == _CRITICAL_BEGIN or kind == _CRITICAL_END:
+        acquires = kind == _CRITICAL_BEGIN
+        row = draft.task[task].context
+        step(draft, row, _ACQUIRE if acquires else _RELEASE, events.lock[control.num_locks])
+        draft.row[row].num_held += 1 if acquires else -1
+        control.num_locks += 1
+    else:
+        return _synchronise(draft, kind, task, value)
+    return DONE
+
+
+@allocation_free
 def run(events, draft):  # type: ignore[no-untyped-def]
     """Go through the part. Returns (code, event that it is about; operation for NEGATIVE, BAD_SEGMENT where there is no
     event: -1 - operation). O(events + operations + pieces, which cut static loops have one of per core)."""
+    events, draft = by_reference(events), by_reference(draft)
     control = draft.control[0]
-    operation = control.first_operation
-    used_ps = ZERO
-    for e in range(events.kind.shape[0]):
-        while operation < events.operation[e]:
-            code = _operation(events, draft, operation, used_ps)
-            if code != DONE:
-                return code, -1 - operation
-            operation += 1
-            used_ps = ZERO
+    for event in range(events.kind.shape[0]):
+        code = _operations(events, draft, events.operation[event])
+        if code != DONE:
+            return code, -1 - control.operation
         while control.bound < events.bound.shape[0] and events.bound[control.bound].event < 0:
-            if events.bound[control.bound].operation > operation:
+            if events.bound[control.bound].operation > control.operation:
                 break
             _iteration(events, draft)
-        k = np.int64(events.kind[e])
-        t = np.int64(events.task[e])
-        value = events.value[e]
-        if draft.task[t].state == UNBORN:
-            return NOT_BEGUN, e
-        used_ps += events.cpu_ps[e]
-        if not work(events, draft, t, events.cpu_ps[e], operation, e + control.first_event, ZERO):
-            return BAD_SEGMENT, e
-        if draft.task[t].construct >= 0 and (ends_construct(k) or k == _LOOP_BEGIN or k == _SECTIONS_BEGIN):
-            _end_construct(events, draft, t)
-        control.running = t
-        if control.bound < events.bound.shape[0] and events.bound[control.bound].event == e:
-            _iteration(events, draft)
-        code = DONE
-        if k == _TASK_CREATE or k == _TASK_BEGIN or k == _TASK_END or k == _TASK_SWITCH or k == _IMPLICIT_BEGIN:
-            code = _task_event(events, draft, k, t, max(value - control.first_task + 1, 0))
-        elif k == _LOOP_BEGIN or k == _SECTIONS_BEGIN:
-            _begin_construct(events, draft, t)
-        elif k == _CHUNK or k == _SECTION:
-            _begin_chunk(events, draft, t)
-        elif k == _CRITICAL_BEGIN or k == _CRITICAL_END:
-            acquires = k == _CRITICAL_BEGIN
-            step(draft, draft.task[t].context, _ACQUIRE if acquires else _RELEASE, events.lock[control.num_locks])
-            draft.row[draft.task[t].context].num_held += 1 if acquires else -1
-            control.num_locks += 1
-        else:
-            code = _synchronise(draft, k, t, value)
+        task = events.task[event]
+        code = _before_event(events, draft, event, task)
+        if code == DONE:
+            code = _event(events, draft, event, task)
         if code != DONE:
-            return code, e
-    while operation <= control.end_operation:
-        if operation == control.end_operation and operation - control.first_operation >= events.compute_ps.shape[0]:
-            break
-        code = _operation(events, draft, operation, used_ps)
-        if code != DONE:
-            return code, -1 - operation
-        operation += 1
-        used_ps = ZERO
-    phases = control.num_phases
-    if phases == 0 or draft.row[0].num_steps > draft.phase[phases - 1].end_step:
-        _cut(draft, control.end_operation, ZERO)
+            return code, event
+    code = _operations(events, draft, control.first_operation + events.compute_ps.shape[0])
+    if code != DONE:
+        return code, -1 - control.operation
+    last = control.num_phases - 1
+    if last < 0 or draft.row[0].num_steps > draft.phase[last].end_step:
+        _cut(draft, control.end_operation, 0)
     return DONE, 0

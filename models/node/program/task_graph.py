@@ -13,9 +13,11 @@ of ``doacross`` loops are not among the kinds.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, by_reference, inner_inlined
 from manyscale.models.kernels.hash_table import find_or_add, new_table
 from manyscale.models.workload.task_tables import DependenceKind
 
@@ -46,69 +48,92 @@ def dependence_edges(
     if np.any((kind < 0) | (kind >= len(DependenceKind))):
         row = int(np.flatnonzero((kind < 0) | (kind >= len(DependenceKind)))[0])
         raise ValueError(f"task instance {task[row]}: there is no dependence kind {kind[row]}")
-    keys, slots = new_table(len(task))
-    edges = _edges(parent, task, kind, address, keys, slots)
-    return edges[:, 0].copy(), edges[:, 1].copy()
+    declared, (keys, slots) = _Declared(parent, task, kind, address), new_table(len(task))
+    edges = np.empty((2 * len(task), 2), np.int64)  # room for all, unless several groups of one location are large
+    while True:
+        locations, entries = np.empty(len(task), _LOCATION), np.empty(len(task), _ENTRY)
+        count = _find_edges(declared, keys, slots, locations, entries, np.full(len(parent), -1), edges)
+        if count <= len(edges):
+            return edges[:count, 0].copy(), edges[:count, 1].copy()
+        edges = np.empty((count, 2), np.int64)
+        slots[:] = -1
 
 
-@njit(cache=True, nogil=True)
-def _edges(parent, task, kind, address, keys, slots):  # type: ignore[no-untyped-def]
-    """Rows (predecessor, successor). See dependence_edges for the cost.
+class _Declared(NamedTuple):
+    """See dependence_edges."""
 
-    Per location (slot): the task that named it last and how (``named_by``, ``named_as``), the kind of its last group,
-    and that group and the one before as lists of members (-1 ends a list).
+    parent: np.ndarray
+    task: np.ndarray
+    kind: np.ndarray
+    address: np.ndarray
+
+
+# ``named_by``: the task that named it last, and how; ``kind`` of its last group, of which, and of the one before, the
+# ``last`` members are known, -1 for none
+_LOCATION: Final = np.dtype(
+    [("named_by", "i8"), ("named_as", "i4"), ("kind", "i4"), ("last", "i8"), ("last_before", "i8")]
+)
+# Of each dependence: its location, and the member of the same group before it
+_ENTRY: Final = np.dtype([("location", "i8"), ("member_before", "i8")])
+_TAKEN: Final = -1  # instead of a kind: the task is in the location's last group
+
+
+@allocation_free
+def _find_edges(declared, keys, slots, locations, entries, led_to, edges):  # type: ignore[no-untyped-def]
+    """How many edges there are; as many as have room there, (predecessor, successor), are put in ``edges``.
+
+    ``led_to`` int64[tasks], -1: the task to which the latest edge from each leads. Cost: see dependence_edges.
     """
-    count = task.shape[0]
-    slot_of = np.empty(count, np.int64)
-    named_by = np.full(count, -1, np.int64)
-    named_as = np.empty(count, np.int8)
-    group_kind = np.full(count, -1, np.int8)
-    last_group = np.full(count, -1, np.int64)
-    group_before = np.full(count, -1, np.int64)
-    next_member = np.empty(count, np.int64)
-    successor_of = np.full(parent.shape[0], -1, np.int64)  # the task that an edge from this one was given last
-    edges = np.empty((max(count, 16), 2), np.int64)
-    num_slots = 0
+    declared = by_reference(declared)
+    count = declared.task.shape[0]
+    num_locations = 0
     num_edges = 0
-    start = 0
-    while start < count:
-        now = task[start]
-        end = start
-        while end < count and task[end] == now:
-            slot = find_or_add(keys, slots, parent[now], address[end], num_slots)
-            num_slots += slot == num_slots
-            said = kind[end] if kind[end] != _OUT else np.int8(_INOUT)
-            if named_by[slot] != now:
-                named_by[slot] = now
-                named_as[slot] = said
-            elif named_as[slot] != said:
-                named_as[slot] = _INOUT
-            slot_of[end] = slot
+    end = 0
+    while end < count:
+        start = end
+        now = declared.task[start]
+        while end < count and declared.task[end] == now:
+            number = find_or_add(keys, slots, declared.parent[now], declared.address[end], num_locations)
+            _name(locations[number], now, declared.kind[end], number == num_locations)
+            num_locations += number == num_locations
+            entries[end].location = number
             end += 1
         for i in range(start, end):
-            slot = slot_of[i]
-            said = named_as[slot]
-            if said < 0:
-                continue  # this task named the location before
-            named_as[slot] = -1
-            if said == _INOUT or said != group_kind[slot]:
-                group_before[slot] = last_group[slot]
-                last_group[slot] = -1
-                group_kind[slot] = said
-            next_member[i] = last_group[slot]
-            last_group[slot] = i
-            member = group_before[slot]
+            location = locations[entries[i].location]
+            if location.named_as == _TAKEN:
+                continue
+            if location.named_as == _INOUT or location.named_as != location.kind:
+                location.last_before = location.last
+                location.last = -1
+                location.kind = location.named_as
+            location.named_as = _TAKEN
+            entries[i].member_before = location.last
+            location.last = i
+            member = location.last_before
             while member >= 0:
-                before = task[member]
-                if successor_of[before] != now:
-                    successor_of[before] = now
-                    if num_edges == edges.shape[0]:
-                        grown = np.empty((2 * num_edges, 2), np.int64)
-                        grown[:num_edges] = edges
-                        edges = grown
+                before = declared.task[member]
+                member = entries[member].member_before
+                if led_to[before] == now:
+                    continue
+                led_to[before] = now
+                if num_edges < edges.shape[0]:
                     edges[num_edges, 0] = before
                     edges[num_edges, 1] = now
-                    num_edges += 1
-                member = next_member[member]
-        start = end
-    return edges[:num_edges]
+                num_edges += 1
+    return num_edges
+
+
+@inner_inlined
+def _name(location, task, kind, is_new):  # type: ignore[no-untyped-def]
+    """A task names a location, maybe for the first time, maybe again in another way."""
+    if kind == _OUT:
+        kind = np.int64(_INOUT)
+    if is_new:
+        location.kind = -1
+        location.last = -1
+        location.last_before = -1
+    if is_new or location.named_by != task:
+        location.named_by = task
+        location.named_as = kind
+    elif location.named_as != kind:
+        location.named_as = _INOUT
