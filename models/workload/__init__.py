@@ -1,198 +1,90 @@
 """The workload: a parallel application's trace as Arrow tables with declared schemas.
 
-A workload has one table per level. The levels filled today are those of MUSA's burst trace (Grass, "Simulation
-methodologies for future large-scale parallel systems", UPC 2017, ch. 6): communication operations and the compute
-phases between them. Times are integer picoseconds on the machine that was traced, sizes are bytes.
+A workload has one table per level, declared in ``operation_tables`` (communication and the compute phases between:
+the burst trace of MUSA; Grass, "Simulation methodologies for future large-scale parallel systems", UPC 2017, ch. 6),
+``task_tables`` (runtime system), ``detail_tables`` (basic blocks and memory accesses), ``profile_tables`` (intervals
+and call stacks) and ``gpu_tables`` (kernel launches). Times are integer picoseconds on the machine that was traced,
+sizes are bytes.
 
-Tables
-------
-``operations``
-    One row per MPI operation, ranks contiguous and in rank order, each rank's rows in program order. The row's index
-    within its rank is its ``operation_id``.
-``phases``
-    One row per compute phase: CPU time that precedes operation ``operation_id`` of ``rank``. Several phases may
-    precede one operation. Rows are sorted by (rank, operation_id).
-``regions``
-    Names of the code regions that phases refer to (``region_id`` is the row index).
-``communicators``
-    Members of each communicator as world ranks (``communicator_id`` is the row index). Row 0 is the world.
-
-Tables that only some formats fill; one that is not given has no rows
----------------------------------------------------------------------
-``counters``
-    Hardware counters: their increase over the phase of row ``phase_id``. A counter that was not measured in a phase has
-    no row there (it is not zero). Sorted by phase.
-``measured``
-    When each operation began and ended in the traced run, one row per operation, from the first record of the trace.
-``dependencies``
-    Of ranks whose operations do not simply run one after another (GOAL): operation ``operation_id`` of ``rank`` starts
-    after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. If every isend and irecv
-    of such a workload opens a request, the order of the rows, with its waits, is one that the dependencies allow;
-    otherwise its ranks have no other order than these. Sorted by (rank, operation_id).
-
-The tables of the finer levels are declared in ``task_tables`` (runtime system), ``detail_tables`` (basic blocks and
-memory accesses), ``profile_tables`` (intervals and call stacks) and ``gpu_tables`` (kernel launches).
+What those modules promise of their tables (order of rows, ranges of numbers, kinds by name) holds in every workload: it
+is checked when one is built (``checks``).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload import detail_tables, gpu_tables, profile_tables, task_tables
-from manyscale.models.workload.columns import one_chunk, text_array, to_numpy
+from manyscale.models.workload import (
+    checks,
+    detail_tables,
+    gpu_tables,
+    operation_tables,
+    profile_tables,
+    task_tables,
+)
+from manyscale.models.workload.checks import WorkloadError
+from manyscale.models.workload.columns import first_rows, one_chunk, to_numpy
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.models.workload.gpu_tables import LaunchStreams
-
-ANY_SOURCE: Final = -1
-ANY_TAG: Final = -1
-NO_RANK: Final = -2
-NO_REQUEST: Final = -1
-MAX_RANKS: Final = 2**20
-
-
-class OperationKind(IntEnum):
-    """What an operation does; the names follow MPI's, in lower case."""
-
-    init = 0
-    finalize = 1
-    send = 2
-    isend = 3
-    ssend = 4
-    issend = 5
-    bsend = 6
-    ibsend = 7
-    recv = 8
-    irecv = 9
-    sendrecv = 10
-    wait = 11
-    waitall = 12
-    waitany = 13
-    test = 14  # a test that did not complete its request: takes no time, changes nothing
-    other = 15  # any other call, or the end of a compute phase that no communication follows: takes no time
-    barrier = 16
-    bcast = 17
-    reduce = 18
-    allreduce = 19
-    scan = 20
-    exscan = 21
-    gather = 22
-    gatherv = 23
-    scatter = 24
-    scatterv = 25
-    allgather = 26
-    allgatherv = 27
-    alltoall = 28
-    alltoallv = 29
-    reduce_scatter = 30
-    ibarrier = 31
-    ibcast = 32
-    ireduce = 33
-    iallreduce = 34
-    iscan = 35
-    iexscan = 36
-    igather = 37
-    igatherv = 38
-    iscatter = 39
-    iscatterv = 40
-    iallgather = 41
-    iallgatherv = 42
-    ialltoall = 43
-    ialltoallv = 44
-    ireduce_scatter = 45
-
-
-COLLECTIVES: Final = range(OperationKind.barrier, OperationKind.ireduce_scatter + 1)
-NONBLOCKING_COLLECTIVES: Final = range(OperationKind.ibarrier, OperationKind.ireduce_scatter + 1)
-SENDS: Final = (
-    OperationKind.send,
-    OperationKind.isend,
-    OperationKind.ssend,
-    OperationKind.issend,
-    OperationKind.bsend,
-    OperationKind.ibsend,
-    OperationKind.sendrecv,
+from manyscale.models.workload.operation_tables import (
+    ANY_SOURCE,
+    ANY_TAG,
+    COLLECTIVES,
+    COMMUNICATORS_SCHEMA,
+    COUNTERS_SCHEMA,
+    DEPENDENCIES_SCHEMA,
+    KIND_NAMES,
+    MAX_RANKS,
+    MEASURED_SCHEMA,
+    NO_RANK,
+    NO_REQUEST,
+    NONBLOCKING_COLLECTIVES,
+    OPERATIONS_SCHEMA,
+    PHASES_SCHEMA,
+    RECEIVES,
+    REGIONS_SCHEMA,
+    SENDS,
+    OperationKind,
+    PhaseKind,
 )
-RECEIVES: Final = (OperationKind.recv, OperationKind.irecv, OperationKind.sendrecv)
 
-KIND_NAMES: Final = text_array([kind.name for kind in OperationKind])
-
-
-class PhaseKind(IntEnum):
-    """Compute scales with the speed of the target's cores, sleep does not."""
-
-    compute = 0
-    sleep = 1
-
-
-OPERATIONS_SCHEMA: Final = pa.schema(
-    [
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        # destination of a send, source of a receive (ANY_SOURCE), root of a rooted collective; world ranks for
-        # point-to-point, communicator-relative for a root; NO_RANK where there is none
-        pa.field("peer", pa.int32(), nullable=False),
-        pa.field("source", pa.int32(), nullable=False),  # the receive side of a sendrecv, else NO_RANK
-        pa.field("tag", pa.int32(), nullable=False),  # ANY_TAG for a receive that takes any
-        # sent (per peer for alltoall and scatter); of reduce_scatter, whose sizes are counts, one element
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("receive_bytes", pa.int64(), nullable=False),
-        pa.field("communicator_id", pa.int32(), nullable=False),
-        pa.field("request", pa.int32(), nullable=False),  # request that this operation opens, unique in its rank
-        pa.field("completes", pa.list_(pa.int32())),  # requests that this operation waits for
-        pa.field("send_counts", pa.list_(pa.int64())),  # bytes to each member (alltoallv, scatterv at any rank)
-        pa.field("receive_counts", pa.list_(pa.int64())),  # bytes from each member
-    ]
-)
-PHASES_SCHEMA: Final = pa.schema(
-    [
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("operation_id", pa.int32(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),  # PhaseKind
-        pa.field("region_id", pa.int32(), nullable=False),  # -1 where the trace names none
-        pa.field("duration_ps", pa.int64(), nullable=False),
-    ]
-)
-REGIONS_SCHEMA: Final = pa.schema([pa.field("name", pa.string(), nullable=False)])
-COMMUNICATORS_SCHEMA: Final = pa.schema([pa.field("members", pa.list_(pa.int32()), nullable=False)])
-
-COUNTERS_SCHEMA: Final = pa.schema(
-    [
-        pa.field("phase_id", pa.int64(), nullable=False),
-        pa.field("counter", pa.dictionary(pa.int16(), pa.string()), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-    ]
-)
-MEASURED_SCHEMA: Final = pa.schema(
-    [
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
-    ]
-)
-DEPENDENCIES_SCHEMA: Final = pa.schema(
-    [
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("operation_id", pa.int32(), nullable=False),
-        pa.field("requires", pa.int32(), nullable=False),
-        pa.field("on_start", pa.bool_(), nullable=False),
-    ]
-)
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "COLLECTIVES",
+    "COMMUNICATORS_SCHEMA",
+    "COUNTERS_SCHEMA",
+    "DEPENDENCIES_SCHEMA",
+    "KIND_NAMES",
+    "MAX_RANKS",
+    "MEASURED_SCHEMA",
+    "NONBLOCKING_COLLECTIVES",
+    "NO_RANK",
+    "NO_REQUEST",
+    "OPERATIONS_SCHEMA",
+    "OPTIONAL_LEVELS",
+    "PHASES_SCHEMA",
+    "RECEIVES",
+    "REGIONS_SCHEMA",
+    "REQUIRED_LEVELS",
+    "SCHEMAS",
+    "SENDS",
+    "OperationKind",
+    "PhaseKind",
+    "Workload",
+    "WorkloadError",
+    "table_digest",
+]
 
 SCHEMAS: Final = {
-    "operations": OPERATIONS_SCHEMA,
-    "phases": PHASES_SCHEMA,
-    "regions": REGIONS_SCHEMA,
-    "communicators": COMMUNICATORS_SCHEMA,
-    "counters": COUNTERS_SCHEMA,
-    "measured": MEASURED_SCHEMA,
-    "dependencies": DEPENDENCIES_SCHEMA,
+    **operation_tables.SCHEMAS,
     **task_tables.SCHEMAS,
     **detail_tables.SCHEMAS,
     **profile_tables.SCHEMAS,
@@ -202,10 +94,6 @@ REQUIRED_LEVELS: Final = ("operations", "phases", "regions", "communicators")
 OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIRED_LEVELS)
 
 
-class WorkloadError(ValueError):
-    """A workload that contradicts itself: the message names the rank, the operation and what to do."""
-
-
 @dataclass(frozen=True)
 class Workload:
     """A trace, read. See the module's docstring for the tables.
@@ -213,7 +101,9 @@ class Workload:
     ``notes`` say what the trace's format could not record and how the reader settled it; reports repeat them.
     ``detail`` holds the streams that ``segments`` cut up, where the detailed level was traced; ``gpu`` the instructions
     of ``launches``.
-    Raises WorkloadError when built from tables that do not fit their schemas.
+    Kinds of operations may come with any dictionary of names: they are encoded as ``OperationKind`` numbers them.
+    Raises WorkloadError when built from tables that do not fit their schemas or break what they promise
+    (``checks.RULES``); with ``is_checked`` the caller says that the tables come from a workload, unchanged.
     """
 
     name: str
@@ -223,8 +113,9 @@ class Workload:
     source_format: str = field(default="", compare=False)
     detail: Detail | None = field(default=None, compare=False)
     gpu: LaunchStreams | None = field(default=None, compare=False)
+    is_checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_checked: bool) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
             raise WorkloadError(f"{self.name}: {self.num_ranks} ranks; between 1 and {MAX_RANKS} can be replayed")
         # (empty_table would import pandas)
@@ -234,12 +125,21 @@ class Workload:
             if level not in self.tables:
                 raise WorkloadError(f"{self.name}: the workload has no table {level!r}")
             if not self.tables[level].schema.equals(schema):
-                raise WorkloadError(f"{self.name}: table {level!r} does not have the declared schema")
+                difference = _difference(self.tables[level].schema, schema)
+                raise WorkloadError(f"{self.name}: table {level!r} does not have the declared schema: {difference}")
         unknown = set(self.tables) - set(SCHEMAS)
         if unknown:
-            raise WorkloadError(f"{self.name}: unknown tables {', '.join(sorted(unknown))}")
+            raise WorkloadError(
+                f"{self.name}: unknown tables {', '.join(sorted(unknown))}; known are {', '.join(SCHEMAS)}"
+            )
         if self.tables["measured"].num_rows not in (0, self.num_operations):
-            raise WorkloadError(f"{self.name}: table 'measured' does not have one row per operation")
+            raise WorkloadError(
+                f"{self.name}: table 'measured' does not have one row per operation; give it one, or no rows at all"
+            )
+        if not is_checked:
+            operations = checks.with_declared_kinds(self.name, self.tables["operations"])
+            object.__setattr__(self, "tables", {**self.tables, "operations": operations})
+            checks.check(self.name, self.num_ranks, self.tables)
 
     def column(self, level: str, name: str) -> np.ndarray:
         """A column without nulls as one NumPy array (the dictionary codes for a dictionary column)."""
@@ -256,12 +156,12 @@ class Workload:
     @cached_property
     def rank_offsets(self) -> np.ndarray:
         """int64[num_ranks + 1]: operations of rank r are rows [rank_offsets[r], rank_offsets[r + 1])."""
-        return np.searchsorted(self.column("operations", "rank"), np.arange(self.num_ranks + 1)).astype(np.int64)
+        return first_rows(self.column("operations", "rank"), self.num_ranks)
 
     @cached_property
     def phase_offsets(self) -> np.ndarray:
         """int64[num_ranks + 1]: phases of rank r are rows [phase_offsets[r], phase_offsets[r + 1])."""
-        return np.searchsorted(self.column("phases", "rank"), np.arange(self.num_ranks + 1)).astype(np.int64)
+        return first_rows(self.column("phases", "rank"), self.num_ranks)
 
     @cached_property
     def send_rows(self) -> np.ndarray:
@@ -294,6 +194,14 @@ class Workload:
         if self.gpu is not None:
             state.update(f"gpu {self.gpu.digest}".encode())
         return state.hexdigest()
+
+
+def _difference(schema: pa.Schema, declared: pa.Schema) -> str:
+    """The first column in which a schema differs from the declared one."""
+    for at, column in enumerate(declared):
+        if at >= len(schema) or not schema.field(at).equals(column):
+            return f"column {at} must be {column}"
+    return f"{len(declared)} columns, not {len(schema)}"
 
 
 def table_digest(table: pa.Table) -> str:

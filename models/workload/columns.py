@@ -57,8 +57,16 @@ def text_array(values: Sequence[str]) -> pa.StringArray:
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A chunked array as one array."""
+    """A chunked array as one array: its only chunk, or a copy."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     combined = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):
         return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
     return combined
+
+
+def first_rows(ranks: np.ndarray, num_ranks: int) -> np.ndarray:
+    """int64[num_ranks + 1]: where each rank's rows begin in an ascending column of ranks."""
+    # numbers of the column's own type: others would have the whole column converted
+    return np.searchsorted(ranks, np.arange(num_ranks + 1, dtype=ranks.dtype)).astype(np.int64)

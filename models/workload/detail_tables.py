@@ -98,7 +98,7 @@ SEGMENTS_SCHEMA: Final = pa.schema(
         pa.field("task_instance_id", pa.int32(), nullable=False),  # -1 where the trace knows no tasks
         pa.field("num_blocks", pa.int64(), nullable=False),
         pa.field("num_accesses", pa.int64(), nullable=False),
-        pa.field("num_instructions", pa.int64(), nullable=False),
+        pa.field("num_instructions", pa.int64(), nullable=False),  # -1 where the format does not say
     ]
 )
 

@@ -39,7 +39,7 @@ LAUNCHES_SCHEMA: Final = pa.schema(
         pa.field("warp_instructions", pa.int64(), nullable=False),
         pa.field("thread_instructions", pa.int64(), nullable=False),
         pa.field("memory_requests", pa.int64(), nullable=False),  # for sectors of global and local memory
-        # standard deviation of the blocks' thread instructions over their mean
+        # standard deviation of the blocks' thread instructions over their mean; NaN where unknown
         pa.field("block_size_cov", pa.float64(), nullable=False),
         pa.field("digest", pa.string(), nullable=False),  # of what the launch executes, whatever its place
     ]

@@ -54,7 +54,7 @@ def rank_part(workload: Workload, rank: int, *, instructions: bool = False) -> R
         else:
             first, end = (int(row) for row in np.searchsorted(workload.column(level, "rank"), [rank, rank + 1]))
         tables[level] = workload.tables[level].slice(first, end - first)
-    return RankPart(rank, Workload(workload.name, workload.num_ranks, tables), first_segment)
+    return RankPart(rank, Workload(workload.name, workload.num_ranks, tables, is_checked=True), first_segment)
 
 
 def _serialised(table: pa.Table) -> bytes:
@@ -67,4 +67,4 @@ def _serialised(table: pa.Table) -> bytes:
 def _received(rank: int, first_segment: int, name: str, num_ranks: int, sent: dict[str, bytes]) -> RankPart:
     tables = {level: SCHEMAS[level].empty_table() for level in ("operations", "phases", "regions", "communicators")}
     tables |= {level: pa.ipc.open_stream(stored).read_all() for level, stored in sent.items()}
-    return RankPart(rank, Workload(name, num_ranks, tables), first_segment)
+    return RankPart(rank, Workload(name, num_ranks, tables, is_checked=True), first_segment)
