@@ -190,15 +190,15 @@ class _Reader:
         room = KEPT_ARCHIVE_BYTES
         for name, stream in tar_members(self.path):
             with guarded(self.path):
-                head = stream.read(512)
-                rank = _first_rank(head)
+                content = stream.read(max(room, 512))
+                rank = _first_rank(content[:512])
                 if rank is not None:
                     ranks[name] = rank
                     if room > 0:
-                        kept[name] = head + stream.read(room)
-                        room -= len(kept[name])
+                        kept[name] = content
+                        room -= len(content)
                 elif listed is None and name.endswith(".txt"):
-                    listed = _list_lines(head + stream.read())
+                    listed = _list_lines(content + stream.read())
                     list_name = name
         if not ranks:
             raise UserError(f"{self.path}: the archive holds no time-independent trace (lines '<rank> <verb> ...')")
@@ -303,10 +303,10 @@ class _Reader:
         line = 1
         while True:
             block = stream.read(CHUNK_BYTES)
-            text = rest + block
-            cut = len(text) if not block else text.rfind(b"\n") + 1
+            text = rest + (block or b"\n")
+            cut = text.rfind(b"\n") + 1
             rest = text[cut:]
-            if cut:
+            if cut > 1 or (cut and block):
                 chunk = np.frombuffer(text, np.uint8, cut)
                 tokens = tokenise(chunk, ti_verbs.VERB_TABLE, line)
                 self._check(name, tokens, text)
@@ -362,40 +362,39 @@ class _Reader:
         is_completed = np.zeros(int(requests.request.max(initial=-1)) + 1, np.bool_)
         is_completed[requests.values] = True
         self.never_completed += len(is_completed) - int(np.count_nonzero(is_completed))
-        self.ranks[rank] = self._columns(rank, tokens, rows, requests)
+        self.ranks[rank] = self._columns(tokens, rows, requests)
 
-    def _columns(
-        self, rank: int, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests
-    ) -> _Columns:
+    def _columns(self, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests) -> _Columns:
         count = len(rows.kind)
         last_phase = rows.phase_operation[-1] if len(rows.phase_operation) else -1
         ends = count > 0 and rows.kind[-1] == OperationKind.finalize and last_phase < count
         self.without_finalize += not ends
-        extra = 0 if ends else 1
 
         def padded(values: np.ndarray, fill: int) -> np.ndarray:
-            return np.append(values, np.full(extra, fill, values.dtype))
+            return values if ends else np.append(values, values.dtype.type(fill))
 
         operations = {
-            "rank": np.full(count + extra, rank, np.int32),
             "kind": padded(requests.kind, OperationKind.finalize),
             "peer": padded(rows.peer, NO_RANK),
             "source": padded(rows.source, NO_RANK),
             "tag": padded(rows.tag, 0),
             "bytes": padded(rows.bytes, 0),
             "receive_bytes": padded(rows.receive_bytes, 0),
-            "communicator_id": np.zeros(count + extra, np.int32),
             "request": padded(requests.request, NO_REQUEST),
         }
         phases = {
-            "rank": np.full(len(rows.phase_ps), rank, np.int32),
             "operation_id": rows.phase_operation.astype(np.int32),
             "kind": rows.phase_kind,
             "region_id": self._phase_regions(tokens, rows.phase_place),
             "duration_ps": rows.phase_ps,
         }
-        offsets = np.append(requests.offsets, np.full(extra, requests.offsets[-1]))
-        return _Columns(operations, (offsets, requests.values), rows.send_counts, rows.receive_counts, phases)
+        return _Columns(
+            operations,
+            (padded(requests.offsets, requests.offsets[-1]), requests.values),
+            rows.send_counts,
+            rows.receive_counts,
+            phases,
+        )
 
     def _phase_regions(self, tokens: Tokens, places: np.ndarray) -> np.ndarray:
         """Region of each phase: the latest location before it, -1 if none."""
@@ -415,8 +414,8 @@ class _Reader:
                 f"{self.path}: the file of rank {missing[0]} is missing from the archive; it may be cut short"
             )
         columns = [self.ranks[rank] for rank in range(self.num_ranks)]
-        names = columns[0].operations
-        operations = {name: np.concatenate([part.operations[name] for part in columns]) for name in names}
+        operations = _concatenated([part.operations for part in columns])
+        operations["communicator_id"] = np.zeros(len(operations["rank"]), np.int32)
         notes = self._notes(operations)
         kind = pa.DictionaryArray.from_arrays(to_arrow(operations.pop("kind")), KIND_NAMES)
         arrays = {name: to_arrow(values) for name, values in operations.items()}
@@ -426,9 +425,9 @@ class _Reader:
             if not any(getattr(part, side) for part in columns):
                 arrays[side] = _no_lists(len(operations["rank"]))
                 continue
-            parts = [_ragged(getattr(part, side), len(part.operations["rank"])) for part in columns]
+            parts = [_ragged(getattr(part, side), len(part.operations["kind"])) for part in columns]
             arrays[side] = _joined(parts)
-        phases = {name: to_arrow(np.concatenate([part.phases[name] for part in columns])) for name in columns[0].phases}
+        phases = {name: to_arrow(values) for name, values in _concatenated([part.phases for part in columns]).items()}
         world = _joined([(np.array([0, self.num_ranks]), np.arange(self.num_ranks, dtype=np.int32))])
         tables = {
             "operations": pa.Table.from_arrays(
@@ -517,6 +516,14 @@ def _list_lines(content: bytes) -> list[tuple[int, str]]:
     """The lines of a list that are not blank, with their numbers from 1."""
     lines = content.decode(errors="replace").split("\n")
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _concatenated(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The columns of all ranks, one after another, and the rank of each row."""
+    names = list(parts[0])
+    sizes = [len(part[names[0]]) for part in parts]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return whole | {"rank": np.repeat(np.arange(len(parts), dtype=np.int32), sizes)}
 
 
 def _no_lists(count: int) -> pa.Array:

@@ -12,14 +12,12 @@ import numpy as np
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind, PhaseKind
 from manyscale.runner.readers.simgrid_ti.common import (
-    BAD_AMOUNT,
     BAD_TAG,
     DERIVED,
     FEW,
     FRACTION,
     MANY,
     NEGATIVE_SIZE,
-    NO_POST,
     NO_SUCH_RANK,
     TOO_LARGE,
     convert_common_lines,
@@ -32,12 +30,14 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
     COLLECTIVE_TAG,
     COLLECTIVE_VERBS,
     DATATYPE_BYTES,
+    DURATION_VERBS,
     IGNORED_VERBS,
     KIND_OF_VERB,
     LONGEST_PS,
     MOST_ELEMENTS,
     MPI_BYTE,
     MPI_DOUBLE,
+    NAMED,
     OPENS_REQUEST,
     OTHER,
     POST,
@@ -56,6 +56,11 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
 )
 
 
+def _outside(values: np.ndarray, limit: int) -> np.ndarray:
+    """Where int64 values are not among 0 to ``limit`` - 1."""
+    return np.flatnonzero(values.view(np.uint64) >= limit)
+
+
 class LineError(Exception):
     """What is wrong with one line: its index among the tokens, and what to say."""
 
@@ -69,7 +74,7 @@ class LineError(Exception):
 class RankRows:
     """Rows of one rank: one entry per operation; phases; ragged per-member byte counts of vector collectives.
 
-    ``role``, ``key`` (int64[., 2]) and ``array_length`` describe requests for ti_requests.resolve.
+    ``role``, ``key`` (int64[2, .]) and ``array_length`` describe requests for ti_requests.resolve.
     """
 
     kind: np.ndarray
@@ -102,7 +107,7 @@ def is_untagged(tokens: Tokens) -> bool:
 
 
 class RankReader:
-    """Fills the rows of one rank: sends, receives, waits and compute by one kernel, the others verb by verb.
+    """Fills the rows of one rank, verb by verb.
 
     ``lines`` are indices of tokens, ``rows`` of operations; ``self.row`` gives the row of a line, or of the next one.
     """
@@ -121,13 +126,14 @@ class RankReader:
         self.row = np.cumsum(is_operation, dtype=np.int32) - is_operation
         self.kind = line_kind[self.operations]
         count = len(self.operations)
-        self.peer = np.full(count, NO_RANK, np.int32)
+        self.narrow = np.zeros((2, count), np.int32)
+        self.sizes = np.zeros((2, count), np.int64)
+        self.key = np.zeros((2, count), np.int64)
+        self.peer, self.tag = self.narrow
+        self.bytes, self.receive_bytes = self.sizes
+        self.peer[:] = NO_RANK
         self.source = np.full(count, NO_RANK, np.int32)
-        self.tag = np.zeros(count, np.int32)
-        self.bytes = np.zeros(count, np.int64)
-        self.receive_bytes = np.zeros(count, np.int64)
         self.role = ROLE_OF_VERB[tokens.verb[self.operations]]
-        self.key = np.zeros((count, 2), np.int64)
         self.array_length = np.zeros(count, np.int64)
         self.work_after: dict[int, float] = {}  # line of a collective: reduction work behind it, in ps
         self.send_counts: dict[int, np.ndarray] = {}
@@ -142,44 +148,10 @@ class RankReader:
         if len(starts) and self.counts[starts[0]] == 0:
             self.default_type = MPI_BYTE
         for code in np.flatnonzero(np.bincount(tokens.verb, minlength=len(VERBS))):
-            if TREATMENT[code] == OTHER:
+            if TREATMENT[code] <= OTHER and VERBS[code] not in DURATION_VERBS:
                 self._convert(VERBS[code], np.flatnonzero(tokens.verb == code))
-        return self._rows(*self._common())
-
-    def _common(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sends, receives, named waits and durations; returns the lines and times (float64 ps) of the phases."""
-        tokens = self.tokens
-        ps_per_unit = np.where(tokens.verb == CODE["sleep"], 1e12, self.ps_per_flop)
-        phase_line = np.empty(len(tokens.verb), np.int64)
-        phase_ps = np.empty(len(tokens.verb))
-        num_phases, line, problem = convert_common_lines(
-            tokens.verb, TREATMENT, OPENS_REQUEST, self.first, self.counts, tokens.values, self.row, self.me,
-            self.num_ranks, self.untagged, self.default_type, DATATYPE_BYTES, ps_per_unit, self.peer, self.tag,
-            self.bytes, self.receive_bytes, self.role, self.key, phase_line, phase_ps,
-        )  # fmt: skip
-        if problem:
-            raise LineError(line, self._problem(line, problem))
-        return phase_line[:num_phases], phase_ps[:num_phases]
-
-    def _problem(self, line: int, problem: int) -> str:
-        verb = VERBS[self.tokens.verb[line]]
-        fields = self.tokens.values[self.first[line] : self.first[line] + self.counts[line]]
-        numbers = [f"{value:.12g}" for value in fields]
-        size_at = 1 if self.untagged else 2
-        return {
-            FEW: f"'{verb}' lacks fields",
-            MANY: f"'{verb}' has {len(fields)} fields, more than are known",
-            FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
-            NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace "
-            f"(0 to {self.num_ranks - 1})",
-            BAD_TAG: "the tag is outside 0 to 2^31 - 1",
-            NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
-            DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not "
-            "hold; trace the program with MPI_BYTE or a basic type",
-            NO_POST: "no isend or irecv stands before this wait",
-            TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
-            BAD_AMOUNT: "the amount is negative or beyond 53 days",
-        }[problem]
+        self._common()
+        return self._rows(*self._durations())
 
     def _refuse_bad_lines(self) -> None:
         tokens = self.tokens
@@ -189,13 +161,6 @@ class RankReader:
             wrong = owner[~np.isin(tokens.verb[owner], [CODE["location"], *(CODE[v] for v in REFUSED_VERBS)])]
             if len(wrong):
                 raise LineError(wrong[0], "a field is not a number")
-
-    def _fractional_field(self, verb: str, fields: np.ndarray) -> str:
-        names = ["source", "destination", "tag"] if verb in ("wait", "test") else ["peer", "tag", "size", "datatype"]
-        if self.untagged:
-            names.remove("tag")
-        wrong = np.flatnonzero((fields != np.floor(fields)) | (np.abs(fields) > 2**31))
-        return names[wrong[0]] if len(wrong) and wrong[0] < len(names) else "field"
 
     def _convert(self, verb: str, lines: np.ndarray) -> None:
         if verb in REFUSED_VERBS:
@@ -220,7 +185,8 @@ class RankReader:
         if has.all():
             return self.tokens.values[self.first[lines] + index]
         if default is None:
-            raise LineError(lines[~has][0], f"'{VERBS[self.tokens.verb[lines[0]]]}' lacks fields")
+            short = lines[~has][0]
+            raise LineError(short, f"'{VERBS[self.tokens.verb[short]]}' lacks fields")
         result = np.full(len(lines), float(default))
         result[has] = self.tokens.values[self.first[lines[has]] + index]
         return result
@@ -232,51 +198,121 @@ class RankReader:
             raise LineError(extra[0], f"'{verb}' has {self.counts[extra[0]]} fields, at most {most} are known")
 
     def _int(self, lines: np.ndarray, values: np.ndarray, what: str) -> np.ndarray:
-        wrong = lines[(values != np.floor(values)) | (np.abs(values) > 2**62)]
+        with np.errstate(invalid="ignore"):  # beyond 63 bits: the numbers differ
+            whole = values.astype(np.int64)
+        wrong = np.flatnonzero(whole != values)
         if len(wrong):
-            raise LineError(wrong[0], f"the {what} is not a whole number")
-        return values.astype(np.int64)
+            raise LineError(lines[wrong[0]], f"the {what} is not a whole number")
+        return whole
 
     def _rank(self, lines: np.ndarray, values: np.ndarray, undefined: int, what: str = "peer") -> np.ndarray:
         ranks = self._int(lines, values, what)
-        wrong = lines[((ranks < 0) | (ranks >= self.num_ranks)) & (ranks != UNDEFINED_RANK)]
+        outside = _outside(ranks, self.num_ranks)
+        wrong = outside[ranks[outside] != UNDEFINED_RANK]
         if len(wrong):
-            value = ranks[np.searchsorted(lines, wrong[0])]
-            raise LineError(wrong[0], f"{what} {value} is not a rank of this trace (0 to {self.num_ranks - 1})")
-        return np.where(ranks == UNDEFINED_RANK, undefined, ranks)
+            raise LineError(
+                lines[wrong[0]], f"{what} {ranks[wrong[0]]} is not a rank of this trace (0 to {self.num_ranks - 1})"
+            )
+        ranks[outside] = undefined
+        return ranks
 
     def _count(self, lines: np.ndarray, values: np.ndarray) -> np.ndarray:
         counts = self._int(lines, values, "size")
-        if np.any(counts < 0):
-            raise LineError(lines[counts < 0][0], f"the size {counts[counts < 0][0]} is negative")
-        if np.any(counts > MOST_ELEMENTS):
-            raise LineError(
-                lines[counts > MOST_ELEMENTS][0], f"a size beyond {MOST_ELEMENTS} elements cannot be replayed"
-            )
+        wrong = _outside(counts, MOST_ELEMENTS + 1)
+        if len(wrong):
+            count = counts[wrong[0]]
+            beyond = f"a size beyond {MOST_ELEMENTS} elements cannot be replayed"
+            raise LineError(lines[wrong[0]], f"the size {count} is negative" if count < 0 else beyond)
         return counts
 
     def _type_bytes(self, lines: np.ndarray, types: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
         """Bytes of one element; of no elements (``counts`` of 0) the type may be any, MPI_DATATYPE_NULL too."""
         ids = self._int(lines, types if counts is None else np.where(counts == 0, MPI_BYTE, types), "datatype")
-        wrong = (ids < 0) | (ids >= len(DATATYPE_BYTES))
-        if wrong.any():
+        wrong = _outside(ids, len(DATATYPE_BYTES))
+        if len(wrong):
             raise LineError(
-                lines[wrong][0],
-                f"datatype {ids[wrong][0]} is a derived type whose size the trace does not hold; "
+                lines[wrong[0]],
+                f"datatype {ids[wrong[0]]} is a derived type whose size the trace does not hold; "
                 "trace the program with MPI_BYTE or a basic type",
             )
         return DATATYPE_BYTES[ids]
 
     def _post(self, rows: np.ndarray, first: np.ndarray | int, second: np.ndarray | int) -> None:
         self.role[rows] = POST
-        self.key[rows, 0] = first
-        self.key[rows, 1] = second
+        self.key[0, rows] = first
+        self.key[1, rows] = second
 
     def _tag(self, lines: np.ndarray, tag: np.ndarray, receives: bool) -> np.ndarray:
-        wrong = lines[((tag < 0) & ~(receives & (tag == TRACED_ANY_TAG))) | (tag > 2**31 - 1)]
+        outside = _outside(tag, 2**31)
+        wrong = outside[~(receives & (tag[outside] == TRACED_ANY_TAG))]
         if len(wrong):
-            raise LineError(wrong[0], "the tag is outside 0 to 2^31 - 1")
+            raise LineError(lines[wrong[0]], "the tag is outside 0 to 2^31 - 1")
+        if not len(outside):
+            return tag
         return np.where(tag == TRACED_ANY_TAG, ANY_TAG, tag)
+
+    def _durations(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lines and times (float64 ps) of the phases."""
+        is_sleep = self.tokens.verb == CODE["sleep"]
+        lines = np.flatnonzero(is_sleep | (self.tokens.verb == CODE["compute"]))
+        amount = self._field(lines, 0) * np.where(is_sleep[lines], 1e12, self.ps_per_flop)
+        self._fields_at_most(lines, 1)
+        self._refuse_amounts(lines, amount)
+        return lines[amount > 0], amount[amount > 0]
+
+    def _common(self) -> None:
+        """Sends, receives and named waits."""
+        treatment = TREATMENT[self.tokens.verb]
+        unnamed = np.flatnonzero(treatment == NAMED) if self.untagged else np.empty(0, np.int64)
+        treatment[unnamed] = OTHER
+        settings = np.array([self.me, self.num_ranks, self.default_type, self.untagged], np.int64)
+        found = convert_common_lines(
+            self.tokens.values,
+            self.tokens.field_offsets,
+            treatment,
+            self.role,
+            self.narrow,
+            self.sizes,
+            self.key,
+            settings,
+        )
+        if found >= 0:
+            raise LineError(found >> 4, self._problem(found >> 4, found & 15))
+        self._unnamed(unnamed)
+
+    def _problem(self, line: int, problem: int) -> str:
+        verb = VERBS[self.tokens.verb[line]]
+        fields = self.tokens.values[self.first[line] : self.first[line] + self.counts[line]]
+        numbers = [f"{value:.12g}" for value in fields]
+        size_at = 1 if self.untagged else 2
+        return {
+            FEW: f"'{verb}' lacks fields",
+            MANY: f"'{verb}' has {len(fields)} fields, more than are known",
+            FRACTION: f"the {self._fractional_field(verb, fields)} is not a whole number",
+            NO_SUCH_RANK: f"peer {numbers[0] if numbers else ''} is not a rank of this trace "
+            f"(0 to {self.num_ranks - 1})",
+            BAD_TAG: "the tag is outside 0 to 2^31 - 1",
+            NEGATIVE_SIZE: f"the size {numbers[size_at] if len(numbers) > size_at else ''} is negative",
+            DERIVED: f"datatype {numbers[-1] if numbers else ''} is a derived type whose size the trace does not "
+            "hold; trace the program with MPI_BYTE or a basic type",
+            TOO_LARGE: f"a size beyond {MOST_ELEMENTS} elements cannot be replayed",
+        }[problem]
+
+    def _fractional_field(self, verb: str, fields: np.ndarray) -> str:
+        names = ["source", "destination", "tag"] if verb in ("wait", "test") else ["peer", "tag", "size", "datatype"]
+        if self.untagged:
+            names.remove("tag")
+        wrong = np.flatnonzero((fields != np.floor(fields)) | (np.abs(fields) > 2**31))
+        return names[wrong[0]] if len(wrong) and wrong[0] < len(names) else "field"
+
+    def _unnamed(self, lines: np.ndarray) -> None:
+        """Waits and tests of old traces, for the request that was opened last."""
+        self._fields_at_most(lines, 0)
+        posts = np.flatnonzero(OPENS_REQUEST[self.tokens.verb[self.operations]])
+        latest = np.searchsorted(posts, self.row[lines]) - 1
+        if np.any(latest < 0):
+            raise LineError(lines[latest < 0][0], "no isend or irecv stands before this wait")
+        self.key[:, self.row[lines]] = self.key[:, posts[latest]]
 
     def _start(self, lines: np.ndarray) -> None:
         # A started persistent request names its destination and its size in bytes. A receive therefore names its own
@@ -348,11 +384,14 @@ class RankReader:
         self.peer[self.row[lines]] = self._rank(lines, values, UNDEFINED_RANK, "root")
 
     def _work(self, lines: np.ndarray, flops: np.ndarray) -> None:
-        wrong = lines[~((flops >= 0) & (flops <= LONGEST_PS / self.ps_per_flop))]
-        if len(wrong):
-            raise LineError(wrong[0], self._problem(int(wrong[0]), BAD_AMOUNT))
+        self._refuse_amounts(lines, flops * self.ps_per_flop)
         some = flops > 0
         self.work_after.update(zip(lines[some].tolist(), (flops[some] * self.ps_per_flop).tolist(), strict=True))
+
+    def _refuse_amounts(self, lines: np.ndarray, amount_ps: np.ndarray) -> None:
+        wrong = lines[~((amount_ps >= 0) & (amount_ps <= LONGEST_PS))]
+        if len(wrong):
+            raise LineError(wrong[0], "the amount is negative or beyond 53 days")
 
     def _one_size(self, name: str, lines: np.ndarray) -> None:
         work = name != "bcast"

@@ -11,13 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, inner, inner_inlined
 
 UNKNOWN_VERB = -1
-EMPTY_LINE = -2
-BAD_RANK = -3
+BAD_RANK = -2
 
+_FULL = 90071992547409920  # a mantissa that takes no further digit
 _POWERS = np.array([10.0**k for k in range(23)])
+_OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the hash FNV-1a
+_NAN, _PAYLOAD_SHIFT = np.uint64(0x7FF8000000000000), np.uint64(13)
 
 
 @dataclass(frozen=True)
@@ -95,75 +97,62 @@ def _hash_text(text: str) -> int:
 
 
 def tokenise(chunk: np.ndarray, table: VerbTable, first_line: int = 1) -> Tokens:
-    """Tokens of ``chunk`` (uint8[], whole lines) whose first line has the number ``first_line``."""
+    """Tokens of ``chunk`` (uint8[], whole lines, each with its newline) whose first line has the number
+    ``first_line``."""
     num_newlines = int(np.count_nonzero(chunk == 10))
-    num_lines = num_newlines + 1
-    rank = np.empty(num_lines, np.int32)
-    verb = np.empty(num_lines, np.int16)
-    line = np.empty(num_lines, np.int64)
-    field_offsets = np.empty(num_lines + 1, np.int64)
-    line_start = np.empty(num_lines, np.int64)
+    rank = np.empty(num_newlines, np.int32)
+    verb = np.empty(num_newlines, np.int16)
+    places = np.empty((3, num_newlines + 1), np.int64)
+    places[2, 0] = first_line
     values = np.empty(len(chunk) // 2 + 2, np.float64)
-    num_lines, num_values = _scan(
-        chunk, table.hashes, table.codes, _POWERS, rank, verb, field_offsets, values, line_start, line, first_line
-    )
+    num_lines, num_values = _scan(chunk, table.hashes, table.codes, rank, verb, places, values, values.view(np.uint64))
     return Tokens(
         rank[:num_lines],
         verb[:num_lines],
-        line[:num_lines],
-        field_offsets[: num_lines + 1],
+        places[2, :num_lines],
+        places[0, : num_lines + 1],
         values[:num_values],
-        line_start[:num_lines],
+        places[1, :num_lines],
         first_line + num_newlines,
     )
 
 
-@njit(cache=True, nogil=True)
-def _number(text, start, end, powers):  # type: ignore[no-untyped-def]
-    """Decimal number in text[start:end], NaN if it is none. Exact up to 15 digits and exponents within +-22."""
-    place = start
-    negative = False
-    if text[place] == 45 or text[place] == 43:  # - +
-        negative = text[place] == 45
-        place += 1
-    mantissa = np.int64(0)
-    exponent = 0
-    digits = 0
-    seen_point = False
-    while place < end:
-        byte = text[place]
-        if 48 <= byte <= 57:
-            if mantissa < 90071992547409920:
-                mantissa = mantissa * 10 + (byte - 48)
-                if seen_point:
-                    exponent -= 1
-            elif not seen_point:
-                exponent += 1
-            digits += 1
-        elif byte == 46 and not seen_point:
-            seen_point = True
+@inner_inlined
+def _digits(text, place, value):  # type: ignore[no-untyped-def]
+    """(``value`` with the decimal digits at ``place`` behind it, how many of them it had no room for, their end)."""
+    left = 0
+    while 48 <= text[place] <= 57:
+        if value < _FULL:
+            value = value * 10 + (text[place] - 48)
         else:
-            break
+            left += 1
         place += 1
-    if digits == 0:
-        return np.nan
-    if place < end:
-        if text[place] != 101 and text[place] != 69:  # e E
-            return np.nan
-        place += 1
-        power_negative = False
-        if place < end and (text[place] == 45 or text[place] == 43):
-            power_negative = text[place] == 45
-            place += 1
-        if place >= end or end - place > 3:
-            return np.nan
-        power = 0
-        while place < end:
-            if text[place] < 48 or text[place] > 57:
-                return np.nan
-            power = power * 10 + (text[place] - 48)
-            place += 1
-        exponent += -power if power_negative else power
+    return value, left, place
+
+
+@inner
+def _number(text, start):  # type: ignore[no-untyped-def]
+    """(the decimal number of the word at ``start``, NaN if it is none; where its digits end). Exact up to 15 digits and
+    exponents within +-22."""
+    sign = text[start]
+    place = start + 1 if sign == 45 or sign == 43 else start  # - +
+    begin = place
+    mantissa, exponent, place = _digits(text, place, np.int64(0))
+    num_digits = place - begin
+    if text[place] == 46:
+        begin = place + 1
+        mantissa, left, place = _digits(text, begin, mantissa)
+        num_digits += place - begin
+        exponent -= place - begin - left
+    is_number = num_digits > 0
+    if text[place] | 32 == 101:  # e E
+        power_sign = text[place + 1]
+        begin = place + 2 if power_sign == 45 or power_sign == 43 else place + 1
+        power, _, place = _digits(text, begin, np.int64(0))
+        is_number = is_number and 0 < place - begin <= 3
+        exponent += -power if power_sign == 45 else power
+    if not is_number or text[place] > 32:
+        return np.nan, place
     value = float(mantissa)
     while exponent > 22:
         value *= 1e22
@@ -171,74 +160,75 @@ def _number(text, start, end, powers):  # type: ignore[no-untyped-def]
     while exponent < -22:
         value /= 1e22
         exponent += 22
-    value = value * powers[exponent] if exponent >= 0 else value / powers[-exponent]
-    return -value if negative else value
+    value = value * _POWERS[exponent] if exponent >= 0 else value / _POWERS[-exponent]
+    return -value if sign == 45 else value, place
 
 
-@njit(cache=True, nogil=True)
-def _scan(  # type: ignore[no-untyped-def]
-    text, hashes, codes, powers, rank, verb, field_offsets, values, line_start, line_number, number
-):
-    bits = values.view(np.uint64)
-    size = text.shape[0]
-    place = 0
+@inner_inlined
+def _blanks_end(text, place):  # type: ignore[no-untyped-def]
+    """Where the next word or the line's end stands."""
+    while text[place] <= 32 and text[place] != 10:
+        place += 1
+    return place
+
+
+@allocation_free
+def _scan(text, hashes, codes, rank, verb, places, values, bits):  # type: ignore[no-untyped-def]
+    """Fill in the tokens; ``places`` are each line's first value, first byte and number (of the first line: given).
+    Returns (number of lines, number of values)."""
+    number = places[2, 0]
     line = 0
-    num_values = 0
-    field_offsets[0] = 0
-    while place < size:
-        line_start[line] = place
-        line_number[line] = number
+    count = 0
+    place = np.int64(0)
+    while place < text.shape[0]:
+        start = place
+        place = _blanks_end(text, place)
+        if text[place] == 10 or text[place] == 35:  # an empty line or a comment
+            while text[place] != 10:
+                place += 1
+            place += 1
+            number += 1
+            continue
+        places[0, line] = count
+        places[1, line] = start
+        places[2, line] = number
+        begin = place
+        whole, _, place = _digits(text, place, np.int64(0))
+        is_rank = 0 < place - begin <= 15 and text[place] <= 32 and whole < 2147483647
+        rank[line] = whole if is_rank else -1
+        verb[line] = UNKNOWN_VERB if is_rank else BAD_RANK
+        while text[place] > 32:
+            place += 1
         column = 0
-        rank[line] = -1
-        verb[line] = EMPTY_LINE
-        while place < size and text[place] != 10:
-            byte = text[place]
-            if byte <= 32:
-                place += 1
-                continue
-            if byte == 35 and column == 0:  # a comment runs to the end of its line
-                while place < size and text[place] != 10:
-                    place += 1
+        while True:
+            place = _blanks_end(text, place)
+            if text[place] == 10:
                 break
-            start = place
-            whole = np.int64(0)  # fast path: most fields are short non-negative integers
-            while place < size and 48 <= text[place] <= 57:
-                whole = whole * 10 + (text[place] - 48)
+            begin = place
+            if column > 0:
+                values[count], place = _number(text, place)
+                count += 1
+                if values[count - 1] == values[count - 1]:
+                    continue
+            digest = _OFFSET
+            place = begin
+            while text[place] > 32:
+                letter = text[place]
+                if column == 0 and 65 <= letter <= 90:
+                    letter |= 32
+                digest = (digest ^ np.uint64(letter)) * _PRIME
                 place += 1
-            is_whole = place - start <= 15 and place > start and (place == size or text[place] <= 32)
-            while place < size and text[place] > 32:
-                place += 1
-            if column == 0:
-                if is_whole and whole < 2147483647:
-                    rank[line] = np.int32(whole)
-                    verb[line] = UNKNOWN_VERB
-                else:
-                    verb[line] = BAD_RANK
-            elif column == 1:
-                digest = np.uint64(0xCBF29CE484222325)
-                for k in range(start, place):
-                    letter = text[k]
-                    if 65 <= letter <= 90:
-                        letter = letter | 32
-                    digest = (digest ^ np.uint64(letter)) * np.uint64(0x100000001B3)
-                entry = np.int64(digest & np.uint64(511))
-                while codes[entry] >= 0 and hashes[entry] != digest:
-                    entry = (entry + 1) & 511
-                if verb[line] != BAD_RANK:
-                    verb[line] = codes[entry] if codes[entry] >= 0 else UNKNOWN_VERB
-            else:
-                values[num_values] = float(whole) if is_whole else _number(text, start, place, powers)
-                if np.isnan(values[num_values]):
-                    digest = np.uint64(0xCBF29CE484222325)
-                    for k in range(start, place):
-                        digest = (digest ^ np.uint64(text[k])) * np.uint64(0x100000001B3)
-                    bits[num_values] = np.uint64(0x7FF8000000000000) | (digest >> np.uint64(13))
-                num_values += 1
-            column += 1
+            if column > 0:
+                bits[count - 1] = _NAN | (digest >> _PAYLOAD_SHIFT)
+                continue
+            column = 1
+            entry = np.int64(digest) & 511
+            while codes[entry] >= 0 and hashes[entry] != digest:
+                entry = (entry + 1) & 511
+            if is_rank and codes[entry] >= 0:
+                verb[line] = codes[entry]
         place += 1
         number += 1
-        if verb[line] != EMPTY_LINE:
-            line += 1
-            field_offsets[line] = num_values
-        # an empty line leaves no trace
-    return line, num_values
+        line += 1
+    places[0, line] = count
+    return line, count

@@ -42,6 +42,8 @@ COLLECTIVE_VERBS = {
     for prefix in ("", "i")
     for verb in _COLLECTIVE_NAMES
 }
+DURATION_VERBS = ("compute", "sleep")
+NAMED_VERBS = ("wait", "test")  # which name their request
 TEST_VERBS = ("test", "testany", "testall", "testsome")
 IGNORED_VERBS = ("comm_size", "comm_split", "comm_dup")
 _ONE_SIDED = (
@@ -81,15 +83,6 @@ COLLECTIVE_TAG: Final = {
 ALLTOALLV_TAG: Final = COLLECTIVE_TAG["alltoallv"]
 ALLTOALLW_TAG: Final = -1021
 
-# How the common kernel treats a verb
-OTHER, SEND, RECEIVE, NAMED, DURATION = range(5)
-TREATMENT: Final = np.zeros(len(VERBS), np.int8)
-TREATMENT[[CODE[verb] for verb in SEND_VERBS]] = SEND
-TREATMENT[[CODE[verb] for verb in RECEIVE_VERBS]] = RECEIVE
-TREATMENT[[CODE[verb] for verb in ("wait", "test")]] = NAMED
-TREATMENT[[CODE[verb] for verb in ("compute", "sleep")]] = DURATION
-OPENS_REQUEST: Final = np.array([verb in (*SEND_VERBS, *RECEIVE_VERBS) and verb.startswith("i") for verb in VERBS])
-
 ROLE_OF_VERB: Final = np.zeros(len(VERBS), np.int8)
 ROLE_OF_VERB[CODE["wait"]], ROLE_OF_VERB[CODE["test"]] = WAIT, TEST
 
@@ -100,3 +93,12 @@ for _verb, _kind in {
     "waitall": _K.waitall, "waitany": _K.waitany, **dict.fromkeys(TEST_VERBS, _K.test), "start": _K.irecv,
 }.items():  # fmt: skip
     KIND_OF_VERB[CODE[_verb]] = _kind
+
+# How the common kernel treats a verb
+NO_OPERATION, OTHER, SEND, ISEND, RECEIVE, IRECEIVE, NAMED = range(7)
+TREATMENT: Final = np.where(KIND_OF_VERB < 0, NO_OPERATION, OTHER).astype(np.int8)
+TREATMENT[[CODE[verb] for verb in SEND_VERBS]] = SEND
+TREATMENT[[CODE[verb] for verb in RECEIVE_VERBS]] = RECEIVE
+TREATMENT[[CODE[verb] for verb in NAMED_VERBS]] = NAMED
+OPENS_REQUEST: Final = np.array([verb in (*SEND_VERBS, *RECEIVE_VERBS) and verb.startswith("i") for verb in VERBS])
+TREATMENT[OPENS_REQUEST] += 1
