@@ -76,8 +76,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "local": "manyscale.runner.run.execute.local:LocalExecutor",
         "ray": "manyscale.runner.run.execute.ray:RayExecutor",
     },
-    # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model has one that
-    # bears its name
+    # a kind of work unit is a function of (parameters, inputs) that returns named arrays; a CPU model may have one
+    # that bears its name, which its phases go through in place of burst's
     "unit": {
         "burst": "manyscale.runner.run.replay_units:burst",
         "amm": "manyscale.runner.run.replay_units:burst",

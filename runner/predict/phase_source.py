@@ -108,8 +108,9 @@ class PhaseSource(Protocol):
     it computes itself, quickly, it may do in ``phase_times``; what takes longer are work units (predict/units.py),
     handed out by ``stages``.
 
-    Then every phase's time goes through the burst model: divided by ``ipc_correction``, multiplied by ``cpu_ratio``
-    below and by how many ranks share a core. Sources whose points differ in the network alone are asked the same and
+    Then every phase's time goes through the burst model (or a kind of unit of the model's own name, if the registry has
+    one): divided by ``ipc_correction``, multiplied by ``cpu_ratio`` below and by how many ranks share a core; as it is
+    where ``fixed_phases`` says so. Sources whose points differ in the network alone are asked the same and
     have to answer the same.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload
+
+if TYPE_CHECKING:
+    from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
 VERSION: Final = 2  # raised when results change, by a change of the scheduler or of how programs are built, too
@@ -128,7 +131,7 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
 
     A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces], for the replay to schedule.
     """
-    from manyscale.models.node.program.build import build_program
+    from manyscale.models.node.program.build import build_program  # Numba
 
     part = inputs["part"]
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
@@ -202,8 +205,8 @@ class _Rank:
             **self._stretches(runtime),
         }
 
-    def _run(self, runtime: RuntimeSystem, first: int, end: int, repetitions: int, **options: Any) -> Any:
-        from manyscale.models.node.burst import run_phases
+    def _run(self, runtime: RuntimeSystem, first: int, end: int, repetitions: int, **options: Any) -> ScheduledPhases:
+        from manyscale.models.node.burst import run_phases  # Numba
 
         return run_phases(
             self.program, self.parameters["cores"], runtime, self.piece_ps, first, end, seed=self.parameters["seed"],
