@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,18 +147,18 @@ def test_equal_intervals_of_other_choices_have_equal_keys(parts):
 
 
 def test_programs_of_several_ranks_threads_or_tasks_are_refused(workload):
-    with pytest.raises(UserError, match=r"^place: has 2 ranks; sampling.intervals samples a program of one"):
-        program_of(replace(workload, num_ranks=2), "place")
+    path = str(folder() / "multizone-8-detail.tar.zst")
+    tasks = read_workload(parse_study(study() | {"workload": {"path": path}}, "study").workload)
+    with pytest.raises(UserError, match=r"^place: has 8 ranks; sampling.intervals samples a program of one"):
+        program_of(tasks, "place")
+    with pytest.raises(UserError, match=r"^place: has task instances or chunks of loops"):
+        program_of(SimpleNamespace(num_ranks=1, column=tasks.column, tables=tasks.tables), "place")
     segments = workload.tables["segments"]
     thread = segments.schema.get_field_index("thread")
     other = segments.set_column(thread, segments.schema.field(thread), [np.array([1], np.int32)])
     two = replace(workload, tables={**workload.tables, "segments": _joined(segments, other)})
     with pytest.raises(UserError, match=r"^place: has 2 threads; sampling.intervals samples a program of one"):
         program_of(two, "place")
-    tasks = read_workload(parse_study(study() | {"workload": {"path": str(folder() / "multizone-8-detail.tar.zst")}},
-                                      "study").workload)  # fmt: skip
-    with pytest.raises(UserError, match=r"^place: has task instances or chunks of loops"):
-        program_of(replace(tasks, num_ranks=1), "place")
 
 
 def _joined(*tables):
