@@ -72,6 +72,18 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     # a sampler is a function of a workload that returns a Plan
     "sampling": {"full": "manyscale.sampling.ranks.full:plan"},
+    # a block of options is a frozen class of pydantic's, each field with a default, that stands under its name in the
+    # study; a method check(study), if it has one, raises ValueError where the rest of the study does not go with it
+    "options": {
+        "amm": "manyscale.models.memory.amm.options:AmmChoice",
+        "runtime": "manyscale.models.node.scheduler.runtime_system:RuntimeSystem",
+        "taskpoint": "manyscale.sampling.taskpoint.options:TaskPointChoice",
+        "detailed": "manyscale.runner.predict.node.options:DetailedChoice",
+        "intervals": "manyscale.runner.predict.intervals.options:IntervalsChoice",
+        "gpu": "manyscale.runner.predict.gpu.options:GpuChoice",
+        "tbpoint": "manyscale.sampling.tbpoint.options:TbpointChoice",
+        "timeline": "manyscale.runner.predict.node.options:TimelineChoice",
+    },
     "executor": {
         "local": "manyscale.runner.run.execute.local:LocalExecutor",
         "ray": "manyscale.runner.run.execute.ray:RayExecutor",
@@ -120,15 +132,17 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
 
 
 @cache
-def _plug_ins(seam: str) -> dict[str, Any]:
+def _plug_ins() -> dict[str, dict[str, Any]]:
+    """Entry points by seam and name, of everything that is installed: read once, as that costs more than a look-up."""
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group=f"manyscale.{seam}")}
+    found = entry_points()
+    return {seam: {point.name: point for point in found.select(group=f"manyscale.{seam}")} for seam in _BUILT_IN}
 
 
 def names(seam: str) -> list[str]:
     """All known names of a seam, built-ins first."""
-    return [*_BUILT_IN[seam], *(name for name in _plug_ins(seam) if name not in _BUILT_IN[seam])]
+    return [*_BUILT_IN[seam], *(name for name in _plug_ins()[seam] if name not in _BUILT_IN[seam])]
 
 
 @cache
@@ -138,6 +152,6 @@ def lookup(seam: str, name: str) -> Any:
         module, _, attribute = _BUILT_IN[seam][name].partition(":")
         found = import_module(module)
         return getattr(found, attribute) if attribute else found
-    if name in _plug_ins(seam):
-        return _plug_ins(seam)[name].load()
+    if name in _plug_ins()[seam]:
+        return _plug_ins()[seam][name].load()
     raise UserError(f"unknown {seam} {name!r}; known are {', '.join(names(seam))}")

@@ -45,7 +45,7 @@ def burst(case: Case) -> PhaseSource:
     study = case.study
     jitter = 0.0 if study.workload.repeat is None else study.workload.repeat.jitter
     wide = study.mapping.cores_per_rank > 1
-    if not (wide or jitter or study.runtime != RuntimeSystem() or study.ipc_correction.task_types):
+    if not (wide or jitter or study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types):
         return TracedTimes(case)
     if not case.traced.tables["events"].num_rows:
         what = f"{study.mapping.cores_per_rank} cores a rank" if wide else "its runtime system"

@@ -20,9 +20,11 @@ from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
 from manyscale.runner.study import Study
+from manyscale.sampling.tbpoint.options import TbpointChoice
 
 if TYPE_CHECKING:
     from manyscale.models.gpu.detailed import LaunchResult as DetailedResult
@@ -44,14 +46,17 @@ class Detailed:
     @staticmethod
     def check(study: Study) -> None:
         """Raises UserError for what cannot be simulated."""
-        if study.gpu.order != "strict" and study.sampling.blocks != "full":
+        if study.options(GpuChoice).order != "strict" and study.sampling.blocks != "full":
             raise UserError("sampling.blocks: blocks are chosen in strict order alone; set gpu.order: strict")
 
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
         """What of a study changes results."""
         sampled = study.sampling.blocks == "tbpoint"
-        return {"order": study.gpu.order, "warming": study.tbpoint.warming.model_dump(mode="json") if sampled else None}
+        return {
+            "order": study.options(GpuChoice).order,
+            "warming": study.options(TbpointChoice).warming.model_dump(mode="json") if sampled else None,
+        }
 
     @staticmethod
     def simulate(
@@ -135,7 +140,7 @@ class Gpumech:
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
         """What of a study changes results."""
-        return {"form": study.gpu.form, "representative": study.gpu.representative}
+        return {"form": study.options(GpuChoice).form, "representative": study.options(GpuChoice).representative}
 
     @staticmethod
     def outline_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
 from manyscale.runner.predict.node.cells import CellPlan
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.profile_units import cell_inputs
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
@@ -25,6 +26,7 @@ from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, typ
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.sampling.taskpoint.options import TaskPointChoice
 
 KIND: Final = "node-cell"
 VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
@@ -52,15 +54,16 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
             line_bytes, cores = profile_units.line_bytes_of(machine), study.mapping.cores_per_rank
             inputs["profile"] = f"profile of {' '.join(digests)}, lines of {line_bytes} bytes, {cores} cores"
             values[inputs["profile"]] = profiles[index]
+        sampled = study.sampling.tasks != "full"
         own = {
             "rank": cell.rank,
             "iteration": cell.iteration,
             "cores": study.mapping.cores_per_rank,
             "model": study.model.cpu,
-            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
-            "detailed": study.detailed.model_dump(mode="json"),
+            "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
+            "detailed": study.options(DetailedChoice).model_dump(mode="json"),
             "tasks": study.sampling.tasks,
-            "taskpoint": study.taskpoint.model_dump(mode="json") if study.sampling.tasks != "full" else None,
+            "taskpoint": study.options(TaskPointChoice).model_dump(mode="json") if sampled else None,
             "types": types.tolist(),
             "num_types": plan.traced.tables["task_types"].num_rows,
             "seed": study.seed,
@@ -69,7 +72,7 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
         versions = {"profile": profile_units.VERSION, "with": profiles is not None}
         key = unit_key(KIND, VERSION, meaning | versions, digests, seed=study.seed)
         accesses = int(plan.detail.column("segments", "num_accesses")[cell.first_segment : cell.end_segment].sum())
-        weight = accesses * _WEIGHTS[study.model.cpu] // (10 if study.sampling.tasks != "full" else 1)
+        weight = accesses * _WEIGHTS[study.model.cpu] // (10 if sampled else 1)
         parameters = own | {"node": case.machine_content["node"]}
         result.append(WorkUnit(key, KIND, parameters, inputs, max(weight, 1)))
     return Stage(KIND, result, values)

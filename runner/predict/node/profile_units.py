@@ -17,12 +17,14 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.cells import Cell, CellPlan
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.study import Study
+from manyscale.sampling.taskpoint.options import TaskPointChoice
 
 KIND: Final = "node-profile"
 VERSION: Final = 2  # raised when results change, by a change of the profile or of how programs are built, too
@@ -33,9 +35,9 @@ def are_needed(study: Study) -> bool:
     if study.model.cpu == "interval":
         return True
     sampled = study.sampling.tasks != "full"
-    asked = study.taskpoint
+    asked = study.options(TaskPointChoice)
     uses = asked.classes == "bbv" or asked.correction == "interval" or asked.fast_forward == "warm"
-    return study.detailed.caches == "warm" or (sampled and uses)
+    return study.options(DetailedChoice).caches == "warm" or (sampled and uses)
 
 
 def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
