@@ -70,8 +70,46 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "network.flow": "manyscale.models.network.flow.parameters:Flow",
         "network.loggops": "manyscale.models.network.loggops.parameters:LogGops",
     },
-    # a sampler is a function of a workload that returns a Plan
-    "sampling": {"full": "manyscale.sampling.ranks.full:plan"},
+    # a sampler is a Sampler, or its function alone (sampling/sampler.py); -N in a name stands for a number
+    "rank-sampler": {
+        "traced": "manyscale.sampling.ranks.rank_samplers:TRACED",
+        "clusters": "manyscale.sampling.ranks.rank_samplers:CLUSTERS",
+        "full": "manyscale.sampling.ranks.rank_samplers:FULL",
+        "one-in-N": "manyscale.sampling.ranks.rank_samplers:ONE_IN",
+    },
+    "iteration-sampler": {
+        "traced": "manyscale.sampling.ranks.iteration_samplers:TRACED",
+        "full": "manyscale.sampling.ranks.iteration_samplers:FULL",
+        "second": "manyscale.sampling.ranks.iteration_samplers:SECOND",
+        "joined": "manyscale.sampling.ranks.iteration_samplers:JOINED_AS_ONE",
+        "one-in-N": "manyscale.sampling.ranks.iteration_samplers:ONE_IN",
+    },
+    "launch-sampler": {
+        "tbpoint": "manyscale.sampling.tbpoint.launch_samplers:TBPOINT",
+        "random": "manyscale.sampling.tbpoint.launch_samplers:RANDOM",
+        "systematic": "manyscale.sampling.tbpoint.launch_samplers:SYSTEMATIC",
+        "second": "manyscale.sampling.tbpoint.launch_samplers:SECOND",
+        "full": "manyscale.sampling.tbpoint.launch_samplers:FULL",
+    },
+    "interval-sampler": {
+        "simpoint": "manyscale.sampling.interval_samplers:SIMPOINT",
+        "code": "manyscale.sampling.interval_samplers:CODE",
+        "random": "manyscale.sampling.interval_samplers:RANDOM",
+        "systematic": "manyscale.sampling.interval_samplers:SYSTEMATIC",
+        "second": "manyscale.sampling.interval_samplers:SECOND",
+        "full": "manyscale.sampling.interval_samplers:FULL",
+    },
+    # samplers that the simulation asks while it runs: a TaskSampler (predict/node/task_sampling.py), a BlockSampler
+    # (predict/gpu/block_sampling.py)
+    "task-sampler": {
+        "full": "manyscale.runner.predict.node.task_sampling:EveryInstance",
+        "periodic": "manyscale.runner.predict.node.taskpoint_sampling:Periodic",
+        "lazy": "manyscale.runner.predict.node.taskpoint_sampling:Lazy",
+    },
+    "block-sampler": {
+        "full": "manyscale.runner.predict.gpu.block_sampling:EveryBlock",
+        "tbpoint": "manyscale.runner.predict.gpu.region_sampling:RegionSampler",
+    },
     # a block of options is a frozen class of pydantic's, each field with a default, that stands under its name in the
     # study; a method check(study), if it has one, raises ValueError where the rest of the study does not go with it
     "options": {
@@ -129,6 +167,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "report": "manyscale.runner.report.run_page:write",
     },
 }  # fmt: skip
+_FORMER_NAMES: Final = {"rank-sampler": "sampling"}  # groups of entry points that are still read
 
 
 @cache
@@ -137,7 +176,14 @@ def _plug_ins() -> dict[str, dict[str, Any]]:
     from importlib.metadata import entry_points
 
     found = entry_points()
-    return {seam: {point.name: point for point in found.select(group=f"manyscale.{seam}")} for seam in _BUILT_IN}
+    return {
+        seam: {
+            point.name: point
+            for group in (_FORMER_NAMES.get(seam, seam), seam)
+            for point in found.select(group=f"manyscale.{group}")
+        }
+        for seam in _BUILT_IN
+    }
 
 
 def names(seam: str) -> list[str]:

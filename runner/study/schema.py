@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, create_model, field_validator, model_validator
 
@@ -13,9 +13,12 @@ from manyscale.runner.problems import first_problem
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import what_if
 from manyscale.runner.study.mapping import IpcCorrection, Mapping_, PositiveFloat
+from manyscale.runner.study.samplers import sampler_named
 from manyscale.runner.study.workload import WorkloadChoice
-from manyscale.sampling.ranks.choice import one_in
 
+_LEVELS: Final = {
+    "ranks": "rank", "iterations": "iteration", "tasks": "task", "launches": "launch", "blocks": "block",
+}  # fmt: skip
 Block = TypeVar("Block", bound=Strict)
 
 
@@ -53,23 +56,29 @@ class SamplingChoice(Strict):
 
     ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
     iterations: str | list[Annotated[int, Field(ge=0)]] = "auto"
-    tasks: Literal["full", "periodic", "lazy"] = "full"
+    tasks: str = "full"
     intervals: str | None = None
-    launches: Literal["full", "tbpoint"] | Annotated[list[Count], Field(min_length=1)] = "full"
-    blocks: Literal["full", "tbpoint"] = "full"
+    launches: str | Annotated[list[Count], Field(min_length=1)] = "full"
+    blocks: str = "full"
 
-    @field_validator("ranks", "iterations")
+    @field_validator("ranks", "iterations", "launches")
     @classmethod
-    def _known(cls, value: str | list[int], info: Any) -> str | list[int]:
-        known = [
-            "auto",
-            "traced",
-            *(("clusters", *names("sampling")) if info.field_name == "ranks" else ("full", "second", "joined")),
-        ]
-        if isinstance(value, str) and value not in known and not one_in(value):
-            raise ValueError(f"unknown method {value!r}; known are {', '.join(known)}, one-in-N, or a list of numbers")
-        if isinstance(value, list) and (not value or len(set(value)) != len(value)):
+    def _known_or_numbers(cls, value: str | list[int], info: Any) -> str | list[int]:
+        level, has_auto = _LEVELS[info.field_name], info.field_name != "launches"
+        if isinstance(value, str) and not (value == "auto" and has_auto) and sampler_named(level, value) is None:
+            known = ", ".join([*(["auto"] if has_auto else []), *names(f"{level}-sampler")])
+            raise ValueError(f"unknown method {value!r}; known are {known}, or a list of numbers")
+        if isinstance(value, list) and has_auto and (not value or len(set(value)) != len(value)):
             raise ValueError("a list names at least one, and each once")
+        return value
+
+    @field_validator("tasks", "blocks")
+    @classmethod
+    def _known(cls, value: str, info: Any) -> str:
+        known = names(f"{_LEVELS[info.field_name]}-sampler")
+        if value not in known:
+            *others, last = map(repr, known)
+            raise ValueError(f"{value!r} is not one of {', '.join(others)} or {last}")
         return value
 
 
@@ -145,13 +154,8 @@ class Study(_Keys):
 
     @model_validator(mode="after")
     def _samples_what_is_simulated(self) -> Study:
-        chosen = self.sampling.ranks, self.sampling.iterations, self.sampling.tasks
-        takes_all = (
-            chosen[0] == "auto" or chosen[0] in names("sampling"),
-            chosen[1] in ("auto", "full"),
-            chosen[2] == "full",
-        )
-        if self.model.cpu == "burst" and not all(takes_all):
+        of_detail = self.sampling.ranks == "traced" or self.sampling.iterations not in ("auto", "full")
+        if self.model.cpu == "burst" and (of_detail or self.sampling.tasks != "full"):
             raise ValueError("sampling: model cpu: burst takes all from the trace; choose detailed or interval")
         if self.model.cpu != "detailed" and self.sampling.tasks != "full":
             raise ValueError(f"sampling.tasks: {self.sampling.tasks} samples model cpu: detailed; choose that model")

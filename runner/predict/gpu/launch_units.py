@@ -90,7 +90,8 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
     else:
         options |= {"regions": study.options(TbpointChoice).regions.model_dump(mode="json")}
         meaning = {"gpu": _read_of(gpu), "options": options}
-        kind, own, shards = SIMULATE, {"options": options}, _shards(study)
+        own = {"options": options | {"sampler": study.sampling.blocks}}
+        kind, shards = SIMULATE, _shards(study)
     streams = launches.gpu
     assert streams is not None
     ids = launches.column("launches", "launch_id")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +18,13 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.block_sampling import SampledBlocks
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
+from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
-from manyscale.sampling.tbpoint.options import TbpointChoice
 
 if TYPE_CHECKING:
     from manyscale.models.gpu.detailed import LaunchResult as DetailedResult
@@ -52,11 +52,8 @@ class Detailed:
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
         """What of a study changes results."""
-        sampled = study.sampling.blocks == "tbpoint"
-        return {
-            "order": study.options(GpuChoice).order,
-            "warming": study.options(TbpointChoice).warming.model_dump(mode="json") if sampled else None,
-        }
+        of_blocks: dict[str, Any] = lookup("block-sampler", study.sampling.blocks).options(study)
+        return {"order": study.options(GpuChoice).order, **of_blocks}
 
     @staticmethod
     def simulate(
@@ -82,16 +79,12 @@ class Detailed:
                 found, memory = simulate_in_groups(trace, gpu, memory, team)
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
-            if options["warming"] is None:
-                found, memory = detailed.simulate(trace, gpu, memory)
-                results.append(_of_detailed(found, detailed.CAUSES))
-                continue
-            from manyscale.runner.predict.gpu.block_sampling import RegionChoice, show_last_blocks
-
-            choice = RegionChoice(trace, gpu, options)
-            found, memory = detailed.simulate(trace, gpu, memory, choice, partial(show_last_blocks, trace, gpu))
-            of_simulated = _of_detailed(found, detailed.CAUSES)
-            results.append(choice.of_all(of_simulated, found.asked_at, found.asked_counts))
+            choice: SampledBlocks | None = lookup("block-sampler", options["sampler"]).begin(trace, gpu, options)
+            found, memory = detailed.simulate(trace, gpu, memory, choice, None if choice is None else choice.skipped)
+            result = _of_detailed(found, detailed.CAUSES)
+            if choice is not None:
+                result = choice.of_all(result, found.asked_at, found.asked_counts)
+            results.append(result)
         return results
 
 

@@ -17,6 +17,7 @@ from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, sampled_tables, traced
+from manyscale.runner.predict.intervals.methods import of_one_thread
 from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.program import CutProgram, cut, program_of
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
@@ -24,7 +25,6 @@ from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Repla
 from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import array_digest
-from manyscale.runner.run.plans.intervals import of_one_thread
 from manyscale.runner.study import WorkloadChoice
 from manyscale.sampling.phases.traced_intervals import TracedIntervals
 from manyscale.sampling.plan import Plan

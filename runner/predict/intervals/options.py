@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from manyscale.models.workload.parameters import Count, CountOrNone, Strict
 from manyscale.runner.problems import first_problem
+from manyscale.runner.registry import names
 
 if TYPE_CHECKING:
     from manyscale.runner.study.schema import Study
@@ -51,11 +52,11 @@ class IntervalsChoice(Strict):
             if self != IntervalsChoice():
                 raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
             return
-        from manyscale.runner.run.plans.intervals import METHODS, of_one_thread  # loads what few studies need
+        from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
 
         if (known := of_one_thread(method)) is None:
-            names = f"{', '.join(METHODS)}, and NAME.simpoints, a file"
-            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {names}")
+            methods = f"{', '.join(names('interval-sampler'))}, and NAME.simpoints, a file"
+            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {methods}")
         try:
             known.rules.model_validate(self.rules)
         except ValidationError as error:

@@ -23,8 +23,8 @@ from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
-from manyscale.sampling.taskpoint.options import TaskPointChoice
 
 KIND: Final = "node-profile"
 VERSION: Final = 2  # raised when results change, by a change of the profile or of how programs are built, too
@@ -34,10 +34,9 @@ def are_needed(study: Study) -> bool:
     """Whether anything in a study asks for profiles of task instances."""
     if study.model.cpu == "interval":
         return True
-    sampled = study.sampling.tasks != "full"
-    asked = study.options(TaskPointChoice)
-    uses = asked.classes == "bbv" or asked.correction == "interval" or asked.fast_forward == "warm"
-    return study.options(DetailedChoice).caches == "warm" or (sampled and uses)
+    if study.options(DetailedChoice).caches == "warm":
+        return True
+    return bool(lookup("task-sampler", study.sampling.tasks).needs_profile(study))
 
 
 def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:
