@@ -70,8 +70,58 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "network.flow": "manyscale.models.network.flow.parameters:Flow",
         "network.loggops": "manyscale.models.network.loggops.parameters:LogGops",
     },
-    # a sampler is a function of a workload that returns a Plan
-    "sampling": {"full": "manyscale.sampling.ranks.full:plan"},
+    # a sampler is a Sampler, or its function alone (sampling/sampler.py); -N in a name stands for a number
+    "rank-sampler": {
+        "traced": "manyscale.sampling.ranks.rank_samplers:TRACED",
+        "clusters": "manyscale.sampling.ranks.rank_samplers:CLUSTERS",
+        "full": "manyscale.sampling.ranks.rank_samplers:FULL",
+        "one-in-N": "manyscale.sampling.ranks.rank_samplers:ONE_IN",
+    },
+    "iteration-sampler": {
+        "traced": "manyscale.sampling.ranks.iteration_samplers:TRACED",
+        "full": "manyscale.sampling.ranks.iteration_samplers:FULL",
+        "second": "manyscale.sampling.ranks.iteration_samplers:SECOND",
+        "joined": "manyscale.sampling.ranks.iteration_samplers:JOINED_AS_ONE",
+        "one-in-N": "manyscale.sampling.ranks.iteration_samplers:ONE_IN",
+    },
+    "launch-sampler": {
+        "tbpoint": "manyscale.sampling.tbpoint.launch_samplers:TBPOINT",
+        "random": "manyscale.sampling.tbpoint.launch_samplers:RANDOM",
+        "systematic": "manyscale.sampling.tbpoint.launch_samplers:SYSTEMATIC",
+        "second": "manyscale.sampling.tbpoint.launch_samplers:SECOND",
+        "full": "manyscale.sampling.tbpoint.launch_samplers:FULL",
+    },
+    "interval-sampler": {
+        "simpoint": "manyscale.sampling.interval_samplers:SIMPOINT",
+        "code": "manyscale.sampling.interval_samplers:CODE",
+        "random": "manyscale.sampling.interval_samplers:RANDOM",
+        "systematic": "manyscale.sampling.interval_samplers:SYSTEMATIC",
+        "second": "manyscale.sampling.interval_samplers:SECOND",
+        "full": "manyscale.sampling.interval_samplers:FULL",
+    },
+    # samplers that the simulation asks while it runs: a TaskSampler (predict/node/task_sampling.py), a BlockSampler
+    # (predict/gpu/block_sampling.py)
+    "task-sampler": {
+        "full": "manyscale.runner.predict.node.task_sampling:EveryInstance",
+        "periodic": "manyscale.runner.predict.node.taskpoint_sampling:Periodic",
+        "lazy": "manyscale.runner.predict.node.taskpoint_sampling:Lazy",
+    },
+    "block-sampler": {
+        "full": "manyscale.runner.predict.gpu.block_sampling:EveryBlock",
+        "tbpoint": "manyscale.runner.predict.gpu.region_sampling:RegionSampler",
+    },
+    # a block of options is a frozen class of pydantic's, each field with a default, that stands under its name in the
+    # study; a method check(study), if it has one, raises ValueError where the rest of the study does not go with it
+    "options": {
+        "amm": "manyscale.models.memory.amm.options:AmmChoice",
+        "runtime": "manyscale.models.node.scheduler.runtime_system:RuntimeSystem",
+        "taskpoint": "manyscale.sampling.taskpoint.options:TaskPointChoice",
+        "detailed": "manyscale.runner.predict.node.options:DetailedChoice",
+        "intervals": "manyscale.runner.predict.intervals.options:IntervalsChoice",
+        "gpu": "manyscale.runner.predict.gpu.options:GpuChoice",
+        "tbpoint": "manyscale.sampling.tbpoint.options:TbpointChoice",
+        "timeline": "manyscale.runner.predict.node.options:TimelineChoice",
+    },
     "executor": {
         "local": "manyscale.runner.run.execute.local:LocalExecutor",
         "ray": "manyscale.runner.run.execute.ray:RayExecutor",
@@ -117,18 +167,28 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "report": "manyscale.runner.report.run_page:write",
     },
 }  # fmt: skip
+_FORMER_NAMES: Final = {"rank-sampler": "sampling"}  # groups of entry points that are still read
 
 
 @cache
-def _plug_ins(seam: str) -> dict[str, Any]:
+def _plug_ins() -> dict[str, dict[str, Any]]:
+    """Entry points by seam and name, of everything that is installed: read once, as that costs more than a look-up."""
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group=f"manyscale.{seam}")}
+    found = entry_points()
+    return {
+        seam: {
+            point.name: point
+            for group in (_FORMER_NAMES.get(seam, seam), seam)
+            for point in found.select(group=f"manyscale.{group}")
+        }
+        for seam in _BUILT_IN
+    }
 
 
 def names(seam: str) -> list[str]:
     """All known names of a seam, built-ins first."""
-    return [*_BUILT_IN[seam], *(name for name in _plug_ins(seam) if name not in _BUILT_IN[seam])]
+    return [*_BUILT_IN[seam], *(name for name in _plug_ins()[seam] if name not in _BUILT_IN[seam])]
 
 
 @cache
@@ -138,6 +198,6 @@ def lookup(seam: str, name: str) -> Any:
         module, _, attribute = _BUILT_IN[seam][name].partition(":")
         found = import_module(module)
         return getattr(found, attribute) if attribute else found
-    if name in _plug_ins(seam):
-        return _plug_ins(seam)[name].load()
+    if name in _plug_ins()[seam]:
+        return _plug_ins()[seam][name].load()
     raise UserError(f"unknown {seam} {name!r}; known are {', '.join(names(seam))}")

@@ -21,9 +21,9 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
-from manyscale.models.node.scheduler.ready_queues import mix
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import WorkloadError

@@ -43,9 +43,9 @@ from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import estimate as interval_estimate
 from manyscale.sampling.estimate import IntervalEstimate
+from manyscale.sampling.interval_samplers import SizeRules, SystematicRules
 from manyscale.sampling.phases.quality import phase_deviation
 from manyscale.sampling.population import Choice, IntervalPopulation, intervals_of
-from manyscale.sampling.samplers import SizeRules, SystematicRules
 from manyscale.sampling.simprof.stack_population import stack_units_of
 from manyscale.sampling.tbpoint import launch_samplers
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation

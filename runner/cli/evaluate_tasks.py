@@ -32,7 +32,8 @@ from manyscale.runner.report.text import table as html_table
 from manyscale.runner.run import api
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.study import assign, parse_assignment, parse_study, source_choices
+from manyscale.runner.study import assign, parse_assignment, parse_study
+from manyscale.sampling.taskpoint.options import source_choices
 
 TIME: Final = "node.cells_time"
 FULL: Final = "full"

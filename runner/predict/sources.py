@@ -8,8 +8,12 @@ import numpy as np
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource
+from manyscale.runner.predict.rank_plan import plan_ranks, sampled_ranks, times_of_representatives
+from manyscale.runner.predict.statistic import Statistic, with_half_width
+from manyscale.runner.predict.units import array_digest
 from manyscale.runner.registry import lookup, names
 from manyscale.sampling.plan import Plan
+from manyscale.sampling.ranks import full
 
 
 def phase_source(case: Case) -> PhaseSource:
@@ -20,23 +24,38 @@ def phase_source(case: Case) -> PhaseSource:
 
 
 class TracedTimes(PhaseSource):
-    """Phases take their traced times, by the study's ``cpu_ratio``."""
+    """Phases take their traced times, by the study's ``cpu_ratio``; those of ranks that a sampler leaves out, the
+    traced times of the rank that stands for theirs. Raises UserError for ranks that none can stand for."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self.cpu_ratio = case.study.cpu_ratio
+        duration = case.workload.column("phases", "duration_ps")
+        try:
+            self._plan = plan_ranks(case.workload, case.study, np.zeros(0, np.int64), "full")
+            self._duration_ps = times_of_representatives(case.workload, self._plan, duration)
+        except ValueError as error:
+            raise UserError(f"{case.study.workload.path}: {error}") from None
 
     def plans(self) -> list[Plan]:
-        """All ranks. Raises UserError for a sampler that leaves some out."""
-        study = self._case.study
-        name = "full" if study.sampling.ranks == "auto" else str(study.sampling.ranks)
-        plan: Plan = lookup("sampling", name)(self._case.workload, study.model.cpu)
-        if not plan.is_census:
-            raise UserError(f"sampling.ranks: {name!r} leaves ranks out, which the replay cannot stand in for")
-        return [plan]
+        return [full.plan(self._case.workload, self._plan.model) if self._plan.is_census else self._plan]
 
     def phase_times(self, done: Done) -> np.ndarray:
-        return self._case.workload.column("phases", "duration_ps")
+        return self._duration_ps
+
+    def content(self) -> list[str]:
+        return [] if self._plan.is_census else [array_digest(self._plan.element_id[self._plan.representative])]
+
+    def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
+        """With how many ranks the others were estimated from, and intervals where these were drawn at random."""
+        if self._plan.is_census:
+            return of_run
+        half_width, why = sampled_ranks(self._case.workload, self._plan, self._duration_ps)
+        text = "MPI processes whose traced times were taken; each other one takes those of one of these"
+        figures = of_run | {
+            "sampling.ranks": Statistic(len(self._plan.element_id), "1", "count", f"{text}; {why}" if why else text)
+        }
+        return with_half_width(half_width, figures)
 
 
 def burst(case: Case) -> PhaseSource:
@@ -45,8 +64,13 @@ def burst(case: Case) -> PhaseSource:
     study = case.study
     jitter = 0.0 if study.workload.repeat is None else study.workload.repeat.jitter
     wide = study.mapping.cores_per_rank > 1
-    if not (wide or jitter or study.runtime != RuntimeSystem() or study.ipc_correction.task_types):
+    if not (wide or jitter or study.options(RuntimeSystem) != RuntimeSystem() or study.ipc_correction.task_types):
         return TracedTimes(case)
+    if study.sampling.ranks not in ("auto", "full"):
+        raise UserError(
+            f"{study.workload.path}: sampling.ranks chooses among traced times of whole phases, not where their task "
+            "instances are scheduled; leave it out, or mapping.cores_per_rank and runtime"
+        )
     if not case.traced.tables["events"].num_rows:
         what = f"{study.mapping.cores_per_rank} cores a rank" if wide else "its runtime system"
         raise UserError(

@@ -19,7 +19,7 @@ import pyarrow as pa
 from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import Repeat
+from manyscale.runner.study.workload import Repeat
 
 
 @dataclass(frozen=True)

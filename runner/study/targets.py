@@ -14,7 +14,8 @@ from manyscale.models.machine.blocks import Extensible
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.study import Study, dimemas_cfg
+from manyscale.runner.study import dimemas_cfg
+from manyscale.runner.study.schema import Study
 
 
 def shipped_targets() -> dict[str, Path]:

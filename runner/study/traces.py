@@ -15,8 +15,8 @@ from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload, Worklo
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.gpu_stream import chosen_launches, with_phases
+from manyscale.runner.study.workload import WorkloadChoice
 
 READ_VERSION = 3  # raised when a reader's result changes
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
-from manyscale.models.node.scheduler.ready_queues import mix
+from manyscale.models.kernels.hashing import mix
 from manyscale.sampling.taskpoint.state import (
     BUSY,
     BUSY_CORES,

@@ -31,12 +31,11 @@ Cost: O(blocks log blocks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from manyscale.sampling.tbpoint.state import RegionSampling
+from manyscale.sampling.tbpoint.state import RegionSampling
 
 STATE_ERROR: Final = 0.01
 

@@ -1,5 +1,5 @@
-"""Samplers of a GPU's kernel launches behind the form of samplers.py: functions of (population, rules, seed)
-that return a Choice. TBPoint (tbpoint.py), and the baselines of intervals on launches.
+"""Samplers of a GPU's kernel launches (sampling/sampler.py), functions of (population, rules, seed) that return a
+Choice: TBPoint (tbpoint/launches.py), and the baselines of intervals on launches.
 
 A launch's weight is the share of all warp instructions that it stands for: its cluster's share, by its own instructions
 among those of the cluster that were chosen. With one launch for each cluster the weighted sum of their CPIs is
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from manyscale.sampling import samplers as interval_samplers
+from manyscale.sampling import interval_samplers
 from manyscale.sampling.estimate import CONFIDENCE, NOT_RANDOM, TOO_FEW, IntervalEstimate
 from manyscale.sampling.population import Choice, IntervalPopulation
+from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint import estimate as tbpoint_estimate
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSample, choose
 from manyscale.sampling.tbpoint.rules import LaunchSampling
@@ -87,10 +88,16 @@ def of_intervals(
     return drawn
 
 
-at_random = of_intervals(interval_samplers.at_random)
-in_turn = of_intervals(interval_samplers.in_turn)
-in_one_stretch = of_intervals(interval_samplers.in_one_stretch)
-all_of_them = of_intervals(interval_samplers.all_of_them)
+TBPOINT: Final = Sampler(tbpoint, LaunchSampling, options="tbpoint.launches")
+RANDOM, SYSTEMATIC, SECOND, FULL = (
+    replace(sampler, choose=of_intervals(sampler.choose))
+    for sampler in (
+        interval_samplers.RANDOM,
+        interval_samplers.SYSTEMATIC,
+        interval_samplers.SECOND,
+        interval_samplers.FULL,
+    )
+)
 
 
 def estimate(choice: Choice, population: LaunchPopulation) -> IntervalEstimate:

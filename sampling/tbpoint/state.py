@@ -44,14 +44,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.kernels import allocation_free
-from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
 from manyscale.sampling.tbpoint.regions import NO_REGION, Regions
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
-
-__all__ = [
-    "DEFAULT_RULES", "RegionSampling", "SampledLaunch", "block_dispatched", "block_ended", "new_region_sampling",
-    "next_block", "sampled_counts", "sampled_launch",
-]  # fmt: skip
 
 OUTSIDE: Final = 0
 WARMING: Final = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -194,26 +196,47 @@ def test_ipc_corrections_multiply(cli, write_trace, tmp_path):
 
 @pytest.fixture
 def plugged_in(tmp_path, monkeypatch):
-    """A CPU model and a sampler of somebody else's: ``half`` halves every phase, ``first`` keeps rank 0 only."""
+    """A CPU model of somebody else's, ``half``, which halves every phase, and samplers of ranks: ``first`` keeps rank 0
+    only, ``former`` does so in the form that samplers once had, ``two`` keeps ranks 0 and 1 with weights of 3 and 1,
+    ``drawn`` two ranks at random."""
     (tmp_path / "others.py").write_text(
         "import numpy as np\n"
+        "from dataclasses import replace\n"
+        "from manyscale.models.workload.parameters import Strict\n"
         "from manyscale.sampling.plan import Plan\n"
+        "from manyscale.sampling.sampler import Sampler\n"
         "VERSION = 1\n"
         "def compute(parameters, inputs):\n"
         "    rows = slice(parameters['first'], parameters['last'])\n"
         "    return {'duration_ps': inputs['phases']['duration_ps'][rows] // 2}\n"
-        "def first(workload, model):\n"
+        "def former(workload, model):\n"
         "    one = np.zeros(1, np.int32)\n"
         "    return Plan('rank', one, one, np.array([float(workload.num_ranks)]), model, workload.num_ranks)\n"
+        "def first(ranks, rules, seed):\n"
+        "    return former(ranks.workload, '')\n"
+        "def two(ranks, rules, seed):\n"
+        "    return Plan('rank', np.arange(2), np.zeros(2, np.int32), np.array([3.0, 1.0]), '', 4)\n"
+        "class Rules(Strict):\n"
+        "    number: int = 2\n"
+        "def drawn(ranks, rules, seed):\n"
+        "    count = ranks.workload.num_ranks\n"
+        "    chosen = np.sort(np.random.default_rng(seed).permutation(count)[: rules.number])\n"
+        "    return replace(Plan.of_strata('rank', chosen, np.zeros(count)), is_random=True)\n"
+        "DRAWN = Sampler(drawn, Rules)\n"
+    )
+    metadata = tmp_path / "others-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[manyscale.cpu]\nhalf = others\n[manyscale.unit]\nhalf = others:compute\n"
+        "[manyscale.rank-sampler]\nfirst = others:first\ntwo = others:two\ndrawn = others:DRAWN\n"
+        "[manyscale.sampling]\nformer = others:former\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    for seam, name, place in (
-        ("cpu", "half", "others"),
-        ("unit", "half", "others:compute"),
-        ("sampling", "first", "others:first"),
-    ):
-        monkeypatch.setitem(registry._BUILT_IN[seam], name, place)
+    importlib.invalidate_caches()
+    registry._plug_ins.cache_clear()
     yield
+    registry._plug_ins.cache_clear()
     registry.lookup.cache_clear()
     sys.modules.pop("others", None)
 
@@ -231,11 +254,67 @@ def test_the_cpu_model_that_is_named_is_the_one_that_runs(cli, plugged_in, write
     assert makespans == [4e-6, 8e-6]
 
 
+FOUR = {rank: ["init", f"compute {1000 * (rank + 1)}", "barrier", f"compute {100 * (rank + 1)}", "finalize"]
+        for rank in range(4)}  # fmt: skip
+
+
+def compute_of_ranks(directory: Path) -> list[int]:
+    table = pq.read_table(directory / "timeline" / "ranks.parquet").to_pandas()
+    mine = table[table.state == "compute"]
+    return (mine.end_ps - mine.start_ps).groupby(mine["rank"]).sum().tolist()
+
+
 @pytest.mark.contract
-def test_a_sampler_that_leaves_ranks_out_is_refused(cli, plugged_in):
-    outcome = cli("run", "nas-is-A-8", "--sampling", "ranks=first", "-o", "run")
+@pytest.mark.parametrize(
+    ("method", "chosen", "stands"),
+    [
+        ("first", [0], [0, 0, 0, 0]), ("former", [0], [0, 0, 0, 0]),
+        ("two", [0, 1], [0, 1, 0, 0]), ("one-in-2", [0, 2], [0, 0, 2, 2]), ("full", [0, 1, 2, 3], [0, 1, 2, 3]),
+    ],
+)  # fmt: skip
+def test_ranks_that_a_sampler_leaves_out_take_the_times_of_those_that_stand_for_them(
+    cli, plugged_in, write_trace, tmp_path, method, chosen, stands
+):
+    """By the weights of its plan, phase by phase."""
+    arguments = ("--workload", write_trace(FOUR), "--target", "crossbar256", "--executor", "local", "--no-report")
+    done = cli("run", *arguments, "--sampling", f"ranks={method}", "-o", "run")
+    assert (done.status, done.err) == (0, "")
+    assert compute_of_ranks(tmp_path / "run") == [1_100_000 * (rank + 1) for rank in stands]
+    plan = pq.read_table(tmp_path / "run" / "plan.parquet").to_pydict()
+    assert plan["element_id"] == chosen
+    assert plan["weight"] == [stands.count(rank) for rank in chosen]
+    assert set(plan["model"]) == {"burst"}
+    figures = json.loads((tmp_path / "run" / "stats.json").read_text())
+    if method == "full":
+        assert "sampling.ranks" not in figures
+    else:
+        assert figures["sampling.ranks"]["value"] == len(chosen)
+        assert "were not drawn at random" in figures["sampling.ranks"]["description"]
+        assert figures["application.compute"]["ci_low"] is None
+
+
+@pytest.mark.theory
+def test_ranks_drawn_at_random_say_how_sure_they_are(cli, plugged_in, write_trace, tmp_path):
+    """Cochran's eq. 2.24 with Student's t for the mean of two of four: 12.7062 sqrt((1 - 2/4) s^2 / 2)."""
+    arguments = ("--workload", write_trace(FOUR), "--target", "crossbar256", "--executor", "local", "--no-report")
+    done = cli("run", *arguments, "--sampling", "ranks=drawn", "-o", "run")
+    assert (done.status, done.err) == (0, "")
+    chosen = np.array(pq.read_table(tmp_path / "run" / "plan.parquet").column("element_id"))
+    compute = 1.1e-6 * (chosen + 1)
+    half = 12.7062 * np.sqrt(0.5 * compute.var(ddof=1) / 2)
+    figure = json.loads((tmp_path / "run" / "stats.json").read_text())["application.compute"]
+    assert figure["value"] == pytest.approx(compute.mean(), rel=1e-9)
+    assert figure["ci_high"] == pytest.approx(compute.mean() + half, rel=1e-4)
+
+
+@pytest.mark.contract
+def test_a_rank_that_does_something_else_is_not_stood_for(cli, plugged_in, write_trace):
+    program = dict(FOUR) | {3: ["init", "barrier", "finalize"]}
+    outcome = cli("run", "--workload", write_trace(program), "--target", "crossbar256", "--sampling", "ranks=first",
+                  "-o", "run")  # fmt: skip
     assert outcome.status == 2
-    assert "'first' leaves ranks out" in outcome.err
+    assert "sampling.ranks: rank 0 cannot stand for rank 3, whose phases are not as many" in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.contract

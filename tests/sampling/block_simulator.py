@@ -7,16 +7,15 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_launch
 from manyscale.sampling.tbpoint.regions import BlockProfile, Regions, find_regions
 from manyscale.sampling.tbpoint.rules import RegionRules, RegionSamplingRules
 from manyscale.sampling.tbpoint.state import (
     RegionSampling,
-    SampledLaunch,
     block_dispatched,
     block_ended,
     new_region_sampling,
     next_block,
-    sampled_launch,
 )
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from manyscale.sampling.estimate import NOT_RANDOM, TOO_FEW, estimate
+from manyscale.sampling.interval_samplers import SizeRules, all_of_them, at_random, simpoints
 from manyscale.sampling.population import Choice, IntervalPopulation
-from manyscale.sampling.samplers import SizeRules, all_of_them, at_random, simpoints
 from manyscale.sampling.simpoint import SimPointRules
 from manyscale.sampling.vectors import Vectors
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.samplers import SizeRules, SystematicRules
+from manyscale.sampling.interval_samplers import SizeRules, SystematicRules
 from manyscale.sampling.tbpoint import estimate as tbpoint_estimate
 from manyscale.sampling.tbpoint.launch_samplers import (
+    FULL,
+    RANDOM,
+    SYSTEMATIC,
     LaunchChoice,
     LaunchPopulation,
-    all_of_them,
-    at_random,
     estimate,
     expecting,
-    in_turn,
     tbpoint,
 )
 from manyscale.sampling.tbpoint.launches import LaunchCounts
@@ -72,9 +72,9 @@ def test_ratio_of_a_random_sample_by_hand() -> None:
     launches = population([100, 300, 100, 300], [300, 700, 300, 700])
     seed = next(
         seed for seed in range(99)
-        if sorted(launches.instructions[at_random(launches, SizeRules(intervals=2), seed).element]) == [100, 300]
+        if sorted(launches.instructions[RANDOM.choose(launches, SizeRules(intervals=2), seed).element]) == [100, 300]
     )  # fmt: skip
-    found = estimate(at_random(launches, SizeRules(intervals=2), seed), launches)
+    found = estimate(RANDOM.choose(launches, SizeRules(intervals=2), seed), launches)
     assert found.value == pytest.approx(2.5)
     assert found.high is not None
     assert found.high - 2.5 == pytest.approx(12.7062 * np.sqrt(0.03125), rel=1e-5)
@@ -83,7 +83,7 @@ def test_ratio_of_a_random_sample_by_hand() -> None:
 @pytest.mark.contract
 def test_all_of_them_have_no_error() -> None:
     launches = population([100, 200, 300], [500, 300, 400])
-    choice = expecting(all_of_them(launches, LaunchSampling(), 0), launches)
+    choice = expecting(FULL.choose(launches, LaunchSampling(), 0), launches)
     assert choice.expected_error == 0
     assert estimate(choice, launches).value == pytest.approx(1200 / 600)
     assert choice.weight.sum() == pytest.approx(1)
@@ -92,9 +92,9 @@ def test_all_of_them_have_no_error() -> None:
 @pytest.mark.contract
 def test_what_does_not_tell_how_sure_it_is() -> None:
     launches = population([100.0] * 8, [100.0] * 8)
-    found = estimate(in_turn(launches, SystematicRules(period=4), 0), launches)
+    found = estimate(SYSTEMATIC.choose(launches, SystematicRules(period=4), 0), launches)
     assert (found.value, found.low) == (1.0, None)
-    assert estimate(at_random(launches, SizeRules(intervals=1), 0), launches).low is None
+    assert estimate(RANDOM.choose(launches, SizeRules(intervals=1), 0), launches).low is None
 
 
 @pytest.mark.contract

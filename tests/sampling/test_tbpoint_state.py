@@ -7,6 +7,7 @@ import pytest
 from block_simulator import Run, regions_of, run
 from scipy import stats
 
+from manyscale.sampling.tbpoint.block_estimate import sampled_launch
 from manyscale.sampling.tbpoint.regions import NO_REGION
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
 from manyscale.sampling.tbpoint.state import (
@@ -14,7 +15,6 @@ from manyscale.sampling.tbpoint.state import (
     block_ended,
     new_region_sampling,
     next_block,
-    sampled_launch,
 )
 
 SOURCE = RegionSamplingRules(rules="source")

@@ -17,8 +17,8 @@ import pytest
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.readers.simpoint_bb import projection
 from manyscale.sampling import simpoint
+from manyscale.sampling.interval_samplers import simpoints
 from manyscale.sampling.population import IntervalPopulation, intervals_of
-from manyscale.sampling.samplers import simpoints
 from manyscale.sampling.simpoint import SimPointRules, bic, kmeans
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "phase"

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.scheduler.runtime_system import Policy
 
 FIFO, LIFO, WORK_STEALING, CRITICAL_PATH, DATA_REUSE = 0, 1, 2, 3, 4
@@ -74,15 +75,6 @@ def new_queues(
         heap=np.zeros(num_rows if is_heap else 0, _ENTRY),
         bottom_level=np.zeros(num_rows if is_heap else 0, np.int64),
     )
-
-
-@inlined
-def mix(first, second):  # type: ignore[no-untyped-def]
-    """Hash of two uint64: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) over their sum."""
-    mixed = first + second * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 @inlined

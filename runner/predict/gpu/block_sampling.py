@@ -1,75 +1,65 @@
-"""TBPoint inside a launch, handed to the simulation: which blocks it runs, and what their time says of all."""
+"""Samplers of the thread blocks of a launch (registry: seam ``block-sampler``), which decide while it is simulated."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from manyscale.models.gpu.detailed import ASKED_COUNTS
-from manyscale.models.gpu.l2.warm import touch_blocks
-from manyscale.models.gpu.memory_state import Memory
-from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
-from manyscale.runner.predict.gpu.blocks import profile_of, regions_of
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
-from manyscale.sampling.tbpoint.rules import RegionSamplingRules
-from manyscale.sampling.tbpoint.state import (
-    block_dispatched,
-    block_ended,
-    new_region_sampling,
-    next_block,
-    sampled_counts,
-    sampled_launch,
-)
-from manyscale.sampling.tbpoint.warming import first_shown
+from manyscale.runner.study import Study
+
+if TYPE_CHECKING:  # takes a second to load
+    from manyscale.models.gpu.memory_state import Memory
 
 
-def show_last_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: int) -> None:
-    """Change L2 as those of the skipped blocks [first, end) would that it could still hold."""
-    accesses = trace.warp_accesses[trace.block_warps]
-    shown = first_shown(trace.sector, accesses, first, end, gpu.l2.size_bytes // SECTOR_BYTES)
-    touch_blocks(trace, gpu, memory, shown, end)
-
-
-class RegionChoice:
-    """Blocks of a launch that are simulated (models.gpu.detailed.BlockChoice). ``rules``: the options of a unit,
-    ``regions`` and ``warming``."""
-
-    def __init__(self, trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> None:
-        profile = profile_of(trace)
-        regions = regions_of(trace, profile, gpu, rules["regions"])
-        warming = RegionSamplingRules.model_validate(rules["warming"])
-        self._state = new_region_sampling(regions, profile.warp_instructions, warming)
+class SampledBlocks(Protocol):
+    """The choice of one launch (models.gpu.detailed.BlockChoice), and what follows from it."""
 
     def next(self) -> tuple[int, int]:
-        first, block = next_block(self._state)
-        return int(first), int(block)
+        """(first, block): ``block`` is dispatched next (the number of blocks: none is), blocks [first, block) are
+        skipped."""
 
     def dispatched(self, block: int, time: int, issued: float) -> None:
-        block_dispatched(self._state, block, time, round(issued))
+        """``block`` begins; ``issued``: warp instructions of the whole GPU up to then."""
 
     def ended(self, block: int, time: int, issued: float) -> None:
-        block_ended(self._state, block, time, round(issued))
+        """``block`` has ended."""
+
+    def skipped(self, memory: Memory, first: int, end: int) -> None:
+        """Change L2 as those of the skipped blocks [first, end) would that it could still hold."""
 
     def of_all(self, simulated: LaunchResult, asked_at: np.ndarray, asked_counts: np.ndarray) -> LaunchResult:
         """The launch, from what was simulated of it; ``asked_at`` and ``asked_counts``: of the detailed model's
         result."""
-        found = sampled_launch(self._state, simulated.cycles)
-        own = np.array([getattr(simulated, name) for name in ASKED_COUNTS])
-        counts = sampled_counts(self._state, asked_at, asked_counts, own)
-        changes: dict[str, Any] = {name: round(one) for name, one in zip(ASKED_COUNTS, counts.tolist(), strict=True)}
-        ran = simulated.block_sm >= 0
-        for name in ("block", "block_sm", "block_start", "block_end"):
-            changes[name] = getattr(simulated, name)[ran]
-        cycles = round(found.cycles)
-        return replace(
-            simulated,
-            cycles=cycles,
-            warp_instructions=int(self._state.instructions[-1]),
-            stack=simulated.stack * (cycles / max(simulated.cycles, 1)),
-            half_width=found.half_width_cycles / found.cycles if found.cycles else 0.0,
-            **changes,
-        )
+
+
+class BlockSampler(Protocol):
+    """A class of this kind is what the registry names."""
+
+    @staticmethod
+    def options(study: Study) -> dict[str, Any]:
+        """What of a study changes results, as JSON has it; its name among it, so that it is told from others."""
+        return {"blocks": study.sampling.blocks}
+
+    @staticmethod
+    @abstractmethod
+    def begin(trace: LaunchTrace, gpu: Gpu, options: Mapping[str, Any]) -> SampledBlocks | None:
+        """For one launch, None to simulate it all. ``options`` as above, and ``regions``: how a launch's regions are
+        found (sampling/tbpoint/rules.py)."""
+
+
+class EveryBlock(BlockSampler):
+    """No sampling."""
+
+    @staticmethod
+    def options(study: Study) -> dict[str, Any]:
+        return {"warming": None}
+
+    @staticmethod
+    def begin(trace: LaunchTrace, gpu: Gpu, options: Mapping[str, Any]) -> None:
+        return None

@@ -21,11 +21,13 @@ from manyscale.models.kernels.team import ALONE, Team
 from manyscale.models.workload import Workload
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.predict.gpu.launch_results import to_arrays
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.plan import LaunchPlan
 from manyscale.runner.predict.phase_source import Finished, Stage
 from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
+from manyscale.sampling.tbpoint.options import TbpointChoice
 
 SIMULATE: Final = "gpu-launches"
 OUTLINE: Final = "gpu-outline"
@@ -48,12 +50,13 @@ class Part:
 
 def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> list[Part]:
     """Launches by work unit, in the order of the trace."""
-    keeps = gpu.l2.kept_between_launches and study.gpu.caches != "cold"
+    caches = study.options(GpuChoice).caches
+    keeps = gpu.l2.kept_between_launches and caches != "cold"
     size = launches.column("launches", "warp_instructions")
     requests = launches.column("launches", "memory_requests")
     chosen = plan.chosen.tolist()
     joined: list[list[int]] = []
-    together = keeps and study.gpu.caches == "kept" and study.sampling.launches == "full"
+    together = keeps and caches == "kept" and study.sampling.launches == "full"
     total = 0
     for row in chosen:
         follows = joined and joined[-1][-1] == row - 1 and total + int(size[row]) <= MOST_IN_UNIT
@@ -85,9 +88,10 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
         kind, meaning, own, shards = OUTLINE, {"gpu": model.outline_reads(gpu, options)}, {"options": options}, 1
         parts = [Part(part.simulated, ()) for part in parts]
     else:
-        options |= {"regions": study.tbpoint.regions.model_dump(mode="json")}
+        options |= {"regions": study.options(TbpointChoice).regions.model_dump(mode="json")}
         meaning = {"gpu": _read_of(gpu), "options": options}
-        kind, own, shards = SIMULATE, {"options": options}, _shards(study)
+        own = {"options": options | {"sampler": study.sampling.blocks}}
+        kind, shards = SIMULATE, _shards(study)
     streams = launches.gpu
     assert streams is not None
     ids = launches.column("launches", "launch_id")
@@ -158,9 +162,10 @@ def _read_of(gpu: Gpu) -> dict[str, Any]:
 
 
 def _shards(study: Study) -> int:
-    if study.gpu.order == "strict":
+    chosen = study.options(GpuChoice)
+    if chosen.order == "strict":
         return 1
-    return AS_MANY_AS_THERE_ARE if study.gpu.groups == "auto" else study.gpu.groups
+    return AS_MANY_AS_THERE_ARE if chosen.groups == "auto" else chosen.groups
 
 
 def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> Arrays:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +18,12 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.gpu.block_sampling import SampledBlocks
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
+from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 if TYPE_CHECKING:
@@ -44,14 +46,14 @@ class Detailed:
     @staticmethod
     def check(study: Study) -> None:
         """Raises UserError for what cannot be simulated."""
-        if study.gpu.order != "strict" and study.sampling.blocks != "full":
+        if study.options(GpuChoice).order != "strict" and study.sampling.blocks != "full":
             raise UserError("sampling.blocks: blocks are chosen in strict order alone; set gpu.order: strict")
 
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
         """What of a study changes results."""
-        sampled = study.sampling.blocks == "tbpoint"
-        return {"order": study.gpu.order, "warming": study.tbpoint.warming.model_dump(mode="json") if sampled else None}
+        of_blocks: dict[str, Any] = lookup("block-sampler", study.sampling.blocks).options(study)
+        return {"order": study.options(GpuChoice).order, **of_blocks}
 
     @staticmethod
     def simulate(
@@ -77,16 +79,12 @@ class Detailed:
                 found, memory = simulate_in_groups(trace, gpu, memory, team)
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
-            if options["warming"] is None:
-                found, memory = detailed.simulate(trace, gpu, memory)
-                results.append(_of_detailed(found, detailed.CAUSES))
-                continue
-            from manyscale.runner.predict.gpu.block_sampling import RegionChoice, show_last_blocks
-
-            choice = RegionChoice(trace, gpu, options)
-            found, memory = detailed.simulate(trace, gpu, memory, choice, partial(show_last_blocks, trace, gpu))
-            of_simulated = _of_detailed(found, detailed.CAUSES)
-            results.append(choice.of_all(of_simulated, found.asked_at, found.asked_counts))
+            choice: SampledBlocks | None = lookup("block-sampler", options["sampler"]).begin(trace, gpu, options)
+            found, memory = detailed.simulate(trace, gpu, memory, choice, None if choice is None else choice.skipped)
+            result = _of_detailed(found, detailed.CAUSES)
+            if choice is not None:
+                result = choice.of_all(result, found.asked_at, found.asked_counts)
+            results.append(result)
         return results
 
 
@@ -135,7 +133,7 @@ class Gpumech:
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
         """What of a study changes results."""
-        return {"form": study.gpu.form, "representative": study.gpu.representative}
+        return {"form": study.options(GpuChoice).form, "representative": study.options(GpuChoice).representative}
 
     @staticmethod
     def outline_reads(gpu: Gpu, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
+from manyscale.runner.study.samplers import chosen_sampler, rules_of
 from manyscale.sampling.plan import Plan
 
 if TYPE_CHECKING:
@@ -43,16 +44,31 @@ class LaunchPlan:
 
 
 def plan_launches(launches: Workload, row: np.ndarray, study: Study, place: str) -> LaunchPlan:
-    """Of the launches of ``row`` (ascending). ``place``: their trace, for errors. Raises UserError."""
+    """Of the launches of ``row`` (ascending). ``place``: their trace, for errors. Raises UserError. O(launches log
+    launches), and with basic-block vectors O(instructions)."""
     method = study.sampling.launches
     if method == "full":
         return LaunchPlan(row, np.arange(len(row), dtype=np.int32), row, row)
-    if method == "tbpoint":
-        from manyscale.runner.predict.gpu import tbpoint
+    if not isinstance(method, str):
+        return _given(launches, row, method, place)
+    from manyscale.runner.predict.gpu.launch_counts import counts_of  # these load what few studies need
+    from manyscale.sampling.tbpoint.launch_samplers import LaunchChoice, LaunchPopulation
 
-        return tbpoint.plan_launches(launches, row, study)
-    assert not isinstance(method, str)
-    return _given(launches, row, method, place)
+    sampler = chosen_sampler("launch", method)
+    rules = rules_of(sampler, study)
+    population = LaunchPopulation(row, counts_of(launches, row, getattr(rules, "bbv_scale", 0) > 0))
+    try:
+        choice = sampler.choose(population, rules, study.seed)
+        sample = choice.sample if isinstance(choice, LaunchChoice) else None
+        if sample is not None:
+            return LaunchPlan(
+                row, sample.cluster.astype(np.int32), row[sample.representative], row[choice.element], sample
+            )
+        label = choice.label if len(choice.label) else np.zeros(len(row), np.int32)
+        plan = Plan.of_strata("launch", choice.element, label)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}") from None
+    return LaunchPlan(row, label, row[choice.element][plan.representative], row[choice.element])
 
 
 def _given(launches: Workload, row: np.ndarray, numbers: list[int], place: str) -> LaunchPlan:

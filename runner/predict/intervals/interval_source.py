@@ -17,13 +17,14 @@ from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, sampled_tables, traced
+from manyscale.runner.predict.intervals.methods import of_one_thread
+from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.program import CutProgram, cut, program_of
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import array_digest
-from manyscale.runner.run.plans.intervals import of_one_thread
 from manyscale.runner.study import WorkloadChoice
 from manyscale.sampling.phases.traced_intervals import TracedIntervals
 from manyscale.sampling.plan import Plan
@@ -66,7 +67,7 @@ class IntervalSource(PhaseSource):
         chosen = self._choice.element
         if interval_units.KIND in done:
             return []
-        if self._case.study.intervals.caches == "last-uses" and interval_units.LINES not in done:
+        if self._case.study.options(IntervalsChoice).caches == "last-uses" and interval_units.LINES not in done:
             return [interval_units.last_uses_stage(self._thread.program, self._cut, chosen, self._case)]
         used = done[interval_units.LINES].results[0] if interval_units.LINES in done else None
         return [interval_units.stage(self._thread.program, self._cut, chosen, self._case, used)]
@@ -95,13 +96,13 @@ class IntervalSource(PhaseSource):
     @property
     def _cut(self) -> CutProgram:
         """The program's intervals, cut once for all points that cut it so."""
-        thread, every = self._thread, self._case.study.intervals.instructions
+        thread, every = self._thread, self._case.study.options(IntervalsChoice).instructions
         size = thread.program.program.column("blocks", "num_instructions")
         return self._case.shared.once(("cut", every), lambda: cut(thread.stream, size, every, self._place))
 
     def _population(self) -> IntervalPopulation:
         """What methods choose from. Raises ValueError for lines of no power of two."""
-        found, asked, thread = self._cut, self._case.study.intervals, self._thread
+        found, asked, thread = self._cut, self._case.study.options(IntervalsChoice), self._thread
         if asked.vectors == "blocks":
             return found.population
         intervals = TracedIntervals(found.bounds, np.diff(found.begin), found.population.vectors)
@@ -112,7 +113,7 @@ class IntervalSource(PhaseSource):
     @property
     def _choice(self) -> Choice:
         study = self._case.study
-        asked = study.intervals
+        asked = study.options(IntervalsChoice)
         vectors = f"{asked.instructions} {asked.vectors} {asked.line_bytes} {asked.distance_power}"
         key = ("choice", study.sampling.intervals, study.seed, vectors, str(asked.rules))
         return self._case.shared.once(key, self._choose)
@@ -123,7 +124,9 @@ class IntervalSource(PhaseSource):
         method = of_one_thread(study.sampling.intervals)
         assert method is not None  # studies are checked
         try:
-            return method.choose(self._population(), method.rules.model_validate(study.intervals.rules), study.seed)
+            return method.choose(
+                self._population(), method.rules.model_validate(study.options(IntervalsChoice).rules), study.seed
+            )
         except ValueError as error:
             raise UserError(f"{self._place}: {error}") from None
 

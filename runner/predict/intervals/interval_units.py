@@ -19,8 +19,10 @@ from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.intervals.options import IntervalsChoice
 from manyscale.runner.predict.intervals.program import CutProgram, ProgramStream
 from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
@@ -52,14 +54,14 @@ def stage(
     before, if there is one. Raises UserError for a machine that lacks what the model reads."""
     study, machine = case.study, case.machine
     check_machine(machine)
-    options = study.intervals
+    options = study.options(IntervalsChoice)
     name = _name_of(program)
     values: dict[str, Any] = {name: program}
     parts = [chosen.tolist()] if options.caches == "stitched" else [[each] for each in chosen.tolist()]
     result = []
     for number, part in enumerate(parts):
         stretches = [_stretch(cut, interval, study) for interval in part]
-        own: dict[str, Any] = {"stretches": stretches, "request": study.detailed.request}
+        own: dict[str, Any] = {"stretches": stretches, "request": study.options(DetailedChoice).request}
         inputs = {"stream": name}
         if last_uses is not None:
             own["last_uses"] = _lines_of(machine)
@@ -90,7 +92,7 @@ def _lines_of(machine: Machine) -> dict[str, int]:
 
 def _stretch(cut: CutProgram, interval: int, study: Study) -> list[int]:
     """Block executions with which warming up begins, simulation, what is counted; and the end."""
-    options = study.intervals
+    options = study.options(IntervalsChoice)
     first, end = int(cut.bounds[interval]), int(cut.bounds[interval + 1])
     if options.caches == "cold":
         return [first, first, first, end]

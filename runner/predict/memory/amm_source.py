@@ -23,6 +23,7 @@ from manyscale.models.machine import Machine, Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.memory.access_stream import accesses, sites_of
 from manyscale.models.memory.amm import amm
+from manyscale.models.memory.amm.options import AmmChoice
 from manyscale.models.memory.amm.program_counts import program_counts, shows_instructions
 from manyscale.models.memory.distances import segments as segment_distances
 from manyscale.models.memory.distances.histogram import DistanceHistogram
@@ -69,7 +70,7 @@ class AmmSource(PhaseSource):
     say what it needs."""
 
     def __init__(self, case: Case) -> None:
-        self._case, self._form = case, case.study.amm.form
+        self._case, self._form = case, case.study.options(AmmChoice).form
         place = case.study.workload.path
         self._detail = case.shared.once(("detailed phases", place), lambda: DetailedPhases(case.workload, place))
         _check_machine(case.machine)

@@ -17,6 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
 from manyscale.runner.predict.node.cells import CellPlan
 from manyscale.runner.predict.node.creation import as_traced, creation_pieces
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.profile_units import cell_inputs
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase_of_pieces
@@ -25,6 +26,7 @@ from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, typ
 from manyscale.runner.predict.phase_source import Case, Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.registry import lookup
 
 KIND: Final = "node-cell"
 VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
@@ -41,6 +43,7 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
     values: dict[str, Any] = {}
     types = same_types(plan.detail, plan.traced)
     result = []
+    sampler = lookup("task-sampler", study.sampling.tasks)
     for index, cell in enumerate(plan.cells):
         inputs, digests = cell_inputs(plan, cell, values)
         if plan.traced is not plan.detail:
@@ -57,10 +60,10 @@ def stage(plan: CellPlan, case: Case, profiles: Sequence[Arrays] | None) -> Stag
             "iteration": cell.iteration,
             "cores": study.mapping.cores_per_rank,
             "model": study.model.cpu,
-            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
-            "detailed": study.detailed.model_dump(mode="json"),
+            "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
+            "detailed": study.options(DetailedChoice).model_dump(mode="json"),
             "tasks": study.sampling.tasks,
-            "taskpoint": study.taskpoint.model_dump(mode="json") if study.sampling.tasks != "full" else None,
+            "taskpoint": sampler.options(study),
             "types": types.tolist(),
             "num_types": plan.traced.tables["task_types"].num_rows,
             "seed": study.seed,
@@ -105,8 +108,8 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others
-    from manyscale.runner.predict.node import simulated_cell
     from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
+    from manyscale.runner.predict.node.simulated_cell import simulate
 
     runtime = RuntimeSystem.model_validate(parameters["runtime"])
     node = Node.model_validate(parameters["node"])
@@ -121,7 +124,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
         traced_creates = creation_pieces(traced_program, traced)
         program, creates = as_traced(program, creates, detailed, traced_program, traced_creates, traced)
     cell = OpenCell(detailed, program, stream, pieces, creates, first, end, node, runtime)
-    found = simulated_cell.simulate(cell, parameters, inputs.get("profile"))
+    found = simulate(cell, parameters, inputs.get("profile"))
     types = np.append(np.asarray(parameters["types"], np.int64), -1)
     number = parameters["num_types"]
 
@@ -167,12 +170,10 @@ def ratios(plan: CellPlan, results: Sequence[Arrays], traced: Workload) -> TypeR
     total = sum(int(result["type_instructions"].sum()) for result in results)
     shows = np.ones(traced.tables["task_types"].num_rows + 1)
     shows[-1] = own >= LEAST_SHARE * total
-    cells = [
-        CellTimes(
-            cell.stratum, result["predicted_ps"] * shows, result["traced_ps"] * shows, float(result["half_width"][0])
-        )
-        for cell, result in zip(plan.cells, results, strict=True)
-    ]
+    cells = []
+    for cell, result in zip(plan.cells, results, strict=True):
+        predicted, traced_ps = (result[name] * shows * cell.weight for name in ("predicted_ps", "traced_ps"))
+        cells.append(CellTimes(cell.stratum, predicted, traced_ps, float(result["half_width"][0])))
     try:
         return type_ratios(cells, len(plan.ranks.element_id), traced_spread(traced))
     except ValueError as error:

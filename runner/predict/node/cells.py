@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.errors import UserError
-from manyscale.runner.registry import lookup, names
+from manyscale.runner.predict.rank_plan import plan_ranks
 from manyscale.runner.study import Study
+from manyscale.runner.study.samplers import chosen_sampler, rules_of
 from manyscale.sampling.plan import Plan
-from manyscale.sampling.ranks.choice import choose_iterations, choose_ranks, strata
+from manyscale.sampling.ranks import iteration_samplers
+from manyscale.sampling.ranks.iteration_samplers import IterationPopulation, given_iterations
 
-WHOLE = -1  # the iteration of ranks without a main loop: all that they do
-JOINED = -2  # all iterations one after the other, with what lies between
+WHOLE: Final = iteration_samplers.WHOLE
+JOINED: Final = iteration_samplers.JOINED
 
 
 @dataclass(frozen=True)
 class Cell:
     """``stratum``: index of the rank among the simulated ones. [``first_segment``, ``end_segment``): rows of the
-    detailed workload's ``segments`` that hold all that the cell executes (and may hold some of others)."""
+    detailed workload's ``segments`` that hold all that the cell executes (and may hold some of others). ``weight``: how
+    many iterations it counts for in what follows from the rank's cells."""
 
     rank: int
     iteration: int
     stratum: int
     first_segment: int
     end_segment: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class CellPlan:
     """``traced``: the workload whose times are scaled; ``detail``: the one that has the detailed level, maybe the same.
-    ``strata`` int64[ranks]: the stratum of every rank."""
+    ``strata`` int64[ranks]: index, among the simulated ranks, of the one that stands for each rank."""
 
     traced: Workload
     detail: Workload
@@ -45,50 +50,39 @@ class CellPlan:
 def plan_cells(traced: Workload, detail: Workload, study: Study, place: str) -> CellPlan:
     """The cells of a study. Raises UserError, naming ``place``, for one that was not traced in detail."""
     of_rank, of_iteration = detailed_segments(detail)
-    chosen = study.sampling
     try:
-        method = "traced" if chosen.ranks == "auto" else chosen.ranks
-        if isinstance(method, str) and method != "full" and method in names("sampling"):  # somebody's own
-            method = lookup("sampling", method)(traced, study.model.cpu).element_id.tolist()
         known = np.unique(of_rank[of_rank >= 0])
         if not len(known) and len(of_rank):
             raise ValueError(
                 "what it has in detail has no place between operations, such as a function that was traced alone; "
                 "add --sampling intervals=full, or trace the whole program"
             )
-        ranks = choose_ranks(traced, method, known, study.model.cpu)
-        stratum_of_rank = strata(traced, method, known)
+        ranks = plan_ranks(traced, study, known, "traced")
         cells = []
         for stratum, rank in enumerate(ranks.element_id.tolist()):
             mine = of_rank == rank
-            seen = np.unique(of_iteration[mine])
-            chosen_here = _iterations(traced, detail, study, rank, seen)
-            if not chosen_here:
-                raise ValueError(_missing(rank, int(of_iteration.max(initial=WHOLE)), known, np.unique(of_iteration)))
-            for iteration in chosen_here:
+            seen = np.unique(of_iteration[mine]) if np.any(mine) else np.array([of_iteration.max(initial=WHOLE)])
+            plan = _plan_iterations(detail, study, rank, seen)
+            for iteration, weight in zip(plan.element_id.tolist(), plan.weight.tolist(), strict=True):
                 rows = np.flatnonzero(mine & (of_iteration >= 0 if iteration == JOINED else of_iteration == iteration))
                 if not len(rows):
                     raise ValueError(_missing(rank, iteration, known, np.unique(of_iteration)))
-                cells.append(Cell(rank, iteration, stratum, int(rows[0]), int(rows[-1]) + 1))
+                cells.append(Cell(rank, iteration, stratum, int(rows[0]), int(rows[-1]) + 1, weight))
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
-    return CellPlan(traced, detail, ranks, tuple(cells), stratum_of_rank)
+    return CellPlan(traced, detail, ranks, tuple(cells), ranks.representative)
 
 
-def _iterations(traced: Workload, detail: Workload, study: Study, rank: int, seen: np.ndarray) -> list[int]:
+def _plan_iterations(detail: Workload, study: Study, rank: int, seen: np.ndarray) -> Plan:
     """Iterations of a rank that are simulated."""
+    method = study.sampling.iterations
     number = int(np.count_nonzero(detail.column("iterations", "rank") == rank))
-    method = "traced" if study.sampling.iterations == "auto" else study.sampling.iterations
-    if not number:
-        if method not in ("traced", "full", "joined"):
-            raise ValueError("knows no iterations of a main loop; leave sampling.iterations out")
-        return [WHOLE]
-    if method == "joined":
-        return [JOINED]
-    chosen = choose_iterations(number, method, seen[seen >= 0]).tolist()
-    if method == "full" or (method == "traced" and not chosen):
-        chosen += [WHOLE] if WHOLE in seen else []
-    return [int(each) for each in chosen]
+    population = IterationPopulation(detail, rank, number, seen)
+    if not isinstance(method, str):
+        return given_iterations(population, method)
+    sampler = chosen_sampler("iteration", "traced" if method == "auto" else method)
+    plan: Plan = sampler.choose(population, rules_of(sampler, study), study.seed)
+    return plan
 
 
 def _missing(rank: int, iteration: int, ranks: np.ndarray, iterations: np.ndarray) -> str:

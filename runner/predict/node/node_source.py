@@ -19,10 +19,12 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import data_caches
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import cell_units, profile_units, result_tables, schedule_units, statistics
 from manyscale.runner.predict.node.cells import CellPlan, plan_cells
+from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart, rank_part
 from manyscale.runner.predict.node.task_type_names import check_priorities, factors_of_types, same_types
 from manyscale.runner.predict.node.type_ratios import TypeRatios
@@ -105,7 +107,7 @@ class NodeSource(PhaseSource):
         plan, detail = ((), None) if found is None else (found.cells, found.detail)
         return result_tables.tables(
             case.workload, case.traced, plan, cells, done[schedule_units.KIND].results, replayed, detail,
-            case.study.timeline,
+            case.study.options(TimelineChoice),
         )  # fmt: skip
 
     @property
@@ -171,11 +173,11 @@ def _coupling(
     if not coupled:
         return None
     times = [schedules[rank]["piece_ps"] for rank in coupled]
-    kept = study.timeline.ranks
+    kept = study.options(TimelineChoice).ranks
     if kept is None:
         kept = coupled if workload.tables["tasks"].num_rows <= schedule_units.KEPT_BY_DEFAULT else coupled[:1]
     parameters = {
-        "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+        "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
         "num_cores": study.mapping.cores_per_rank,
         "seed": study.seed,
         "share_group": None if share_group is None else share_group.tolist(),
@@ -190,7 +192,7 @@ def _coupling(
         pieces: list[Any] = [None] * workload.num_ranks
         for rank, piece_ps in zip(coupled, times, strict=True):
             part = rank_part(workload, rank).workload
-            programs[rank] = build_program(part, rank, study.mapping.cores_per_rank, study.runtime)
+            programs[rank] = build_program(part, rank, study.mapping.cores_per_rank, study.options(RuntimeSystem))
             pieces[rank] = piece_ps
         return programs, pieces
 

@@ -17,11 +17,13 @@ from manyscale.models.machine.processor import data_caches
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.cells import Cell, CellPlan
+from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.streams import stream_part
 from manyscale.runner.predict.phase_source import Stage
 from manyscale.runner.predict.stored_arrays import stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
 KIND: Final = "node-profile"
@@ -32,10 +34,9 @@ def are_needed(study: Study) -> bool:
     """Whether anything in a study asks for profiles of task instances."""
     if study.model.cpu == "interval":
         return True
-    sampled = study.sampling.tasks != "full"
-    asked = study.taskpoint
-    uses = asked.classes == "bbv" or asked.correction == "interval" or asked.fast_forward == "warm"
-    return study.detailed.caches == "warm" or (sampled and uses)
+    if study.options(DetailedChoice).caches == "warm":
+        return True
+    return bool(lookup("task-sampler", study.sampling.tasks).needs_profile(study))
 
 
 def stage(plan: CellPlan, study: Study, machine: Machine) -> Stage:

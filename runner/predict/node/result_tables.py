@@ -11,6 +11,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.node.cells import Cell
+from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.schedule_units import is_coupled
 from manyscale.runner.predict.node.tables import (
     CPI_STACKS_SCHEMA,
@@ -22,7 +23,6 @@ from manyscale.runner.predict.node.tables import (
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.phase_source import Replayed
 from manyscale.runner.predict.units import Arrays
-from manyscale.runner.study import TimelineChoice
 
 _BURST, _RATIO = MODELS.index("burst"), MODELS.index("ratio")
 ALL_CHOSEN: Final = TimelineChoice()

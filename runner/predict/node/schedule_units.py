@@ -14,6 +14,7 @@ from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.predict.node.cells import JOINED, WHOLE
 from manyscale.runner.predict.node.creation import creation_pieces
+from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Stage
@@ -66,7 +67,7 @@ def stage(
         own = {
             "rank": rank,
             "cores": study.mapping.cores_per_rank,
-            "runtime": study.runtime.model_dump(mode="json", by_alias=True),
+            "runtime": study.options(RuntimeSystem).model_dump(mode="json", by_alias=True),
             "scale": scale.tolist(),
             "is_simulated": ratios is not None,
             "jitter": repeated.jitter if repeated is not None else 0.0,
@@ -100,7 +101,7 @@ def _kept_iterations(
     study: Study, base: Workload, repeated: RepeatedWorkload | None, rank: int, most: int
 ) -> list[list[int]] | None:
     """(iteration, the traced iteration that it is, its repetition) of those whose cores are written; None for all."""
-    chosen = study.timeline
+    chosen = study.options(TimelineChoice)
     few = most <= KEPT_BY_DEFAULT
     ranks = chosen.ranks if chosen.ranks is not None else None if few or chosen.iterations is not None else [0]
     if ranks is not None and rank not in ranks:

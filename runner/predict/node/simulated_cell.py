@@ -1,9 +1,10 @@
-"""One cell on simulated cores: all of it in detail, sampled by TaskPoint, or by the interval model."""
+"""One cell on simulated cores: in detail, all of it or what a sampler chooses, or by the interval model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,38 +21,15 @@ from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import (
     SkippedLines,
     fill_skipped,
-    new_sampled,
     no_lines,
     skip_all,
     skipped_lines,
 )
-from manyscale.runner.predict.node.sampled_uncertainty import relative_half_width
 from manyscale.runner.predict.node.tables import MODELS
+from manyscale.runner.predict.node.task_sampling import Found, SampledPieces, TaskSampler
 from manyscale.runner.predict.stored_arrays import restored
 from manyscale.runner.predict.units import Arrays
-from manyscale.sampling.taskpoint.decisions import (
-    LEAST_SPREAD,
-    TaskPoint,
-    TaskPointParameters,
-    new_taskpoint,
-)
-from manyscale.sampling.taskpoint.estimate import estimate
-from manyscale.sampling.taskpoint.state import FORWARDED, FORWARDED_BY_ALL
-
-LEAST_SHARE = 0.01  # of the busy time
-MOST_PARTS = 4  # of an instance, that are told apart
-_OWN_CHOICES = ("classes", "correction", "fast_forward")  # of the study's taskpoint, not TaskPoint's
-
-
-@dataclass(frozen=True)
-class Found:
-    """``makespan_ps`` int64[phases], ``piece_ps`` int64[pieces] (0 elsewhere), ``row`` int64[]: instances that ran, and
-    arrays of the unit's result."""
-
-    makespan_ps: np.ndarray
-    piece_ps: np.ndarray
-    row: np.ndarray
-    arrays: Arrays
+from manyscale.runner.registry import lookup
 
 
 def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | None) -> Found:
@@ -62,43 +40,15 @@ def simulate(cell: OpenCell, parameters: Mapping[str, Any], profile: Arrays | No
     if parameters["model"] == "interval":
         assert profiles is not None
         return _by_intervals(cell, parameters, profiles)
-    if parameters["tasks"] != "full":
-        by_blocks = parameters["taskpoint"]["classes"] == "bbv"
-        return _sampled(cell, parameters, profiles, _classes(cell, arrays if by_blocks else None))
-    return _in_detail(cell, parameters, profiles, None)
+    sampler: TaskSampler = lookup("task-sampler", parameters["tasks"])
+    return sampler.simulate(cell, parameters, profiles, arrays, partial(_in_detail, cell, parameters, profiles))
 
 
-# ---- detailed, and TaskPoint ----
-
-
-def _sampled(
-    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, classes: np.ndarray
-) -> Found:
-    """Without the interval model first: it takes longer than what is sampled, and corrects nothing where samples of a
-    class agree."""
-    point = _taskpoint(cell, parameters, classes, None)
-    found = _in_detail(cell, parameters, profiles, point)
-    if parameters["taskpoint"]["correction"] == "none":
-        return found
-    if parameters["taskpoint"]["correct"] == "explained" and not _differ(point):
-        return found
-    assert profiles is not None
-    instructions = cell.instructions
-    warm = parameters["detailed"]["caches"] != "cold"
-    cycles = interval.predict(profiles, cell.node, parameters["cores"], warm=warm).cycles
-    model = np.where(instructions > 0, np.maximum(cycles, 1e-9) / np.maximum(instructions, 1), 1.0)
-    return _in_detail(cell, parameters, profiles, _taskpoint(cell, parameters, classes, model))
-
-
-def _differ(point: TaskPoint) -> bool:
-    """Whether samples of a class that matters differ so much that a model might say why."""
-    classes = estimate(point).classes
-    matters = classes.forwarded_cycles > LEAST_SHARE * classes.cycles.sum()
-    return bool(np.any(classes.deviation[matters] > LEAST_SPREAD))
+# ---- detailed ----
 
 
 def _in_detail(
-    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, point: TaskPoint | None
+    cell: OpenCell, parameters: Mapping[str, Any], profiles: InstanceProfiles | None, sampled: SampledPieces | None
 ) -> Found:
     chosen, cores = parameters["detailed"], parameters["cores"]
     own = None if profiles is None else private_lines(cell.pieces.stack, profiles.line_number, profiles.line_bytes)
@@ -115,12 +65,11 @@ def _in_detail(
     elif chosen["caches"] == "rerun":
         simulation.run()
     simulation.start()
-    if point is not None:
-        touched = lines if parameters["taskpoint"]["fast_forward"] == "warm" else no_lines(cores)
-        simulation.run(new_sampled(point, cell.pieces.num_instructions, cell.program.num_instances, cores, touched))
+    if sampled is not None:
+        simulation.run(sampled.watch(lines))
     else:
         simulation.run()
-    return _found(cell, simulation, point)
+    return _found(cell, simulation, sampled)
 
 
 def _most_lines(own: np.ndarray | None, node: Node, cores: int) -> int | None:
@@ -163,41 +112,7 @@ def _lines(profiles: InstanceProfiles, own: np.ndarray | None, node: Node, num_c
     )  # fmt: skip
 
 
-def _taskpoint(
-    cell: OpenCell, parameters: Mapping[str, Any], classes: np.ndarray, model: np.ndarray | None
-) -> TaskPoint:
-    chosen = {name: value for name, value in parameters["taskpoint"].items() if name not in _OWN_CHOICES}
-    if parameters["tasks"] == "lazy":
-        chosen["period"] = "lazy"
-    owner, instructions = cell.program.piece_instance, cell.pieces.num_instructions
-    instructions = np.where(owner == 0, 0, instructions)  # the initial task is simulated, whatever its size
-    rules = TaskPointParameters.model_validate(chosen)
-    unit_class = _classes_of_pieces(owner, instructions, classes)
-    return new_taskpoint(unit_class, instructions, None if model is None else model[owner], parameters["cores"], rules)
-
-
-def _classes_of_pieces(owner: np.ndarray, instructions: np.ndarray, class_of: np.ndarray) -> np.ndarray:
-    """int32[pieces]: classes from 0. The first, second, ... pieces with instructions of the instances of a class are
-    classes of their own, the MOST_PARTS-th and later ones one. O(pieces log pieces)."""
-    works = np.flatnonzero(instructions)
-    works = works[np.argsort(owner[works], kind="stable")]
-    mine = owner[works]
-    begins = np.flatnonzero(np.diff(mine, prepend=-1))
-    part = np.arange(len(works)) - np.repeat(begins, np.diff(begins, append=len(works)))
-    code = np.zeros(len(owner), np.int64)
-    code[works] = 1 + class_of[mine].astype(np.int64) * MOST_PARTS + np.minimum(part, MOST_PARTS - 1)
-    number = np.cumsum(np.bincount(code) > 0) - 1
-    return number[code].astype(np.int32)
-
-
-def _classes(cell: OpenCell, profile: Arrays | None) -> np.ndarray:
-    """int32[instances]: classes from 0, those of the profile or of task types."""
-    if profile is not None:
-        return profile["task_class"]
-    return np.unique(cell.program.task_type, return_inverse=True)[1].astype(np.int32)
-
-
-def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) -> Found:
+def _found(cell: OpenCell, simulation: NodeSimulation, sampled: SampledPieces | None) -> Found:
     result = simulation.result()
     rows = cell.instances
     instances = result.instances[rows]
@@ -207,13 +122,13 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) 
     cycles, model = instances["cycles"].copy(), np.full(len(rows), MODELS.index("detailed"), np.int8)
     half_width = 0.0
     forwarded = np.zeros(cell.program.num_instances, np.int64)  # instructions
-    if point is not None:
-        half_width = relative_half_width(cell, result, point)
-        not_simulated = (point.role == FORWARDED) | (point.role == FORWARDED_BY_ALL)
-        owner = cell.program.piece_instance[not_simulated]
-        given = (point.instructions * point.cpi)[not_simulated]
-        cycles += np.bincount(owner, given, cell.program.num_instances)[rows]
-        forwarded = np.bincount(owner, point.instructions[not_simulated], cell.program.num_instances).astype(np.int64)
+    if sampled is not None:
+        half_width = sampled.half_width(cell, result)
+        given = sampled.skipped_cycles()
+        skipped = ~np.isnan(given)
+        owner, count = cell.program.piece_instance[skipped], cell.program.num_instances
+        cycles += np.bincount(owner, given[skipped], count)[rows]
+        forwarded = np.bincount(owner, cell.pieces.num_instructions[skipped], count).astype(np.int64)
         model[forwarded[rows] > 0] = MODELS.index("fast-forward")
     served = result.served[rows]
     types = len(result.type_stack) - 1
@@ -243,7 +158,7 @@ def _found(cell: OpenCell, simulation: NodeSimulation, point: TaskPoint | None) 
         "num_detailed_instructions": np.array([simulated.sum()]),
         "num_instances": np.array([len(rows)]),
         "num_detailed": np.array([np.count_nonzero(model == MODELS.index("detailed"))]),
-        "resamples": np.zeros(4, np.int64) if point is None else point.resamples,
+        "resamples": np.zeros(4, np.int64) if sampled is None else sampled.resamples(),
     }
     return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays)
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
@@ -42,7 +43,7 @@ def factors_of_types(workload: Workload, study: Study) -> np.ndarray:
 
 def check_priorities(workload: Workload, study: Study) -> None:
     """Raises UserError for priorities of a type that the trace has not."""
-    for name in study.runtime.priorities:
+    for name in study.options(RuntimeSystem).priorities:
         if not len(named_types(workload, name)):
             raise UserError(f"runtime.priorities: {_unknown(workload, name)}")
 

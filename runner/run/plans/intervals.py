@@ -13,10 +13,9 @@ A trace with a detailed level is cut into intervals first (predict/intervals/tra
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -26,42 +25,26 @@ from manyscale.models.workload.parameters import Strict
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream, traced
+from manyscale.runner.predict.intervals.methods import of_one_thread
 from manyscale.runner.predict.intervals.traced import TracedRules
 from manyscale.runner.problems import first_problem
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.readers.simpoint_bb import points as simpoint_points
 from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.runner.registry import names
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans import exports, simpoint_files
 from manyscale.runner.run.plans.exports import Exported
 from manyscale.runner.run.plans.stacks import SIMPROF
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
+from manyscale.runner.study.samplers import sampler_named
 from manyscale.runner.study.traces import read_workload
-from manyscale.sampling import samplers
 from manyscale.sampling.estimate import estimate
 from manyscale.sampling.phases import parallel_phases
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.population import Choice, IntervalPopulation, ProjectedPopulation, intervals_of
+from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.simpoint import SimPointRules
-
-
-@dataclass(frozen=True)
-class Method:
-    """``rules``: what may be set of it; ``choose(population, rules, seed)``."""
-
-    rules: type[Strict]
-    choose: Callable[[IntervalPopulation, Any, int], Choice]
-
-
-METHODS: Final = {  # those that read basic blocks
-    "simpoint": Method(SimPointRules, samplers.simpoints),
-    "code": Method(SimPointRules, samplers.first_of_code),
-    "random": Method(samplers.SizeRules, samplers.at_random),
-    "systematic": Method(samplers.SystematicRules, samplers.in_turn),
-    "second": Method(samplers.SizeRules, samplers.in_one_stretch),
-    "full": Method(Strict, samplers.all_of_them),
-}
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -70,11 +53,11 @@ def plan(options: argparse.Namespace) -> int:
     if path is None:
         raise UserError("--method needs a profile: manyscale plan --method simpoint PROFILE -o DIR")
     rules, cut = _rules(options.method, options.assignments)
-    names = exports.named(options.export)
-    _check(options, rules, names)
+    exported = exports.named(options.export)
+    _check(options, rules, exported)
     seed = options.seed or 0
     try:
-        name, notes, planned = _of_intervals(options, Path(path), rules, cut, names, seed)
+        name, notes, planned = _of_intervals(options, Path(path), rules, cut, exported, seed)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     return write_plan(options, name, "interval", planned, notes)
@@ -94,12 +77,12 @@ def write_plan(
     return 0
 
 
-def _check(options: argparse.Namespace, rules: Strict, names: list[str]) -> None:
+def _check(options: argparse.Namespace, rules: Strict, exported: list[str]) -> None:
     if options.projection is not None and type(rules) is not SimPointRules:
         raise UserError(f"--projection: method {options.method} projects no vectors; simpoint and code do")
     if options.warmup < 0:
         raise UserError(f"--warmup {options.warmup}: is negative; give a number of intervals")
-    if options.warmup and not names:
+    if options.warmup and not exported:
         raise UserError("--warmup: says what --export writes; name what to export")
 
 
@@ -108,7 +91,7 @@ def _workload(options: argparse.Namespace, path: str) -> Workload:
 
 
 def _of_intervals(
-    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, names: list[str], seed: int
+    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, exported: list[str], seed: int
 ) -> tuple[str, tuple[str, ...], Planned]:
     """The name of a profile or trace, notes, and its plan with what is exported of it."""
     matrix = None if options.projection is None else projection.read(options.projection)
@@ -118,7 +101,7 @@ def _of_intervals(
     whole = Exported(
         _stem(options.output, name), path, population, planned.choice, options.warmup, is_traced, matrix, drawn
     )
-    texts, told = exports.files(names, whole)
+    texts, told = exports.files(exported, whole)
     return name, (*notes, *told), replace(planned, files=planned.files | texts)
 
 
@@ -126,7 +109,7 @@ def _population(
     options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, matrix: np.ndarray | None, seed: int
 ) -> tuple[str, tuple[str, ...], IntervalPopulation, bool]:
     """The intervals of a profile or a trace: its name, notes, the population, and whether it was cut from a trace."""
-    if options.method in METHODS and stream.is_large(path):
+    if sampler_named("interval", options.method) is not None and stream.is_large(path):
         _refuse_cut(cut, path)
         dimensions = getattr(rules, "dimensions", 1) if matrix is None else matrix.shape[1]
         found, notes = stream.streamed(path, seed, dimensions, matrix)
@@ -177,7 +160,7 @@ class Planned:
     files: dict[str, str]
 
 
-def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, seed: int) -> Planned:
+def _of_blocks(population: IntervalPopulation, method: Sampler, rules: Strict, seed: int) -> Planned:
     choice = method.choose(population, rules, seed)
     files = _simpoint_files(choice, population.number) if len(choice.label) else {}
     share = population.instructions[choice.element].sum() / population.instructions.sum()
@@ -187,42 +170,18 @@ def _of_blocks(population: IntervalPopulation, method: Method, rules: Strict, se
     return Planned(choice, text, files)
 
 
-def of_one_thread(name: str) -> Method | None:
-    """One that needs no more than the basic blocks of one thread, or points that a file names."""
-    if name.endswith(simpoint_points.SUFFIX):
-        return Method(Strict, lambda population, rules, seed: _given(Path(name), population))
-    return METHODS.get(name)
-
-
-def _given(path: Path, population: IntervalPopulation) -> Choice:
-    points = simpoint_points.read(path)
-    row = np.minimum(np.searchsorted(population.number, points.interval), len(population) - 1)
-    if not np.array_equal(population.number[row], points.interval):
-        strange = int(points.interval[population.number[row] != points.interval][0])
-        known = f"{population.number[0]} to {population.number[-1]}"
-        raise ValueError(f"has no interval {strange}, which {path} names, but {known}; cut it as that profile was")
-    label = points.label if len(points.label) == len(population) else np.zeros(0, np.int32)
-    notes = []
-    if len(label) < len(points.label):
-        notes.append(f"{path}: labels are of {len(points.label)} intervals, not {len(population)}, and left out")
-    total = float(points.weight.sum())
-    if abs(total - 1) > 1e-3:
-        notes.append(f"{path}: weights sum to {total:.4g} and were scaled to 1")
-    return Choice(row, points.cluster, points.weight / total, label, notes=tuple(notes))
-
-
-def method_named(name: str) -> Method:
+def method_named(name: str) -> Sampler:
     """One that reads basic blocks. Raises UserError for an unknown name."""
     if (found := of_one_thread(name)) is not None:
         return found
     parts = parallel_phases.parts_of(name)
     if parts is None:
-        known = ", ".join([*METHODS, SIMPROF, "a file NAME.simpoints"])
+        known = ", ".join([*names("interval-sampler"), SIMPROF, "a file NAME.simpoints"])
         joined = ", ".join(parallel_phases.PARTS)
         raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
-    return Method(
-        parallel_phases.PhaseRules,
+    return Sampler(
         lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
+        parallel_phases.PhaseRules,
     )
 
 

@@ -11,8 +11,7 @@ many blocks the target's GPU holds. Counters have no blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +20,14 @@ import numpy as np
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
-from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.gpu.tbpoint import counts_of
+from manyscale.runner.predict.gpu.launch_counts import counts_of
 from manyscale.runner.readers import accelsim, launch_counters
+from manyscale.runner.registry import names
 from manyscale.runner.run.plans import simpoint_files
+from manyscale.runner.study.samplers import sampler_named
 from manyscale.sampling.population import Choice
-from manyscale.sampling.samplers import SizeRules, SystematicRules
+from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint import launch_samplers as samplers
 from manyscale.sampling.tbpoint.launch_samplers import LaunchChoice, LaunchPopulation
 from manyscale.sampling.tbpoint.rules import LaunchSampling, RegionRules
@@ -42,23 +42,6 @@ class TBPointRules(LaunchSampling):
     blocks: RegionRules = RegionRules()
 
 
-@dataclass(frozen=True)
-class LaunchMethod:
-    """``rules``: what may be set of it, with ``preset`` values; ``choose(population, rules, seed)``."""
-
-    rules: type[Strict]
-    choose: Callable[[LaunchPopulation, Any, int], Choice]
-    preset: dict[str, Any]
-
-
-_BASELINES: Final = {
-    "random": LaunchMethod(SizeRules, samplers.at_random, {}),
-    "systematic": LaunchMethod(SystematicRules, samplers.in_turn, {}),
-    "second": LaunchMethod(SizeRules, samplers.in_one_stretch, {}),
-    "full": LaunchMethod(Strict, samplers.all_of_them, {}),
-}
-
-
 def are_launches(path: Path) -> bool:
     """Whether a workload is one of kernel launches, by its name and first bytes."""
     return accelsim.can_read(path) or launch_counters.can_read(path)
@@ -68,18 +51,18 @@ def is_tbpoint(name: str) -> bool:
     return name.partition(":")[0] == TBPOINT
 
 
-def method_named(name: str) -> LaunchMethod:
+def method_named(name: str) -> Sampler:
     """Raises UserError for an unknown name."""
     method, colon, several = name.partition(":")
     if method == TBPOINT and (not colon or several == "auto" or several.isdigit()):
-        preset: dict[str, Any] = {"representatives": int(several) if several.isdigit() else several} if colon else {}
-        return LaunchMethod(TBPointRules, samplers.tbpoint, preset)
-    if name not in _BASELINES:
-        known = ", ".join(_BASELINES)
+        preset = {"representatives": int(several) if several.isdigit() else several} if colon else {}
+        return replace(samplers.TBPOINT, rules=TBPointRules, preset=preset)
+    if (found := sampler_named("launch", name)) is None:
+        known = ", ".join(each for each in names("launch-sampler") if each != TBPOINT)
         raise UserError(
             f"--method {name!r}: of kernel launches known are {TBPOINT}, {TBPOINT}:auto (or a number), {known}"
         )
-    return _BASELINES[name]
+    return found
 
 
 def population_of(
@@ -130,7 +113,7 @@ def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
 
 
 def planned(
-    workload: Workload, place: Path, method: LaunchMethod, rules: Any, seed: int, cycles: Path | None, gpu: Gpu | None
+    workload: Workload, place: Path, method: Sampler, rules: Any, seed: int, cycles: Path | None, gpu: Gpu | None
 ) -> tuple[Choice, str, dict[str, str]]:
     """(the choice, what is said of it, files beside the plan by suffix). Raises as population_of."""
     population = population_of(workload, place, cycles, with_blocks=getattr(rules, "bbv_scale", 0) > 0)
@@ -153,7 +136,7 @@ def planned(
 
 
 def _clusters(workload: Workload, population: LaunchPopulation, choice: LaunchChoice) -> str:
-    names = workload.tables["launches"].column("kernel_name").to_pylist()
+    kernels = workload.tables["launches"].column("kernel_name").to_pylist()
     rows = ["cluster,kernel,launches,chosen,instruction_share,cpi,deviation\n"]
     total = population.instructions.sum()
     for cluster in range(int(choice.label.max()) + 1):
@@ -161,7 +144,7 @@ def _clusters(workload: Workload, population: LaunchPopulation, choice: LaunchCh
         drawn = np.count_nonzero(choice.stratum == cluster)
         own = None if population.cpi is None else population.cpi[mine]
         known = "," if own is None else f"{own.mean():.6g},{own.std():.6g}"
-        kernel = names[mine[0]].replace('"', "'")
+        kernel = kernels[mine[0]].replace('"', "'")
         share = population.instructions[mine].sum() / total
         rows.append(f'{cluster},"{kernel}",{len(mine)},{drawn},{share:.6g},{known}\n')
     return "".join(rows)

@@ -11,13 +11,13 @@ SimPoint's files, and what the options ask for:
                        NAME.REF.units.csv, the units that stand for it, of which some were simulated already
 =====================  ================================================================================================
 
-Baselines (sampling/samplers.py; CODE by the stacks' phases) plan units of such profiles as well.
+Baselines (sampling/interval_samplers.py; CODE by the stacks' phases) plan units of such profiles as well.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from manyscale.runner.problems import first_problem
 from manyscale.runner.run.plans import measured, simpoint_files
 from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.study.traces import read_workload
-from manyscale.sampling import samplers, simprof, stratified
+from manyscale.sampling import interval_samplers, simprof, stratified
 from manyscale.sampling.population import Choice, IntervalPopulation
 from manyscale.sampling.simprof import Phases, SimProfRules, input_sensitivity, two_stage
 from manyscale.sampling.simprof.input_sensitivity import Sensitivity
@@ -43,11 +43,11 @@ from manyscale.sampling.vectors import Vectors
 
 SIMPROF: Final = "simprof"
 CODE: Final = "code"
-BASELINES: Final[dict[str, tuple[type[Strict], Callable[[IntervalPopulation, Any, int], Choice]]]] = {
-    "random": (samplers.SizeRules, samplers.at_random),
-    "systematic": (samplers.SystematicRules, samplers.in_turn),
-    "second": (samplers.SizeRules, samplers.in_one_stretch),
-    "full": (Strict, samplers.all_of_them),
+BASELINES: Final = {
+    "random": interval_samplers.RANDOM,
+    "systematic": interval_samplers.SYSTEMATIC,
+    "second": interval_samplers.SECOND,
+    "full": interval_samplers.FULL,
 }
 METHODS: Final = (SIMPROF, CODE, *BASELINES)
 _BOTH_ERRORS: Final = (0.02, 0.05)  # section 5.4.2
@@ -90,11 +90,11 @@ def choose(population: StackPopulation, method: str, rules: Any, seed: int) -> C
         return simprof.first_of_code(population, rules, seed)
     none = Vectors(np.zeros(len(population) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
     alike = IntervalPopulation(population.row, np.ones(len(population)), none, 1)  # baselines look at nothing else
-    return BASELINES[method][1](alike, rules, seed)
+    return BASELINES[method].choose(alike, rules, seed)
 
 
 def rules_of(method: str) -> type[Strict]:
-    return SimProfRules if method in (SIMPROF, CODE) else BASELINES[method][0]
+    return SimProfRules if method in (SIMPROF, CODE) else BASELINES[method].rules
 
 
 def plan(options: argparse.Namespace, path: str) -> tuple[Workload, Planned]:

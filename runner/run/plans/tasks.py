@@ -33,12 +33,13 @@ from manyscale.runner.predict.node.cell_units import check_machine
 from manyscale.runner.predict.node.cells import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.stored_arrays import restored
-from manyscale.runner.study import TaskPointChoice, parse_study
+from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 from manyscale.sampling.population import Choice
 from manyscale.sampling.taskpoint import plan as taskpoint_plan
 from manyscale.sampling.taskpoint.classes import class_rows
 from manyscale.sampling.taskpoint.estimate import estimate
+from manyscale.sampling.taskpoint.options import TaskPointChoice
 from manyscale.sampling.taskpoint.state import VALID, TaskPoint, TaskPointParameters, new_taskpoint
 
 TASKPOINT: Final = "taskpoint"
@@ -46,7 +47,7 @@ _LIKE: Final = "grass-high-performance"  # whose lines profiles are in, where no
 
 
 class TaskRules(TaskPointChoice):
-    """TaskPoint's (study/__init__.py, taskpoint/state.py), and ``cores`` that execute the instances of ``rank`` (the
+    """TaskPoint's (sampling/taskpoint/options.py, state.py), and ``cores`` that execute the instances of ``rank`` (the
     first one that was traced in detail)."""
 
     cores: Count = 8

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.runner.run.plans.intervals import METHODS
+from manyscale.runner.registry import names
 
 SHARES = np.random.default_rng(0).integers(95, 106, (24, 40))  # of blocks, which vary a little
 ROWS = [  # two kinds of intervals
@@ -62,7 +62,7 @@ def test_several_of_each_cluster_have_an_interval(cli, profile, tmp_path, method
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", names("interval-sampler"))
 def test_weights_of_every_method_sum_to_one(cli, profile, tmp_path, method):
     """And the same seed gives the same bytes."""
     for name in ("one", "two"):

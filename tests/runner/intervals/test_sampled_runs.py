@@ -17,12 +17,11 @@ from test_interval_units import PROGRAM, study
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
-from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.intervals import interval_units
-from manyscale.runner.run.plans.intervals import METHODS, Method
+from manyscale.runner.predict.intervals import interval_units, methods
 from manyscale.runner.study.shipped import folder
 from manyscale.sampling.population import Choice
+from manyscale.sampling.sampler import Sampler
 
 
 @pytest.fixture
@@ -121,7 +120,8 @@ def test_equal_units_that_weigh_otherwise_give_another_time(known_cycles, tmp_pa
     found = {}
     for name, weight in (("even", [0.5, 0.5]), ("odd", [0.1, 0.9])):
         choice = Choice(np.array([0, 9]), np.zeros(2, np.int32), np.array(weight))
-        monkeypatch.setitem(METHODS, name, Method(Strict, lambda population, rules, seed, choice=choice: choice))
+        sampler = Sampler(lambda population, rules, seed, choice=choice: choice)
+        monkeypatch.setattr(methods, "sampler_named", lambda level, name, sampler=sampler: sampler)
         found[name] = run(tmp_path / name, name)
         cpi = found[name].intervals.to_pandas().cpi.to_numpy()[[0, 9]]
         seconds = float(weight @ cpi) * 60_978 / sampled_units.FREQUENCY_HZ

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.runner.cli.evaluate_tasks import _method
-from manyscale.runner.study import TaskPointChoice, assign, parse_study, source_choices
+from manyscale.runner.study import assign, parse_study
 from manyscale.runner.study.shipped import folder
+from manyscale.sampling.taskpoint.options import TaskPointChoice, source_choices
 
 EXAMPLE = str(folder() / "multizone-8-detail.tar.zst")
 # Grass (UPC 2017), sections 5.3 and 5.4: W = 2, one instance before each resampling, H = 4, P = 250, five instances
@@ -43,7 +44,7 @@ def test_a_method_by_the_source(method: str, tasks: str) -> None:
             content = assign(content, key, value)
         study = parse_study(content, "test")
         assert study.sampling.tasks == tasks
-        given = study.taskpoint.model_dump()
+        given = study.options(TaskPointChoice).model_dump()
         assert {key: given[key] for key in SOURCE} == SOURCE | changes
 
 

@@ -22,11 +22,8 @@ from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_uncertainty import _of_schedules
-from manyscale.runner.predict.node.simulated_cell import (
-    MOST_PARTS,
-    _classes_of_pieces,
-    _run_before,
-)
+from manyscale.runner.predict.node.simulated_cell import _run_before
+from manyscale.runner.predict.node.taskpoint_sampling import MOST_PARTS, _classes_of_pieces
 
 CREATE, COMPUTE, WAIT = Action.create, Action.compute, Action.wait_children
 

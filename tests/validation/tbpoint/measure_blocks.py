@@ -37,18 +37,16 @@ from manyscale.sampling.tbpoint.baselines import (
     simpoint_units,
     systematic_units,
 )
+from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
 from manyscale.sampling.tbpoint.estimate import estimate
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
 from manyscale.sampling.tbpoint.regions import BlockProfile, RegionRules, block_profile, find_regions
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
 from manyscale.sampling.tbpoint.state import (
-    SampledLaunch,
     block_dispatched,
     block_ended,
     new_region_sampling,
     next_block,
-    sampled_counts,
-    sampled_launch,
 )
 from manyscale.sampling.tbpoint.warming import first_shown
 

@@ -1,4 +1,4 @@
-"""Samplers of intervals behind one form: a function of (population, rules, seed) that returns a Choice.
+"""Samplers of intervals (sampler.py): functions of (population, rules, seed) that return a Choice.
 
 SimPoint stands in simpoint/__init__.py, phases of managed programs in simprof/__init__.py. Here are the baselines of
 chapter 5 of Huang (Georgia Tech, 2015): SECOND, one contiguous stretch; SRS, simple random; CODE, one interval of each
@@ -8,7 +8,7 @@ cluster of code; and SMARTS (Wunderlich et al., ISCA 2003), every k-th.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +16,7 @@ from pydantic import Field
 from manyscale.models.workload.parameters import Count, Strict
 from manyscale.sampling import simpoint
 from manyscale.sampling.population import Choice, IntervalPopulation
+from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.simpoint import SimPointRules
 
 
@@ -79,3 +80,11 @@ def _alike(population: IntervalPopulation, element: np.ndarray) -> Choice:
     own = population.instructions[element]
     weight = own / own.sum() if own.sum() > 0 else np.full(len(element), 1 / len(element))
     return Choice(element.astype(np.int64), np.zeros(len(element), np.int32), weight)
+
+
+SIMPOINT: Final = Sampler(simpoints, SimPointRules)
+CODE: Final = Sampler(first_of_code, SimPointRules)
+RANDOM: Final = Sampler(at_random, SizeRules)
+SYSTEMATIC: Final = Sampler(in_turn, SystematicRules)
+SECOND: Final = Sampler(in_one_stretch, SizeRules)
+FULL: Final = Sampler(all_of_them)

@@ -1,23 +1,11 @@
-"""TBPoint between launches, for a study: counts of launches from the table of launches."""
+"""What a table of launches says of each launch, as samplers of launches take it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from manyscale.models.workload import Workload
-from manyscale.runner.predict.gpu.plan import LaunchPlan
-from manyscale.runner.study import Study
-from manyscale.sampling.tbpoint.launches import LaunchCounts, choose
-from manyscale.sampling.tbpoint.rules import LaunchSampling
-
-
-def plan_launches(launches: Workload, row: np.ndarray, study: Study) -> LaunchPlan:
-    """Clusters of the launches ``row`` (ascending), and those that are simulated. O(launches log launches), and with
-    basic-block vectors O(instructions)."""
-    asked = LaunchSampling.model_validate(study.tbpoint.launches.model_dump() | {"seed": study.seed})
-    sample = choose(counts_of(launches, row, asked.bbv_scale > 0), asked)
-    representative = row[sample.representative]
-    return LaunchPlan(row, sample.cluster.astype(np.int32), representative, row[sample.chosen], sample)
+from manyscale.sampling.tbpoint.launches import LaunchCounts
 
 
 def counts_of(launches: Workload, row: np.ndarray, with_blocks: bool) -> LaunchCounts:

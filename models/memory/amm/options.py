@@ -1,0 +1,14 @@
+"""The study's block ``amm``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from manyscale.models.workload.parameters import Strict
+
+
+class AmmChoice(Strict):
+    """How ``model: {cpu: amm}`` predicts detailed phases: ``overlap``, the dataflow model of a core, or AMM's equations
+    (models/memory/amm/amm.py), ``corrected`` or as ``printed``."""
+
+    form: Literal["overlap", "corrected", "printed"] = "overlap"

@@ -1,0 +1,25 @@
+"""The study's block ``gpu``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from manyscale.models.workload.parameters import Count, Strict
+
+
+class GpuChoice(Strict):
+    """How launches of kernels are predicted (models/gpu). ``caches`` at the beginning of a launch: as a simulation of
+    the launch before left them (``kept``; where that one is not simulated in the same unit, as warm); as the accesses
+    of launches before leave them, one after the other (``warm``): then launches are independent units; or ``cold``.
+    Caches that the target does not keep between launches are empty in any case.
+
+    Of model detailed: ``order``, in which the SMs' requests reach L2: ``strict``, or in ``windows`` no longer than the
+    shortest way there and back, which ``groups`` of SMs simulate side by side; their number changes no result.
+    Of model gpumech: its ``form``, as ``printed`` or ``extended``, and how the ``representative`` warp is chosen.
+    """
+
+    caches: Literal["kept", "warm", "cold"] = "kept"
+    order: Literal["strict", "windows"] = "strict"
+    groups: Literal["auto"] | Count = "auto"
+    form: Literal["printed", "extended"] = "extended"
+    representative: Literal["clustering", "max", "min"] = "clustering"

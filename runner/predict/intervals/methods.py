@@ -1,0 +1,36 @@
+"""Methods that choose intervals of one thread: samplers by their names, and points that a file names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from manyscale.runner.readers.simpoint_bb import points as simpoint_points
+from manyscale.runner.study.samplers import sampler_named
+from manyscale.sampling.population import Choice, IntervalPopulation
+from manyscale.sampling.sampler import Sampler
+
+
+def of_one_thread(name: str) -> Sampler | None:
+    """One that needs no more than the basic blocks of one thread, or points that a file names."""
+    if name.endswith(simpoint_points.SUFFIX):
+        return Sampler(lambda population, rules, seed: _given(Path(name), population))
+    return sampler_named("interval", name)
+
+
+def _given(path: Path, population: IntervalPopulation) -> Choice:
+    points = simpoint_points.read(path)
+    row = np.minimum(np.searchsorted(population.number, points.interval), len(population) - 1)
+    if not np.array_equal(population.number[row], points.interval):
+        strange = int(points.interval[population.number[row] != points.interval][0])
+        known = f"{population.number[0]} to {population.number[-1]}"
+        raise ValueError(f"has no interval {strange}, which {path} names, but {known}; cut it as that profile was")
+    label = points.label if len(points.label) == len(population) else np.zeros(0, np.int32)
+    notes = []
+    if len(label) < len(points.label):
+        notes.append(f"{path}: labels are of {len(points.label)} intervals, not {len(population)}, and left out")
+    total = float(points.weight.sum())
+    if abs(total - 1) > 1e-3:
+        notes.append(f"{path}: weights sum to {total:.4g} and were scaled to 1")
+    return Choice(row, points.cluster, points.weight / total, label, notes=tuple(notes))

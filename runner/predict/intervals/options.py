@@ -1,0 +1,70 @@
+"""The study's block ``intervals``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from manyscale.models.workload.parameters import Count, CountOrNone, Strict
+from manyscale.runner.problems import first_problem
+from manyscale.runner.registry import names
+
+if TYPE_CHECKING:
+    from manyscale.runner.study.schema import Study
+
+
+class IntervalsChoice(Strict):
+    """How ``sampling: {intervals: METHOD}`` samples the stream of a program of one thread
+    (predict/intervals/sampled_phases.py). It is cut every ``instructions`` at the end of a basic block; all other keys
+    are rules of the method, such as ``per_cluster``. ``vectors`` of intervals say what they execute (``blocks``) or
+    also what it does in memory (``signature``, with ``line_bytes`` and ``distance_power``:
+    predict/intervals/traced.py).
+
+    ``caches`` at the begin of an interval: ``cold``, empty; ``warm``, having seen the ``warm_up`` instructions before
+    it (``all``: all of them), prefetchers and branch predictor, too, of which the last ``pipeline`` are simulated in
+    detail and not counted; ``last-uses``, the same behind the lines that all before these used last, in this order; or
+    ``stitched``, as the chosen interval before left them: one unit simulates all, one after the other. ``warm_up`` is
+    20,000,000 by default where caches are warm, 3,000,000 behind last uses. Of the study's ``detailed``, ``request``
+    alone plays a part.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    instructions: Count = 1_000_000
+    vectors: Literal["blocks", "signature"] = "blocks"
+    line_bytes: Count = 64
+    distance_power: Annotated[float, Field(ge=0, le=2)] = 0.0
+    caches: Literal["last-uses", "warm", "stitched", "cold"] = "last-uses"
+    warm_up: CountOrNone | Literal["all"] | None = None
+    pipeline: CountOrNone = 10_000
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Of the method."""
+        return dict(self.model_extra or {})
+
+    def check(self, study: Study) -> None:
+        """Raises ValueError for a block without a method or rules that are not the method's, and for a study that
+        chooses anything beside."""
+        method = study.sampling.intervals
+        if method is None:
+            if self != IntervalsChoice():
+                raise ValueError("intervals: says how sampling.intervals samples; choose a method there, as simpoint")
+            return
+        from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
+
+        if (known := of_one_thread(method)) is None:
+            methods = f"{', '.join(names('interval-sampler'))}, and NAME.simpoints, a file"
+            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {methods}")
+        try:
+            known.rules.model_validate(self.rules)
+        except ValidationError as error:
+            raise ValueError(f"intervals.{first_problem(error)}") from None
+        if study.model.cpu != "detailed":
+            raise ValueError(f"sampling.intervals: {method} samples model cpu: detailed; choose that model")
+        chosen = study.sampling
+        if (chosen.ranks, chosen.iterations, chosen.tasks) != ("auto", "auto", "full"):
+            raise ValueError("sampling.intervals: samples one thread's whole run; leave ranks, iterations, tasks out")
+        if study.mapping.cores_per_rank > 1:
+            raise ValueError("sampling.intervals: samples one thread, on one core; leave mapping.cores_per_rank out")

@@ -1,0 +1,37 @@
+"""The study's blocks ``detailed`` and ``timeline``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from manyscale.models.workload.parameters import Strict
+
+
+class DetailedChoice(Strict):
+    """How ``model: {cpu: detailed}`` simulates (models/node/detailed.py). ``caches``: at the beginning of what is
+    simulated ``cold``; ``warm``, as if the same phases had run before, as far as the lines that instances use tell; or
+    as a simulation of the same phases before leaves them (``rerun``; for ``cpu: interval`` the same as warm).
+    ``request``: when a memory instruction asks the
+    caches, see node/core/kernel.py. ``window``: by how many cycles a core may run ahead of others; 0 is strict order,
+    more is faster and biased. ``creation``: what creates task instances or enters loops takes its ``traced`` time, or
+    none (``free``): then no core waits for it, and what cores and memory do shows."""
+
+    caches: Literal["cold", "warm", "rerun"] = "warm"
+    creation: Literal["traced", "free"] = "traced"
+    request: Literal["insertion", "tail"] = "insertion"
+    window: Annotated[int, Field(ge=0)] = 0
+
+
+class TimelineChoice(Strict):
+    """Ranks and iterations whose cores are written to ``timeline/cores.parquet``; by default all, unless there are more
+    than a million task instances, then rank 0's first two iterations."""
+
+    ranks: list[Annotated[int, Field(ge=0)]] | None = None
+    iterations: list[Annotated[int, Field(ge=0)]] | None = None
+
+    def shows(self, rank: int, iteration: int) -> bool:
+        """Whether what was simulated of an iteration of a rank is shown."""
+        of_rank = self.ranks is None or rank in self.ranks
+        return of_rank and (self.iterations is None or iteration in self.iterations)

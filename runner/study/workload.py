@@ -1,0 +1,77 @@
+"""Which trace a study is about, and how it is read: its key ``workload``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from manyscale.models.workload.parameters import Count, Strict
+from manyscale.models.workload.quantities import parse_flop_rate, parse_time_ps
+from manyscale.runner.readers.options import ReadOptions
+
+
+def _flop_rate(text: object) -> object:
+    parse_flop_rate(text)
+    return text
+
+
+def _time_unit(text: object) -> object:
+    if not parse_time_ps(text):
+        raise ValueError("a unit of time is not zero")
+    return text
+
+
+def _pattern(text: object) -> object:
+    try:
+        re.compile(text) if isinstance(text, str) else None
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression ({error})") from None
+    return text
+
+
+class Repeat(Strict):
+    """The traced iterations of the main loop, all but the first, in turn until there are ``iterations``
+    (study/repeat.py). ``jitter``: standard deviation of a factor on the time of each task instance, drawn anew for each
+    repetition, so that no two are the same."""
+
+    iterations: Count
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class WorkloadChoice(Strict):
+    """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
+    what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
+    trace (Paraver). ``launches``: those kernel launches of a GPU's trace that are read, counted from 1; by default all.
+    ``threads``, ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
+    (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
+    ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
+    iterations. ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see
+    Repeat."""
+
+    path: str
+    format: str = "auto"
+    flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
+    time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
+    application: Count = 1
+    launches: Annotated[list[Count], Field(min_length=1)] | None = None
+    threads: Annotated[str, BeforeValidator(_pattern)] = ""
+    idle: Annotated[str, BeforeValidator(_pattern)] = ""
+    detail: str | None = None
+    gpu_trace: str | None = None
+    repeat: Repeat | None = None
+
+    @field_validator("launches")
+    @classmethod
+    def _each_once(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and len(set(value)) != len(value):
+            raise ValueError("name each launch once")
+        return value if value is None else sorted(value)
+
+    def read_options(self) -> ReadOptions:
+        launches = () if self.launches is None else tuple(self.launches)
+        return ReadOptions(
+            parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
+            threads=self.threads, idle=self.idle,
+        )  # fmt: skip

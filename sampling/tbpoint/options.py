@@ -1,0 +1,16 @@
+"""The study's block ``tbpoint``."""
+
+from __future__ import annotations
+
+from manyscale.models.workload.parameters import Strict
+from manyscale.sampling.tbpoint.rules import LaunchSampling, RegionRules, RegionSamplingRules
+
+
+class TbpointChoice(Strict):
+    """Parameters of TBPoint. Of ``sampling: {launches: tbpoint}``: ``launches`` (clusters and their representatives;
+    the seed is the study's). Of ``sampling: {blocks: tbpoint}``: ``regions`` of a launch, and ``warming``, when the IPC
+    of a region is known."""
+
+    launches: LaunchSampling = LaunchSampling()
+    regions: RegionRules = RegionRules()
+    warming: RegionSamplingRules = RegionSamplingRules()
