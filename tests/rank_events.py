@@ -145,8 +145,9 @@ class Recorder:
             }
         )  # fmt: skip
 
-    def workload(self, rank: int = 0) -> Workload:
-        """The workload in which ``rank`` did this, and lower ranks nothing. A last operation ends it."""
+    def workload(self, rank: int = 0, *, is_checked: bool = False) -> Workload:
+        """The workload in which ``rank`` did this, and lower ranks nothing. A last operation ends it. With
+        ``is_checked`` it may hold what no workload does."""
         if self.since_operation:
             self.operation()
         tables = {
@@ -158,7 +159,7 @@ class Recorder:
         tables["regions"] = SCHEMAS["regions"].empty_table()
         members = [{"members": list(range(rank + 1))}]
         tables["communicators"] = pa.Table.from_pylist(members, schema=SCHEMAS["communicators"])
-        return Workload("hand-written", rank + 1, tables)
+        return Workload("hand-written", rank + 1, tables, is_checked=is_checked)
 
 
 def compute_ps(workload: Workload, rank: int) -> int:

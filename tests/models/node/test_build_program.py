@@ -194,7 +194,7 @@ def test_refuses_in_one_line(damage: Callable[[Recorder], None], message: str) -
             record.chunk(loop, 0, 4)
     damage(record)
     with pytest.raises(WorkloadError, match=message) as raised:
-        build_program(record.workload(), 0, 2)
+        build_program(record.workload(is_checked=True), 0, 2)
     assert "\n" not in str(raised.value)
 
 

@@ -65,14 +65,15 @@ def test_frames_of_creators_and_of_the_initial_task_stay_shared():
         "segments": pa.Table.from_pylist(segments, SCHEMAS["segments"]),
         "task_stacks": pa.Table.from_pylist(stacks, SCHEMAS["task_stacks"]),
     }
-    found = private_stacks(program, replace(plain, tables=tables))
+    stacked = replace(plain, tables=tables, is_checked=True)  # of a program without a table of its tasks
+    found = private_stacks(program, stacked)
     assert found is not None
     of_instance = {
         owner: tuple(each) for owner, each in zip(program.piece_instance.tolist(), found.tolist(), strict=True)
     }
     assert of_instance == {0: (0, 0), 1: (0, 0), 2: (100, 202), 3: (0, 0)}
     shifted = replace(program, first_segment=rows + 7, end_segment=rows + 8)
-    assert np.array_equal(private_stacks(shifted, replace(plain, tables=tables), 7), found)
+    assert np.array_equal(private_stacks(shifted, stacked, 7), found)
     assert private_stacks(program, plain) is None  # a trace that tells no stacks
 
 
