@@ -118,6 +118,17 @@ def tokenise(chunk: np.ndarray, table: VerbTable, first_line: int = 1) -> Tokens
 
 
 @inner_inlined
+def _whole(text, place):  # type: ignore[no-untyped-def]
+    """(the number of 1 to 15 decimal digits that a blank follows, -1 where there are none; where the digits end)."""
+    begin = place
+    value = np.int64(0)
+    while 48 <= text[place] <= 57:
+        value = value * 10 + (text[place] - 48)
+        place += 1
+    return value if text[place] <= 32 and 0 < place - begin <= 15 else np.int64(-1), place
+
+
+@inner
 def _digits(text, place, value):  # type: ignore[no-untyped-def]
     """(``value`` with the decimal digits at ``place`` behind it, how many of them it had no room for, their end)."""
     left = 0
@@ -132,8 +143,8 @@ def _digits(text, place, value):  # type: ignore[no-untyped-def]
 
 @inner
 def _number(text, start):  # type: ignore[no-untyped-def]
-    """(the decimal number of the word at ``start``, NaN if it is none; where its digits end). Exact up to 15 digits and
-    exponents within +-22."""
+    """The decimal number of the word at ``start``, NaN if it is none. Exact up to 15 digits and exponents within
+    +-22."""
     sign = text[start]
     place = start + 1 if sign == 45 or sign == 43 else start  # - +
     begin = place
@@ -152,7 +163,7 @@ def _number(text, start):  # type: ignore[no-untyped-def]
         is_number = is_number and 0 < place - begin <= 3
         exponent += -power if power_sign == 45 else power
     if not is_number or text[place] > 32:
-        return np.nan, place
+        return np.nan
     value = float(mantissa)
     while exponent > 22:
         value *= 1e22
@@ -161,7 +172,7 @@ def _number(text, start):  # type: ignore[no-untyped-def]
         value /= 1e22
         exponent += 22
     value = value * _POWERS[exponent] if exponent >= 0 else value / _POWERS[-exponent]
-    return -value if sign == 45 else value, place
+    return -value if sign == 45 else value
 
 
 @inner_inlined
@@ -192,9 +203,8 @@ def _scan(text, hashes, codes, rank, verb, places, values, bits):  # type: ignor
         places[0, line] = count
         places[1, line] = start
         places[2, line] = number
-        begin = place
-        whole, _, place = _digits(text, place, np.int64(0))
-        is_rank = 0 < place - begin <= 15 and text[place] <= 32 and whole < 2147483647
+        whole, place = _whole(text, place)
+        is_rank = 0 <= whole < 2147483647
         rank[line] = whole if is_rank else -1
         verb[line] = UNKNOWN_VERB if is_rank else BAD_RANK
         while text[place] > 32:
@@ -206,9 +216,12 @@ def _scan(text, hashes, codes, rank, verb, places, values, bits):  # type: ignor
                 break
             begin = place
             if column > 0:
-                values[count], place = _number(text, place)
+                whole, place = _whole(text, place)  # as most fields are
+                values[count] = float(whole) if whole >= 0 else _number(text, begin)
                 count += 1
                 if values[count - 1] == values[count - 1]:
+                    while text[place] > 32:
+                        place += 1
                     continue
             digest = _OFFSET
             place = begin
