@@ -1,169 +1,101 @@
-"""``manyscale calibrate``: a target machine from measured ping-pongs, with the residuals to judge it by."""
+"""``manyscale calibrate``: a target machine from measured ping-pongs, or of the node that this runs on."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from manyscale.models.network.calibration import Calibration, fit_ping_pong
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.ping_pong import Measurements, read
-from manyscale.runner.run import directory as rundir
-from manyscale.runner.study import parse_study
-from manyscale.runner.study.targets import build_machine, resolve_target
 
-_MOST_FACTOR = 1e9  # a class without latency, or whose bytes cost nothing: factors are neither zero nor infinite
+if TYPE_CHECKING:
+    from manyscale.models.network.calibration import Calibration
+    from manyscale.runner.run.calibration.node import NodeCalibration
+
 MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 
 
-def calibrate(options: argparse.Namespace) -> int:
-    """Fit the files, write the machine, the fit and its plot, and print the classes; or, without files, measure this
-    node (run/calibration/node.py)."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "measurements", nargs="*", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
+    )
+    parser.add_argument("--node", action="store_true", help="measure caches, memory and instructions of this node")
+    parser.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
+    parser.add_argument("--core", type=int, metavar="N", help="CPU that is measured (default: the last)")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
+        help="size of a cache that the system does not say, or says wrongly, such as L3='32 MiB'",
+    )  # fmt: skip
+    parser.add_argument(
+        "--base", default="laptop", metavar="NAME", help="machine whose network (or, with --node, node) is replaced"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/calibration-NNN)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure or fit, write the machine, the fit and its plot, and print a table."""
+    from manyscale.runner.report import calibration_page
+
     node_only = [f"--{name}" for name in ("quick", "core") if getattr(options, name) not in (None, False)]
     node_only += ["--set"] if options.assignments else []
     if options.node and options.measurements:
         raise UserError(f"--node measures this node, {options.measurements[0]} is of a network: calibrate one, then "
                         "the other with --base DIR/machine.yaml")  # fmt: skip
     if options.node:
-        from manyscale.runner.run.calibration.node import calibrate_node
+        from manyscale.runner.run.calibration import node
 
-        return calibrate_node(options)
+        found = node.calibrate_node(
+            options.base, quick=options.quick, core=options.core, sizes=_sizes(options.assignments)
+        )
+        directory = _write(options.output, found.machine, node.figures(found), calibration_page.node_page(found))
+        _print_node(found)
+        print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
+        return 0
     if not options.measurements:
         raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")
     if node_only:
         raise UserError(f"{node_only[0]} goes with --node")
-    measured = [(path, read(path)) for path in options.measurements]
-    ping_pong = _together([each for _, each in measured if not each.is_stream], options.measurements)
-    streams = [each for _, each in measured if each.is_stream]
-    stream = _together(streams, options.measurements) if streams else None
-    try:
-        fit = fit_ping_pong(
-            ping_pong.sizes,
-            ping_pong.times_ps,
-            None if stream is None else stream.sizes,
-            None if stream is None else stream.times_ps,
-        )
-    except ValueError as error:
-        raise UserError(f"{options.measurements[0]}: {error}; measure more sizes") from None
-    study = parse_study({"workload": {"path": "-"}, "target": options.base}, "command line")
-    _, content = resolve_target(study)
-    machine = calibrated(content, fit, [path.name for path, _ in measured])
-    build_machine(machine, MACHINE)
-    directory = rundir.new_directory(options.output, "calibration", resume=False)
-    rundir.write_yaml(directory / MACHINE, machine)
-    rundir.write_atomically(directory / FIT, json.dumps(_figures(fit, ping_pong), indent=1) + "\n")
-    rundir.write_atomically(directory / PLOT, _plot(fit, ping_pong))
-    _print(fit, directory)
+    from manyscale.runner.run.calibration import network
+
+    fitted = network.calibrate_network(options.measurements, options.base)
+    directory = _write(options.output, fitted.machine, network.figures(fitted), calibration_page.network_page(fitted))
+    _print_network(fitted.fit)
+    print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
     return 0
 
 
-def _together(measured: Sequence[Measurements], paths: Sequence[Path]) -> Measurements:
-    """Several measurements of one kind as one: the median of each size."""
-    if not measured:
-        raise UserError(f"{paths[0]}: is a stream of messages; give a ping-pong (osu_latency, IMB PingPong) beside it")
-    sizes = np.concatenate([each.sizes for each in measured])
-    times = np.concatenate([each.times_ps for each in measured])
-    distinct = np.unique(sizes)
-    median = np.array([np.median(times[sizes == size]) for size in distinct])
-    return Measurements(measured[0].benchmark, measured[0].is_stream, distinct, median)
+def _write(output: Path | None, machine: Mapping[str, Any], figures: Mapping[str, Any], page: str) -> Path:
+    from manyscale.runner.run import directory as rundir
+
+    directory = rundir.new_directory(output, "calibration", resume=False)
+    rundir.write_yaml(directory / MACHINE, machine)
+    rundir.write_atomically(directory / FIT, json.dumps(figures, indent=1) + "\n")
+    rundir.write_atomically(directory / PLOT, page)
+    return directory
 
 
-def calibrated(base: dict[str, Any], fit: Calibration, names: Sequence[str]) -> dict[str, Any]:
-    """The content of a machine file: ``base`` with the fitted network between its nodes."""
-    network = dict(base["network"])
-    network |= {
-        "latency": f"{round(fit.latency_ps)} ps",
-        "bandwidth": _rate(fit.ps_per_byte),
-        "envelope": "0 B",
-    }
-    if fit.eager_threshold_bytes is not None:
-        network["eager_threshold"] = f"{fit.eager_threshold_bytes} B"
-    if fit.overhead_ps is not None and fit.gap_ps is not None:
-        network["loggops"] = {
-            "overhead": f"{round(fit.overhead_ps)} ps",
-            "gap": f"{round(fit.gap_ps)} ps",
-            "overhead_bandwidth": "inf B/s",
-            "latency": f"{round(fit.wire_latency_ps)} ps",
-        }
-    network["flow"] = {**(network.get("flow") or {}), **_factors(fit)}
-    largest = 100 * float(np.abs(fit.residual).max())
-    source = f"fitted to {', '.join(names)}: {len(fit.residual)} sizes, largest residual {largest:.1f} %"
-    threshold = "" if fit.eager_threshold_bytes is not None else "; no jump shows the eager threshold, kept"
-    sources = dict(base["sources"]) | {"network": f"{source}{threshold}; else as in {base['name']}"}
-    return dict(base) | {
-        "name": f"{base['name']}-calibrated",
-        "description": f"{base['description']}, network calibrated",
-        "network": network,
-        "sources": sources,
-    }
+def _sizes(assignments: Sequence[str]) -> dict[str, int]:
+    """``L3=32 MiB`` and so on. Raises UserError."""
+    from manyscale.models.workload.quantities import parse_bytes
+
+    sizes = {}
+    for text in assignments:
+        name, _, size = text.partition("=")
+        if not re.fullmatch(r"L[1-9][DI]?", name):
+            raise UserError(f"--set {text}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'")
+        try:
+            sizes[name] = parse_bytes(size)
+        except ValueError as error:
+            raise UserError(f"--set {name}: {error}") from None
+        if sizes[name] < 1024:
+            raise UserError(f"--set {text}: a cache has at least 1 KiB")
+    return sizes
 
 
-def _factors(fit: Calibration) -> dict[str, Any]:
-    """The size classes for the flow model: latency and bandwidth of each relative to the network's own."""
-    latencies = [part.latency_ps / fit.latency_ps if fit.latency_ps > 0 else 1.0 for part in fit.classes]
-    free = _MOST_FACTOR if fit.ps_per_byte > 0 else 1.0
-    rates = [fit.ps_per_byte / part.ps_per_byte if part.ps_per_byte > 0 else free for part in fit.classes]
-
-    def factors(values: list[float]) -> list[dict[str, Any]]:
-        kept = np.clip(values, 1 / _MOST_FACTOR, _MOST_FACTOR).tolist()
-        above = [f"{max(0, part.first_bytes - 1)} B" for part in fit.classes]
-        return [{"above": size, "factor": value} for size, value in zip(above, kept, strict=True)]
-
-    return {"latency_factors": factors(latencies), "bandwidth_factors": factors(rates)}
-
-
-def _rate(ps_per_byte: float) -> str:
-    return f"{1e12 / ps_per_byte:.6g} B/s" if ps_per_byte > 0 else "inf B/s"
-
-
-def _figures(fit: Calibration, measured: Measurements) -> dict[str, Any]:
-    return {
-        "classes": [asdict(part) for part in fit.classes],
-        "eager_threshold_bytes": fit.eager_threshold_bytes,
-        "overhead_ps": fit.overhead_ps,
-        "gap_ps": fit.gap_ps,
-        "measurements": [
-            {"bytes": size, "time_ps": time, "residual": residual}
-            for size, time, residual in zip(
-                measured.sizes.tolist(), measured.times_ps.tolist(), fit.residual.tolist(), strict=True
-            )
-        ],
-    }
-
-
-def _plot(fit: Calibration, measured: Measurements) -> str:
-    """One HTML file: measured and fitted times, and the residuals below."""
-    from plotly import graph_objects as go
-    from plotly.subplots import make_subplots
-
-    size = np.maximum(measured.sizes, 0.5)  # 0 B has no place on a logarithmic axis
-    figure = make_subplots(
-        rows=2, cols=1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.05,
-        subplot_titles=("one-way time", "residual: measured - fitted, as a share of measured"),
-    )  # fmt: skip
-    figure.add_trace(go.Scatter(x=size, y=measured.times_ps / 1e6, mode="markers", name="measured"), 1, 1)
-    for number, part in enumerate(fit.classes, start=1):
-        last = part.end_bytes if part.end_bytes is not None else int(measured.sizes[-1]) + 1
-        x = np.unique(np.geomspace(max(0.5, part.first_bytes), last, 40))
-        figure.add_trace(go.Scatter(x=x, y=part.time_ps(x) / 1e6, mode="lines", name=f"class {number}"), 1, 1)
-    figure.add_trace(go.Scatter(x=size, y=100 * fit.residual, mode="markers", name="residual", showlegend=False), 2, 1)
-    if fit.eager_threshold_bytes is not None:
-        figure.add_vline(fit.eager_threshold_bytes, line_dash="dot", annotation_text="eager threshold")
-    figure.update_xaxes(type="log")
-    figure.update_xaxes(title="bytes (0 B is drawn at 0.5)", row=2)
-    figure.update_yaxes(type="log", title="us", row=1)
-    figure.update_yaxes(title="%", row=2)
-    figure.update_layout(title="Calibration of a network", template="plotly_white")
-    return str(figure.to_html(include_plotlyjs=True, div_id="calibration"))
-
-
-def _print(fit: Calibration, directory: Path) -> None:
+def _print_network(fit: Calibration) -> None:
     print(f"{'from':>10} {'to':>10} {'latency us':>20} {'bandwidth MB/s':>22}")
     for part in fit.classes:
         end = "" if part.end_bytes is None else str(part.end_bytes)
@@ -175,6 +107,36 @@ def _print(fit: Calibration, directory: Path) -> None:
     print(f"eager threshold: {threshold}")
     if fit.overhead_ps is not None and fit.gap_ps is not None:
         print(f"overhead: {fit.overhead_ps / 1e6:.3f} us, gap: {fit.gap_ps / 1e6:.3f} us")
-    worst = 100 * np.abs(fit.residual)
+    worst = 100 * abs(fit.residual)
     print(f"residuals: mean {worst.mean():.2f} %, largest {worst.max():.2f} %")
-    print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
+
+
+def _print_node(found: NodeCalibration) -> None:
+    from manyscale.runner.run.calibration.node import others_use_it, shown_size
+
+    system, measured, clock = found.system, found.measured, found.figures["clock"]
+    print(f"{system.cpu_name}: {measured.frequency_ghz:.3f} GHz (spread {100 * clock.spread_ratio:.1f} %)")
+    print(f"{'level':>8} {'size':>10} {'cycles':>8} {'ns':>8} {'read':>8} {'write':>8} {'copy B/ns':>10}")
+    for name, latency in measured.latency_cycles.items():
+        size = "" if name == "memory" else shown_size(system.caches[name].size_bytes)
+        print(
+            f"{name:>8} {size:>10} {latency:>8.1f} {latency / measured.frequency_ghz:>8.2f} "
+            f"{measured.read[name]:>8.1f} {measured.write[name]:>8.1f} {measured.copy[name]:>10.1f}"
+        )
+    print(
+        f"all cores together read {measured.node_read:.1f} B/ns; "
+        f"a page walk takes {measured.page_walk_cycles:.0f} cycles"
+    )
+    for level, (entries, cost) in enumerate(measured.tlbs, start=1):
+        print(f"L{level} TLB: {entries} entries, {cost:.1f} cycles")
+    shown = {name: f"{measured.core[name]:.2f}" for name in measured.core}
+    shown |= {key: str(getattr(measured, key)) for key in ("line_fill_buffers", "window", "vector_window")}
+    print(", ".join(f"{name} {value}" for name, value in shown.items()))
+    for name, (latency, throughput) in measured.instructions.items():
+        print(f"{name:>12} {latency:>7.2f} cycles, one per {throughput:.2f}")
+    if others_use_it(system, measured):
+        last, held = list(system.data_caches)[-1], shown_size(measured.held_bytes)
+        print(
+            f"{last}: a slow random walk through more than {held} goes to memory already: other "
+            f"programs or guests use this cache, too; to predict with what is left: --set {last}='SIZE'"
+        )

@@ -1,116 +1,107 @@
-"""``manyscale plan --method NAME WORKLOAD``: the method, and for those that several know the workload, say whose it is.
-
-Intervals of profiles: run/plans/intervals.py. Sampling units of call stacks: run/plans/stacks.py. Kernel launches:
-run/plans/launches.py. Task instances: run/plans/tasks.py. All write plan.parquet: element_kind, element_id (the
-workload's row), stratum, weight (share of the instructions), model (the method).
-"""
+"""``manyscale plan``: which elements a study, or a method on a profile or trace, would simulate."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
-
-from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.workload.parameters import Strict
-from manyscale.runner.cache import default_cache
-from manyscale.runner.cli.commands import launch_numbers
-from manyscale.runner.cli.profile import target_machine
+from manyscale.runner.cli.options import add_study, launch_numbers, study_content
 from manyscale.runner.errors import UserError
-from manyscale.runner.problems import first_problem
-from manyscale.runner.run.plans import intervals as plans
-from manyscale.runner.run.plans import launches, tasks
-from manyscale.runner.run.plans import stacks as stack_plans
-from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
-from manyscale.runner.study.traces import read_workload
-
-_Rules = TypeVar("_Rules", bound=Strict)
 
 
-def plan(options: argparse.Namespace) -> int:
-    """The command. Raises UserError for an unknown method, rules that make no sense and workloads that do not fit."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_study(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+    parser.add_argument(
+        "--method", metavar="NAME",
+        help="choose of a profile, named instead of a study, what to simulate: intervals by simpoint, simprof, code, "
+        "random, systematic, second, full or sbbv+ccv (and the like); kernel launches by tbpoint, tbpoint:auto or the "
+        "baselines; task instances by taskpoint. --set KEY=VALUE then sets a rule of the method, and -o may name a "
+        ".parquet file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
+    )
+    parser.add_argument(
+        "--export", metavar="LIST", help="of --method: write it for gem5, pinpoints, sniper; bb, projection: its input"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=0, metavar="N", help="intervals that exports run before each one for its caches"
+    )
+    parser.add_argument(
+        "--sensitivity", action="append", default=[], metavar="PROFILE",
+        help="of --method simprof: a profile on another input; which phases change, and what stands for it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--measured", type=Path, metavar="FILE",
+        help="of --method simprof: CSV of unit,cpi that were simulated; whether they are enough, and which are next",
+    )  # fmt: skip
+    parser.add_argument(
+        "--projection", type=Path, metavar="FILE", help="of --method: SimPoint's projection matrix to use"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, write and print."""
+    if options.method is not None:
+        return _by_method(options)
+    if options.export or options.projection or options.warmup:
+        raise UserError("--export, --projection, --warmup: are for intervals; choose them with --method")
+    if options.sensitivity or options.measured:
+        raise UserError("--sensitivity, --measured: are of --method simprof")
+    if options.cycles:
+        raise UserError("--cycles: is of kernel launches; choose some with --method tbpoint")
+    import pyarrow as pa
+
+    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.run.preview import prepared
+
+    workload, points = prepared(*study_content(options), options.cache)
+    directory = rundir.new_directory(options.output, workload.name, resume=False)
+    plans = next(points).plans
+    write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
+    counts = []
+    for each in plans:  # weights of intervals are shares, so that the population is not known
+        of = "" if each.element_kind == "interval" else f" of {each.population}"
+        ending = "es" if each.element_kind.endswith("ch") else "s"
+        counts.append(f"{len(each.element_id)}{of} {each.element_kind}{ending}")
+    print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
+    return 0
+
+
+def _by_method(options: argparse.Namespace) -> int:
+    from manyscale.runner.run.plans import launches, methods, stacks, tasks
+    from manyscale.runner.run.plans.request import PlanRequest
+    from manyscale.runner.study import assign, parse_assignment
+
     path = options.study or options.workload
-    is_stacks = stack_plans.is_asked(options.method, path)
-    for name in ("sensitivity", "measured"):
-        if getattr(options, name) and not is_stacks:
-            raise UserError(f"--{name}: is of method simprof, which plans sampling units of call stacks")
-    is_taskpoint = options.method == tasks.TASKPOINT
-    are_launches = not is_taskpoint and (
-        launches.is_tbpoint(options.method) or (path is not None and launches.are_launches(Path(path)))
-    )
-    if options.cycles is not None and not are_launches:
-        raise UserError(f"--cycles: is of kernel launches, which {options.method} does not choose here")
-    if is_taskpoint:
-        return _tasks(options, path)
-    if are_launches:
-        return _launches(options, path)
-    if is_stacks:
-        return _stacks(options, path)
-    return plans.plan(options)
-
-
-def _stacks(options: argparse.Namespace, path: str | None) -> int:
-    place = _needed(path, options)
-    _refuse_exports(options)
-    try:
-        workload, planned = stack_plans.plan(options, place)
-    except ValueError as error:
-        raise UserError(f"{place}: {error}") from None
-    return plans.write_plan(options, workload.name, "unit", plans.Planned(*planned), workload.notes)
-
-
-def _launches(options: argparse.Namespace, path: str | None) -> int:
-    _refuse_exports(options)
-    method = launches.method_named(options.method)
-    rules = _rules(method.rules, method.preset, options.assignments)
-    place, gpu = _needed(path, options), None
-    if options.target is not None:
-        gpu = Gpu.of(target_machine(options.target).node)
-        if gpu is None:
-            raise UserError(f"--target {options.target}: has no GPU, which regions of thread blocks depend on")
-    chosen = None if options.launch is None else launch_numbers(options.launch)
-    choice = WorkloadChoice(path=place, format=options.format or "auto", launches=chosen)
-    workload = read_workload(choice, options.cache or default_cache())
-    try:
-        planned = launches.planned(workload, Path(place), method, rules, options.seed or 0, options.cycles, gpu)
-    except ValueError as error:
-        raise UserError(f"{place}: {error}") from None
-    return plans.write_plan(options, workload.name, "launch", plans.Planned(*planned), workload.notes)
-
-
-def _tasks(options: argparse.Namespace, path: str | None) -> int:
-    _refuse_exports(options)
-    rules = _rules(tasks.TaskRules, {}, options.assignments)
-    place = _needed(path, options)
-    workload = read_workload(
-        WorkloadChoice(path=place, format=options.format or "auto"), options.cache or default_cache()
-    )
-    planned = tasks.planned(workload, place, rules, options)
-    return plans.write_plan(options, workload.name, "task_instance", plans.Planned(*planned), workload.notes)
-
-
-def _refuse_exports(options: argparse.Namespace) -> None:
-    for name in ("export", "projection", "warmup"):
-        if getattr(options, name):
-            raise UserError(
-                f"--{name}: is for intervals of basic-block vectors, which {options.method} does not choose"
-            )
-
-
-def _needed(path: str | None, options: argparse.Namespace) -> str:
     if path is None:
-        raise UserError(f"--method needs a workload: manyscale plan --method {options.method} WORKLOAD -o DIR")
-    return path
-
-
-def _rules(kind: type[_Rules], preset: dict[str, Any], assignments: list[str]) -> _Rules:
-    """Of a method, with what ``--set KEY=VALUE`` replaces."""
-    content: dict[str, Any] = dict(preset)
-    for text in assignments:
-        content = assign(content, *parse_assignment(text))
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"--set: {first_problem(error)}") from None
+        is_special = options.method in (tasks.TASKPOINT, stacks.SIMPROF) or launches.is_tbpoint(options.method)
+        what = "workload" if is_special else "profile"
+        raise UserError(f"--method needs a {what}: manyscale plan --method {options.method} {what.upper()} -o DIR")
+    rules: dict[str, Any] = {}
+    for text in options.assignments:
+        rules = assign(rules, *parse_assignment(text))
+    request = PlanRequest(
+        method=options.method,
+        path=path,
+        form=options.format or "auto",
+        rules=rules,
+        seed=options.seed or 0,
+        cache=options.cache,
+        target=options.target,
+        launches=None if options.launch is None else launch_numbers(options.launch),
+        cycles=options.cycles,
+        exports=options.export.split(",") if options.export is not None else (),
+        warmup=options.warmup,
+        projection=options.projection,
+        stem=options.output.stem if options.output.suffix == ".parquet" else None,
+        sensitivity=options.sensitivity,
+        measured=options.measured,
+    )
+    planned = methods.by_method(request)
+    file = methods.write(planned, options.output)
+    print("\n".join((*planned.notes, planned.summary, *planned.choice.notes, f"results: {file}")))
+    return 0

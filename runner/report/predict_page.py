@@ -1,4 +1,5 @@
-"""The page of ``manyscale predict``: figures 3 to 6 of AMM for a program at inputs that never ran, and tables."""
+"""What ``manyscale predict`` leaves: its files, the lines that it prints, and the page with figures 3 to 6 of AMM for a
+program at inputs that never ran, and tables."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.runner.cli.predict import MODELS, PredictResult
+from manyscale.runner.predict.memory import predict_result
 from manyscale.runner.predict.memory.growth import blocks_by_accesses, by_block
+from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
 from manyscale.runner.predict.memory.prediction import Time
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections import predict_charts as charts
@@ -16,19 +18,59 @@ from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.memory_charts import (
     Parts,
     blocks_apart,
-    cards_html,
     level_chart,
     profile_chart,
 )
-from manyscale.runner.report.text import duration, escape, items, percent, table
+from manyscale.runner.report.statistics import write_figures
+from manyscale.runner.report.text import cards_html, duration, escape, items, percent, table
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
 
 MOST_PROFILES: Final = 6  # predicted sizes whose profiles are drawn
 MOST_BLOCKS: Final = 6  # drawn apart in a profile
 LEAST_CAUSE: Final = 0.0005  # of the time at some size; a smaller cause has no row
 
 
-def write(result: PredictResult, directory: Path) -> None:
-    """``report.html`` of a prediction."""
+def write(result: PredictResult, directory: Path, *, page: bool = True) -> None:
+    """All files of a prediction; ``report.html`` with ``page``."""
+    inputs = {str(run.size): run.workload.digest for run in result.training.runs}
+    rundir.write_manifest(directory, "running", 0, inputs)
+    write_table(predict_result.predictions_table(result), directory / "predictions.parquet")
+    write_table(predict_result.times_table(result), directory / "times.parquet")
+    write_table(predict_result.blocks_table(result), directory / "blocks.parquet")
+    write_table(predict_result.profiles_table(result), directory / "profile.parquet")
+    write_figures(predict_result.figures(result), f"{result.name} on {result.machine.name}", directory)
+    if page:
+        (directory / "report.html").write_text(_page(result), encoding="utf-8")
+    rundir.write_manifest(directory, "complete", 0, inputs)
+
+
+def summary(result: PredictResult) -> list[str]:
+    """Lines to read."""
+    sizes = ", ".join(str(run.size) for run in result.training.runs)
+    state = "; steady state" if result.steady else ""
+    lines = [f"{result.name} on {result.machine.name}, from inputs {sizes}{state}"]
+    lines += dict.fromkeys(each.how for each in result.predictions)
+    models = list(dict.fromkeys(model for each in result.predictions for model in each.times))
+    head = [f"{level + ' hits':>10}" for level in result.caches] + [f"{model:>12}" for model in models]
+    has_measured = any(each.size in result.measured for each in result.predictions)
+    if has_measured:
+        head += [f"{'measured':>12}", f"{'error':>8}"]
+    lines.append(f"{'size':>8} {'accesses':>16} " + " ".join(head))
+    for each in result.predictions:
+        cells = [f"{percent(rate):>10}" for rate in each.hit_rates.whole]
+        cells += [f"{duration(each.times[model].seconds) if model in each.times else '-':>12}" for model in models]
+        measured = result.measured.get(each.size)
+        if has_measured:
+            time = each.time
+            error = "-" if measured is None or time is None else f"{100 * (time.seconds / measured - 1):+.1f} %"
+            cells += [f"{'-' if measured is None else duration(measured):>12}", f"{error:>8}"]
+        lines.append(f"{each.size:>8} {each.num_accesses:>16,.0f} " + " ".join(cells))
+    lines += [f"note: {note}" for note in dict.fromkeys(note for each in result.predictions for note in each.notes)]
+    return lines
+
+
+def _page(result: PredictResult) -> str:
     state = "steady state: as if the same had run just before" if result.steady else "from cold caches"
     page = Page(
         f"{result.name} on {result.machine.name}",
@@ -67,7 +109,7 @@ def write(result: PredictResult, directory: Path) -> None:
     page.add("How sure this is", items(_notes(result)))
     page.add("What the models leave out", items(_limits(result)))
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
-    (directory / "report.html").write_text(page.html(), encoding="utf-8")
+    return page.html()
 
 
 def _add_times(page: Page, result: PredictResult) -> None:

@@ -1,4 +1,5 @@
-"""The page of ``manyscale profile``: a trace's profile as AMM's figures 2 and 5, its miss-ratio curve, and tables."""
+"""What ``manyscale profile`` leaves: its files, the lines it prints, and the page: a trace's profile as AMM's figures 2
+and 5, its miss-ratio curve, and tables."""
 
 from __future__ import annotations
 
@@ -14,19 +15,69 @@ from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.memory_charts import (
     Parts,
     blocks_apart,
-    cards_html,
     curve_chart,
     level_chart,
     profile_chart,
 )
-from manyscale.runner.report.text import binary_size, escape, items, percent, table
+from manyscale.runner.report.statistics import write_figures
+from manyscale.runner.report.text import binary_size, cards_html, escape, items, percent, table
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
 
 MOST_BLOCKS: Final = 6  # drawn apart
 MOST_ROWS: Final = 100
+MOST_PRINTED: Final = 12
 
 
-def write_profile(result: ProfileResult, directory: Path) -> None:
-    """``report.html`` of a profile."""
+def write(result: ProfileResult, directory: Path, *, seed: int = 0, page: bool = True) -> None:
+    """All files of a profile; ``report.html`` with ``page``."""
+    inputs = {result.trace: result.workload.digest}
+    rundir.write_manifest(directory, "running", seed, inputs)
+    write_table(profile_result.profile_table(result), directory / "profile.parquet")
+    write_table(profile_result.blocks_table(result), directory / "blocks.parquet")
+    write_table(profile_result.curve_table(result), directory / "miss_ratio_curve.parquet")
+    write_table(profile_result.hit_rates_table(result), directory / "hit_rates.parquet")
+    write_table(profile_result.transitions_table(result), directory / "transitions.parquet")
+    if result.simulated is not None and result.simulated.counters is not None:
+        write_table(profile_result.counters_table(result.simulated.counters, result), directory / "counters.parquet")
+    write_figures(profile_result.statistics(result), f"{result.workload.name} on {result.machine.name}", directory)
+    if page:
+        (directory / "report.html").write_text(_page(result), encoding="utf-8")
+    rundir.write_manifest(directory, "complete", seed, inputs)
+
+
+def summary(result: ProfileResult) -> list[str]:
+    """Lines to read."""
+    figures = profile_result.statistics(result)
+    streams = "" if len(result.streams) == 1 else f", {len(result.streams)} threads"
+    lines = [
+        f"{result.workload.name}{streams}: {figures['memory.accesses'].value:,.0f} accesses, "
+        f"{figures['memory.first_uses'].value:,.0f} first uses; units of {result.granularity_bytes} B; {result.method}"
+        + ("; steady state" if result.steady else "")
+    ]
+    rates = profile_result.models(result)
+    if rates:
+        lines.append(f"{'level':<6} {'size':>8} {'ways':>5}  " + "  ".join(f"{name + ' hits':>15}" for name in rates))
+        for row, (name, cache) in enumerate(result.caches.items()):
+            ratios = (percent(rates[m].whole[row], profile_result.half_width(result, m, row)) for m in rates)
+            shown = "  ".join(f"{text:>15}" for text in ratios)
+            lines.append(f"{name:<6} {binary_size(cache.size_bytes):>8} {cache.ways:>5}  {shown}")
+    table = profile_result.blocks_table(result)
+    head = "  ".join(f"{name + ' hits':>9}" for name in result.caches)
+    lines.append(f"{'block':>6} {'executions':>12} {'accesses':>14} {'share':>7}  {head}  where")
+    for block in table.slice(0, MOST_PRINTED).to_pylist():
+        hits = "  ".join(f"{percent(block[f'{name}_hit_ratio']):>9}" for name in result.caches)
+        lines.append(
+            f"{block['block_id']:>6} {block['executions']:>12,} {block['accesses']:>14,.0f} "
+            f"{percent(block['share']):>7}  {hits}  {profile_result.place(block)}"
+        )
+    lines += [f"note: {note}" for note in result.notes]
+    if table.num_rows > MOST_PRINTED:
+        lines.append(f"{table.num_rows - MOST_PRINTED} more blocks: blocks.parquet")
+    return lines
+
+
+def _page(result: ProfileResult) -> str:
     name = result.workload.name
     page = Page(f"Memory profile of {name}", f"Units of {result.granularity_bytes} B; {result.method}.")
     page.add("", _cards(result))
@@ -52,7 +103,7 @@ def write_profile(result: ProfileResult, directory: Path) -> None:
     page.add("Basic blocks", _blocks_table(result))
     page.add("What this leaves out", items(_limits(result)))
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
-    (directory / "report.html").write_text(page.html(), encoding="utf-8")
+    return page.html()
 
 
 def _cards(result: ProfileResult) -> str:

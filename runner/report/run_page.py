@@ -34,7 +34,7 @@ from manyscale.runner.report.sections.links import add_links
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
 from manyscale.runner.report.sweep_page import write_sweep
-from manyscale.runner.report.text import duration, escape, items, percent, size, table
+from manyscale.runner.report.text import cards_html, duration, escape, items, percent, size, table
 from manyscale.runner.run.results import Result
 
 __all__ = ["write", "write_sweep"]
@@ -110,11 +110,7 @@ def _headline(result: Result) -> str:
         ("Target", result.machine.name, f"{result.machine.num_nodes:,} nodes, {result.machine.num_cores:,} cores"),
     ]
     cards += [("Sweep point", str(value), key) for key, value in result.sweep_point.items()]
-    return '<div class="cards">' + "".join(
-        f'<div class="card{" first" if i == 0 else ""}"><div class="label">{escape(label)}</div>'
-        f'<div class="value">{escape(value)}</div><div class="exact">{escape(more)}</div></div>'
-        for i, (label, value, more) in enumerate(cards)
-    ) + "</div>"  # fmt: skip
+    return cards_html(cards)
 
 
 def _shown(statistic: Statistic | None) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from manyscale.models.workload.quantities import parse_quantity
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis, line_legend, line_style
 from manyscale.runner.report.sections.node import part_markers, stack_chart
-from manyscale.runner.report.text import duration, escape, percent, table, time_unit
+from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table, time_unit
 
 MAKESPAN: Final = "application.makespan"
 EFFICIENCIES: Final = {
@@ -49,7 +49,7 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         left = _makespan_chart(page, points, axes, number, lines)
         right = _efficiency_chart(page, points, axes, number, lines)
         key = line_legend(list(lines)) if len(lines) > 1 and not axis_of(name, points[name]).is_category else ""
-        page.add(f"Along {name}", f'{key}<div class="pair level"><div>{left}</div><div>{right}</div></div>')
+        page.add(f"Along {name}", key + side_by_side(left, right))
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
     if any(name.startswith(_CPI) for name in points):
@@ -70,11 +70,7 @@ def _headline(points: _Points, axes: list[str]) -> str:
         where = ", ".join(f"{name} = {points[name][index]}" for name in axes)
         cards.append((label, duration(times[index]), where))
     cards.append(("Slowest / fastest", f"{max(times) / min(times):.3g}" if min(times) else "-", f"{len(times)} points"))
-    return '<div class="cards">' + "".join(
-        f'<div class="card"><div class="label">{escape(label)}</div><div class="value">{escape(value)}</div>'
-        f'<div class="exact">{escape(more)}</div></div>'
-        for label, value, more in cards
-    ) + "</div>"  # fmt: skip
+    return cards_html(cards, first="")
 
 
 @dataclass(frozen=True)
@@ -222,7 +218,7 @@ def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _
     figure = _figure(points, axes[number], efficiencies, y, "%{y:.1%}")
     right = page.chart("speed-up-efficiency", "figure", 400, figure, "speed-up over the number of times more cores")
     yield line_legend(list(lines)) if len(lines) > 1 else ""
-    yield f'<div class="pair level"><div>{left}</div><div>{right}</div></div>'
+    yield side_by_side(left, right)
     charts = []
     for place, (statistic, label) in enumerate(_MISSES.items()):
         if statistic not in points:
@@ -231,7 +227,7 @@ def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _
         figure = _figure(points, axes[number], series, axis(f"MPKI of the {label}", rangemode="tozero"), "%{y:.4~g}")
         charts.append(page.chart(f"misses-{place}", "figure", 360, figure, f"misses of the {label} over cores"))
     if charts:
-        yield f'<div class="pair level">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
+        yield side_by_side(*charts)
 
 
 _CPI: Final = "gpu.cpi."

@@ -33,6 +33,11 @@ def duration(seconds: float) -> str:
     return f"{value:,.0f} {unit}" if abs(value) >= 999.95 else f"{value:#.4g} {unit}"
 
 
+def signed_duration(seconds: float) -> str:
+    """A difference of times, such as +36.96 ms."""
+    return ("+" if seconds > 0 else "") + duration(seconds)
+
+
 def size(num_bytes: float) -> str:
     """Bytes with a decimal prefix, four significant digits."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -66,6 +71,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from:
     body = "\n".join(line("td", row) for row in rows)
     head = f"<thead>{line('th', header)}</thead>" if header else ""
     return f'<div class="scroll"><table class="{css}">{head}\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def cards_html(cards: Sequence[tuple[str, str, str]], *, first: str = " first") -> str:
+    """Cards of (label, value, more), the first one of a class of its own."""
+    return '<div class="cards">' + "".join(
+        f'<div class="card{first if i == 0 else ""}"><div class="label">{escape(label)}</div>'
+        f'<div class="value">{escape(value)}</div><div class="exact">{escape(more)}</div></div>'
+        for i, (label, value, more) in enumerate(cards)
+    ) + "</div>"  # fmt: skip
+
+
+def side_by_side(*charts: str) -> str:
+    """Charts beside each other, where the page is wide enough."""
+    return f'<div class="pair level">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
 
 
 def items(texts: Iterable[str]) -> str:

@@ -18,19 +18,6 @@ from manyscale.runner.run.results import STATES
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
-# column, label, depth in the product; ratios are shown in per cent
-RATIOS: Final = (
-    ("global_efficiency", "Global efficiency", 0),
-    ("parallel_efficiency", "Parallel efficiency", 1),
-    ("load_balance", "Load balance", 2),
-    ("communication_efficiency", "Communication efficiency", 2),
-    ("serialisation_efficiency", "Serialisation", 3),
-    ("transfer_efficiency", "Transfer", 3),
-    ("computation_scaling", "Computation scalability", 1),
-    ("instruction_scaling", "Instruction scalability", 2),
-    ("ipc_scaling", "IPC scalability", 2),
-    ("frequency_scaling", "Frequency scalability", 2),
-)
 _PER_RANK: Final = ("global_efficiency", "computation_scaling", "instruction_scaling")
 
 
@@ -75,23 +62,3 @@ def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:
         for name in (*_PER_RANK, "speedup"):
             row[name] = None if row[name] is None else row[name] * growth
     return pa.Table.from_pylist(rows)
-
-
-def pop_text(table: pa.Table) -> str:
-    """The table to read: a column per run, a line per metric; what no run tells is left out."""
-    rows = table.to_pylist()
-    lines = [("run", *(Path(row["name"]).name or row["name"] for row in rows))]
-    lines.append(("ranks", *(str(row["num_ranks"]) for row in rows)))
-    lines.append(("time (s)", *(f"{row['run_time_ps'] / 1e12:.6f}" for row in rows)))
-    lines.append(("speed-up", *(f"{row['speedup']:.3f}" for row in rows)))
-    for name, label, depth in RATIOS:
-        if any(row[name] is not None for row in rows):
-            shown = ("-" if row[name] is None else f"{100 * row[name]:.1f} %" for row in rows)
-            lines.append(("  " * depth + label, *shown))
-    if any(row["ipc"] is not None for row in rows):
-        lines.append(("IPC", *("-" if row["ipc"] is None else f"{row['ipc']:.3f}" for row in rows)))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join((line[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True))))
-        for line in lines
-    )

@@ -15,7 +15,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import dimemas_cfg
-from manyscale.runner.study.schema import Study
+from manyscale.runner.study.schema import Study, parse_study
 
 
 def shipped_targets() -> dict[str, Path]:
@@ -40,6 +40,11 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
         return build_machine(content, place), content
     content = _merged(content, study.target_overrides)
     return build_machine(content, f"target {study.target_name} with the study's changes"), content
+
+
+def target_named(name: str, place: str = "--target") -> tuple[Machine, dict[str, Any]]:
+    """The same of a name, or a file relative to the working directory; ``place`` says who names it."""
+    return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, place))
 
 
 def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any]]:

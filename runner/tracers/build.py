@@ -23,6 +23,9 @@ _COMPILERS: Final = {
     "mpich": (("mpicc.mpich", "mpicc"), "libmpich-dev"),
     "openmpi": (("mpicc.openmpi", "mpicc"), "libopenmpi-dev"),
 }
+_COVERAGE: Final = "bb,no-prune,pc-table"
+_INSTRUMENTED: Final = f"{_COVERAGE},trace-pc-guard,trace-loads,trace-stores"
+_COUNTING: Final = f"{_COVERAGE},inline-8bit-counters"
 _SHOWS: Final = {"mpich": "mpich", "openmpi": "openmpi"}
 
 
@@ -48,9 +51,7 @@ def tracer(library: str | None, cache: Path) -> Path:
     if library is not None:
         from manyscale.runner.tracers import generate
 
-        sources |= {
-            part: (NATIVE / part).read_text() for part in ("mpi.c", "collectives.c", "requests.c", "counters.c")
-        }
+        sources |= {part: (NATIVE / part).read_text() for part in _MPI_PARTS}
         sources["wrappers.c"] = generate.wrappers(library)
     return _built("libmanyscale_tracer.so", sources, compiler, cache, ("-ldl", "-lpthread"))
 
@@ -59,6 +60,27 @@ def coverage_stub(cache: Path) -> Path:
     """The library that programs built for the detailed level link: callbacks that do nothing."""
     sources = {"stub.c": (NATIVE / "stub.c").read_text()}
     return _built("libmanyscale_coverage.so", sources, c_compiler(), cache, ())
+
+
+def coverage_flags(stub: Path, counting: bool = False) -> list[str]:
+    """Words to add to a clang command that compiles, links, or both, a program for the detailed level; ``stub``: as
+    ``coverage_stub`` builds it.
+
+    The *instrumented* build calls the tracer at each basic block, load and store; the *counting* build only increments
+    a counter in each block, and is disassembled, not run. Everything else about the two must be equal. ``no-prune``
+    keeps the callbacks of blocks whose execution follows from others'.
+    """
+    return [
+        "-g",
+        f"-fsanitize-coverage={_COUNTING if counting else _INSTRUMENTED}",
+        "-fno-sanitize-link-runtime",  # else clang links a runtime of its own, whose callbacks come before the tracer's
+        "--start-no-unused-arguments",  # where nothing is linked, the rest is not used
+        f"-L{stub.parent}",
+        f"-Wl,-rpath,{stub.parent},--push-state,--no-as-needed",
+        f"-l{stub.stem.removeprefix('lib')}",
+        "-Wl,--pop-state",
+        "--end-no-unused-arguments",
+    ]
 
 
 def qemu_plugin(cache: Path) -> Path:

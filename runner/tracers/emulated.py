@@ -7,10 +7,11 @@ accesses, of the whole program or of one function. Tasks and MPI calls are not t
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +21,16 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
-from manyscale.runner.tracers import lackey_route, qemu_route
+from manyscale.runner.tracers import build
 from manyscale.runner.tracers.launch import Program
 
 ROUTES: Final = ("qemu", "valgrind")
+EMULATOR: Final = "qemu-x86_64"
+# The dynamic linker looks all functions up when the program starts, not inside what is measured.
+ENVIRONMENT: Final = {"LD_BIND_NOW": "1"}
+# Valgrind loads programs that can be loaded anywhere to this address (its own choice on amd64, for 3.10 to 3.24)
+_LOADED_AT: Final = 0x108000
+_EXECUTABLE: Final = 1  # flag of a segment
 _LEVELS: Final = ("blocks", "instructions", "block_accesses", "segments")
 
 
@@ -49,19 +56,17 @@ def add_detail(
     ``limit``: bytes of the trace."""
     output = raw / "emulated.trace"
     if route == "qemu":
-        words = qemu_route.command(command, output, function, cache=cache, limit_bytes=limit)
-        environment = qemu_route.ENVIRONMENT
+        words = qemu_command(command, output, function, cache=cache, limit_bytes=limit)
     else:
-        words = lackey_route.command(command, output, function)
-        environment = lackey_route.ENVIRONMENT
+        words = lackey_command(command, output, function)
     print(f"manyscale: recording blocks and accesses by {route}", file=sys.stderr, flush=True)
-    status = subprocess.run(words, env={**os.environ, **environment}, check=False).returncode
+    status = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, check=False).returncode
     if not output.is_file():
         raise UserError(f"{output}: {route} left no trace (exit status {status}); does {' '.join(words[:3])} run?")
     if route == "qemu":
         seen = qemu_trace.read(output)
     else:
-        entry = None if function is None else lackey_route.entry_address(command, function)
+        entry = None if function is None else lackey_entry(command, function)
         seen = lackey.read(output, entry=entry)
     tables = {**workload.tables, **{level: seen.tables[level] for level in _LEVELS}}
     if function is not None:  # it is not what precedes an operation, but a part of it
@@ -70,3 +75,102 @@ def add_detail(
         unknown = to_arrow(np.full(segments.num_rows, -1, np.int32))
         tables["segments"] = segments.set_column(place, segments.schema.field(place), unknown)
     return replace(workload, tables=tables, notes=(*workload.notes, *seen.notes), detail=seen.detail), status
+
+
+def qemu_command(
+    program: Sequence[str], output: Path, region: str | None = None, *, cache: Path, limit_bytes: int | None = None
+) -> list[str]:
+    """The words that run a command under QEMU's user-mode emulation with a plugin (``native/qemu_plugin.c``), and leave
+    its trace in ``output``, which must not exist. Some hundred times as fast as lackey.
+
+    ``region``: record only while this function of the program runs. ``cache`` keeps the plugin. Recording stops when
+    the file has ``limit_bytes``. Raises UserError where QEMU or a compiler is missing.
+    """
+    emulator = shutil.which(EMULATOR)
+    if emulator is None:
+        raise UserError(f"{EMULATOR} is not installed; install it (Debian: qemu-user) or use another route")
+    if not program:
+        raise UserError("no program to trace; give its words behind --")
+    path = _path_of(program[0])
+    words = [str(build.qemu_plugin(cache)), f"out={output.absolute()}"]
+    if region is not None:
+        entry = _entry(path, region)
+        words.append(f"entry={entry.address - entry.code:#x}")
+    if limit_bytes is not None:
+        words.append(f"limit={limit_bytes}")
+    plugin = ",".join(word.replace(",", ",,") for word in words)
+    # the most capable processor that QEMU emulates: programs may use AVX2
+    return [emulator, "-cpu", "max", "-plugin", plugin, str(path), *program[1:]]
+
+
+def lackey_command(program: Sequence[str], output: Path, region: str | None = None) -> list[str]:
+    """The words that run a command under Valgrind's lackey, and leave its trace in ``output``; about 0.3 M accesses per
+    CPU second. Lackey cannot record a part of the run: the reader keeps what a function does, by ``lackey_entry``.
+
+    ``region``: checked to be a function of the program. Raises UserError where Valgrind is missing.
+    """
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise UserError("valgrind is not installed; install it (Debian: valgrind) or use another route")
+    if not program:
+        raise UserError("no program to trace; give its words behind --")
+    if region is not None:
+        lackey_entry(program, region)
+    # in the name of a log file % begins what Valgrind fills in
+    log = str(output.absolute()).replace("%", "%%")
+    return [valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={log}", *program]
+
+
+def lackey_entry(program: Sequence[str], region: str) -> int:
+    """Where the function begins when Valgrind runs the program."""
+    entry = _entry(_path_of(program[0]), region)
+    return entry.address + (_LOADED_AT if entry.is_movable else 0)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Of a function, by its symbol: ``address`` in the program's file; ``code``: where the program's first segment of
+    code begins; ``is_movable``: whether the program is loaded anywhere."""
+
+    address: int
+    code: int
+    is_movable: bool
+
+
+def _path_of(name: str) -> Path:
+    """The program that a command's first word names. Raises UserError if there is none."""
+    found = shutil.which(name)
+    if found is None:
+        raise UserError(f"{name}: is no program that can be run; give its path")
+    return Path(found)
+
+
+def _entry(program: Path, function: str) -> _Entry:
+    """The function's entry. Raises UserError for a program without it, naming what is alike."""
+    try:
+        from elftools.common.exceptions import ELFError
+        from elftools.elf.elffile import ELFFile
+        from elftools.elf.sections import SymbolTableSection
+    except ImportError:
+        raise UserError("--function needs pyelftools; pip install 'manyscale[trace]'") from None
+    try:
+        with program.open("rb") as file:
+            elf = ELFFile(file)
+            tables = [section for section in elf.iter_sections() if isinstance(section, SymbolTableSection)]
+            functions = {
+                symbol.name: int(symbol["st_value"])
+                for table in tables
+                for symbol in table.iter_symbols()
+                if symbol["st_info"]["type"] in ("STT_FUNC", "STT_GNU_IFUNC") and symbol["st_shndx"] != "SHN_UNDEF"
+            }
+            code = [int(each["p_vaddr"]) for each in elf.iter_segments("PT_LOAD") if each["p_flags"] & _EXECUTABLE]
+            is_movable = elf.header["e_type"] == "ET_DYN"
+    except OSError as error:
+        raise UserError(f"{program}: cannot be read ({error.strerror or error})") from None
+    except ELFError as error:
+        raise UserError(f"{program}: is no program that a function could be found in ({error})") from None
+    if function not in functions or not code:
+        alike = sorted(name for name in functions if function in name)[:4]
+        hint = f"; alike are {', '.join(alike)}" if alike else "; is it stripped, or was the function inlined?"
+        raise UserError(f"{program}: has no function {function!r}{hint}")
+    return _Entry(functions[function], min(code), is_movable)

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner.tracers import build
-from manyscale.runner.tracers.coverage_flags import flags
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runner" / "tracers"))
 from tracer_programs import MPI, PROGRAMS, need, need_libomp
@@ -139,7 +138,7 @@ def test_mpi_call(library: str, tmp_path: Path) -> None:
 def test_detailed_level(tmp_path: Path) -> None:
     need("clang", "cc")
     cache = tmp_path / "cache"
-    program = compiled(tmp_path, "scatter", SCATTER, "clang", *flags(build.coverage_stub(cache)))
+    program = compiled(tmp_path, "scatter", SCATTER, "clang", *build.coverage_flags(build.coverage_stub(cache)))
     tracer = build.tracer(None, cache)
     plain = min(run([program, ROUNDS], tmp_path)[0] for _ in range(RUNS))
     traced = min(run([program, ROUNDS], tmp_path / str(i), tracer, 3)[0] for i in range(RUNS))

@@ -9,7 +9,7 @@ from rank_events import Recorder
 from manyscale.models.workload import Workload
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.models.workload.task_tables import EventKind
-from manyscale.runner.cli.iterations import iterations_summary
+from manyscale.runner.cli.iterations import summary
 
 MS = 10**9
 
@@ -31,7 +31,7 @@ def marked(laps_ms: list[int], *, calls: bool, rank: int = 0) -> Workload:
 
 
 def compute_ms(workload: Workload) -> list[float]:
-    rows = [line.split() for line in iterations_summary(workload, find_iterations(workload))[2:]]
+    rows = [line.split() for line in summary(workload, find_iterations(workload))[2:]]
     assert all(row[3] == "ms" for row in rows)
     return [float(row[2]) for row in rows]
 

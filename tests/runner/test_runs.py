@@ -17,7 +17,7 @@ import yaml
 
 import manyscale
 from manyscale.runner import registry
-from manyscale.runner.cli import commands
+from manyscale.runner.cli import run as run_command
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import shipped
 
@@ -69,7 +69,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
             yield tell
 
-        monkeypatch.setattr(commands, "progress_bar", progress)
+        monkeypatch.setattr(run_command, "progress_bar", progress)
 
     return arrange
 
@@ -347,12 +347,12 @@ def test_killed_driver_costs_only_what_was_in_flight(cli, tmp_path):
     program = (
         "import os, sys\n"
         "from contextlib import contextmanager\n"
-        "from manyscale.runner import commands\n"
+        "from manyscale.runner.cli import run\n"
         "from manyscale.runner.cli import main\n"
         "@contextmanager\n"
         "def progress():\n"
         "    yield lambda done, total: os._exit(9) if done == 5 else None\n"
-        "commands.progress_bar = progress\n"
+        "run.progress_bar = progress\n"
         "main(sys.argv[1:])\n"
     )
     command = [

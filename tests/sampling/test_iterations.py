@@ -26,7 +26,8 @@ from manyscale.models.workload import (
 from manyscale.models.workload.iterations import find_iterations, windows
 from manyscale.models.workload.loop_search import find_loops
 from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
-from manyscale.runner.cli.iterations import iterations, iterations_summary
+from manyscale.runner.cli.iterations import run as iterations
+from manyscale.runner.cli.iterations import summary as iterations_summary
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import WorkloadChoice, shipped, traces
 

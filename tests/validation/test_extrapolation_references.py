@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from manyscale.models.workload import OperationKind, Workload
-from manyscale.runner.cli.extrapolate import extrapolation
 from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.run.extrapolation import extrapolation
 from manyscale.runner.run.extrapolation.neighbours import edges_of, find_pattern
 from manyscale.runner.run.extrapolation.workload import Ratios, extrapolate_workload
 

@@ -14,14 +14,13 @@ from memory_programs import need_measured_compiler, trace
 
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.profile_extrapolation import SITE_RECIPE
-from manyscale.runner.cli.predict import training_runs
-from manyscale.runner.cli.profile import target_and_content
 from manyscale.runner.predict.memory.hit_rates import line_bytes
 from manyscale.runner.predict.memory.prediction import Predictor
-from manyscale.runner.predict.memory.training import read_training
+from manyscale.runner.predict.memory.training import read_training, training_runs
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.store import Store
+from manyscale.runner.study.targets import target_named
 
 MEASURED = Path(__file__).parents[1] / "data" / "memory" / "epyc_zen4_times.csv"
 # inputs traced; -O3 takes two or more elements at once, so inputs are of like remainders
@@ -39,7 +38,7 @@ INPUTS = {
 def errors(program: str, cache_folder: Path) -> dict[str, dict[tuple[int, int], float]]:
     """By model: relative error by (level, size)."""
     need_measured_compiler()
-    machine, content = target_and_content("epyc-zen4")
+    machine, content = target_named("epyc-zen4")
     found: dict[str, dict[tuple[int, int], float]] = {}
     with MEASURED.open() as file:
         rows = [row for row in csv.DictReader(file) if row["program"] == program]

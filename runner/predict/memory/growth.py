@@ -14,7 +14,7 @@ import numpy as np
 
 from manyscale.models.memory.amm.profile_extrapolation import extrapolate
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
-from manyscale.runner.cli.predict import RECIPES, PredictResult
+from manyscale.runner.predict.memory.predict_result import RECIPES, PredictResult
 
 NUM_PARTS: Final = 4
 NUM_POINTS: Final = 16  # of a curve

@@ -27,7 +27,7 @@ from manyscale.runner.predict.statistic import Statistic
 
 @dataclass(frozen=True)
 class ProfileResult:
-    """Profiles of a workload's streams and what follows for a machine's caches.
+    """Profiles of the streams of a workload, read from ``trace``, and what follows for a machine's caches.
 
     ``profiles``: of each stream, by site, in units of ``granularity_bytes``; ``method``: how they were obtained.
     ``transitions``: of their blocks. ``caches`` are empty where units are not their lines. ``concurrent``: for streams
@@ -35,6 +35,7 @@ class ProfileResult:
     sets, where asked for.
     """
 
+    trace: str
     workload: Workload
     machine: Machine
     streams: Sequence[Stream]

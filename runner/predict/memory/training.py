@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.memory.access_stream import Sites
+from manyscale.models.memory.amm.profile_extrapolation import TrainingRun
 from manyscale.models.memory.nests.extrapolation import common_blocks
 from manyscale.models.workload import REQUIRED_LEVELS, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.memory import profile_units
 from manyscale.runner.predict.memory.streams import Stream, streams_of
+from manyscale.runner.predict.units import Executes
 from manyscale.runner.study import WorkloadChoice, shipped, traces
 
 MOST_ALONE: Final = 0.5  # of a run's accesses by blocks that no other run executes
@@ -86,6 +89,25 @@ def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Pa
             raise UserError(f"{path}: holds {len(streams)} threads; extrapolation takes traces of one thread")
         read.append((size, workload, streams[0], sites))
     return _numbered(read)
+
+
+def training_runs(training: TrainingSet, granularity: int, execution: Executes, *, steady: bool) -> list[TrainingRun]:
+    """Executions and exact profile of every small input, in the set's numbering. Profiles stay in the cache. Raises
+    UserError where the inputs are not of one program."""
+    found = []
+    executions = [_executions(run, training) for run in training.runs]
+    check_one_program(training, executions)
+    for run, counts in zip(training.runs, executions, strict=True):
+        (profile,) = profile_units.profiles([run.stream], run.sites, granularity, execution, steady=steady)
+        found.append(TrainingRun(run.size, counts, profile.relabelled(run.site_number)))
+    return found
+
+
+def _executions(run: InputRun, training: TrainingSet) -> np.ndarray:
+    """int64[blocks], in the set's numbering."""
+    executions = np.zeros(training.sites.num_blocks, np.int64)
+    np.add.at(executions, run.block_number, run.stream.executions(len(run.block_number)))
+    return executions
 
 
 def check_one_program(training: TrainingSet, executions: Sequence[np.ndarray]) -> None:

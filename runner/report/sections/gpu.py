@@ -16,8 +16,8 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
 from manyscale.runner.report.sections.charts import COLORSCALE
-from manyscale.runner.report.sections.node import figures_table, part_markers, stack_chart
-from manyscale.runner.report.text import escape, percent, table
+from manyscale.runner.report.sections.node import colour_steps, figures_table, part_markers, stack_chart
+from manyscale.runner.report.text import escape, percent, side_by_side, table
 from manyscale.runner.run.results import Result
 
 MAX_LAUNCHES: Final = 60  # of the table and the stacks: those with most cycles
@@ -121,9 +121,7 @@ def _add_stacks(page: Page, launches: pa.Table, stacks: pa.Table) -> None:
     )
     if len(shown) < len(known):
         note += f" The {MAX_LAUNCHES} launches with most cycles are shown."
-    page.add(
-        "Where the GPU's cycles go", f'<div class="pair level"><div>{left}</div><div>{right}</div></div>', note=note
-    )
+    page.add("Where the GPU's cycles go", side_by_side(left, right), note=note)
 
 
 def _first_rows(launches: pa.Table, ids: np.ndarray) -> np.ndarray:
@@ -183,10 +181,7 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
 
 
 def _add_blocks(page: Page, launches: pa.Table, blocks: pa.Table) -> None:
-    parts = [_kinds(launches, blocks)]
-    parts.append(
-        f'<div class="pair level"><div>{_sizes(page, blocks)}</div><div>{_residency(page, blocks)}</div></div>'
-    )
+    parts = [_kinds(launches, blocks), side_by_side(_sizes(page, blocks), _residency(page, blocks))]
     note = (
         "Left: thread instructions of each block over their mean, launches one after the other, red where one begins. "
         "Right: blocks of the longest launch that are resident on each SM."
@@ -304,12 +299,11 @@ def _regions(page: Page, blocks: pa.Table) -> str:
         held = np.maximum.accumulate(np.where(votes.any(axis=1), np.arange(_BINS), 0))  # fewer blocks than bins
         cells.append(most[held].tolist())
     palette = ["#ffffff", *LINE_COLOURS]
-    edges = [[index / len(palette), (index + 1) / len(palette)] for index in range(len(palette))]
-    scale = [[edge, colour] for pair, colour in zip(edges, palette, strict=True) for edge in pair]
     data = {
         "type": "heatmap", "z": cells, "x": [100 * each / _BINS for each in range(_BINS + 1)],
-        "y": [str(known[row]) for row in rows], "zmin": -0.5, "zmax": len(palette) - 0.5, "colorscale": scale,
-        "showscale": False, "ygap": 2, "hovertemplate": "launch %{y}, %{x:.0f} % of its blocks<extra></extra>",
+        "y": [str(known[row]) for row in rows], "zmin": -0.5, "zmax": len(palette) - 0.5,
+        "colorscale": colour_steps(palette), "showscale": False, "ygap": 2,
+        "hovertemplate": "launch %{y}, %{x:.0f} % of its blocks<extra></extra>",
     }  # fmt: skip
     layout = {
         "xaxis": axis("blocks of the launch (%)"),

@@ -1,4 +1,4 @@
-"""Charts of memory models: reuse profiles (AMM, figures 2 and 3), hit probability by distance (figure 5), cards."""
+"""Charts of memory models: reuse profiles (AMM, figures 2 and 3), hit probability by distance (figure 5)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ LEAST_SHOWN: Final = 0.5  # where distance 0 stands on a logarithmic axis
 GREY: Final = "#9aa5b1"
 
 Parts = Sequence[tuple[str, ReuseProfile]]  # of one profile, by name; they add up
-
-
-def cards_html(cards: Sequence[tuple[str, str, str]]) -> str:
-    """Cards of (label, value, more), the first one stressed."""
-    return '<div class="cards">' + "".join(
-        f'<div class="card{" first" if i == 0 else ""}"><div class="label">{escape(label)}</div>'
-        f'<div class="value">{escape(value)}</div><div class="exact">{escape(more)}</div></div>'
-        for i, (label, value, more) in enumerate(cards)
-    ) + "</div>"  # fmt: skip
 
 
 def blocks_apart(by_block: ReuseProfile, blocks: Sequence[int], names: Sequence[str]) -> Parts:

@@ -17,7 +17,7 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
-from manyscale.runner.report.text import escape, table, time_unit
+from manyscale.runner.report.text import escape, side_by_side, table, time_unit
 from manyscale.runner.run.results import Result
 
 MAX_BINS: Final = 1200  # of the timeline of cores
@@ -78,7 +78,7 @@ def _cores_chart(page: Page, cores: pa.Table) -> tuple[str, str]:
     colours = [_IDLE_COLOUR, *LINE_COLOURS[: len(legend) - 1]]
     data = {
         "type": "heatmap", "z": cells.tolist(), "x": [float(f"{each:.9g}") for each in edges],
-        "y": list(range(len(cells))), "zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": _steps(colours),
+        "y": list(range(len(cells))), "zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": colour_steps(colours),
         "showscale": False, "ygap": 1 if len(cells) <= 64 else 0,
         "hovertemplate": f"core %{{y}}, %{{x:.6~g}} {unit}<extra></extra>",
     }  # fmt: skip
@@ -118,7 +118,7 @@ def _colour_codes(kind: np.ndarray, duration_ps: np.ndarray, names: list[str]) -
     return code[kind], ["idle", *(names[each] for each in own), *([_OTHER] if len(own) < len(order) else [])]
 
 
-def _steps(colours: Sequence[str]) -> list[list[Any]]:
+def colour_steps(colours: Sequence[str]) -> list[list[Any]]:
     """A scale of colours in which each code has one."""
     edges = [[index / len(colours), (index + 1) / len(colours)] for index in range(len(colours))]
     return [[edge, colour] for pair, colour in zip(edges, colours, strict=True) for edge in pair]
@@ -176,8 +176,7 @@ def _add_stacks(page: Page, stacks: pa.Table) -> None:
         note += " The second chart has the cycles of each core, with those in which it executes nothing."
         if cores > MAX_CORES:
             note += f" The first {MAX_CORES} of {cores:,} cores are shown."
-    inside = "".join(f"<div>{chart}</div>" for chart in charts)
-    page.add("Where cycles go", f'<div class="pair level">{inside}</div>', note=note)
+    page.add("Where cycles go", side_by_side(*charts), note=note)
 
 
 def _sums(row: np.ndarray, column: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

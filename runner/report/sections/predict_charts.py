@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.runner.cli.predict import MODELS, PredictResult
 from manyscale.runner.predict.memory.growth import Growth, growing_parts
+from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis, line_legend, line_style
 from manyscale.runner.report.sections.memory_charts import GREY
 from manyscale.runner.report.text import duration, escape

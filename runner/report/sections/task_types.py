@@ -19,7 +19,7 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import LINE_COLOURS, Page, axis
 from manyscale.runner.report.sections.charts import COLORSCALE
-from manyscale.runner.report.text import escape, percent, table
+from manyscale.runner.report.text import escape, percent, side_by_side, table
 from manyscale.sampling.taskpoint import predictability
 from manyscale.sampling.taskpoint.predictability import Instances
 
@@ -53,8 +53,7 @@ def add_task_types(page: Page, instances: pa.Table) -> None:
     in_detail = np.isin(model, [code for code, name in enumerate(models) if name == "detailed"])
     parts = [
         _figures(instances, kind, shown, in_detail, names, types),
-        f'<div class="pair level"><div>{_boxes(page, known, names, types)}</div>'
-        f"<div>{_heat_maps(page, known, names, types)}</div></div>",
+        side_by_side(_boxes(page, known, names, types), _heat_maps(page, known, names, types)),
     ]
     if in_detail.all():
         parts.append(_predictors(_in_order(instances, kind), names, types))

@@ -1,4 +1,4 @@
-"""``manyscale calibrate --node``: a target machine whose node is the one that this runs on.
+"""What ``manyscale calibrate --node`` makes: a target machine whose node is the one that this runs on.
 
 Sizes are read from the system, times measured by a micro-benchmark (calibration/microbench.c). What it cannot measure
 (replacement, inclusion, prefetchers, sizes of load and store buffers) stays as in the base machine, or is left out.
@@ -6,8 +6,6 @@ Sizes are read from the system, times measured by a micro-benchmark (calibration
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,8 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from manyscale.models.workload.quantities import parse_bytes
-from manyscale.runner.errors import UserError
-from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.calibration import fit
 from manyscale.runner.run.calibration.measure import (
     FULL,
@@ -27,12 +23,9 @@ from manyscale.runner.run.calibration.measure import (
     measure,
     measure_node_bandwidth,
 )
-from manyscale.runner.run.calibration.plot import curves_page
 from manyscale.runner.run.calibration.system_caches import System, read_system
-from manyscale.runner.study import parse_study
-from manyscale.runner.study.targets import build_machine, resolve_target
+from manyscale.runner.study.targets import build_machine, target_named
 
-MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 _KEPT_OF_CACHES: Final = ("replacement", "inclusion", "write", "write_allocate", "sector", "prefetcher")
 _KEPT_OF_CORES: Final = ("load_buffer", "store_buffer", "reorder_buffer", "vector_load", "misprediction")
 _RATES: Final = ("loads_per_cycle", "stores_per_cycle", "vector_loads_per_cycle", "vector_stores_per_cycle",
@@ -68,51 +61,46 @@ class Measured:
     core: dict[str, float]
 
 
-def calibrate_node(options: argparse.Namespace) -> int:
-    """Measure, write the machine, all figures and a plot of them, and print a table."""
-    effort = QUICK if options.quick else FULL
-    system = read_system(options.core, _sizes(options.assignments))
-    core = max(system.core_cpus) if options.core is None else options.core
-    study = parse_study({"workload": {"path": "-"}, "target": options.base}, "command line")
-    _, base = resolve_target(study)
+@dataclass(frozen=True)
+class NodeCalibration:
+    """``machine``: the content of a machine file; what was measured on ``core`` of the ``system``, and all figures."""
+
+    machine: dict[str, Any]
+    system: System
+    core: int
+    measured: Measured
+    figures: Figures
+
+
+def calibrate_node(
+    base: str = "laptop", *, quick: bool = False, core: int | None = None, sizes: Mapping[str, int] | None = None
+) -> NodeCalibration:
+    """The machine ``base`` with the node that this runs on, of which CPU ``core`` (default: the last) is measured;
+    ``sizes``: bytes of caches by name that the system does not say, or says wrongly. Raises UserError."""
+    effort = QUICK if quick else FULL
+    system = read_system(core, dict(sizes or {}))
+    core = max(system.core_cpus) if core is None else core
+    _, content = target_named(base, "command line")
     with built() as program:
-        print(f"measuring core {core} of {system.cpu_name}, about {8 if options.quick else 50} s ...", file=sys.stderr)
+        print(f"measuring core {core} of {system.cpu_name}, about {8 if quick else 50} s ...", file=sys.stderr)
         figures = measure(program, system, core, effort)
         measured = read_off(figures, system, measure_node_bandwidth(program, system, effort))
-    machine = machine_of(base, system, measured, effort)
-    build_machine(machine, MACHINE)
-    directory = rundir.new_directory(options.output, "calibration", resume=False)
-    rundir.write_yaml(directory / MACHINE, machine)
-    content = {
-        "system": asdict(system),
-        "core": core,
-        "fit": asdict(measured),
+    machine = machine_of(content, system, measured, effort)
+    build_machine(machine, "machine.yaml")
+    return NodeCalibration(machine, system, core, measured, figures)
+
+
+def figures(found: NodeCalibration) -> dict[str, Any]:
+    """The content of ``calibration.json``."""
+    return {
+        "system": asdict(found.system),
+        "core": found.core,
+        "fit": asdict(found.measured),
         "figures": {
             name: {"best_ns": figure.best, "spread_ratio": figure.spread_ratio, "processes_ns": figure.processes}
-            for name, figure in figures.items()
+            for name, figure in found.figures.items()
         },
     }
-    rundir.write_atomically(directory / FIT, json.dumps(content, indent=1) + "\n")
-    rundir.write_atomically(directory / PLOT, curves_page(figures, system, measured.latency_cycles))
-    _print(system, measured, figures)
-    print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
-    return 0
-
-
-def _sizes(assignments: Sequence[str]) -> dict[str, int]:
-    """``L3=32 MiB`` and so on. Raises UserError."""
-    sizes = {}
-    for text in assignments:
-        name, _, size = text.partition("=")
-        if not re.fullmatch(r"L[1-9][DI]?", name):
-            raise UserError(f"--set {text}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'")
-        try:
-            sizes[name] = parse_bytes(size)
-        except ValueError as error:
-            raise UserError(f"--set {name}: {error}") from None
-        if sizes[name] < 1024:
-            raise UserError(f"--set {text}: a cache has at least 1 KiB")
-    return sizes
 
 
 def curve(figures: Figures, name: str) -> dict[int, float]:
@@ -260,7 +248,7 @@ def machine_of(base: Mapping[str, Any], system: System, measured: Measured, effo
 def _caches(old: Mapping[str, Any], system: System, measured: Measured) -> dict[str, Any]:
     caches = {}
     for name, cache in system.caches.items():
-        content: dict[str, Any] = {"size": _size(cache.size_bytes), "line": f"{cache.line_bytes} B"}
+        content: dict[str, Any] = {"size": shown_size(cache.size_bytes), "line": f"{cache.line_bytes} B"}
         if cache.ways is not None:
             content["ways"] = cache.ways
         content["shared_by_cores"] = cache.shared_by_cores
@@ -334,8 +322,9 @@ def _source(system: System, measured: Measured, effort: Effort, base: str, kept:
     words += [f"the system does not say {each}" for each in system.missing]
     last = list(system.data_caches)[-1]
     words.append(f"prefetchers, replacement and inclusion are not measured: of caches of equal size as in {base}")
-    if 0 < 2 * measured.held_bytes < system.data_caches[last].size_bytes:
-        words.append(f"a slow random walk finds {last} to hold {_size(measured.held_bytes)} only: others use it, too")
+    if others_use_it(system, measured):
+        held = shown_size(measured.held_bytes)
+        words.append(f"a slow random walk finds {last} to hold {held} only: others use it, too")
     return "; ".join(words)
 
 
@@ -347,37 +336,14 @@ def _rate(bytes_per_ns: float) -> str:
     return f"{bytes_per_ns:.4g} GB/s"
 
 
-def _size(size_bytes: int) -> str:
+def others_use_it(system: System, measured: Measured) -> bool:
+    """Whether the last cache seems to hold less than half of its size."""
+    return 0 < 2 * measured.held_bytes < system.data_caches[list(system.data_caches)[-1]].size_bytes
+
+
+def shown_size(size_bytes: int) -> str:
+    """Bytes as a machine file has them."""
     for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
         if size_bytes % factor == 0:
             return f"{size_bytes // factor} {unit}"
     return f"{size_bytes} B"
-
-
-def _print(system: System, measured: Measured, figures: Figures) -> None:
-    clock = figures["clock"]
-    print(f"{system.cpu_name}: {measured.frequency_ghz:.3f} GHz (spread {100 * clock.spread_ratio:.1f} %)")
-    print(f"{'level':>8} {'size':>10} {'cycles':>8} {'ns':>8} {'read':>8} {'write':>8} {'copy B/ns':>10}")
-    for name, latency in measured.latency_cycles.items():
-        size = "" if name == "memory" else _size(system.caches[name].size_bytes)
-        print(
-            f"{name:>8} {size:>10} {latency:>8.1f} {latency / measured.frequency_ghz:>8.2f} "
-            f"{measured.read[name]:>8.1f} {measured.write[name]:>8.1f} {measured.copy[name]:>10.1f}"
-        )
-    print(
-        f"all cores together read {measured.node_read:.1f} B/ns; "
-        f"a page walk takes {measured.page_walk_cycles:.0f} cycles"
-    )
-    for level, (entries, cost) in enumerate(measured.tlbs, start=1):
-        print(f"L{level} TLB: {entries} entries, {cost:.1f} cycles")
-    shown = {name: f"{measured.core[name]:.2f}" for name in measured.core}
-    shown |= {key: str(getattr(measured, key)) for key in ("line_fill_buffers", "window", "vector_window")}
-    print(", ".join(f"{name} {value}" for name, value in shown.items()))
-    for name, (latency, throughput) in measured.instructions.items():
-        print(f"{name:>12} {latency:>7.2f} cycles, one per {throughput:.2f}")
-    last = list(system.data_caches)[-1]
-    if 0 < 2 * measured.held_bytes < system.data_caches[last].size_bytes:
-        print(
-            f"{last}: a slow random walk through more than {_size(measured.held_bytes)} goes to memory already: other "
-            f"programs or guests use this cache, too; to predict with what is left: --set {last}='SIZE'"
-        )

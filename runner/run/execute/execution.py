@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import RunError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit
+from manyscale.runner.registry import lookup
 from manyscale.runner.run.store import Store
+
+RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
 
 
 @dataclass
@@ -75,3 +81,29 @@ class Execution:
         if arrays is None:
             raise RunError(f"{self.store.path(key)}: the result vanished or is damaged; run again with --resume")
         return arrays
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where units run and where their results are kept (default: the user's cache); none of it changes a result.
+    ``executor`` "auto" is Ray with an ``address``, and where a unit's accesses repay it."""
+
+    cache: Path | None = None
+    executor: str = "auto"
+    address: str | None = None
+    num_workers: int | None = None
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+    @property
+    def folder(self) -> Path:
+        """The cache."""
+        return self.cache or default_cache()
+
+    @contextmanager
+    def execution(self, num_accesses: float = 0) -> Iterator[Execution]:
+        """An execution of units that touch ``num_accesses`` in all."""
+        name = self.executor
+        if name == "auto":
+            name = "ray" if self.address or num_accesses > RAY_PAYS_ABOVE_ACCESSES else "local"
+        with closing(lookup("executor", name)(address=self.address, num_workers=self.num_workers)) as executor:
+            yield Execution(Store(self.folder / "units"), executor, lambda *_: None, self.progress)

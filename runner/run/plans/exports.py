@@ -54,13 +54,11 @@ class Exported:
         return _regions(self)
 
 
-def named(text: str | None) -> list[str]:
-    """The exports of a comma-separated list. Raises UserError for one that is unknown."""
-    names = [] if text is None else text.split(",")
+def check_names(names: Sequence[str]) -> None:
+    """Raises UserError for an export that is unknown."""
     for name in names:
         if name not in EXPORTS:
             raise UserError(f"--export {name!r}: unknown; known are {', '.join(EXPORTS)}")
-    return names
 
 
 def files(names: Sequence[str], plan: Exported) -> tuple[dict[str, str], list[str]]:

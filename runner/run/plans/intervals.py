@@ -12,113 +12,75 @@ A trace with a detailed level is cut into intervals first (predict/intervals/tra
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Strict
-from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream, traced
 from manyscale.runner.predict.intervals.methods import of_one_thread
 from manyscale.runner.predict.intervals.traced import TracedRules
-from manyscale.runner.problems import first_problem
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.readers.simpoint_bb import projection
 from manyscale.runner.registry import names
-from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans import exports, simpoint_files
 from manyscale.runner.run.plans.exports import Exported
+from manyscale.runner.run.plans.request import Planned, PlanRequest, validated
 from manyscale.runner.run.plans.stacks import SIMPROF
-from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
 from manyscale.runner.study.samplers import sampler_named
-from manyscale.runner.study.traces import read_workload
 from manyscale.sampling.estimate import estimate
 from manyscale.sampling.phases import parallel_phases
-from manyscale.sampling.plan import Plan
 from manyscale.sampling.population import Choice, IntervalPopulation, ProjectedPopulation, intervals_of
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.simpoint import SimPointRules
 
 
-def plan(options: argparse.Namespace) -> int:
-    """The command. Raises UserError for an unknown method, rules that make no sense and a trace without intervals."""
-    path = options.study or options.workload
-    if path is None:
-        raise UserError("--method needs a profile: manyscale plan --method simpoint PROFILE -o DIR")
-    rules, cut = _rules(options.method, options.assignments)
-    exported = exports.named(options.export)
-    _check(options, rules, exported)
-    seed = options.seed or 0
-    try:
-        name, notes, planned = _of_intervals(options, Path(path), rules, cut, exported, seed)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-    return write_plan(options, name, "interval", planned, notes)
-
-
-def write_plan(
-    options: argparse.Namespace, name: str, kind: str, planned: Planned, notes: tuple[str, ...] = ()
-) -> int:  # fmt: skip
-    """Writes what a command has planned of a workload's elements of a ``kind``, and says it; the exit status."""
-    choice = planned.choice
-    whole = Plan(kind, choice.element, choice.stratum, choice.weight, options.method, 1)
-    file, stem = _place(options.output, name)
-    write_table(whole.table(), file)
-    for suffix, text in planned.files.items():
-        rundir.write_atomically(stem.with_name(f"{stem.name}.{suffix}"), text)
-    print("\n".join((*notes, planned.summary, *choice.notes, f"results: {file}")))
-    return 0
-
-
-def _check(options: argparse.Namespace, rules: Strict, exported: list[str]) -> None:
-    if options.projection is not None and type(rules) is not SimPointRules:
-        raise UserError(f"--projection: method {options.method} projects no vectors; simpoint and code do")
-    if options.warmup < 0:
-        raise UserError(f"--warmup {options.warmup}: is negative; give a number of intervals")
-    if options.warmup and not exported:
+def planned(request: PlanRequest) -> Planned:
+    """Raises UserError for an unknown method, rules that make no sense and a trace without intervals."""
+    rules, cut = _rules(request)
+    exports.check_names(request.exports)
+    if request.projection is not None and type(rules) is not SimPointRules:
+        raise UserError(f"--projection: method {request.method} projects no vectors; simpoint and code do")
+    if request.warmup < 0:
+        raise UserError(f"--warmup {request.warmup}: is negative; give a number of intervals")
+    if request.warmup and not request.exports:
         raise UserError("--warmup: says what --export writes; name what to export")
+    try:
+        return _of_intervals(request, rules, cut)
+    except ValueError as error:
+        raise UserError(f"{request.path}: {error}") from None
 
 
-def _workload(options: argparse.Namespace, path: str) -> Workload:
-    return read_workload(WorkloadChoice(path=path, format=options.format or "auto"), options.cache or default_cache())
-
-
-def _of_intervals(
-    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, exported: list[str], seed: int
-) -> tuple[str, tuple[str, ...], Planned]:
-    """The name of a profile or trace, notes, and its plan with what is exported of it."""
-    matrix = None if options.projection is None else projection.read(options.projection)
-    name, notes, population, is_traced = _population(options, path, rules, cut, matrix, seed)
-    planned = _of_blocks(population, method_named(options.method), rules, seed)
-    drawn = (seed, rules.dimensions) if type(rules) is SimPointRules and matrix is None else None
-    whole = Exported(
-        _stem(options.output, name), path, population, planned.choice, options.warmup, is_traced, matrix, drawn
-    )
-    texts, told = exports.files(exported, whole)
-    return name, (*notes, *told), replace(planned, files=planned.files | texts)
+def _of_intervals(request: PlanRequest, rules: Strict, cut: TracedRules) -> Planned:
+    matrix = None if request.projection is None else projection.read(request.projection)
+    name, notes, population, is_traced = _population(request, rules, cut, matrix)
+    choice = method_named(request.method).choose(population, rules, request.seed)
+    drawn = (request.seed, rules.dimensions) if type(rules) is SimPointRules and matrix is None else None
+    stem, path = request.stem or name, Path(request.path)
+    whole = Exported(stem, path, population, choice, request.warmup, is_traced, matrix, drawn)
+    texts, told = exports.files(request.exports, whole)
+    files = _simpoint_files(choice, population.number) if len(choice.label) else {}
+    text = _summary(choice, population)
+    return Planned(name, "interval", request.method, choice, text, files | texts, (*notes, *told))
 
 
 def _population(
-    options: argparse.Namespace, path: Path, rules: Strict, cut: TracedRules, matrix: np.ndarray | None, seed: int
+    request: PlanRequest, rules: Strict, cut: TracedRules, matrix: np.ndarray | None
 ) -> tuple[str, tuple[str, ...], IntervalPopulation, bool]:
     """The intervals of a profile or a trace: its name, notes, the population, and whether it was cut from a trace."""
-    if sampler_named("interval", options.method) is not None and stream.is_large(path):
+    path = Path(request.path)
+    if sampler_named("interval", request.method) is not None and stream.is_large(path):
         _refuse_cut(cut, path)
         dimensions = getattr(rules, "dimensions", 1) if matrix is None else matrix.shape[1]
-        found, notes = stream.streamed(path, seed, dimensions, matrix)
+        found, notes = stream.streamed(path, request.seed, dimensions, matrix)
         return simpoint_bb.name_of(path), notes, found, False
-    workload = _workload(options, str(path))
+    workload = request.read()
     is_traced = workload.detail is not None and not workload.tables["intervals"].num_rows
     population: IntervalPopulation
     if is_traced:
-        population, _ = traced.population_of(workload, cut, str(path))
+        population, _ = traced.population_of(workload, cut, request.path)
     else:
         population = intervals_of(workload)
         _refuse_cut(cut, path)
@@ -135,39 +97,10 @@ def _refuse_cut(cut: TracedRules, path: Path) -> None:
         raise UserError(f"--set {key}: {path} is a profile, whose intervals are cut already; leave it out")
 
 
-def _stem(output: Path, name: str) -> str:
-    """The name of files beside the plan."""
-    return name if output.suffix != ".parquet" else output.stem
-
-
-def _place(output: Path, name: str) -> tuple[Path, Path]:
-    """The plan's file, and the name of those beside it without suffix."""
-    if output.suffix != ".parquet":
-        directory = rundir.new_directory(output, name, resume=False)
-        return directory / "plan.parquet", directory / _stem(output, name)
-    if output.exists():
-        raise UserError(f"{output}: is there already; name another file with -o")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return output, output.with_name(_stem(output, name))
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A choice, what is said of it, and files beside the plan by suffix."""
-
-    choice: Choice
-    summary: str
-    files: dict[str, str]
-
-
-def _of_blocks(population: IntervalPopulation, method: Sampler, rules: Strict, seed: int) -> Planned:
-    choice = method.choose(population, rules, seed)
-    files = _simpoint_files(choice, population.number) if len(choice.label) else {}
+def _summary(choice: Choice, population: IntervalPopulation) -> str:
     share = population.instructions[choice.element].sum() / population.instructions.sum()
     text = f"{len(choice.element)} of {len(population)} intervals, {share:.2%} of the instructions, would be simulated"
-    if (cpi := population.cpi) is not None:
-        text += _told(choice, cpi, population.instructions)
-    return Planned(choice, text, files)
+    return text if population.cpi is None else text + _told(choice, population.cpi, population.instructions)
 
 
 def method_named(name: str) -> Sampler:
@@ -185,18 +118,11 @@ def method_named(name: str) -> Sampler:
     )
 
 
-def _rules(name: str, assignments: list[str]) -> tuple[Strict, TracedRules]:
-    """Of a method and of how a trace is cut, with what ``--set KEY=VALUE`` replaces."""
-    rules = method_named(name).rules
-    content: dict[str, Any] = {}
-    for text in assignments:
-        content = assign(content, *parse_assignment(text))
-    cut = {key: value for key, value in content.items() if key in TracedRules.model_fields}
-    try:
-        own = {key: value for key, value in content.items() if key not in cut}
-        return rules.model_validate(own), TracedRules.model_validate(cut)
-    except ValidationError as error:
-        raise UserError(f"--set: {first_problem(error)}") from None
+def _rules(request: PlanRequest) -> tuple[Strict, TracedRules]:
+    """Of a method and of how a trace is cut."""
+    cut = {key: value for key, value in request.rules.items() if key in TracedRules.model_fields}
+    own = {key: value for key, value in request.rules.items() if key not in cut}
+    return validated(method_named(request.method).rules, own), validated(TracedRules, cut)
 
 
 def _simpoint_files(choice: Choice, number: np.ndarray) -> dict[str, str]:

@@ -25,8 +25,10 @@ from manyscale.runner.predict.gpu.launch_counts import counts_of
 from manyscale.runner.readers import accelsim, launch_counters
 from manyscale.runner.registry import names
 from manyscale.runner.run.plans import simpoint_files
+from manyscale.runner.run.plans.request import Planned, PlanRequest
+from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.samplers import sampler_named
-from manyscale.sampling.population import Choice
+from manyscale.runner.study.targets import target_named
 from manyscale.sampling.sampler import Sampler
 from manyscale.sampling.tbpoint import launch_samplers as samplers
 from manyscale.sampling.tbpoint.launch_samplers import LaunchChoice, LaunchPopulation
@@ -112,12 +114,20 @@ def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
     return found
 
 
-def planned(
-    workload: Workload, place: Path, method: Sampler, rules: Any, seed: int, cycles: Path | None, gpu: Gpu | None
-) -> tuple[Choice, str, dict[str, str]]:
-    """(the choice, what is said of it, files beside the plan by suffix). Raises as population_of."""
-    population = population_of(workload, place, cycles, with_blocks=getattr(rules, "bbv_scale", 0) > 0)
-    choice = samplers.expecting(method.choose(population, rules, seed), population)
+def planned(request: PlanRequest) -> Planned:
+    """Raises as population_of."""
+    method = method_named(request.method)
+    rules: Any = request.rules_of(method.rules, method.preset)
+    gpu = None
+    if request.target is not None:
+        gpu = Gpu.of(target_named(request.target)[0].node)
+        if gpu is None:
+            raise UserError(f"--target {request.target}: has no GPU, which regions of thread blocks depend on")
+    chosen = None if request.launches is None else list(request.launches)
+    workload = request.read(WorkloadChoice(path=request.path, format=request.form, launches=chosen))
+    with_blocks = getattr(rules, "bbv_scale", 0) > 0
+    population = population_of(workload, Path(request.path), request.cycles, with_blocks=with_blocks)
+    choice = samplers.expecting(method.choose(population, rules, request.seed), population)
     share = population.instructions[choice.element].sum() / population.instructions.sum()
     text = f"{len(choice.element)} of {len(population)} launches, {share:.2%} of the instructions, would be simulated"
     if population.cpi is not None:
@@ -132,7 +142,7 @@ def planned(
             if workload.gpu is None:
                 raise ValueError("has counters alone; regions of thread blocks need a trace: leave --target out")
             files["regions.csv"] = _regions(workload, choice, gpu, rules.blocks)
-    return choice, text, files
+    return Planned(workload.name, "launch", request.method, choice, text, files, workload.notes)
 
 
 def _clusters(workload: Workload, population: LaunchPopulation, choice: LaunchChoice) -> str:

@@ -16,23 +16,18 @@ Baselines (sampling/interval_samplers.py; CODE by the stacks' phases) plan units
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from pydantic import ValidationError
 
-from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Strict
-from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
-from manyscale.runner.problems import first_problem
 from manyscale.runner.run.plans import measured, simpoint_files
-from manyscale.runner.study import WorkloadChoice, assign, parse_assignment
-from manyscale.runner.study.traces import read_workload
+from manyscale.runner.run.plans.request import Planned, PlanRequest, validated
+from manyscale.runner.study import WorkloadChoice
 from manyscale.sampling import interval_samplers, simprof, stratified
 from manyscale.sampling.population import Choice, IntervalPopulation
 from manyscale.sampling.simprof import Phases, SimProfRules, input_sensitivity, two_stage
@@ -53,8 +48,6 @@ METHODS: Final = (SIMPROF, CODE, *BASELINES)
 _BOTH_ERRORS: Final = (0.02, 0.05)  # section 5.4.2
 _CONFIDENCE: Final = 0.997
 NO_CYCLES: Final = "the cycles of its sampling units are not known; record it with counters, or under callgrind"
-
-Planned = tuple[Choice, str, dict[str, str]]  # a choice, what is said of it, files beside the plan by suffix
 
 
 def is_profile(path: Path) -> bool:
@@ -77,9 +70,9 @@ def is_profile(path: Path) -> bool:
     return any(reader.can_read(path) for reader in readers)
 
 
-def is_asked(method: str, path: str | None) -> bool:
+def is_asked(method: str, path: Path) -> bool:
     """Whether a method plans sampling units of call stacks: SimProf always, others of such profiles."""
-    return method == SIMPROF or (method in METHODS and path is not None and is_profile(Path(path)))
+    return method == SIMPROF or (method in METHODS and is_profile(path))
 
 
 def choose(population: StackPopulation, method: str, rules: Any, seed: int) -> Choice:
@@ -97,24 +90,41 @@ def rules_of(method: str) -> type[Strict]:
     return SimProfRules if method in (SIMPROF, CODE) else BASELINES[method].rules
 
 
-def plan(options: argparse.Namespace, path: str) -> tuple[Workload, Planned]:
-    """The workload of a profile and what was planned of it, elements being rows of its table of units. Raises
-    UserError, and ValueError for a profile of which nothing can be planned."""
-    rules, how = _rules(options, path)
-    workload = _read(options, how, path)
-    seed = options.seed or 0
+def planned(request: PlanRequest) -> Planned:
+    """Elements are rows of the workload's table of units. Raises UserError, and ValueError for a profile of which
+    nothing can be planned."""
+    rules, how = _rules(request)
+    workload = request.read(how)
     population = stack_units_of(workload, getattr(rules, "operations", None))
-    if options.method != SIMPROF:
+    if request.method == SIMPROF:
+        chosen, text, files = _by_simprof(request, workload.name, population, rules)
+    else:
         for name in ("sensitivity", "measured"):
-            if getattr(options, name):
-                raise UserError(f"--{name}: is of method simprof; {options.method} has no phases to go on with")
-        return workload, _baseline(population, options.method, rules, seed)
+            if getattr(request, name):
+                raise UserError(f"--{name}: is of method simprof; {request.method} has no phases to go on with")
+        chosen, files = choose(population, request.method, rules, request.seed), {}
+        text = f"{len(chosen.element)} of {len(population)} sampling units would be simulated"
+        text += "" if population.cpi is None else _told(chosen, population.cpi)
+    choice = replace(chosen, element=population.row[chosen.element])
+    if len(chosen.label):  # SimPoint's files, of which a choice without phases has none
+        units, clusters = choice.element.tolist(), choice.stratum.tolist()
+        files["simpoints"] = simpoint_files.simpoints(units, clusters)
+        files["weights"] = simpoint_files.weights(choice.weight.tolist(), clusters)
+        files["labels"] = simpoint_files.labels(choice.label.tolist())
+    return Planned(workload.name, "unit", request.method, choice, text, files, workload.notes)
+
+
+def _by_simprof(
+    request: PlanRequest, name: str, population: StackPopulation, rules: SimProfRules
+) -> tuple[Choice, str, dict[str, str]]:
+    """The choice, what is said of it, and files by suffix."""
+    seed = request.seed
     if rules.pieces and not np.all(population.instructions >= rules.pieces * rules.piece_instructions):
         raise UserError(
             f"--set pieces={rules.pieces}: not all sampling units are known to have {rules.pieces} pieces of "
             f"{rules.piece_instructions} instructions; record a profile that counts instructions, or take fewer"
         )
-    if options.measured is None:
+    if request.measured is None:
         chosen, phases = simprof.choose(population, rules, seed)
         text = f"{len(chosen.element)} of {len(population)} sampling units in {phases.num_phases} phases"
         text += " would be simulated"
@@ -122,7 +132,7 @@ def plan(options: argparse.Namespace, path: str) -> tuple[Workload, Planned]:
             text += _told(chosen, population.cpi)
     else:
         phases = simprof.find_phases(population.vectors, population.cpi, rules, seed)
-        chosen, text = _measured(options.measured, population, phases, rules, seed)
+        chosen, text = _measured(request.measured, population, phases, rules, seed)
     files = {"phases.csv": _phase_table(population, phases, chosen)}
     text += _spread(population, phases)
     if rules.pieces:
@@ -134,44 +144,21 @@ def plan(options: argparse.Namespace, path: str) -> tuple[Workload, Planned]:
             f"{rules.warm_up_instructions:,} to warm up: {simulated:.3%} of the instructions would be "
             f"simulated instead of {whole:.2%}; what is lost inside units is known once they are (--measured)"
         )
-    if options.sensitivity:
-        more, said = _sensitivity(options, population, phases, chosen, rules, seed, workload.name)
+    if request.sensitivity:
+        more, said = _sensitivity(request, population, phases, chosen, rules, name)
         files |= more
         text += said
-    return workload, _in_rows(population, chosen, text, files)
+    return chosen, text, files
 
 
-def _in_rows(population: StackPopulation, chosen: Choice, text: str, files: dict[str, str]) -> Planned:
-    """With SimPoint's files, of which a choice without phases has none."""
-    choice = replace(chosen, element=population.row[chosen.element])
-    if len(chosen.label):
-        units, clusters = choice.element.tolist(), choice.stratum.tolist()
-        files["simpoints"] = simpoint_files.simpoints(units, clusters)
-        files["weights"] = simpoint_files.weights(choice.weight.tolist(), clusters)
-        files["labels"] = simpoint_files.labels(choice.label.tolist())
-    return choice, text, files
-
-
-def _rules(options: argparse.Namespace, path: str) -> tuple[Any, WorkloadChoice]:
-    """Rules of the method, and how the profile is read, with what ``--set`` replaces of both."""
-    content: dict[str, Any] = {"workload": {"path": path, "format": options.format or "auto"}}
-    for text in options.assignments:
-        content = assign(content, *parse_assignment(text))
-    try:
-        how = WorkloadChoice.model_validate(content.pop("workload"))
-        return rules_of(options.method).model_validate(content), how
-    except ValidationError as error:
-        raise UserError(f"--set: {first_problem(error)}") from None
-
-
-def _read(options: argparse.Namespace, how: WorkloadChoice, path: str) -> Workload:
-    return read_workload(how.model_copy(update={"path": path}), options.cache or default_cache())
-
-
-def _baseline(population: StackPopulation, method: str, rules: Any, seed: int) -> Planned:
-    chosen = choose(population, method, rules, seed)
-    text = f"{len(chosen.element)} of {len(population)} sampling units would be simulated"
-    return _in_rows(population, chosen, text if population.cpi is None else text + _told(chosen, population.cpi), {})
+def _rules(request: PlanRequest, path: str | None = None) -> tuple[Any, WorkloadChoice]:
+    """Rules of the method, and how the profile, or another at ``path``, is read."""
+    content = dict(request.rules)
+    given = content.pop("workload", {})
+    how = {"format": request.form, **given} if isinstance(given, Mapping) else given
+    if isinstance(how, dict):
+        how["path"] = path or request.path
+    return validated(rules_of(request.method), content), validated(WorkloadChoice, how)
 
 
 def _told(choice: Choice, cpi: np.ndarray) -> str:
@@ -271,12 +258,11 @@ def _measured(
 
 
 def _sensitivity(
-    options: argparse.Namespace,
+    request: PlanRequest,
     population: StackPopulation,
     phases: Phases,
     chosen: Choice,
     rules: SimProfRules,
-    seed: int,
     name: str,
 ) -> tuple[dict[str, str], str]:
     """Files by suffix, and what is said."""
@@ -284,9 +270,8 @@ def _sensitivity(
     if cpi is None:
         raise ValueError(NO_CYCLES)
     references: list[tuple[str, np.ndarray, np.ndarray, np.ndarray]] = []  # name, rows, phases, CPIs
-    for path in options.sensitivity:
-        _, how = _rules(options, path)
-        workload = _read(options, how, path)
+    for path in request.sensitivity:
+        workload = request.read(_rules(request, path)[1])
         try:
             other = stack_units_of(workload)
         except ValueError as error:
@@ -312,7 +297,7 @@ def _sensitivity(
     )
     kept = [cpi[chosen.element[chosen.stratum == phase]] for phase in range(phases.num_phases)]
     for number, (other_name, row, label, own) in enumerate(references, 1):
-        drawn = input_sensitivity.drawn_again(found, count, number, label, seed)
+        drawn = input_sensitivity.drawn_again(found, count, number, label, request.seed)
         estimate = input_sensitivity.reference_estimate(
             found, number, kept, [own[each] for each in drawn], rules.confidence
         )

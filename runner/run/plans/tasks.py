@@ -11,7 +11,6 @@ NAME.instances.csv says what each is, NAME.classes.csv what classes are.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,14 +24,14 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
 from manyscale.models.workload.parameters import Count, CountOrNone
-from manyscale.runner.cache import default_cache
-from manyscale.runner.cli.execution import execution_of
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import profile_units
 from manyscale.runner.predict.node.cell_units import check_machine
 from manyscale.runner.predict.node.cells import plan_cells
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.run.execute.execution import Workers
+from manyscale.runner.run.plans.request import Planned, PlanRequest
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 from manyscale.sampling.population import Choice
@@ -54,14 +53,13 @@ class TaskRules(TaskPointChoice):
     rank: CountOrNone | None = None
 
 
-def planned(
-    workload: Workload, place: str, rules: TaskRules, options: argparse.Namespace
-) -> tuple[Choice, str, dict[str, str]]:
-    """(the choice, what is said of it, files beside the plan by suffix). Raises UserError for a trace without tasks in
-    detail and a machine that lacks what the model reads."""
+def planned(request: PlanRequest) -> Planned:
+    """Raises UserError for a trace without tasks in detail and a machine that lacks what the model reads."""
+    rules, place = request.rules_of(TaskRules), request.path
+    workload = request.read()
     if workload.detail is None:
         raise UserError(f"{place}: has no detailed level, which classes of task instances follow from; trace with it")
-    program, arrays, machine = _profiled(workload, place, rules, options)
+    program, arrays, machine = _profiled(workload, rules, request)
     profiles = profiles_from(arrays)
     row = np.flatnonzero(profiles.num_instructions > 0)
     row = row[row > 0]  # the initial task is no instance to choose
@@ -69,7 +67,7 @@ def planned(
         raise UserError(f"{place}: no task instance was traced in detail; trace a program with tasks")
     row = row[np.argsort(profiles.order[row], kind="stable")]
     instructions = profiles.num_instructions[row]
-    cycles = _cycles(profiles, machine, rules.cores)[row] if options.target else instructions.astype(np.float64)
+    cycles = _cycles(profiles, machine, rules.cores)[row] if request.target else instructions.astype(np.float64)
     given = arrays["task_class"] if rules.classes == "bbv" else program.task_type
     label = np.unique(given[row], return_inverse=True)[1].astype(np.int32)
     parameters = {name: getattr(rules, name) for name in TaskPointParameters.model_fields}
@@ -82,7 +80,7 @@ def planned(
         f"{len(choice.element)} of {len(row)} task instances in {label.max() + 1} classes, {share:.2%} of the "
         f"instructions, would be simulated in detail on {rules.cores} cores"
     )
-    if options.target:
+    if request.target:
         half = found.relative_half_width
         choice = replace(choice, expected_error=half if np.isfinite(half) else None)
         expected = f", expected within {half:.2%}" if np.isfinite(half) else ""
@@ -94,7 +92,8 @@ def planned(
         "instances.csv": _instances(program, row, state, label, cycles),
         "classes.csv": _classes(workload, program.task_type[row], state, label, cycles),
     }
-    return _in_creation_order(choice, row), text, files
+    choice = _in_creation_order(choice, row)
+    return Planned(workload.name, "task_instance", request.method, choice, text, files, workload.notes)
 
 
 def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
@@ -106,13 +105,13 @@ def _in_creation_order(choice: Choice, row: np.ndarray) -> Choice:
 
 
 def _profiled(
-    workload: Workload, place: str, rules: TaskRules, options: argparse.Namespace
+    workload: Workload, rules: TaskRules, request: PlanRequest
 ) -> tuple[NodeProgram, dict[str, np.ndarray], Machine]:
     """The program of a rank, the stored profile of its instances, and the machine."""
     content: dict[str, Any] = {
         "schema": 1,
-        "workload": {"path": place},
-        "target": options.target or _LIKE,
+        "workload": {"path": request.path},
+        "target": request.target or _LIKE,
         "model": {"cpu": "detailed"},
         "sampling": {"iterations": "joined", "ranks": "traced" if rules.rank is None else [rules.rank]},
         "mapping": {"cores_per_rank": rules.cores},
@@ -120,12 +119,11 @@ def _profiled(
     study = parse_study(content, "plan")
     machine, _ = resolve_target(study)
     check_machine(machine)
-    cells = plan_cells(workload, workload, study, place)
+    cells = plan_cells(workload, workload, study, request.path)
     cells = replace(cells, cells=cells.cells[:1])
     stage = profile_units.stage(cells, study, machine)
     unit = stage.units[0]
-    local = argparse.Namespace(executor="local", address=None, workers=None)
-    with execution_of(local, options.cache or default_cache(), unit.weight) as execution:
+    with Workers(request.cache, "local").execution() as execution:
         execution.execute([unit], lambda needed: stage.inputs)
         arrays = restored(execution.result(unit.key))
     rank = cells.cells[0].rank

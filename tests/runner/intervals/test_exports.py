@@ -44,7 +44,8 @@ def points() -> Choice:
 
 def exported(path: Path, choice: Choice, names: str, warmup: int = 0) -> tuple[dict[str, str], list[str]]:
     plan = Exported("prog", path, intervals_of(simpoint_bb.read(path)), choice, warmup, False, None, (0, 15))
-    return exports.files(exports.named(names), plan)
+    exports.check_names(names.split(","))
+    return exports.files(names.split(","), plan)
 
 
 @pytest.mark.peer

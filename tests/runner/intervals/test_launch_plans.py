@@ -11,11 +11,11 @@ import pytest
 
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.runner.cli import evaluate_tasks as evaluate_command
-from manyscale.runner.cli.profile import target_machine
 from manyscale.runner.readers import accelsim
+from manyscale.runner.run.evaluation import tasks
 from manyscale.runner.run.plans.launches import DEFAULT_METHODS
 from manyscale.runner.study.shipped import folder
+from manyscale.runner.study.targets import target_named
 
 HEAD = "Name,inst_executed,thread_inst_executed,gld_transactions,elapsed_cycles_sm\n"
 ROWS = [("a", 1000, 2000)] * 6 + [("a", 3000, 12000)] * 4 + [("b", 500, 500)] * 2  # kernel, instructions, cycles
@@ -72,7 +72,7 @@ def test_regions_of_a_trace_on_a_gpu(cli, tmp_path):
     assert done.status == 0, done.err
     table = [line.split(",") for line in (tmp_path / "out" / "bfs-16.regions.csv").read_text().splitlines()[1:]]
     assert table
-    gpu = target_machine("rtx3070").node.gpu
+    gpu = target_named("rtx3070")[0].node.gpu
     assert isinstance(gpu, Gpu)
     streams = accelsim.read(BFS).gpu
     assert streams is not None
@@ -136,7 +136,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     assert done.status == 0, done.err
     ours = pq.read_schema(tmp_path / "e" / "evaluation.parquet")
     row = dict.fromkeys(("time", "error", "half_width", "detailed_share", "cpu_seconds", "speedup"), 1.0)
-    theirs = evaluate_command._table([{"workload": "t", "method": "lazy", "cores": 4, "holds": None, **row}]).schema
+    theirs = tasks.table([{"workload": "t", "method": "lazy", "cores": 4, "holds": None, **row}]).schema
     shared = set(ours.names) & set(theirs.names)
     assert shared == {"workload", "method", "error", "half_width", "holds", "detailed_share"}
     assert all(ours.field(name).type == theirs.field(name).type for name in shared)

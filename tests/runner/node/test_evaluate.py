@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.runner.cli.evaluate_tasks import _method
+from manyscale.runner.run.evaluation.tasks import changes_of
 from manyscale.runner.study import assign, parse_study
 from manyscale.runner.study.shipped import folder
 from manyscale.sampling.taskpoint.options import TaskPointChoice, source_choices
@@ -40,7 +40,7 @@ def test_a_method_by_the_source(method: str, tasks: str) -> None:
     """What stands behind wins: +source+warm has the source's parameters but for the caches."""
     for name, changes in ((method, {}), (f"{method}+warm", {"fast_forward": "warm"})):
         content = {"schema": 1, "workload": {"path": "none"}, "target": "marenostrum3", "model": {"cpu": "detailed"}}
-        for key, value in _method(name):
+        for key, value in changes_of(name):
             content = assign(content, key, value)
         study = parse_study(content, "test")
         assert study.sampling.tasks == tasks

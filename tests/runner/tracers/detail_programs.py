@@ -17,7 +17,6 @@ from manyscale.runner.readers.raw_trace import detail as native_detail
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
 from manyscale.runner.readers.stores.detail_store import DetailStore
 from manyscale.runner.tracers import build
-from manyscale.runner.tracers.coverage_flags import flags
 
 DETAIL = PROGRAMS / "detail"
 WHOLE = "o 0 0 4294967295"  # a window of the tracer: rank 0, all operations
@@ -83,7 +82,8 @@ class Programs:
         label = "-".join([source.replace(".", "_"), kind, *(word.strip("-").replace("/", "_") for word in more)])
         program = self.folder / label[:150]
         if not program.exists():
-            added = [] if kind == "plain" else flags(build.coverage_stub(self.cache), counting=kind == "counting")
+            stub = build.coverage_stub(self.cache)
+            added = [] if kind == "plain" else build.coverage_flags(stub, counting=kind == "counting")
             words = [
                 compiler,
                 "-O2",

@@ -15,7 +15,6 @@ from tracer_programs import need, need_libomp
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.files import read_processes
 from manyscale.runner.tracers import build
-from manyscale.runner.tracers.coverage_flags import flags
 
 
 @pytest.mark.theory
@@ -111,7 +110,7 @@ def test_programs_run_untraced(detail_programs):
 @pytest.mark.parametrize("counting", [False, True])
 def test_flags_serve_compiling_and_linking_without_a_warning(detail_programs, tmp_path, counting):
     need("clang", "cc")
-    words = ["clang", "-Wall", "-Werror", *flags(build.coverage_stub(detail_programs.cache), counting)]
+    words = ["clang", "-Wall", "-Werror", *build.coverage_flags(build.coverage_stub(detail_programs.cache), counting)]
     subprocess.run([*words, "-c", str(DETAIL / "mm50.c"), "-o", str(tmp_path / "mm50.o")], check=True)
     subprocess.run([*words, str(tmp_path / "mm50.o"), "-o", str(tmp_path / "mm50")], check=True)
     assert subprocess.run([tmp_path / "mm50"], capture_output=True, text=True, check=True).stdout == "49\n"

@@ -10,7 +10,7 @@ import pytest
 from tracer_programs import PROGRAMS, need, need_libomp
 
 from manyscale.models.workload.task_tables import EventKind, TaskFlag
-from manyscale.runner.tracers import build, coverage_flags
+from manyscale.runner.tracers import build
 from manyscale.runner.tracers.build import NATIVE
 
 pytestmark = pytest.mark.contract
@@ -28,7 +28,7 @@ def cholesky(tmp_path_factory, tracer_cache):
     for variant in ("detailed", "counting"):
         words = [
             "mpicc.mpich", "-O2", "-fopenmp", "-DMARKS", f"-I{NATIVE}", f"-I{PROGRAMS}", str(source), "-lm",
-            "-o", str(folder / variant), *coverage_flags.flags(stub, counting=variant == "counting"),
+            "-o", str(folder / variant), *build.coverage_flags(stub, counting=variant == "counting"),
         ]  # fmt: skip
         subprocess.run(words, env={**os.environ, "MPICH_CC": "clang"}, check=True)
     return folder

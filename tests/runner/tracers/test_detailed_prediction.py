@@ -12,7 +12,7 @@ import pytest
 from tracer_programs import PROGRAMS, need, need_libomp
 
 from manyscale.models.workload import Workload
-from manyscale.runner.tracers import build, coverage_flags
+from manyscale.runner.tracers import build
 from manyscale.runner.tracers.build import NATIVE
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
@@ -33,8 +33,8 @@ def jacobi(tmp_path_factory, tracer_cache):
     stub = build.coverage_stub(tracer_cache)
     added = {
         "plain": [],
-        "detailed": coverage_flags.flags(stub),
-        "counting": coverage_flags.flags(stub, counting=True),
+        "detailed": build.coverage_flags(stub),
+        "counting": build.coverage_flags(stub, counting=True),
     }
     for variant, flags in added.items():
         words = [

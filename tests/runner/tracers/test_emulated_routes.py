@@ -14,7 +14,7 @@ from tracer_programs import PROGRAMS, need
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import lackey, qemu_trace
-from manyscale.runner.tracers import lackey_route, qemu_route
+from manyscale.runner.tracers import emulated
 
 DETAIL = PROGRAMS / "detail"
 THREADS = """
@@ -41,18 +41,18 @@ def run(words: list[str], environment: dict[str, str]) -> subprocess.CompletedPr
 
 
 def by_qemu(program: Path, region: str | None, folder: Path, cache: Path) -> Workload:
-    need(qemu_route.EMULATOR)
+    need(emulated.EMULATOR)
     output = folder / "trace.qemu"
     output.unlink(missing_ok=True)
-    run(qemu_route.command([str(program)], output, region, cache=cache), qemu_route.ENVIRONMENT)
+    run(emulated.qemu_command([str(program)], output, region, cache=cache), emulated.ENVIRONMENT)
     return qemu_trace.read(output)
 
 
 def by_lackey(program: Path, region: str, folder: Path) -> Workload:
     need("valgrind")
     output = folder / "trace.lk"
-    run(lackey_route.command([str(program)], output, region), lackey_route.ENVIRONMENT)
-    return lackey.read(output, entry=lackey_route.entry_address([str(program)], region))
+    run(emulated.lackey_command([str(program)], output, region), emulated.ENVIRONMENT)
+    return lackey.read(output, entry=emulated.lackey_entry([str(program)], region))
 
 
 def totals(workload: Workload) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def test_a_function_s_instructions_and_accesses(tmp_path, compiled, tracer_cache
     need("valgrind")
     program = compiled(DETAIL / f"{source}.c", "gcc", flag)
     words = ["valgrind", "--tool=callgrind", f"--toggle-collect={region}", f"--callgrind-out-file={tmp_path / 'out'}"]
-    counted = re.search(r"Collected : (\d+)", run([*words, str(program)], lackey_route.ENVIRONMENT).stderr)
+    counted = re.search(r"Collected : (\d+)", run([*words, str(program)], emulated.ENVIRONMENT).stderr)
     assert counted is not None
     qemu = by_qemu(program, region, tmp_path, tracer_cache)
     valgrind = by_lackey(program, region, tmp_path)
@@ -155,7 +155,7 @@ def write_program(folder: Path, text: str) -> Path:
 
 
 def test_other_threads_are_told(tmp_path, compiled, tracer_cache):
-    need(qemu_route.EMULATOR)
+    need(emulated.EMULATOR)
     program = compiled(write_program(tmp_path, THREADS), "gcc", "-O0", "-pthread", "-Dthreads")
     workload = by_qemu(program, "work", tmp_path, tracer_cache)
     assert any("other threads" in note for note in workload.notes)
@@ -164,28 +164,28 @@ def test_other_threads_are_told(tmp_path, compiled, tracer_cache):
 
 
 def test_child_processes_are_not_recorded(tmp_path, compiled, tracer_cache):
-    need(qemu_route.EMULATOR)
+    need(emulated.EMULATOR)
     program = compiled(write_program(tmp_path, FORK), "gcc", "-O1", "-Dfork_")
     workload = by_qemu(program, "work", tmp_path, tracer_cache)
     assert loads_and_stores(workload)[1] == 100
 
 
 def test_recording_stops_at_a_limit(tmp_path, compiled, tracer_cache):
-    need(qemu_route.EMULATOR)
+    need(emulated.EMULATOR)
     program = compiled(DETAIL / "mm50.c", "gcc", "-O1")
     output = tmp_path / "trace"
-    words = qemu_route.command([str(program)], output, cache=tracer_cache, limit_bytes=100_000)
-    run(words, qemu_route.ENVIRONMENT)
+    words = emulated.qemu_command([str(program)], output, cache=tracer_cache, limit_bytes=100_000)
+    run(words, emulated.ENVIRONMENT)
     assert output.stat().st_size < 200_000
     with pytest.raises(UserError, match="the limit of the file's size was reached"):
         qemu_trace.read(output)
 
 
 def test_an_output_that_exists_is_kept(tmp_path, compiled, tracer_cache):
-    need(qemu_route.EMULATOR)
+    need(emulated.EMULATOR)
     output = tmp_path / "trace"
     output.write_text("precious")
-    words = qemu_route.command([str(compiled(DETAIL / "mm50.c", "gcc", "-O1"))], output, cache=tracer_cache)
+    words = emulated.qemu_command([str(compiled(DETAIL / "mm50.c", "gcc", "-O1"))], output, cache=tracer_cache)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "File exists" in done.stderr
@@ -194,29 +194,29 @@ def test_an_output_that_exists_is_kept(tmp_path, compiled, tracer_cache):
 
 class TestWords:
     def test_names_of_files_are_passed_on_as_they_are(self, tmp_path, compiled, tracer_cache):
-        need(qemu_route.EMULATOR, "valgrind")
+        need(emulated.EMULATOR, "valgrind")
         program = [str(compiled(DETAIL / "mm50.c", "gcc", "-O1")), "-x", "a b"]
-        words = qemu_route.command(program, tmp_path / "a,b", cache=tracer_cache)
+        words = emulated.qemu_command(program, tmp_path / "a,b", cache=tracer_cache)
         assert words[-3:] == program
         assert "a,,b" in words[words.index("-plugin") + 1]
-        assert f"--log-file={tmp_path}/a%%b" in lackey_route.command(program, tmp_path / "a%b")
+        assert f"--log-file={tmp_path}/a%%b" in emulated.lackey_command(program, tmp_path / "a%b")
 
     def test_a_function_that_is_not_there_is_refused_with_what_is_alike(self, tmp_path, compiled, tracer_cache):
-        need(qemu_route.EMULATOR, "valgrind")
+        need(emulated.EMULATOR, "valgrind")
         program = [str(compiled(DETAIL / "mm50.c", "gcc", "-O1"))]
         with pytest.raises(UserError, match="no function 'multi'; alike are multiply"):
-            qemu_route.command(program, tmp_path / "x", "multi", cache=tracer_cache)
+            emulated.qemu_command(program, tmp_path / "x", "multi", cache=tracer_cache)
         with pytest.raises(UserError, match="no function 'nothing'; is it stripped"):
-            lackey_route.command(program, tmp_path / "x", "nothing")
+            emulated.lackey_command(program, tmp_path / "x", "nothing")
 
     def test_a_program_that_is_not_there_is_refused(self, tmp_path, tracer_cache):
-        need(qemu_route.EMULATOR)
+        need(emulated.EMULATOR)
         with pytest.raises(UserError, match="no-such-program"):
-            qemu_route.command(["no-such-program"], tmp_path / "x", cache=tracer_cache)
+            emulated.qemu_command(["no-such-program"], tmp_path / "x", cache=tracer_cache)
 
-    @pytest.mark.parametrize("route", [lackey_route, qemu_route])
+    @pytest.mark.parametrize("route", [emulated.lackey_command, emulated.qemu_command])
     def test_a_tool_that_is_missing_is_named(self, tmp_path, monkeypatch, route):
         monkeypatch.setenv("PATH", str(tmp_path))
-        more = {"cache": tmp_path} if route is qemu_route else {}
+        more = {"cache": tmp_path} if route is emulated.qemu_command else {}
         with pytest.raises(UserError, match=r"not installed; install it \(Debian: (valgrind|qemu-user)\)"):
-            route.command(["true"], tmp_path / "x", **more)
+            route(["true"], tmp_path / "x", **more)

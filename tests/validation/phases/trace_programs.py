@@ -23,7 +23,7 @@ from typing import Final
 from taskpoint.trace_kernels import MANYSCALE, build_kernels
 
 from manyscale.runner import tracers
-from manyscale.runner.tracers import build, coverage_flags
+from manyscale.runner.tracers import build
 
 # of each program its arguments, in their order
 PROGRAMS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
@@ -71,7 +71,7 @@ def build_loops(binaries: Path) -> None:
     """As ``build_kernels``."""
     stub, source = build.coverage_stub(binaries), Path(__file__).with_name("loops.c")
     for variant in ("coverage", "counting"):
-        flags = coverage_flags.flags(stub, counting=variant == "counting")
+        flags = build.coverage_flags(stub, counting=variant == "counting")
         marks = ["-DMARKS", f"-I{Path(tracers.__file__).parent / 'native'}"]
         (binaries / variant).mkdir(parents=True, exist_ok=True)
         command = ["clang", "-std=c11", "-O2", "-g", "-fopenmp", *marks, source, "-o", binaries / variant / "loops"]

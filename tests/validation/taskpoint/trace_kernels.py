@@ -37,7 +37,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.tracers import build, coverage_flags
+from manyscale.runner.tracers import build
 
 PROGRAMS: Final = Path(__file__).parents[2] / "programs"
 MANYSCALE: Final = (sys.executable, "-c", "import sys; from manyscale.runner.cli import main; sys.exit(main())")
@@ -100,7 +100,7 @@ def build_kernels(kernels: Sequence[str], binaries: Path) -> None:
     """The two builds that the detailed level needs, iterations marked. The tracer's stub is kept beside them."""
     stub = build.coverage_stub(binaries)
     for variant in ("coverage", "counting"):
-        added = coverage_flags.flags(stub, counting=variant == "counting")
+        added = build.coverage_flags(stub, counting=variant == "counting")
         command = [PROGRAMS / "build.sh", binaries / variant, "--variant", variant, "--marks", *kernels]
         subprocess.run(command, check=True, env={**os.environ, "VARIANT_FLAGS": " ".join(added)})
 

@@ -1,4 +1,4 @@
-"""``manyscale evaluate PROFILE...``: how far samples of intervals, sampling units or kernel launches are from all.
+"""How far samples of intervals, sampling units or kernel launches are from all of a profile.
 
 As tables of chapter 5 of Huang (Georgia Tech, 2015): of each profile, whose cycles must be known, and method, the
 error of the estimated CPI over seeds (mean and largest), how many elements are taken, and how often the interval that a
@@ -14,7 +14,6 @@ that of OTHER, a profile of the same intervals or a table of their counters (Hun
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,14 +26,8 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.cache import default_cache
-from manyscale.runner.cli.commands import progress_bar
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.report.page import Page
-from manyscale.runner.report.sections.phases import phases_over_time
-from manyscale.runner.report.text import table
-from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans import launches
 from manyscale.runner.run.plans import stacks as stack_plans
 from manyscale.runner.run.plans.intervals import method_named
@@ -53,11 +46,10 @@ from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation
 OF_BLOCKS: Final = ("simpoint", "code", "random", "systematic", "second")
 OF_STACKS: Final = (SIMPROF, CODE, "random", "systematic", "second")
 _DEFAULT: Final = {"intervals": OF_BLOCKS, "units": OF_STACKS, "launches": launches.DEFAULT_METHODS}
-_ONE: Final = {"intervals": "interval", "units": "unit", "launches": "launch"}
 
 
 @dataclass(frozen=True)
-class _Profile:
+class Profile:
     """A profile whose truth is known: ``cpi`` and ``instructions`` float64[n], of the machine that judges;
     ``choose(method, size, seed)``; ``judge``: the estimate of CPI, where the methods have their own."""
 
@@ -74,7 +66,7 @@ class _Profile:
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """A method on a profile. Of each seed the relative error, the half-width of its interval (NaN: there is none) and
     whether it holds the truth, elements and the share of the instructions that they have; ``within``: the deviation of
     IPC within phases as a share of all intervals', None where there are none."""
@@ -100,59 +92,73 @@ class _Row:
         return None if self.held is None else float(np.median(self.half_widths))
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """A row per profile and method, and of those that find phases what they chose with seed 0."""
+
+    seeds: int
+    rows: Sequence[Row]
+    shown: Sequence[tuple[Profile, str, Choice]]
+
+
 def is_profile(path: str) -> bool:
     """Whether a trace is one of intervals, call stacks or kernel launches, by its name and first bytes."""
     place = Path(path)
     return simpoint_bb.can_read(place) or stack_plans.is_profile(place) or launches.are_launches(place)
 
 
-def evaluate(options: argparse.Namespace) -> int:
-    """The command. Raises UserError for methods that are unknown and profiles whose cycles are not."""
-    if options.seeds < 1:
-        raise UserError(f"--seeds {options.seeds}: at least one is needed")
-    if options.on and len(options.on) != len(options.traces):
-        raise UserError(f"--on: names {len(options.on)} of {len(options.traces)} profiles; give one for each, in order")
-    if options.cycles is not None and len(options.traces) > 1:
-        raise UserError(f"--cycles: are those of one trace, {len(options.traces)} are named; evaluate one by one")
-    profiles = [
-        _profile(path, judge, options)
-        for path, judge in zip(options.traces, options.on or [None] * len(options.traces), strict=True)
-    ]
-    asked = [_methods(options.methods, profile) for profile in profiles]
-    directory = rundir.new_directory(options.output, "evaluation", False)
-    rows: list[_Row] = []
-    shown: list[tuple[_Profile, str, Choice]] = []
-    total = sum(map(len, asked))
-    with progress_bar() as progress:
-        for profile, methods in zip(profiles, asked, strict=True):
-            size: int | None = None
-            for method in methods:
-                row, first = _measured(profile, method, size, options.seeds)
-                size = size or round(float(row.sizes.mean()))
-                rows.append(row)
-                if len(first.label):
-                    shown.append((profile, method, first))
-                progress(len(rows), total)
-    write_table(_table(rows), directory / "evaluation.parquet")
-    text = summary(rows)
-    rundir.write_atomically(directory / "evaluation.txt", text)
-    rundir.write_atomically(directory / "report.html", _page(rows, shown, options.seeds))
-    print(text, end="")
-    print(f"results: {directory}")
-    return 0
+def load(
+    traces: Sequence[str],
+    methods: str | None = None,
+    on: Sequence[str] | None = None,
+    cycles: Path | None = None,
+    cache: Path | None = None,
+) -> list[tuple[Profile, list[str]]]:
+    """Profiles, each with the methods to judge, separated by commas, or those that fit it. ``on``: what judges each
+    one, in order; ``cycles``: a table of those of kernel launches. Raises UserError for methods that are unknown and
+    profiles whose cycles are not."""
+    if on and len(on) != len(traces):
+        raise UserError(f"--on: names {len(on)} of {len(traces)} profiles; give one for each, in order")
+    if cycles is not None and len(traces) > 1:
+        raise UserError(f"--cycles: are those of one trace, {len(traces)} are named; evaluate one by one")
+    cache = cache or default_cache()
+    judges: Sequence[str | None] = on or [None] * len(traces)
+    profiles = [_profile(path, judge, cycles, cache) for path, judge in zip(traces, judges, strict=True)]
+    return [(profile, _methods(methods, profile)) for profile in profiles]
 
 
-def _profile(path: str, judge: str | None, options: argparse.Namespace) -> _Profile:
-    workload = read_workload(WorkloadChoice(path=path), options.cache or default_cache())
+def evaluate(
+    profiles: Sequence[tuple[Profile, Sequence[str]]],
+    seeds: int = 10,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Every method of every profile."""
+    rows: list[Row] = []
+    shown: list[tuple[Profile, str, Choice]] = []
+    total = sum(len(methods) for _, methods in profiles)
+    for profile, methods in profiles:
+        size: int | None = None
+        for method in methods:
+            row, first = _measured(profile, method, size, seeds)
+            size = size or round(float(row.sizes.mean()))
+            rows.append(row)
+            if len(first.label):
+                shown.append((profile, method, first))
+            progress(len(rows), total)
+    return Evaluation(seeds, rows, shown)
+
+
+def _profile(path: str, judge: str | None, cycles: Path | None, cache: Path) -> Profile:
+    workload = read_workload(WorkloadChoice(path=path), cache)
     try:
         if workload.tables["launches"].num_rows:
             if judge is not None:
                 raise ValueError("has kernel launches; --on judges intervals of basic-block vectors")
-            return _of_launches(launches.population_of(workload, Path(path), options.cycles), workload.name)
-        if options.cycles is not None:
+            return _of_launches(launches.population_of(workload, Path(path), cycles), workload.name)
+        if cycles is not None:
             raise ValueError("has no kernel launches; --cycles are theirs")
         if not workload.tables["stack_units"].num_rows:
-            return _of_blocks(workload, None if judge is None else _judging(path, judge, options))
+            return _of_blocks(workload, None if judge is None else _judging(path, judge, cache))
         if judge is not None:
             raise ValueError("has call stacks; --on judges intervals of basic-block vectors")
         return _of_stacks(workload)
@@ -160,16 +166,16 @@ def _profile(path: str, judge: str | None, options: argparse.Namespace) -> _Prof
         raise UserError(f"{path if judge is None else f'{path} --on {judge}'}: {error}") from None
 
 
-def _judging(path: str, judge: str, options: argparse.Namespace) -> IntervalPopulation:
+def _judging(path: str, judge: str, cache: Path) -> IntervalPopulation:
     """The intervals of ``path`` as another profile, or another table, measured them."""
     if simpoint_bb.can_read(Path(judge)):
-        return intervals_of(read_workload(WorkloadChoice(path=judge), options.cache or default_cache()))
+        return intervals_of(read_workload(WorkloadChoice(path=judge), cache))
     if not Path(judge).is_file():
         raise UserError(f"--on {judge}: there is no such file; a profile or a table of counters is expected")
     return intervals_of(simpoint_bb.read(Path(path), table=Path(judge)))
 
 
-def _of_blocks(workload: Workload, judge: IntervalPopulation | None) -> _Profile:
+def _of_blocks(workload: Workload, judge: IntervalPopulation | None) -> Profile:
     population = intervals_of(workload)
     judged = population if judge is None else judge
     if not np.array_equal(population.number, judged.number):
@@ -185,10 +191,10 @@ def _of_blocks(workload: Workload, judge: IntervalPopulation | None) -> _Profile
         rules = _sized(found.rules, size, len(population)) if per_cluster is None else found.rules(**per_cluster)
         return found.choose(population, rules, seed)
 
-    return _Profile(workload.name, "intervals", judged.cpi, judged.instructions, choose)
+    return Profile(workload.name, "intervals", judged.cpi, judged.instructions, choose)
 
 
-def _of_stacks(workload: Workload) -> _Profile:
+def _of_stacks(workload: Workload) -> Profile:
     population = stack_units_of(workload)
     cpi = population.cpi
     if cpi is None:
@@ -197,10 +203,10 @@ def _of_stacks(workload: Workload) -> _Profile:
     def choose(method: str, size: int | None, seed: int) -> Choice:
         return stack_plans.choose(population, method, _sized(stack_plans.rules_of(method), size, len(population)), seed)
 
-    return _Profile(workload.name, "units", cpi, np.ones(len(population)), choose)
+    return Profile(workload.name, "units", cpi, np.ones(len(population)), choose)
 
 
-def _of_launches(population: LaunchPopulation, name: str) -> _Profile:
+def _of_launches(population: LaunchPopulation, name: str) -> Profile:
     if population.cpi is None:
         raise ValueError("the cycles of its launches are not known; name a table of them with --cycles")
 
@@ -212,7 +218,7 @@ def _of_launches(population: LaunchPopulation, name: str) -> _Profile:
     def judge(choice: Choice) -> IntervalEstimate:
         return launch_samplers.estimate(choice, population)
 
-    return _Profile(name, "launches", population.cpi, population.instructions, choose, judge)
+    return Profile(name, "launches", population.cpi, population.instructions, choose, judge)
 
 
 def _sized(rules: type, size: int | None, population: int) -> Any:
@@ -224,7 +230,7 @@ def _sized(rules: type, size: int | None, population: int) -> Any:
     return rules()
 
 
-def _methods(asked: str | None, profile: _Profile) -> list[str]:
+def _methods(asked: str | None, profile: Profile) -> list[str]:
     if asked is None:
         return list(_DEFAULT[profile.kind])
     names = asked.split(",")
@@ -251,7 +257,7 @@ def _several(method: str) -> tuple[str, dict[str, int] | None]:
     return name, {"per_cluster": int(count)} if colon else None
 
 
-def _measured(profile: _Profile, method: str, size: int | None, seeds: int) -> tuple[_Row, Choice]:
+def _measured(profile: Profile, method: str, size: int | None, seeds: int) -> tuple[Row, Choice]:
     begin = time.process_time()
     choices = [profile.choose(method, size, seed) for seed in range(seeds)]
     taken = time.process_time() - begin
@@ -261,7 +267,7 @@ def _measured(profile: _Profile, method: str, size: int | None, seeds: int) -> t
                  zip(*((each.low, each.high) for each in found), strict=True))  # fmt: skip
     total = profile.instructions.sum()
     within = [_within(profile, each) for each in choices if len(each.label)]
-    row = _Row(
+    row = Row(
         profile.name, method, len(profile.cpi), np.array([each.value for each in found]) / truth - 1,
         (high - low) / 2 / truth, (low <= truth) & (truth <= high), np.array([len(each.element) for each in choices]),
         np.array([profile.instructions[each.element].sum() / total for each in choices]),
@@ -270,13 +276,13 @@ def _measured(profile: _Profile, method: str, size: int | None, seeds: int) -> t
     return row, choices[0]
 
 
-def _within(profile: _Profile, choice: Choice) -> float:
+def _within(profile: Profile, choice: Choice) -> float:
     ipc, alike = 1 / profile.cpi, np.zeros(len(profile.cpi), np.int64)
     whole = phase_deviation(ipc, alike, profile.instructions)
     return phase_deviation(ipc, choice.label, profile.instructions) / whole if whole > 0 else 0.0
 
 
-def _estimate(profile: _Profile, choice: Choice) -> IntervalEstimate:
+def _estimate(profile: Profile, choice: Choice) -> IntervalEstimate:
     """CPI by the sample alone; with an interval for samples drawn at random, of strata with two elements at least."""
     if profile.judge is not None:
         return profile.judge(choice)
@@ -287,9 +293,9 @@ def _estimate(profile: _Profile, choice: Choice) -> IntervalEstimate:
     return IntervalEstimate(found.value, found.value - half, found.value + half)
 
 
-def _table(rows: Sequence[_Row]) -> pa.Table:
-    """A row per profile, method and seed. Columns that cli/evaluate_tasks.py has, too, mean the same; ``error`` has its
-    sign; ``half_width`` and ``holds`` are null where the sample has no interval."""
+def table(rows: Sequence[Row]) -> pa.Table:
+    """A row per profile, method and seed. Columns that evaluation/tasks.py has, too, mean the same; ``error`` has
+    its sign; ``half_width`` and ``holds`` are null where the sample has no interval."""
     half = np.concatenate([row.half_widths for row in rows])
     none = np.isnan(half)
     return pa.table(
@@ -307,7 +313,7 @@ def _table(rows: Sequence[_Row]) -> pa.Table:
     )
 
 
-def summary(rows: Sequence[_Row]) -> str:
+def summary(rows: Sequence[Row]) -> str:
     """A line per profile and method, then the mean of each method over the profiles."""
     head = (
         f"{'profile':26} {'method':12} {'elements':>9} {'mean':>7} {'largest':>8} {'+-':>7} {'holds':>6} {'within':>7}"
@@ -318,7 +324,7 @@ def summary(rows: Sequence[_Row]) -> str:
         held = "" if row.held is None else f"{row.held:.0%}"
         lines.append(
             f"{row.profile[:26]:26} {row.method:12} {row.sizes.mean():9.1f} {np.abs(row.errors).mean():7.2%} "
-            f"{np.abs(row.errors).max():8.2%} {half:>7} {held:>6} {_share(row.within):>7}".rstrip()
+            f"{np.abs(row.errors).max():8.2%} {half:>7} {held:>6} {shown_share(row.within):>7}".rstrip()
         )
     if len({row.profile for row in rows}) > 1:
         for method in dict.fromkeys(row.method for row in rows):
@@ -331,40 +337,6 @@ def summary(rows: Sequence[_Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _share(value: float | None) -> str:
+def shown_share(value: float | None) -> str:
+    """Whole per cents; nothing for None."""
     return "" if value is None else f"{value:.0%}"
-
-
-def _page(rows: Sequence[_Row], shown: Sequence[tuple[_Profile, str, Choice]], seeds: int) -> str:
-    page = Page("Samples of profiles against the whole", f"Estimates of CPI, {seeds} seeds for each method.")
-    header = (
-        "profile",
-        "method",
-        "elements",
-        "of",
-        "mean error",
-        "largest",
-        "half-width",
-        "holds",
-        "IPC within phases",
-    )
-    cells = [
-        (
-            row.profile, row.method, f"{row.sizes.mean():.1f}", f"{row.population:,}",
-            f"{np.abs(row.errors).mean():.2%}", f"{np.abs(row.errors).max():.2%}",
-            "" if row.half_width is None else f"{row.half_width:.2%}", "" if row.held is None else f"{row.held:.0%}",
-            _share(row.within),
-        )
-        for row in rows
-    ]  # fmt: skip
-    page.add("Errors", table(header, cells, numeric_from=2))
-    for number, (profile, method, choice) in enumerate(shown):
-        names = [f"phase {each}" for each in range(int(choice.label.max()) + 1)]
-        chart = phases_over_time(
-            page, f"phases-{number}", profile.cpi, choice.label, choice.element, names, one=_ONE[profile.kind],
-            caption=f"CPI of {profile.name} by phase",
-        )  # fmt: skip
-        page.add(
-            f"{profile.name}: {method}", chart, note=f"CPI of the {profile.kind} in their order, by phase; of seed 0."
-        )
-    return page.html()

@@ -1,4 +1,4 @@
-"""``manyscale evaluate``: how far sampled simulations of task instances are from full detail, and what they save.
+"""How far sampled simulations of task instances are from full detail, and what they save.
 
 As figures 5.9 to 5.14 of Grass (UPC 2017): of each trace, number of cores and method, the error of the predicted time
 of the simulated iterations against the same simulated in full detail, whether the confidence interval holds the truth,
@@ -13,8 +13,7 @@ cores would wait for it, and any sample would do.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -23,16 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manyscale.models.workload.columns import one_chunk, text_array
-from manyscale.runner.cli.commands import progress_bar
+from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
-from manyscale.runner.report.page import Page
-from manyscale.runner.report.sections.phases import phases_over_time
-from manyscale.runner.report.text import table as html_table
 from manyscale.runner.run import api
-from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.parquet import write_table
-from manyscale.runner.study import assign, parse_assignment, parse_study
+from manyscale.runner.study import assign, parse_study
 from manyscale.sampling.taskpoint.options import source_choices
 
 TIME: Final = "node.cells_time"
@@ -51,79 +44,76 @@ _PARTS: Final[dict[str, dict[str, Any]]] = {
     "unsettled": {"taskpoint.settle": 0},
 }
 _BEHIND: Final = [name for name in _PARTS if name not in ("lazy", "periodic", "interval")]
-DEFAULT_METHODS: Final = "lazy+source,periodic+source,lazy,periodic"
+DEFAULT_METHODS: Final = ("lazy+source", "periodic+source", "lazy", "periodic")
 COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
 
 
-def evaluate(options: argparse.Namespace) -> int:
-    """The command. Raises UserError for a method, a number or a trace that makes no sense."""
-    methods = [(name, _method(name)) for name in (options.methods or DEFAULT_METHODS).split(",")]
-    cores = _numbers(options.cores)
-    directory = rundir.new_directory(options.output, "evaluation", False)
+def evaluate(
+    traces: Sequence[str],
+    directory: Path,
+    methods: Sequence[str] = DEFAULT_METHODS,
+    cores: Sequence[int] = (8, 16, 32, 64),
+    *,
+    target: str = "grass-high-performance",
+    iterations: str = "joined",
+    changes: Sequence[tuple[str, Any]] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """A row (``table``) per trace, number of cores and method, full detail first; run directories in ``directory``.
+    ``changes``: keys of the studies with their values. Raises UserError for a method, a number or a trace that makes no
+    sense, RunError if a run fails."""
+    changed = {name: changes_of(name) for name in methods}
     rows: list[dict[str, Any]] = []
     compiled: set[str] = set()
-    total = len(options.traces) * len(cores) * (1 + len(methods))
-    with progress_bar() as progress:
-        for trace in options.traces:
-            for number in cores:
-                base = _study(trace, number, options)
-                truth: dict[str, Any] = {}
-                for name, changes in ((FULL, ()), *methods):
-                    place = _place(directory, Path(trace).name.partition(".")[0], number, name)
-                    if name not in compiled:
-                        with TemporaryDirectory(dir=directory) as scratch:  # kernels are loaded then
-                            _measured(base, changes, Path(scratch) / "run", Path(scratch) / "cache")
-                        compiled.add(name)
-                    row = _measured(base, changes, place, directory / "cache")
-                    truth = truth or row
-                    rows.append(_row(Path(trace).name.partition(".")[0], number, name, row, truth))
-                    progress(len(rows), total)
-    table = _table(rows)
-    write_table(table, directory / "evaluation.parquet")
-    text = summary(table)
-    rundir.write_atomically(directory / "evaluation.txt", text)
-    rundir.write_atomically(directory / "report.html", _page(rows, directory))
-    print(text, end="")
-    print(f"results: {directory}")
-    return 0
+    total = len(traces) * len(cores) * (1 + len(methods))
+    for trace in traces:
+        stem = Path(trace).name.partition(".")[0]
+        for number in cores:
+            base = _study(trace, number, target, iterations, changes)
+            truth: dict[str, Any] = {}
+            for name, keys in ((FULL, ()), *changed.items()):
+                if name not in compiled:
+                    with TemporaryDirectory(dir=directory) as scratch:  # kernels are loaded then
+                        _measured(base, keys, Path(scratch) / "run", Path(scratch) / "cache")
+                    compiled.add(name)
+                row = _measured(base, keys, place(directory, stem, number, name), directory / "cache")
+                truth = truth or row
+                rows.append(_row(stem, number, name, row, truth))
+                progress(len(rows), total)
+    return rows
 
 
-def _place(directory: Path, workload: str, cores: int, method: str) -> Path:
+def place(directory: Path, workload: str, cores: int, method: str) -> Path:
     """The run directory of a method."""
     return directory / workload / f"{cores}-{method.replace('+', '-')}"
 
 
-def _method(name: str) -> tuple[tuple[str, Any], ...]:
-    """Keys of a study and their values, of a method such as lazy+source+classes."""
-    parts = name.split("+")
+def changes_of(method: str) -> tuple[tuple[str, Any], ...]:
+    """Keys of a study and their values, of a method such as lazy+source+classes. Raises UserError."""
+    parts = method.split("+")
     unknown = [part for part in parts if part not in _PARTS]
     if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
         raise UserError(
-            f"--methods {name!r}: write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, or interval"
+            f"--methods {method!r}: write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, or interval"
         )
     return tuple(pair for part in parts for pair in _PARTS[part].items())
 
 
-def _numbers(text: str) -> list[int]:
-    numbers = [int(each) if each.strip().isdigit() else 0 for each in text.split(",")]
-    if not all(numbers):
-        raise UserError(f"--cores {text!r}: write numbers of at least 1, such as 8,16,32,64")
-    return numbers
-
-
-def _study(trace: str, cores: int, options: argparse.Namespace) -> dict[str, Any]:
+def _study(
+    trace: str, cores: int, target: str, iterations: str, changes: Sequence[tuple[str, Any]]
+) -> dict[str, Any]:  # fmt: skip
     content: dict[str, Any] = {
         "schema": 1,
         "workload": {"path": trace},
-        "target": options.target,
+        "target": target,
         "model": {"cpu": "detailed"},
-        "sampling": {"iterations": options.iterations},
+        "sampling": {"iterations": iterations},
         "mapping": {"cores_per_rank": cores},
         "detailed": {"creation": "free"},
         "timeline": {"ranks": [], "iterations": []},
     }
-    for text in options.assignments:
-        content = assign(content, *parse_assignment(text))
+    for key, value in changes:
+        content = assign(content, key, value)
     parse_study(content, "evaluate")
     return content
 
@@ -164,8 +154,8 @@ def _row(trace: str, cores: int, method: str, found: Mapping[str, Any], truth: M
     }
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A row per trace, number of cores and method. Columns that cli/evaluate_profiles.py has, too, mean the same:
+def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """A row per trace, number of cores and method. Columns that run/evaluation/profiles.py has, too, mean the same:
     ``error`` has its sign; ``half_width`` and ``holds`` are null where there is no interval."""
     texts = ("workload", "method")
     columns = {name: text_array([row[name] for row in rows]) for name in texts}
@@ -184,7 +174,7 @@ def summary(table: pa.Table) -> str:
         if row["method"] != FULL:
             lines.append(
                 f"{row['workload'][:24]:24} {row['cores']:5d} {row['method']:24} {row['error']:+8.2%} "
-                f"{_percent(row['half_width'])} {row['detailed_share']:7.2%} {row['speedup']:8.1f}"
+                f"{shown_share(row['half_width'])} {row['detailed_share']:7.2%} {row['speedup']:8.1f}"
             )
     lines += ["", f"{'method':24} {'cores':>5} {'mean':>7} {'largest':>8} {'holds':>7} {'detail':>7} {'speed-up':>8}"]
     for method in dict.fromkeys(row["method"] for row in rows):
@@ -194,7 +184,7 @@ def summary(table: pa.Table) -> str:
                 continue
             errors = np.abs([row["error"] for row in mine])
             known = [row["holds"] for row in mine if row["holds"] is not None]
-            holds = _percent(np.mean(known) if known else None)
+            holds = shown_share(np.mean(known) if known else None)
             share = np.mean([row["detailed_share"] for row in mine])
             speed = np.exp(np.mean(np.log([max(row["speedup"], 1e-9) for row in mine])))
             lines.append(
@@ -204,40 +194,6 @@ def summary(table: pa.Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _percent(value: np.floating | float | None) -> str:
+def shown_share(value: np.floating | float | None) -> str:
+    """Hundredths of a per cent; blanks for None."""
     return f"{'' if value is None else f'{value:.2%}':>7}"
-
-
-def _page(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
-    """All rows, and CPI over the task instances by task type as they are in full detail, with those that each method
-    simulated in detail; of the first number of cores."""
-    page = Page("Samples of task instances against full detail", "Errors of the time of the simulated iterations.")
-    header = ("workload", "cores", "method", "error", "half-width", "holds", "in detail", "speed-up")
-    sampled = [row for row in rows if row["method"] != FULL]
-    cells = [
-        (
-            row["workload"], str(row["cores"]), row["method"], f"{row['error']:+.2%}", _percent(row["half_width"]),
-            "" if row["holds"] is None else "yes" if row["holds"] else "no", f"{row['detailed_share']:.2%}",
-            f"{row['speedup']:.1f}",
-        )
-        for row in sampled
-    ]  # fmt: skip
-    page.add("Errors", html_table(header, cells, numeric_from=3))
-    for number, row in enumerate(sampled):
-        if row["cores"] == rows[0]["cores"]:
-            full, own = (
-                pq.read_table(
-                    _place(directory, row["workload"], row["cores"], method) / "timeline/task_instances.parquet"
-                )
-                for method in (FULL, row["method"])
-            )
-            kind = one_chunk(full.column("task_type"))
-            cpi = np.array(full.column("cycles")) / np.maximum(np.array(full.column("instructions")), 1)
-            detailed = np.flatnonzero(np.array(own.column("model").to_pylist()) == "detailed")
-            chart = phases_over_time(
-                page, f"instances-{number}", cpi, np.array(kind.indices), detailed, kind.dictionary.to_pylist(),
-                one="task instance", caption=f"CPI of {row['workload']} by task type",
-            )  # fmt: skip
-            note = "CPI of task instances in full detail, in the order of their creation; marked: simulated in detail."
-            page.add(f"{row['workload']}, {row['cores']} cores: {row['method']}", chart, note=note)
-    return page.html()

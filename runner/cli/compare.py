@@ -1,0 +1,99 @@
+"""``manyscale compare``: where two runs differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.runner.cli.options import add_cache, columns, written
+
+TITLES: Final = {
+    "figure": "whole run",
+    "state": "by state (mean over ranks)",
+    "critical path": "critical path, by kind",
+    "gpu": "kernel launches",
+    "launch": "cycles by launch, latency included",
+    "place": "by region and call (mean over ranks)",
+    "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
+    "rank": "by rank and state",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
+    parser.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write all differences as Parquet")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all differences as JSON")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
+    parser.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
+    add_cache(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, write what is asked for, and print."""
+    from manyscale.runner.cache import default_cache
+    from manyscale.runner.run import compare
+    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.run.parquet import write_table
+
+    cache = options.cache or default_cache()
+    a, b = (compare.load(Path(path), options.format, cache) for path in (options.a, options.b))
+    table, notes = compare.compare(a, b)
+    rows = table.to_pylist()
+    if options.output is not None:
+        with written(options.output):
+            write_table(table, options.output)
+    if options.json is not None:
+        content = {"a": a.name, "b": b.name, "notes": notes, "rows": rows}
+        with written(options.json):
+            rundir.write_atomically(options.json, json.dumps(content, indent=1) + "\n")
+    print(f"A: {a.name}, {a.num_ranks} ranks\nB: {b.name}, {b.num_ranks} ranks; differences are B - A")
+    _print(rows, options.top)
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def _print(rows: Sequence[Mapping[str, Any]], top: int) -> None:
+    """The ``top`` rows of each group that differ; of the whole run all."""
+    for group, title in TITLES.items():
+        mine = [row for row in rows if row["group"] == group]
+        if not mine:
+            continue
+        is_whole = group in ("figure", "gpu")
+        shown = [row for row in mine if row["difference"] != 0 or is_whole][: None if is_whole else top]
+        print(f"\n{title}" + ("" if shown else ": no difference"))
+        lines = [
+            (row["item"], _shown(row["a"], row["unit"]), _shown(row["b"], row["unit"]), _difference(row))
+            for row in shown
+        ]
+        if lines:
+            print(columns([("", "A", "B", "difference"), *lines]))
+        left = sum(row["difference"] != 0 for row in mine) - len(shown)
+        if left > 0:
+            print(f"  and {left} smaller ones")
+
+
+def _shown(value: float | None, unit: str) -> str:
+    from manyscale.runner.report.text import duration
+
+    if value is None:
+        return "-"
+    if unit == "s":
+        return duration(value)
+    if unit == "1" and abs(value) > 1.5 and value != round(value):
+        return f"{value:,.4g}"
+    return f"{value:,.0f}" + (" B" if unit == "B" else "") if abs(value) > 1.5 or unit == "B" else f"{value:.4f}"
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    from manyscale.runner.report.text import signed_duration
+
+    value = row["difference"]
+    if value is None:
+        return "-"
+    share = f" ({100 * value / row['a']:+.1f} %)" if row["a"] and row["unit"] in ("s", "cycles") else ""
+    return (signed_duration(value) if row["unit"] == "s" else f"{value:+,.4g}") + share

@@ -1,0 +1,46 @@
+"""``manyscale convert``: any format that is read, in any that is written."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", help="the trace")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    parser.add_argument("--to", default="workload", metavar="NAME", help="format to write (default: workload)")
+    parser.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
+    parser.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
+    parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, write and count."""
+    from manyscale.runner.registry import lookup
+    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.study import parse_study
+    from manyscale.runner.study.traces import counted, read_workload
+
+    choice = {
+        "path": options.trace,
+        "format": options.format,
+        "flop_rate": options.flop_rate,
+        "time_unit": options.time_unit,
+        "application": options.application,
+    }
+    study = parse_study({"workload": choice, "target": "laptop"}, "command line")
+    write_trace = lookup("trace-writer", options.to)
+    workload = read_workload(study.workload)
+    directory = rundir.new_directory(options.output, workload.name, resume=False)
+    try:
+        write_trace(workload, directory)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    for note in workload.notes:
+        print(f"note: {note}")
+    print(f"{counted(workload)}: {directory}")
+    return 0

@@ -1,0 +1,167 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
+    from manyscale.runner.run.execute.execution import Workers
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """``--cache``."""
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)"
+    )
+
+
+def add_executor(parser: argparse.ArgumentParser) -> None:
+    """``--executor``, ``--address`` and ``--workers``."""
+    parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    parser.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
+    parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+
+
+def check_executor(executor: str, workers: int | None = None, seed: int | None = None) -> None:
+    """Raises UserError for an unknown executor and for numbers that are too small."""
+    from manyscale.runner.registry import names
+
+    if executor not in ("auto", *names("executor")):
+        raise UserError(f"unknown executor {executor!r}; known are auto, {', '.join(names('executor'))}")
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers {workers}: at least one is needed")
+    if seed is not None and seed < 0:
+        raise UserError(f"--seed {seed}: a seed is not negative")
+
+
+def workers_of(options: argparse.Namespace, progress: Callable[[int, int], None]) -> Workers:
+    """As ``--cache`` and ``add_executor``'s options say."""
+    from manyscale.runner.run.execute.execution import Workers
+
+    return Workers(options.cache, options.executor, options.address, options.workers, progress)
+
+
+def read_trace(options: argparse.Namespace) -> Workload:
+    """The workload at ``options.workload`` in ``--format``, kept in ``--cache``. Raises UserError."""
+    from manyscale.runner.cache import default_cache
+    from manyscale.runner.study import WorkloadChoice
+    from manyscale.runner.study.traces import read_workload
+
+    choice = WorkloadChoice(path=options.workload, format=options.format)
+    return read_workload(choice, options.cache or default_cache())
+
+
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """A study, or what stands for one, and what replaces keys of it."""
+    parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
+    parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
+    parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
+    parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
+    parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
+    )
+    parser.add_argument(
+        "--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help="replace one key of the study, e.g. target.network.latency='2 us'",
+    )  # fmt: skip
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="WHAT",
+        help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
+        "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_cache(parser)
+
+
+def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
+    """The content of a study that ``add_study``'s options ask for, the place it is from, and the folder that its paths
+    may be relative to. Raises UserError."""
+    from manyscale.runner.study import assign, parse_assignment, what_if
+
+    content, place, beside = _chosen_study(options)
+    if not isinstance(content, dict):
+        raise UserError(f"{place}: a study is a mapping of keys (schema, workload, target, ...)")
+    if options.study is not None and options.workload is not None:
+        content = assign(content, "workload.path", options.workload)
+    if options.target is not None:
+        content = assign(content, "target", options.target)
+    if options.format is not None:
+        content = assign(content, "workload.format", options.format)
+    if options.launch is not None:
+        content = assign(content, "workload.launches", launch_numbers(options.launch))
+    for level, given in (("model", options.model), ("sampling", options.sampling)):
+        for text in given:
+            key, value = parse_assignment(text, f"--{level}")
+            content = assign(content, f"{level}.{key}", value)
+    for text in options.assignments:
+        content = assign(content, *parse_assignment(text))
+    if options.seed is not None:
+        content = assign(content, "seed", options.seed)
+    if options.what_if:
+        content = assign(content, what_if.AXIS, options.what_if)
+    return content, place, beside
+
+
+def _chosen_study(options: argparse.Namespace) -> tuple[Any, str, Path | None]:
+    """That of a file, an example, the options, or a run that is resumed."""
+    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.study import load_study_content, shipped
+    from manyscale.runner.study.targets import shipped_targets
+
+    if options.study is not None:
+        path = shipped.find(options.study)
+        return load_study_content(path), str(path), path.parent
+    if options.workload is not None:
+        if options.target is None:
+            raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped_targets())}")
+        return (
+            {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line", None,
+        )  # fmt: skip
+    if getattr(options, "resume", False) and options.output is not None:
+        rundir.read_manifest(options.output)
+        path = options.output / "resolved.yaml"
+        return load_study_content(path), str(path), None
+    raise UserError(f"name a study, or --workload PATH --target NAME; examples are {', '.join(shipped.studies())}")
+
+
+def launch_numbers(text: str) -> list[int]:
+    """Numbers and ranges of ``--launch``, such as 9,11 or 3-8. Raises UserError."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or int(last or first) < int(first):
+            raise UserError(f"--launch {text!r}: write numbers of launches, counted from 1, such as 9,11 or 3-8")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Lines with the first column flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if i else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Around what writes a file that an option names. Raises UserError where it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None

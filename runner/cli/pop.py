@@ -1,0 +1,64 @@
+"""``manyscale pop``: efficiencies of several runs side by side."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.runner.cli.options import add_cache, columns, written
+
+# column, label, depth in the product; ratios are shown in per cent
+RATIOS: Final = (
+    ("global_efficiency", "Global efficiency", 0),
+    ("parallel_efficiency", "Parallel efficiency", 1),
+    ("load_balance", "Load balance", 2),
+    ("communication_efficiency", "Communication efficiency", 2),
+    ("serialisation_efficiency", "Serialisation", 3),
+    ("transfer_efficiency", "Transfer", 3),
+    ("computation_scaling", "Computation scalability", 1),
+    ("instruction_scaling", "Instruction scalability", 2),
+    ("ipc_scaling", "IPC scalability", 2),
+    ("frequency_scaling", "Frequency scalability", 2),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory, or a trace with measured times")
+    parser.add_argument("--weak", action="store_true", help="the work per rank was meant to stay (default: all work)")
+    parser.add_argument("--target", metavar="NAME", help="machine whose protocol the ideal replay of a trace follows")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    add_cache(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table, and write it with ``-o``."""
+    from manyscale.runner.cache import default_cache
+    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.run.pop import pop_table, run_efficiencies
+    from manyscale.runner.study.targets import target_named
+
+    cache = options.cache or default_cache()
+    network = None if options.target is None else target_named(options.target)[0].network
+    table = pop_table([run_efficiencies(Path(path), network, cache) for path in options.runs], options.weak)
+    if options.output is not None:
+        with written(options.output):
+            write_table(table, options.output)
+    print(_text(table.to_pylist()))
+    return 0
+
+
+def _text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table to read: a column per run, a line per metric; what no run tells is left out."""
+    lines = [("run", *(Path(row["name"]).name or row["name"] for row in rows))]
+    lines.append(("ranks", *(str(row["num_ranks"]) for row in rows)))
+    lines.append(("time (s)", *(f"{row['run_time_ps'] / 1e12:.6f}" for row in rows)))
+    lines.append(("speed-up", *(f"{row['speedup']:.3f}" for row in rows)))
+    for name, label, depth in RATIOS:
+        if any(row[name] is not None for row in rows):
+            shown = ("-" if row[name] is None else f"{100 * row[name]:.1f} %" for row in rows)
+            lines.append(("  " * depth + label, *shown))
+    if any(row["ipc"] is not None for row in rows):
+        lines.append(("IPC", *("-" if row["ipc"] is None else f"{row['ipc']:.3f}" for row in rows)))
+    return columns(lines)

@@ -1,0 +1,116 @@
+"""``manyscale run``: a study's prediction and its run directory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from manyscale.runner.cli.options import add_executor, add_study, check_executor, study_content
+from manyscale.runner.cli.progress import announce_compilation, progress_bar
+
+if TYPE_CHECKING:
+    from manyscale.runner.predict.statistic import Statistic
+    from manyscale.runner.run.api import Run
+    from manyscale.runner.run.outputs import Summary
+
+MOST_POINTS_SHOWN: Final = 20  # on the terminal
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_study(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
+    add_executor(parser)
+    parser.add_argument(
+        "--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
+    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict, write and print."""
+    from manyscale.runner.run import api
+
+    content, place, beside = study_content(options)
+    check_executor(options.executor, options.workers, options.seed)
+    if options.dry_run:
+        return _dry_run(content, place, beside, options)
+    announce_compilation()
+    with progress_bar() as progress:
+        chosen = api.Options(
+            output=options.output,
+            executor=options.executor,
+            address=options.address,
+            num_workers=options.workers,
+            host=options.host,
+            cache=options.cache,
+            resume=options.resume,
+            report=not options.no_report,
+            progress=progress,
+        )
+        finished = api.run_study(content, place, beside, chosen)
+    _print_results(finished)
+    return 0
+
+
+def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
+    from manyscale.runner.cache import default_cache
+    from manyscale.runner.run import pipeline
+    from manyscale.runner.run.preview import prepared, unit_keys
+    from manyscale.runner.run.store import Store
+
+    workload, found = prepared(content, place, beside, options.cache)
+    points = list(found)
+    keys = unit_keys(points)
+    reused = sum(map(Store((options.cache or default_cache()) / "units").has, keys))
+    chosen = pipeline.choose_executor(options.executor, points, options.address, options.host)
+    print(f"{workload.name}: {workload.num_ranks} ranks, {workload.num_operations} operations; {len(points)} points")
+    print(f"{len(keys)} work units, {reused} of them stored already; executor {chosen}; nothing was run or written")
+    return 0
+
+
+def _print_results(finished: Run) -> None:
+    shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
+    for point in shown:
+        print(_summary(point))
+    if len(finished.points) > len(shown):
+        print(f"... {len(finished.points)} points: see sweep.parquet")
+    counts = finished.counts
+    print(
+        f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
+        f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
+    )
+    print(f"results: {finished.directory}")
+
+
+def _summary(point: Summary) -> str:
+    figures = point.statistics
+    at = "".join(f" {key}={value}" for key, value in point.axes.items())
+    parts = (
+        f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
+        f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
+        f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
+        f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
+    )
+    makespan = figures["application.makespan"].value
+    if "gpu.launches" in figures:
+        launches, cycles, ipc = (figures[f"gpu.{name}"].value for name in ("launches", "cycles", "ipc"))
+        taken = f"{launches:,} launches take" if launches > 1 else "1 launch takes"
+        of_launches = f"{taken} {cycles:,} cycles, IPC {ipc:.4g}"
+        if point.num_ranks == 1:
+            return f"{point.name} on {point.target}{at}: {makespan:.9f} s; {of_launches}"
+        parts = f"{parts}; {of_launches}"
+    if "intervals.cpi" in figures:
+        parts = _intervals(figures)
+    return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
+
+
+def _intervals(figures: Mapping[str, Statistic]) -> str:
+    """What sampled intervals of a program say of it."""
+    cpi = figures["intervals.cpi"]
+    between = "" if cpi.ci_low is None else f" ({cpi.ci_low:.4g} to {cpi.ci_high:.4g})"
+    of = f"{figures['intervals.simulated'].value:,} of {figures['intervals.total'].value:,} intervals"
+    return f"CPI {cpi.value:.4g}{between} from {of}, {figures['intervals.share'].value:.1%} of the instructions"

@@ -1,0 +1,26 @@
+"""``manyscale status``: how far a run is."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, help="run directory")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Count what the journal says."""
+    from manyscale.runner.run import directory as rundir
+
+    manifest = rundir.read_manifest(options.directory)
+    latest = {line["key"]: line["status"] for line in rundir.read_journal(options.directory)}
+    counted = ", ".join(
+        f"{sum(value == name for value in latest.values())} {name}" for name in ("simulated", "reused", "failed")
+    )
+    print(f"{options.directory}: {manifest['status']}; {len(latest)} units finished ({counted})")
+    points = sorted((options.directory / "points").glob("*/manifest.json"))
+    if points:
+        print(f"{len(points)} sweep points written")
+    return 0

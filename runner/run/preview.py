@@ -1,0 +1,31 @@
+"""What a study would simulate, without simulating it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from manyscale.models.workload import Workload
+from manyscale.runner.cache import default_cache
+from manyscale.runner.run import api, pipeline
+from manyscale.runner.study import parse_study, sweep_points
+
+
+def prepared(
+    content: dict[str, Any], place: str, beside: Path | None, cache: Path | None = None
+) -> tuple[Workload, Iterator[pipeline.Point]]:
+    """The workload, and the points one by one, of a study's content as ``api.run_study`` takes it. Raises UserError."""
+    points = list(sweep_points(content, place))
+    workload = api.read_workload(parse_study(content, place).workload, cache or default_cache())
+    return workload, api.prepare_points(points, place, beside, workload)
+
+
+def unit_keys(points: Iterable[pipeline.Point]) -> set[str]:
+    """The keys of all work units that are known before any has run."""
+    keys: set[str] = set()
+    for point in points:
+        bursts = pipeline.compute_units(point, pipeline.phase_digests(point, point.first_units), "")
+        replay = pipeline.replay_unit(point, [unit.key for unit in bursts], {})
+        keys |= {unit.key for unit in (*point.first_units, *bursts, replay)}
+    return keys

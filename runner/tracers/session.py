@@ -1,0 +1,154 @@
+"""From a command line to a workload in a folder: the program runs under a tracer, once or twice.
+
+Levels, each with what the one before it records: ``mpi``, ``tasks`` (the runtime system's events, one thread per rank),
+``detailed`` (basic blocks and memory accesses of chosen ranks and iterations). The detailed level takes two runs, as
+MUSA does (Grass, UPC 2017, section 6.4.3): the first one's times are the truth; it also tells where the iterations are
+that the second one, many times slower, records. ``stacks`` is a profile of call stacks instead (SimProf).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import raw_trace, workload_folder
+from manyscale.runner.readers.raw_trace import files as raw_files
+from manyscale.runner.readers.stacks import folder as stack_folder
+from manyscale.runner.tracers import build, emulated, launch, stacks
+from manyscale.runner.tracers.detailed import add_detail, window_lines
+
+LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
+RAW: Final = "raw"  # the tracer's files, in the folder that is written
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded. Of the detailed level: of ``ranks`` and ``iterations`` (from 1; None: all), within ``regions``
+    (names, with commas) or a ``function``; ``route``: coverage (the program is built for it), qemu or valgrind;
+    ``counting``: the program built to count. Of call stacks: ``source``, the profiler, and ``sampling``.
+    ``max_bytes`` on disk."""
+
+    level: str = "mpi"
+    ranks: Sequence[int] | None = (0,)
+    iterations: Sequence[int] | None = (2,)
+    regions: str | None = None
+    route: str = "coverage"
+    function: str | None = None
+    counting: Path | None = None
+    source: str = "auto"
+    sampling: stacks.Sampling = stacks.DEFAULT_SAMPLING
+    max_bytes: int | None = None
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the program as it is runs under an emulator."""
+        return self.level == "detailed" and self.route != "coverage"
+
+
+def find_program(command: Sequence[str], what: Recording, library: str | None = None) -> launch.Program:
+    """The program of a command, with MPI ``library`` (default: found out). Raises UserError where it cannot be recorded
+    so."""
+    program = launch.find_program(command, library)
+    if what.is_emulated:
+        emulated.check(command, program)
+    return program
+
+
+def trace(
+    command: Sequence[str],
+    program: launch.Program,
+    what: Recording,
+    directory: Path,
+    cache: Path,
+    *,
+    keep_raw: bool = False,
+) -> tuple[Workload, int]:
+    """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
+    workload, and the program's exit status, negative for a signal. Raises UserError."""
+    if what.level == "stacks":
+        status = stacks.record(command, directory / RAW, what.source, what.sampling, program.words or (0,))
+        workload = replace(stack_folder.read(directory / RAW), name=directory.resolve().name)
+    else:
+        try:
+            workload, status = _record(command, program, what, directory, cache)
+        except UserError as error:
+            if any((directory / RAW).rglob("*.trace")):
+                raise UserError(f"{error} (what was recorded is kept in {directory / RAW})") from None
+            shutil.rmtree(directory)
+            raise
+    workload_folder.write(workload, directory)
+    if not keep_raw:
+        shutil.rmtree(directory / RAW)
+    return workload, status
+
+
+def _record(
+    command: Sequence[str], program: launch.Program, what: Recording, directory: Path, cache: Path
+) -> tuple[Workload, int]:
+    first, second = directory / RAW / "burst", directory / RAW / "detailed"
+    level = "tasks" if what.level == "detailed" else what.level
+    status = _run(command, program, what, level, first, directory, cache)
+    workload = raw_trace.read(first)
+    if what.level != "detailed" or status:
+        return workload, status
+    if what.is_emulated:
+        second.mkdir()
+        return emulated.add_detail(workload, what.route, command, second, what.function, cache, what.max_bytes)
+    ranks = list(range(workload.num_ranks)) if what.ranks is None else what.ranks
+    windows = window_lines(workload, first, ranks, what.iterations)
+    status = _run(command, program, what, "detailed", second, directory, cache, windows)
+    return add_detail(workload, first, second, directory / workload_folder.DETAIL, what.counting), status
+
+
+def _run(
+    command: Sequence[str],
+    program: launch.Program,
+    what: Recording,
+    level: str,
+    raw: Path,
+    directory: Path,
+    cache: Path,
+    windows: Sequence[str] | None = None,
+) -> int:
+    """Run the command once under the tracer, which writes into ``raw``; its exit status, negative for a signal."""
+    raw.mkdir(parents=True)
+    environment = {"MANYSCALE_TRACE_DIR": str(raw.resolve()), "MANYSCALE_TRACE_LEVEL": str(LEVELS[level])}
+    preloaded = [str(build.tracer(program.library, cache))]
+    if LEVELS[level] >= LEVELS["tasks"]:
+        environment |= launch.ONE_THREAD
+        preloaded += [str(launch.libomp())] if program.runtime == "libgomp" else []
+    if windows is not None:
+        (raw / "windows").write_text("".join(f"{line}\n" for line in windows))
+        environment["MANYSCALE_TRACE_WINDOWS"] = str((raw / "windows").resolve())
+        environment |= {"MANYSCALE_TRACE_REGIONS": what.regions} if what.regions else {}
+    if what.max_bytes is not None:
+        (raw / "budget").write_bytes(what.max_bytes.to_bytes(8, "little"))
+        environment["MANYSCALE_TRACE_BUDGET"] = str((raw / "budget").resolve())
+    environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
+    header: dict[str, Any] = {
+        "format": raw_files.FORMAT,
+        "version": raw_files.VERSION,
+        "name": directory.resolve().name,
+        "level": level,
+        "command": list(command),
+        "library": program.library,
+        "runtime": program.runtime,
+    }
+    (raw / raw_files.HEADER).write_text(json.dumps(header, indent=1) + "\n")
+    print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    child = subprocess.Popen(launch.traced_command(command, program, environment))
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the terminal told the program, too; what it did until then is the trace
+            continue
