@@ -70,7 +70,7 @@ def cli(
     capsys = request.getfixturevalue("capfd" if "traced" in request.fixturenames else "capsys")
 
     def call(*arguments: object) -> CommandOutcome:
-        if chosen_executor and arguments[0] == "run" and "--executor" not in arguments:
+        if chosen_executor and arguments[:1] == ("run",) and "--executor" not in arguments:
             arguments = (*arguments, "--executor", chosen_executor)
         capsys.readouterr()
         try:
