@@ -1,6 +1,6 @@
 """TaskPoint: which task instances a simulation of many cores does in detail, and how fast the others go.
 
-Method: Grass, "Simulation of multi-core and large-scale systems: from tasks to applications" (UPC 2017), section 5.3.
+Method: Grass, "Simulation methodologies for future large-scale parallel systems" (UPC 2017), section 5.3.
 All cores are in detail or all are fast-forwarded, and a core changes only between two instances. Detail begins with
 warm-up; then what finishes is a *valid* sample of its class, kept in a first-in-first-out history of H. Once the
 histories of all classes are full, instances that begin go on at the mean rate of their class. Detail comes back

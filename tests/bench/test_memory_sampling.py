@@ -21,7 +21,7 @@ from cache_traces import cache
 from cpu_time import least_cpu
 
 from manyscale.models.memory.access_stream import Accesses, Sites, executions_per_block
-from manyscale.models.memory.caches.set_sampling import SetSample, same_set_distance
+from manyscale.models.memory.caches.set_sampling import SetSample
 from manyscale.models.memory.distances.block_sampling import (
     ExecutionSampler,
     SampledBlocks,
@@ -31,7 +31,6 @@ from manyscale.models.memory.distances.interleave import interleaved
 from manyscale.models.memory.distances.shards import Shards
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.distances.statstack import StatStack
-from manyscale.models.memory.draws import chosen_between, mixed
 from manyscale.models.memory.reuse_profile import ReuseProfile
 
 pytestmark = pytest.mark.bench
@@ -136,13 +135,6 @@ def test_sets(name: str, share: float, ratio: float) -> None:
     all_sets.feed(accesses)
     off = [100 * (hits.hit_ratio(level) - all_sets.hits().hit_ratio(level)) for level in range(3)]
     print(f", off by {', '.join(f'{points:.2f}' for points in off)} points", end="")
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_same_set_distances(name: str) -> None:
-    _, accesses, _ = accessed(name)
-    position = chosen_between(np.uint64(mixed(0, 0, 0)), 100, 0, len(accesses.unit))
-    check("same-set walks", name, least_cpu(lambda: same_set_distance(accesses.unit, position, LEVELS[0])), 0.3)
 
 
 @pytest.mark.parametrize("quantum", [1, 100])

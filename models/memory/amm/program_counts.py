@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from manyscale.models.memory.access_stream import Sites, accesses, sites_of
-from manyscale.models.memory.amm.block_probabilities import count_executions, parts_of_stream
+from manyscale.models.memory.access_stream import Sites, sites_of
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import InstructionClass
 
@@ -49,18 +48,13 @@ class ProgramCounts:
         return self.executions[self.sites.block]
 
     @property
-    def accesses_by_block(self) -> np.ndarray:
-        """float64[blocks]."""
-        return np.asarray(self.executions * np.diff(self.sites.offsets))
-
-    @property
     def num_accesses(self) -> float:
         return float(self.accesses_by_site.sum())
 
     @property
     def bytes_accessed(self) -> float:
         """Bytes that all accesses load and store: the paper's total_mem, which eq. 7 multiplies by a time per byte
-        accessed (distinct bytes, ``footprint_bytes``, would count a use of memory once, however often it is used)."""
+        accessed (distinct bytes would count a use of memory once, however often it is used)."""
         return float(self.accesses_by_site @ self.sites.bytes)
 
     def instructions(self) -> np.ndarray:
@@ -83,14 +77,6 @@ class ProgramCounts:
         return {each.name: float(total[each]) for each in InstructionClass if total[each] > 0}
 
 
-def count_program(workload: Workload) -> ProgramCounts:
-    """Counts of a workload's detailed level. O(executions + static tables), a part of the stream at a time.
-
-    Raises WorkloadError for a workload without a detailed level.
-    """
-    return program_counts(workload, count_executions(workload).astype(np.float64))
-
-
 def program_counts(workload: Workload, executions: np.ndarray) -> ProgramCounts:
     """Counts where each of a workload's blocks is executed as often as float64[blocks] says. O(static tables)."""
     columns = (workload.column("instructions", name) for name in ("block_id", "instruction_class", "lanes"))
@@ -111,17 +97,3 @@ def shows_instructions(workload: Workload) -> np.ndarray:
     stated = workload.column("blocks", "num_instructions")
     recorded = np.bincount(workload.column("instructions", "block_id"), minlength=len(stated))
     return np.asarray((recorded == stated) | ((stated < 0) & (recorded > 0)))
-
-
-def footprint_bytes(workload: Workload, granularity_bytes: int) -> int:
-    """Distinct memory that a run touches, in units of ``granularity_bytes`` (a power of two; 8: words, 64: lines).
-
-    O(accesses log accesses of a part, and the footprint for each part). A profile of the same granularity has it for
-    nothing, as its cold accesses.
-    """
-    sites = sites_of(workload)
-    seen = np.empty(0, np.int64)
-    for batch in parts_of_stream(workload):
-        unit = accesses(batch.block_ids, batch.addresses, sites, granularity_bytes).unit
-        seen = np.union1d(seen, unit)
-    return len(seen) * granularity_bytes

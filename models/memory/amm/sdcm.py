@@ -142,31 +142,6 @@ def hit_rates(
     return HitRates(tuple(levels), tuple(rates))
 
 
-def capacity_shares(demand: np.ndarray, footprint_lines: np.ndarray, num_lines: float) -> np.ndarray:
-    """float64[threads]: the shares of a cache that threads have which use it at the same time.
-
-    The lines are divided in proportion to ``demand`` (float64[threads]: how often a thread brings in a line, that is
-    its misses per second in this cache, or its accesses to it), as in Chandra et al., "Predicting inter-thread cache
-    contention on a chip multi-processor architecture" (HPCA 2005, frequency of access). No thread has more than its
-    footprint; what it leaves the others divide. One without demand has none unless all fit. O(threads^2).
-    """
-    demand, most = np.asarray(demand, np.float64), np.asarray(footprint_lines, np.float64)
-    if demand.shape != most.shape or (demand < 0).any() or not (most > 0).all() or not num_lines > 0:
-        raise ValueError("every thread needs a demand of at least 0 and a footprint above 0 lines")
-    if most.sum() <= num_lines:
-        return most / num_lines
-    lines, is_full = np.zeros(len(demand)), np.zeros(len(demand), bool)
-    while True:
-        left = num_lines - most[is_full].sum()
-        wanted = demand[~is_full]
-        weight = wanted / wanted.sum() if wanted.sum() > 0 else np.full(len(wanted), 1 / len(wanted))
-        lines[is_full], lines[~is_full] = most[is_full], left * weight
-        over = ~is_full & (lines > most)
-        if not over.any():
-            return lines / num_lines
-        is_full |= over
-
-
 def _sum_of_terms(between: np.ndarray, ways: int, chance: float) -> np.ndarray:
     """P[Bin(between, chance) <= ways - 1]. A first term that underflows leaves 0: with at most 64 terms, the sum is
     below 1e-100 then."""

@@ -1,16 +1,12 @@
 """Hit ratios of set-associative caches that see which set each line falls into.
 
 A formula on stack distances assumes that lines fall into sets at random. Where rows of a power of two of bytes crowd
-into few sets that is off by up to 44 points. Three ways here know the sets, at the cost of a sample:
-
-- ``SetSample`` simulates LRU exactly in some of the sets. Sets do not influence each other, so the sample's only error
-  is that sets differ; its standard error follows from their spread. Lines are sampled by their number modulo a power of
-  two that divides the number of sets of every level, so that a sampled set of one level receives from, and passes
-  on to, sampled sets alone. Source: set sampling, Puzak, "Analysis of cache replacement algorithms", PhD thesis,
-  University of Massachusetts, 1985; Kessler, Hill, Wood, "A comparison of trace-sampling techniques for multi-megabyte
-  caches", IEEE Trans. Computers 43(6), 1994.
-- ``same_set_distance`` counts, for sampled accesses, the distinct lines of the same set since the last use.
-- ``warmed_windows``: short windows of a stream, each simulated whole after a warm-up.
+into few sets that is off by up to 44 points. ``SetSample`` simulates LRU exactly in some of the sets. Sets do not
+influence each other, so the sample's only error is that sets differ; its standard error follows from their spread.
+Lines are sampled by their number modulo a power of two that divides the number of sets of every level, so that a
+sampled set of one level receives from, and passes on to, sampled sets alone. Source: set sampling, Puzak, "Analysis of
+cache replacement algorithms", PhD thesis, University of Massachusetts, 1985; Kessler, Hill, Wood, "A comparison of
+trace-sampling techniques for multi-megabyte caches", IEEE Trans. Computers 43(6), 1994.
 
 Caches are looked up level after level: what misses in one is looked up in the next and fills both (neither inclusive
 nor exclusive), loads and stores alike (write-allocate); write-backs, prefetches and translations are no accesses here.
@@ -24,9 +20,8 @@ that is no error of the sample, and no standard error shows it; compare several 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -42,17 +37,17 @@ from manyscale.models.memory.caches.page_frames import (
     framed_unit,
     random_frames,
 )
-from manyscale.models.memory.draws import mixed, offset_in_stratum
+from manyscale.models.memory.draws import mixed
 
 _MOST_CLASSES: Final = 64  # of lines, by their number: with random frames those of a page
 
 
 @dataclass(frozen=True)
 class SampledHits:
-    """What a sample of sets, or of windows, saw.
+    """What a sample of sets saw.
 
     ``reached`` int64[groups, levels + 1, sites]: accesses that reached each level, memory last; a group is a class of
-    sets, or a window. ``population``: groups that the sample was drawn from.
+    sets. ``population``: groups that the sample was drawn from.
     """
 
     reached: np.ndarray
@@ -61,10 +56,6 @@ class SampledHits:
     def hit_ratio(self, level: int, sites: np.ndarray | slice = slice(None)) -> float:
         """Share of all accesses (of ``sites``) served by levels 0 to ``level``; NaN where none was sampled."""
         return self._ratio(level, 0, sites)[0]
-
-    def local_hit_ratio(self, level: int, sites: np.ndarray | slice = slice(None)) -> float:
-        """Share of the accesses that reached ``level`` that hit there; NaN where none did."""
-        return self._ratio(level, level, sites)[0]
 
     def standard_error(self, level: int, sites: np.ndarray | slice = slice(None)) -> float:
         """Of ``hit_ratio``, from the spread over the groups; NaN where only one of several was sampled."""
@@ -148,71 +139,6 @@ class SetSample:
         self._reached[:] = 0
 
 
-def framed(line: np.ndarray, line_bytes: int, frame_seed: int = 0) -> np.ndarray:
-    """int64[n]: ``line`` int64[n] in random frames, as ``SetSample`` places them. O(n)."""
-    result = line.copy()
-    _move_to_frames(result, random_frames(frame_seed, PAGE_BYTES, line_bytes))
-    return result
-
-
-def same_set_distance(line: np.ndarray, position: np.ndarray, cache: Cache) -> np.ndarray:
-    """int64[k]: distinct lines of the same set since the last use of each line at ``position`` int64[k] of ``line``
-    int64[n], but the cache's ways for as many or more, and for a first use: what is below hits. O(accesses walked back,
-    until the last use or until that many lines of the set have been met)."""
-    distance = np.empty(len(position), np.int64)
-    _walk_back_in_set(line, position, cache.num_sets, needed(cache.ways, "ways"), distance)
-    return distance
-
-
-@dataclass(frozen=True)
-class Window:
-    """Accesses [``first``, ``end``) of a stream, warmed by those from ``warm_first`` on."""
-
-    warm_first: int
-    first: int
-    end: int
-
-
-def windows_of(
-    num_accesses: int, warm_accesses: int, num_windows: int = 10, share: float = 0.001, seed: int = 0
-) -> list[Window]:
-    """Windows of ``share`` of a stream each, one in every stratum of equal length. Raises ValueError where they do not
-    fit."""
-    length = max(int(share * num_accesses), 1)
-    if num_windows < 1 or num_windows * length > num_accesses:
-        raise ValueError(f"{num_windows} windows of {length} accesses do not fit into {num_accesses}")
-    bounds = [number * num_accesses // num_windows for number in range(num_windows + 1)]
-    start = np.uint64(mixed(seed, 0, 5))
-    result = []
-    for number, (low, high) in enumerate(pairwise(bounds)):
-        first = low + offset_in_stratum(start, number, high - low - length + 1)
-        result.append(Window(max(first - warm_accesses, 0), first, first + length))
-    return result
-
-
-def warmed_windows(
-    read: Callable[[int, int], Accesses],
-    windows: Sequence[Window],
-    num_accesses: int,
-    caches: Sequence[Cache],
-    frames: Frames = "virtual",
-    frame_seed: int = 0,
-) -> SampledHits:
-    """Simulates each window in caches that its warm-up filled; ``read(first, end)`` gives accesses of the stream.
-    O(accesses of windows and warm-ups x (ways + levels))."""
-    reached = []
-    for window in windows:
-        sample = SetSample(caches, 1.0, 0, frames, frame_seed)
-        sample.feed(read(window.warm_first, window.first))
-        sample.forget_counts()
-        sample.feed(read(window.first, window.end))
-        reached.append(sample.hits().reached.sum(axis=0))
-    num_sites = max(counts.shape[1] for counts in reached)
-    padded = [np.pad(counts, ((0, 0), (0, num_sites - counts.shape[1]))) for counts in reached]
-    length = sum(window.end - window.first for window in windows) / len(windows)
-    return SampledHits(np.stack(padded), num_accesses / length)
-
-
 @njit(cache=True, nogil=True)
 def _filter(line, group, place):  # type: ignore[no-untyped-def]
     """Number of accesses to sampled classes; without a branch on the outcome. O(accesses)."""
@@ -240,28 +166,3 @@ def _simulate(line, site, group, geometry, tag, reached):  # type: ignore[no-unt
             if use(geometry, tag, level, line[i], 0) == HIT:
                 break
             reached[group[i], level + 1, site[i]] += 1
-
-
-@njit(cache=True, nogil=True)
-def _walk_back_in_set(line, position, num_sets, ways, distance):  # type: ignore[no-untyped-def]
-    """``met``: the distinct lines of a walk, fewer than ``ways``."""
-    met = np.empty(ways, np.int64)
-    for k in range(position.shape[0]):
-        wanted = line[position[k]]
-        index = wanted % num_sets
-        distinct = 0
-        result = ways
-        for i in range(position[k] - 1, -1, -1):
-            if line[i] == wanted:
-                result = distinct
-                break
-            if line[i] % num_sets == index:
-                known = 0
-                while known < distinct and met[known] != line[i]:
-                    known += 1
-                if known == distinct:
-                    met[distinct] = line[i]
-                    distinct += 1
-                    if distinct == ways:
-                        break
-        distance[k] = result

@@ -13,7 +13,6 @@ from manyscale.models.machine.processor import Cache, Tlb, data_caches
 from manyscale.models.memory.amm.sdcm import (
     Geometry,
     HitRates,
-    capacity_shares,
     geometry_of,
     hit_probability,
     hit_rate,
@@ -209,20 +208,6 @@ def test_rates_of_levels_and_shares():
 def test_what_cannot_be_computed_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.theory
-def test_shares_of_a_shared_cache():
-    # three to one by demand; what a small footprint leaves goes to the others; all fit: everybody has all it needs
-    assert capacity_shares(np.array([3, 1]), np.array([9000, 9000]), 1000).tolist() == [0.75, 0.25]
-    assert capacity_shares(np.array([2, 1, 1]), np.array([100, 900, 900]), 1000) == pytest.approx([0.1, 0.45, 0.45])
-    # two fill up one after the other, and the rest divide what both leave
-    four = capacity_shares(np.array([8, 4, 1, 1]), np.array([100, 300, 5000, 5000]), 1000)
-    assert four == pytest.approx([0.1, 0.3, 0.3, 0.3])
-    assert capacity_shares(np.array([1, 5]), np.array([100, 200]), 1000) == pytest.approx([0.1, 0.2])
-    assert capacity_shares(np.array([0, 0]), np.array([900, 900]), 1000).tolist() == [0.5, 0.5]
-    with pytest.raises(ValueError, match="footprint above 0"):
-        capacity_shares(np.array([1]), np.array([0]), 1000)
 
 
 def matrix_multiply_lines(n: int) -> np.ndarray:

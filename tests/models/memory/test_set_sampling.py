@@ -16,15 +16,11 @@ from memory_programs import traced
 from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.access_stream import Accesses
 from manyscale.models.memory.access_stream import accesses as accesses_of
+from manyscale.models.memory.caches.page_frames import PAGE_BYTES, framed_unit, random_frames
 from manyscale.models.memory.caches.set_sampling import (
     SampledHits,
     SetSample,
-    framed,
-    same_set_distance,
-    warmed_windows,
-    windows_of,
 )
-from manyscale.models.memory.draws import chosen_between, mixed
 
 L1 = cache(32 << 10, 8)
 LEVELS = [L1, cache(1 << 20, 8), cache(32 << 20, 16)]
@@ -35,6 +31,12 @@ def sampled(accesses: Accesses, levels: list[Cache], share: float, **options: ob
     for unit, site in zip(np.array_split(accesses.unit, 3), np.array_split(accesses.site, 3), strict=True):
         caches.feed(Accesses(unit, site))
     return caches.hits()
+
+
+def framed(line: np.ndarray, line_bytes: int) -> np.ndarray:
+    """``line`` int64[n] in random frames."""
+    pages = random_frames(0, PAGE_BYTES, line_bytes)
+    return np.array([framed_unit(each, pages) for each in line])
 
 
 @pytest.mark.property
@@ -68,15 +70,6 @@ def test_sampled_sets_see_what_they_would_see_among_all(seed: int) -> None:
     assert all(any((group == one).all() for one in every) for group in some)
 
 
-@pytest.mark.property
-@settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 1 << 20), num_sets=st.integers(1, 6), ways=st.integers(1, 5))
-def test_walking_back_in_a_set_is_exact(seed: int, num_sets: int, ways: int) -> None:
-    line = np.random.default_rng(seed).integers(0, 40, 500)
-    distance = same_set_distance(line, np.arange(500), cache(LINE_BYTES * num_sets * ways, ways))
-    assert ((distance < ways) == simulated_hits(line, num_sets, ways)).all()
-
-
 @pytest.mark.theory
 def test_a_cycle_of_one_line_too_many_in_a_set() -> None:
     """Nine lines 4 KiB apart in turn never hit in 8 ways; eight always do. A formula that knows no sets sees 9 of
@@ -84,8 +77,6 @@ def test_a_cycle_of_one_line_too_many_in_a_set() -> None:
     for num_lines, ratio in ((9, 0.0), (8, 1 - 8 / 4000)):
         line = np.tile(64 * np.arange(num_lines), 4000 // num_lines + 1)[:4000]
         assert sampled(unlabelled(line), [L1], 1.0).hit_ratio(0) == ratio
-        distance = same_set_distance(line, np.arange(100, 4000), L1)
-        assert (distance < 8).mean() == (ratio > 0)
 
 
 def test_ratios_of_levels_and_sites() -> None:
@@ -93,9 +84,7 @@ def test_ratios_of_levels_and_sites() -> None:
     hits = SampledHits(np.array([[[100, 50], [40, 10], [10, 10]]]), 1)
     assert hits.hit_ratio(0) == pytest.approx(100 / 150)
     assert hits.hit_ratio(1) == pytest.approx(130 / 150)
-    assert hits.local_hit_ratio(1) == pytest.approx(30 / 50)
     assert hits.hit_ratio(0, np.array([1])) == pytest.approx(0.8)
-    assert hits.local_hit_ratio(1, np.array([1])) == 0
     assert hits.standard_error(0) == 0
     assert math.isnan(SampledHits(hits.reached, 64).standard_error(0))
     assert math.isnan(hits.hit_ratio(0, np.empty(0, np.int64)))
@@ -130,38 +119,6 @@ def test_rows_of_matmul_that_crowd_into_few_sets(n: int, rows: int) -> None:
     for seed in range(2):
         for share in (1 / 64, 1 / 16):
             assert sampled(accesses, LEVELS, share, seed=seed).hit_ratio(0) == pytest.approx(truth, abs=0.01)
-        position = chosen_between(np.uint64(mixed(seed, 0, 0)), 20, 0, len(accesses.unit))
-        share_of_hits = (same_set_distance(accesses.unit, position, L1) < L1.ways).mean()
-        assert share_of_hits == pytest.approx(truth, abs=0.01)
-
-
-@pytest.mark.peer
-def test_windows() -> None:
-    _, accesses = joined(matmul(100, 30))
-
-    def read(first: int, end: int) -> Accesses:
-        return Accesses(accesses.unit[first:end], accesses.site[first:end])
-
-    num_accesses = len(accesses.unit)
-    truth = sampled(accesses, LEVELS[:2], 1.0)
-    windows = windows_of(num_accesses, 40_000, num_windows=10, share=0.003)
-    hits = warmed_windows(read, windows, num_accesses, LEVELS[:2])
-    assert hits.hit_ratio(0) == pytest.approx(truth.hit_ratio(0), abs=0.01)
-    assert 0 < hits.standard_error(0) < 0.01
-    assert hits.reached[:, 0].sum() == sum(window.end - window.first for window in windows)
-    cold = warmed_windows(read, windows_of(num_accesses, 0, 10, 0.003), num_accesses, LEVELS[:2])
-    assert cold.hit_ratio(0) < hits.hit_ratio(0) - 0.05
-
-
-def test_windows_lie_in_their_strata() -> None:
-    for seed in range(20):
-        windows = windows_of(1000, 30, num_windows=10, share=0.05, seed=seed)
-        for number, window in enumerate(windows):
-            assert 100 * number <= window.first < window.end <= 100 * number + 100
-            assert window.end - window.first == 50
-            assert window.warm_first == max(window.first - 30, 0)
-    with pytest.raises(ValueError, match="do not fit"):
-        windows_of(1000, 0, num_windows=30, share=0.05)
 
 
 @pytest.mark.peer
@@ -223,13 +180,3 @@ def test_a_real_trace_of_matmul(n: int, expected: float) -> None:
         sample = sampled(accesses, LEVELS, 1 / 64, seed=seed)
         for level in range(3):
             assert sample.hit_ratio(level) == pytest.approx(truth.hit_ratio(level), abs=0.01)
-        position = chosen_between(np.uint64(mixed(seed, 0, 0)), 100, 0, len(accesses.unit))
-        share_of_hits = (same_set_distance(accesses.unit, position, L1) < L1.ways).mean()
-        assert share_of_hits == pytest.approx(truth.hit_ratio(0), abs=0.01)
-
-    def read(first: int, end: int) -> Accesses:
-        return Accesses(accesses.unit[first:end], accesses.site[first:end])
-
-    windows = windows_of(len(accesses.unit), 200_000)
-    hits = warmed_windows(read, windows, len(accesses.unit), LEVELS)
-    assert hits.hit_ratio(0) == pytest.approx(truth.hit_ratio(0), abs=0.01)

@@ -14,7 +14,8 @@ import pytest
 from manyscale.models.cpu import amm_phases
 from manyscale.models.memory.access_stream import accesses, sites_of
 from manyscale.models.memory.amm import amm
-from manyscale.models.memory.amm.program_counts import count_program
+from manyscale.models.memory.amm.block_probabilities import count_transitions
+from manyscale.models.memory.amm.program_counts import program_counts
 from manyscale.models.memory.distances.histogram import reuse_profile
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload
 from manyscale.models.workload.columns import to_arrow
@@ -265,8 +266,9 @@ def test_the_analytical_form_is_amm_of_the_repeated_stream(detailed):
     batch = workload.detail.read(0, 1)
     accessed = accesses(batch.block_ids, batch.addresses, sites_of(workload), 64)
     profile = reuse_profile([accessed], 64, steady=True)
+    counts = program_counts(workload, count_transitions(workload).executions.astype(float))
     for form in ("corrected", "printed"):
-        expected = amm.predict(count_program(workload), profile, node, amm.AmmParameters(form=form)).total_ps
+        expected = amm.predict(counts, profile, node, amm.AmmParameters(form=form)).total_ps
         assert durations_ps(workload, amm={"form": form}).tolist() == [expected]
 
 

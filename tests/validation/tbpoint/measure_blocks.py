@@ -30,13 +30,6 @@ from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace, Space
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
-from manyscale.sampling.tbpoint.baselines import (
-    RANDOM_SHARE,
-    Baseline,
-    random_units,
-    simpoint_units,
-    systematic_units,
-)
 from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
 from manyscale.sampling.tbpoint.estimate import estimate
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
@@ -50,6 +43,7 @@ from manyscale.sampling.tbpoint.state import (
 )
 from manyscale.sampling.tbpoint.warming import first_shown
 
+from .baselines import RANDOM_SHARE, Baseline, random_units, simpoint_units, systematic_units
 from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs
 
 UNIT_INSTRUCTIONS: Final = 10_000

@@ -22,9 +22,10 @@ import numpy as np
 
 from manyscale.runner.readers.launch_counters import LaunchCounters, read_counters
 from manyscale.runner.readers.launch_counters.profiler_csv import read_table
-from manyscale.sampling.tbpoint.baselines import random_units, systematic_units
 from manyscale.sampling.tbpoint.estimate import LaunchEstimate, estimate, more
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
+
+from .baselines import random_units, systematic_units
 
 AIM: Final = 0.01
 FLOOR: Final = 1e-4  # of errors in geometric means

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyscale.sampling.tbpoint.baselines import (
-    RANDOM_SHARE,
-    random_units,
-    simpoint_units,
-    systematic_units,
-)
+from .baselines import RANDOM_SHARE, random_units, simpoint_units, systematic_units
 
 
 def phases(count: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
