@@ -25,7 +25,7 @@ from manyscale.models.workload.detail_tables import (
     INSTRUCTIONS_SCHEMA,
     InstructionClass,
 )
-from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
+from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, TASKS_SCHEMA, EventKind
 from manyscale.runner.predict.memory import amm_source
 from manyscale.runner.predict.memory.phase_streams import streams_by_phase
 from manyscale.runner.predict.phase_source import Case, Finished, SweepShared
@@ -99,6 +99,9 @@ def detailed(write_trace: Callable[..., Path], tmp_path: Path) -> Callable[..., 
             ),
             "events": rows(
                 EVENTS_SCHEMA, *([rank, o, EventKind.mark_begin, 0, -1, 0, ns * NS] for rank, o, ns in events)
+            ),
+            "tasks": rows(
+                TASKS_SCHEMA, *([rank, 0, -1, -1, 0, 0, 0] for rank in sorted({rank for rank, *_ in events}))
             ),
         }
         return replace(plain, tables=tables, detail=store)
