@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from manyscale.models.kernels import compiled
 from manyscale.runner.cli import main
+
+# Processes that tests start in a home of their own find the kernels that were compiled here.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled.folder().parent))
 
 # Ray takes its authentication once, when it is imported: every cluster that this process starts has the same.
 os.environ.setdefault("RAY_AUTH_MODE", "token")

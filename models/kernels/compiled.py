@@ -79,6 +79,7 @@ def environment() -> str:
     return f"{processor}-python{python}-numba{numba.__version__}-llvmlite{llvmlite.__version__}"
 
 
+@cache
 def folder() -> Path:
     """Where kernels are kept that this process compiles."""
     chosen = config.CACHE_DIR or os.path.join(

@@ -71,10 +71,31 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run lulesh-64 --target marenostrum3 --model network=dimemas",
     ),
     (
+        "evaluate {data}/detail/cholesky-4.omt.xz --cores 4",
+        "profile {data}/detail/cholesky-4.omt.xz --interval 10000 --cores 4 --target marenostrum3 --steady",
+        "plan --method taskpoint {examples}/multizone-8-detail.tar.zst --set cores=8 --target marenostrum3 -o tasks",
+    ),
+    (
         "run lulesh-64",
         "what-if lulesh-8",
         "clusters {examples}/lulesh-8.tar.zst",
         "iterations {examples}/lulesh-8.tar.zst",
+        "convert {examples}/lulesh-8.tar.zst --to goal -o goal",
+        "convert goal -o from-goal",
+        "run --workload goal --target laptop --model network=loggops",
+        "convert {data}/paraver/lulesh-7+1.prv.gz -o from-paraver",
+        "convert {data}/dimemas/ar.dim.gz -o from-dimemas",
+        "convert {data}/dumpi/testtrace.meta -o from-dumpi",
+    ),
+    (
+        "convert {data}/detail/bs16_O1.lk.xz -o from-lackey",
+        "convert {data}/detail/bs16_clangO1_sancov.npz -o from-coverage",
+        "plan --method simpoint {data}/detail/phases.m.bb.xz -o points",
+        "plan --method simpoint {data}/detail/bs16_O1.lk.xz --set interval=1000 --set vectors=signature -o signatures",
+        "run --workload {data}/detail/bs16_O1.lk.xz --target epyc-zen4 --model cpu=detailed"
+        " --sampling intervals=simpoint --set intervals.instructions=1000",
+        "plan --method simprof {data}/stacks/spstk.stk.xz -o units",
+        "plan --method tbpoint {examples}/bfs-16 -o launches",
     ),
 )
 _QUIET: Final = {"run": ["--no-report", "--executor", "local"], "predict": ["--no-report", "--executor", "local"]}

@@ -1,0 +1,94 @@
+"""The wheel's compiled kernels: commands of the README compile nothing, wherever it is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from manyscale.models.kernels import compiled
+
+ROOT = Path(__file__).parents[1]
+COUNTING = """
+import sys
+from numba.core import event
+
+class Names(event.Listener):
+    def on_start(self, event):
+        function = event.data["dispatcher"].py_func
+        print("compiles", f"{function.__module__}.{function.__qualname__}{event.data['args']}"[:300], file=sys.stderr)
+
+    def on_end(self, event):
+        return
+
+event.register("numba:compile", Names())
+from manyscale.runner.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+# They only repeat for more points what single runs do, for minutes.
+SWEEPS = ("bfs-16-sweep", "multizone-8-design")
+
+
+def commands() -> list[str]:
+    """Those of the README that need nothing but what is shipped."""
+    text = (ROOT / "README.md").read_text().replace("\\\n", "")
+    lines = re.findall(r"^(?:\$ )?manyscale (.*)$", text, re.MULTILINE)
+    found = [shlex.split(line, comments=True) for line in lines]
+    shipped = {file.stem for file in (ROOT / "runner" / "examples").glob("*.yaml")} | {"matmul"}
+    chosen = [words for words in found if words[0] in ("run", "what-if", "predict") and words[1] in shipped]
+    return [*sorted({shlex.join(words) for words in chosen if words[1] not in SWEEPS}), "examples", "accuracy lulesh-8"]
+
+
+def build(directory: Path, **variables: str) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(directory)]
+    environment = {**os.environ, **variables}
+    subprocess.run([*command, str(ROOT)], check=True, capture_output=True, env=environment)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the package and its kernels, on another path than it was built on."""
+    if (compiled.SHIPPED / compiled.environment()).is_dir():
+        yield Path(compiled.__file__).parents[3]  # the package under test is one
+        return
+    if not os.access("/proc/cpuinfo", os.R_OK) or "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor is no x86-64-v3")
+    wheel = build(tmp_path_factory.mktemp("dist"))
+    assert "-linux_x86_64" in wheel.name
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+@pytest.mark.parametrize("command", commands())
+def test_commands_of_the_readme_compile_nothing(site: Path, command: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment |= {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, *shlex.split(command)],
+        check=False, capture_output=True, text=True, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("compiles")] == []
+    assert not (tmp_path / "cache" / "manyscale" / "kernels").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_a_wheel_without_kernels_is_for_any_machine(tmp_path: Path) -> None:
+    wheel = build(tmp_path, MANYSCALE_KERNELS="0")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".nbc")]
