@@ -263,8 +263,9 @@ class RankReader:
     def _common(self) -> None:
         """Sends, receives and named waits."""
         treatment = TREATMENT[self.tokens.verb]
-        unnamed = np.flatnonzero(treatment == NAMED) if self.untagged else np.empty(0, np.int64)
-        treatment[unnamed] = OTHER
+        if self.untagged:
+            unnamed = np.flatnonzero(treatment == NAMED)
+            treatment[unnamed] = OTHER
         settings = np.array([self.me, self.num_ranks, self.default_type, self.untagged], np.int64)
         found = convert_common_lines(
             self.tokens.values,
@@ -278,7 +279,8 @@ class RankReader:
         )
         if found >= 0:
             raise LineError(found >> 4, self._problem(found >> 4, found & 15))
-        self._unnamed(unnamed)
+        if self.untagged:
+            self._unnamed(unnamed)
 
     def _problem(self, line: int, problem: int) -> str:
         verb = VERBS[self.tokens.verb[line]]

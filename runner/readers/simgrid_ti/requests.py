@@ -51,7 +51,8 @@ def resolve(rows: RankRows) -> Requests:
     request = np.where(is_post, np.cumsum(is_post) - 1, NO_REQUEST).astype(np.int32)
     if not np.any(role != NOTHING):
         return Requests(rows.kind, request, np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32), 0)
-    last = _last_of(role, (WAITALL, WAITANY))
+    covering = np.flatnonzero((role == WAITALL) | (role == WAITANY))
+    last = int(covering[-1]) if len(covering) else -1
     taken_by, orphan = _named_by(role, rows.key, last)
     if orphan >= 0:
         raise LineError(_first_without_post(role, rows.key, orphan), "no outstanding isend or irecv fits this wait")
@@ -79,11 +80,6 @@ def _first_without_post(role: np.ndarray, key: np.ndarray, orphan: int) -> int:
     same = np.flatnonzero((key == key[:, [orphan]]).all(axis=0) & np.isin(role, (POST, WAIT)))
     open_posts = np.cumsum(np.where(role[same] == POST, 1, -1))
     return int(same[np.argmax(open_posts < 0)])
-
-
-def _last_of(role: np.ndarray, roles: tuple[int, ...]) -> int:
-    found = np.flatnonzero(np.isin(role, roles))
-    return int(found[-1]) if len(found) else -1
 
 
 def _named_by(role: np.ndarray, key: np.ndarray, last_waitall: int) -> tuple[np.ndarray, int]:
