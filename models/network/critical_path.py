@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import read_only
@@ -352,7 +352,7 @@ def _arrival(replayed, known, action, what):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@inner
+@merged
 def _taken_column(action):  # type: ignore[no-untyped-def]
     """Column of ``taken`` for what a candidate waits for; -1 if it waits for nothing."""
     if action == WAIT_SEND:
@@ -421,7 +421,7 @@ def _step_back(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     _add(known, segments, me, known.before[begin], _TRANSFER, row, message)
 
 
-@inner
+@merged
 def _before_step(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     """Go on before a step that waited for nothing: through compute, to the step before it, or to what started its
     strand."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.machine import CollectiveChoice
 from manyscale.models.network.collectives.instances import Instances, collective_instances
 from manyscale.models.network.collectives.rules import CollectiveRules
@@ -338,7 +338,7 @@ def _fill_steps(rows, step, target, candidate_action, candidate_target):  # type
         step[rows.first_step[row + 1] - 1] |= LAST
 
 
-@inner
+@merged
 def _post_and_wait(rows, row, step, target, place):  # type: ignore[no-untyped-def]
     """Steps of an operation that sends, receives or both, and waits for it if it is blocking."""
     kind, send, receive = rows.kind[row], rows.send[row], rows.receive[row]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.steps import (
     ACTION,
@@ -248,7 +248,7 @@ def call(stage, strand, event, time):  # type: ignore[no-untyped-def]
         me.called = min(me.called, time)
 
 
-@inner
+@merged
 def set_ready(stage, strand):  # type: ignore[no-untyped-def]
     stage.ready[stage.count[_READY]] = strand
     stage.count[_READY] += 1
