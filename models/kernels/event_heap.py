@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import inner
 
 
 def event_record(time: np.dtype) -> np.dtype:
@@ -12,14 +12,9 @@ def event_record(time: np.dtype) -> np.dtype:
     return np.dtype([("time", time), ("number", "i8")])
 
 
-@merged
+@inner
 def push(heap, heap_size, number, time):  # type: ignore[no-untyped-def]
     """Add an event. O(log heap_size)."""
-    _insert(heap, heap_size, np.int64(number), time)
-
-
-@inner
-def _insert(heap, heap_size, number, time):  # type: ignore[no-untyped-def]
     place = heap_size[0]
     heap_size[0] = place + 1
     while place > 0:

@@ -250,7 +250,7 @@ def _match_static(sends, receives, keys, slots, chain, message):  # type: ignore
     for i in range(sends.queue.shape[0]):
         if sends.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, sends.scope[i], sends.pair[i], np.int64(i))
+        slot = find_or_add(keys, slots, sends.scope[i], sends.pair[i], i)
         if chain[slot].head < 0:
             chain[slot].head = i
         else:
@@ -259,11 +259,11 @@ def _match_static(sends, receives, keys, slots, chain, message):  # type: ignore
     for i in range(receives.queue.shape[0]):
         if receives.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, receives.scope[i], receives.pair[i], np.int64(-1))
+        slot = find_or_add(keys, slots, receives.scope[i], receives.pair[i], -1)
         if slot >= 0 and chain[slot].head >= 0:
             message[i] = chain[slot].head
             chain[slot].head = chain[chain[slot].head].following
-    first = np.int32(-1)
+    first = -1
     for i in range(sends.queue.shape[0]):
         if chain[i].head >= 0 and (first < 0 or chain[i].head < first):
             first = chain[i].head

@@ -122,11 +122,11 @@ def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-de
                 complete(steps, state, message, time)
             continue
         if strands_at == NEVER or cores_are_next(state):
-            return flights.heap[0].time if flights.heap_size[0] > 0 else np.int64(NEVER)
+            return flights.heap[0].time if flights.heap_size[0] > 0 else NEVER
         count = run_next(steps, state)
         now = state.now[0]
         for k in range(count):
-            message = np.int64(state.posted[k])
+            message = state.posted[k]
             status = state.status[message]
             both = status & BOTH_POSTED == BOTH_POSTED
             progress = flights.progress[message]
@@ -199,7 +199,7 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
                     me.end = time
                     break
                 begin_phase(scheduler, me.phase, time)
-                push(heap, heap_size, np.int64(0), time)
+                push(heap, heap_size, 0, time)
             at = heap[0].time
             if at != time and me.under_way > 0:
                 break
@@ -207,16 +207,16 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
             core = pop(heap, heap_size)
             code = advance_inlined(scheduler, core, time)
             for k in range(scheduler.num_woken[0]):
-                push(heap, heap_size, np.int64(scheduler.woken[k]), time)
+                push(heap, heap_size, scheduler.woken[k], time)
             scheduler.num_woken[0] = 0
             if code == PIECE:
                 push(heap, heap_size, core, _end_of_piece(nodes, scheduler.core, scheduler.instance, node, core))
             elif code == OPERATION:
-                _begin_operation(state, nodes, node, core, np.int64(scheduler.core[core].operation), time, 0)
+                _begin_operation(state, nodes, node, core, scheduler.core[core].operation, time, 0)
             elif code == PHASE_END:
                 operation = nodes.phase_operation[me.first_phase + me.phase]
                 if 0 <= operation < me.num_operations:
-                    _begin_operation(state, nodes, node, np.int64(0), operation, time, 1)
+                    _begin_operation(state, nodes, node, 0, operation, time, 1)
                 else:
                     me.begins_phase = 1
         _park(state, nodes, node, time)
@@ -287,7 +287,7 @@ def _end_operation(nodes, node, number, time):  # type: ignore[no-untyped-def]
     nodes.exposed[row] = me.empty_since if nodes.heap_size[node] == 0 else time
     me.under_way -= 1
     if me.keeps_rows and time > nodes.begin[row]:
-        _keep(nodes, number, np.int32(-1), row, nodes.begin[row], time)
+        _keep(nodes, number, -1, row, nodes.begin[row], time)
     if nodes.core[number].ends_phase:
         me.begins_phase = 1
     else:

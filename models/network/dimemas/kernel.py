@@ -96,11 +96,11 @@ def run_transfers(steps, state, is_eager, traffic):  # type: ignore[no-untyped-d
             complete(steps, state, message, time)
             continue
         if strands_at == NEVER or cores_are_next(state):
-            return traffic.heap[0].time if traffic.heap_size[0] > 0 else np.int64(NEVER)
+            return traffic.heap[0].time if traffic.heap_size[0] > 0 else NEVER
         count = run_next(steps, state)
         now = state.now[0]
         for k in range(count):
-            message = np.int64(state.posted[k])
+            message = state.posted[k]
             if traffic.transfer[message].started:
                 continue
             if state.status[message] & BOTH_POSTED == BOTH_POSTED:
@@ -144,7 +144,7 @@ def _end(traffic, message, now):  # type: ignore[no-untyped-def]
     route = traffic.transfer[message].route
     sides = traffic.side.shape[0]
     if route <= INTRA_NODE and traffic.route[route].has_links:
-        leaves, enters = np.int64(traffic.transfer[message].leaves), np.int64(traffic.transfer[message].enters)
+        leaves, enters = traffic.transfer[message].leaves, traffic.transfer[message].enters
         half = traffic.route[route].half_duplex
         traffic.link[traffic.transfer[message].output].owner = _NO_OWNER
         if half:
@@ -164,7 +164,7 @@ def _end(traffic, message, now):  # type: ignore[no-untyped-def]
 
 @inner
 def _call_first(traffic, queue, now):  # type: ignore[no-untyped-def]
-    message = np.int64(traffic.queue[queue].first)
+    message = traffic.queue[queue].first
     if message >= 0:
         _remove(traffic, queue, message)
         _start(traffic, message, now)
@@ -173,7 +173,7 @@ def _call_first(traffic, queue, now):  # type: ignore[no-untyped-def]
 @inner
 def _take_network_links(traffic, message):  # type: ignore[no-untyped-def]
     """Take both links of a transfer between nodes, or queue it. O(links of a node)."""
-    leaves, enters = np.int64(traffic.transfer[message].leaves), np.int64(traffic.transfer[message].enters)
+    leaves, enters = traffic.transfer[message].leaves, traffic.transfer[message].enters
     sides = traffic.side.shape[0]
     stolen = -1
     if traffic.transfer[message].output == _NONE and not _take_output(traffic, message):
@@ -206,7 +206,7 @@ def _take_network_links(traffic, message):  # type: ignore[no-untyped-def]
 @inner
 def _take_memory_links(traffic, message):  # type: ignore[no-untyped-def]
     """Take both links of a transfer inside a node, or queue it. Half-duplex links are taken in the order of ranks."""
-    leaves, enters = np.int64(traffic.transfer[message].leaves), np.int64(traffic.transfer[message].enters)
+    leaves, enters = traffic.transfer[message].leaves, traffic.transfer[message].enters
     half = traffic.route[INTRA_NODE].half_duplex
     input_first = half != 0 and leaves > enters
     for turn in range(2):
@@ -247,7 +247,7 @@ def _take_input(traffic, message, enters, link):  # type: ignore[no-untyped-def]
     if link == _COUNTED:
         traffic.side[enters].free_inputs -= 1
     else:
-        _own(traffic, link, np.int64(_INPUT))
+        _own(traffic, link, _INPUT)
 
 
 @inner

@@ -80,7 +80,7 @@ def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-u
             count = end_flows(sharing, time, 0.5 / _GRID + 1e-15 * time, traffic.ended)
             changed = True
             for k in range(count):
-                _arrive(steps, state, traffic, np.int64(traffic.of_flow[traffic.ended[k]]), time)
+                _arrive(steps, state, traffic, traffic.of_flow[traffic.ended[k]], time)
         while True:
             while traffic.waiting_size[0] > 0 and traffic.waiting[0].time <= time:
                 message = pop(traffic.waiting, traffic.waiting_size)
@@ -93,7 +93,7 @@ def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-u
                 break
             count = run_next(steps, state)
             for k in range(count):
-                _posted(steps, state, traffic, np.int64(state.posted[k]), time, eager_start)
+                _posted(steps, state, traffic, state.posted[k], time, eager_start)
         if changed and needs_solving(sharing):
             solve(sharing, time)
 

@@ -140,7 +140,7 @@ def schedule(sharing, number):  # type: ignore[no-untyped-def]
     link = sharing.link[number]
     if link.first == np.inf:
         if link.place >= 0:
-            _remove_due(sharing, np.int64(link.place))
+            _remove_due(sharing, link.place)
             link.place = -1
         link.clock = 0.0
         return
@@ -151,7 +151,7 @@ def schedule(sharing, number):  # type: ignore[no-untyped-def]
 def _place_due(sharing, number, key):  # type: ignore[no-untyped-def]
     """Insert a link, or give it another key. O(log links)."""
     heap, links = sharing.due, sharing.link
-    place = np.int64(links[number].place)
+    place = links[number].place
     if place < 0:
         place = sharing.counter[DUE]
         sharing.counter[DUE] = place + 1

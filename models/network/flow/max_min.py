@@ -87,7 +87,7 @@ def _join(sharing, flow, hop, number, share):  # type: ignore[no-untyped-def]
     member.share = share
     member.flow = flow
     member.hop = hop
-    _mark(sharing, number, np.uint32(STARTED))
+    _mark(sharing, number, STARTED)
 
 
 @inner
@@ -133,7 +133,7 @@ def _remove_flow(sharing, flow):  # type: ignore[no-untyped-def]
         link.total -= share
         link.load -= share * level
         if sharing.level[number] < np.inf:  # one that is not full stays so
-            _mark(sharing, number, np.uint32(ENDED))
+            _mark(sharing, number, ENDED)
     sharing.free[sharing.counter[FREE]] = flow
     sharing.counter[FREE] += 1
 
@@ -208,7 +208,7 @@ def solve(sharing, time):  # type: ignore[no-untyped-def]
         _find_bottleneck(sharing, flow, time)
     counter[MOVED] = 0
     for k in range(counter[TOUCHED]):
-        number = np.int64(sharing.touched[k])
+        number = sharing.touched[k]
         if sharing.link[number].touched == FIRST_GONE:
             _find_first(sharing, number)
         sharing.link[number].touched = 0
@@ -353,8 +353,8 @@ def _find_bottleneck(sharing, flow, time):  # type: ignore[no-untyped-def]
     """Let a flow drain by the clock of the lowest of its links. O(hops)."""
     level = sharing.level
     none = level.shape[0] - 1
-    old = np.int64(sharing.bottleneck[flow])
-    best = np.int64(sharing.hop_link[flow, 0])
+    old = sharing.bottleneck[flow]
+    best = sharing.hop_link[flow, 0]
     for hop in range(1, sharing.hop_link.shape[1]):
         other = sharing.hop_link[flow, hop]
         if level[other] < level[best]:

@@ -266,7 +266,7 @@ def run_next(steps, state):  # type: ignore[no-untyped-def]
     while at < end:
         code = steps.step[at]
         what = steps.target[at]
-        action = np.int64(code & ACTION)
+        action = code & ACTION
         if phase == _FRESH and code & FIRST and steps.compute[row] > 0:
             phase = _COMPUTED
             push(state.heap, state.heap_size, number, time + steps.compute[row])
@@ -389,7 +389,7 @@ def _enter_gate(steps, state, gate, time):  # type: ignore[no-untyped-def]
 def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def]
     """Give a send to the first receive of its queue that takes it, else queue it. O(queue)."""
     queue = state.queue[steps.send[message].queue]
-    before = np.int32(-1)
+    before = -1
     entry = queue.open_first
     while entry >= 0 and not _fits(steps, entry, message):
         before = entry
@@ -418,7 +418,7 @@ def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def
 def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-def]
     """The first queued send that a receive takes, -1 if it has to wait for one. O(queue)."""
     queue = state.queue[steps.open[entry].queue]
-    before = np.int32(-1)
+    before = -1
     message = queue.send_first
     while message >= 0 and not _fits(steps, entry, message):
         before = message
@@ -429,7 +429,7 @@ def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-de
         else:
             state.open[queue.open_last].following = entry
         queue.open_last = entry
-        return np.int32(-1)
+        return -1
     following = state.send_following[message]
     if before < 0:
         queue.send_first = following
