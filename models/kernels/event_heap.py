@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner
 
 
 def event_record(time: np.dtype) -> np.dtype:
@@ -12,7 +12,7 @@ def event_record(time: np.dtype) -> np.dtype:
     return np.dtype([("time", time), ("number", "i8")])
 
 
-@allocation_free
+@inner
 def push(heap, heap_size, number, time):  # type: ignore[no-untyped-def]
     """Add an event. O(log heap_size)."""
     place = heap_size[0]
@@ -29,7 +29,7 @@ def push(heap, heap_size, number, time):  # type: ignore[no-untyped-def]
     heap[place].number = number
 
 
-@allocation_free
+@inner
 def pop(heap, heap_size):  # type: ignore[no-untyped-def]
     """Take the earliest event out, ``heap[0]`` before: its number. O(log heap_size)."""
     first = heap[0].number

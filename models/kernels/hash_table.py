@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner, merged
 
 
 def new_table(num_keys: int) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +18,7 @@ def new_table(num_keys: int) -> tuple[np.ndarray, np.ndarray]:
     return np.empty((capacity, 2), np.int64), np.full(capacity, -1, np.int32)
 
 
-@allocation_free
+@merged
 def find(keys, slots, first, second):  # type: ignore[no-untyped-def]
     """Position of the key, or of the free place where it belongs."""
     mask = slots.shape[0] - 1
@@ -30,7 +30,7 @@ def find(keys, slots, first, second):  # type: ignore[no-untyped-def]
     return place
 
 
-@allocation_free
+@inner
 def find_or_add(keys, slots, first, second, new_slot):  # type: ignore[no-untyped-def]
     """The slot number stored under the key; ``new_slot`` is stored (and returned) if the key is new."""
     place = find(keys, slots, first, second)

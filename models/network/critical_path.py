@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import read_only
@@ -239,9 +239,6 @@ _SEGMENT: Final = np.dtype(
 _WALK: Final = np.dtype(  # the step ``at`` of a strand was done at ``time``
     [("at", "i8"), ("time", "i8"), ("steps_left", "i8"), ("count", "i8"), ("strand", "i4"), ("state", "i4")]
 )
-# Numbers of one type: for each Python integer that is handed on, a function is compiled anew
-_COMPUTE, _TRANSFER, _COLLECTIVE, _OVERHEAD = (np.int64(kind) for kind in range(len(KINDS)))
-_NO_MESSAGE: Final = np.int64(-1)
 _CHUNK: Final = 8192  # segments that are found at a time
 _AT_END, _UNDER_WAY, _ENDED, _LOST = 0, 1, 2, 3
 
@@ -305,8 +302,8 @@ def _know_strand(replayed, known, strand):  # type: ignore[no-untyped-def]
     row, time = me.row, me.begun
     for at in range(me.first, me.last + 1):
         code = step[at]
-        what = np.int64(target[at])
-        action = np.int64(code & ACTION)
+        what = target[at]
+        action = code & ACTION
         if code & FIRST:
             time += replayed.compute_ps[row]
         if action == POST_SEND or action == POST_OPEN_SEND:
@@ -344,15 +341,15 @@ def _arrival(replayed, known, action, what):  # type: ignore[no-untyped-def]
     if action == WAIT_RECEIVE:
         return replayed.arrived[what]
     if action == WAIT_SEND:
-        return np.int64(-1) if replayed.is_eager[what] else replayed.arrived[what]
+        return -1 if replayed.is_eager[what] else replayed.arrived[what]
     if action == WAIT_OPEN_RECEIVE:
         return replayed.arrived[replayed.open_message[what]]
     if action == WAIT_STRAND:
         return known.strand[what].finish
-    return np.int64(-1)
+    return -1
 
 
-@inner
+@merged
 def _taken_column(action):  # type: ignore[no-untyped-def]
     """Column of ``taken`` for what a candidate waits for; -1 if it waits for nothing."""
     if action == WAIT_SEND:
@@ -367,8 +364,8 @@ def _taken_column(action):  # type: ignore[no-untyped-def]
 @inner
 def _choose(replayed, known, number):  # type: ignore[no-untyped-def]
     """The candidate that a wait for any of several took: the first to be there among those not taken before."""
-    best = np.int64(-1)
-    best_at = np.int64(-1)
+    best = -1
+    best_at = -1
     for k in range(replayed.candidate_offsets[number], replayed.candidate_offsets[number + 1]):
         action, what = replayed.candidate[k].action, replayed.candidate[k].target
         column = _taken_column(action)
@@ -376,10 +373,10 @@ def _choose(replayed, known, number):  # type: ignore[no-untyped-def]
             continue
         done = _arrival(replayed, known, action, what)
         if done < 0:
-            done = replayed.sent[what] if column == 0 else np.int64(0)
+            done = replayed.sent[what] if column == 0 else 0
         if best_at < 0 or done < best:
             best = done
-            best_at = np.int64(k)
+            best_at = k
     if best_at >= 0:
         column = _taken_column(replayed.candidate[best_at].action)
         if column >= 0:
@@ -392,11 +389,11 @@ def _step_back(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     """Go from a step to what it waited for. No step is visited twice."""
     at = me.at
     row = known.row_of[at]
-    action = np.int64(replayed.step[at] & ACTION)
-    what = np.int64(replayed.target[at])
+    action = replayed.step[at] & ACTION
+    what = replayed.target[at]
     if action == WAIT_GATE:
         _jump(known, me, known.gate[what].last_at)
-        _add(known, segments, me, known.gate[what].last_ps, _COLLECTIVE, row, _NO_MESSAGE)
+        _add(known, segments, me, known.gate[what].last_ps, COLLECTIVE, row, -1)
         return
     if action == WAIT_ANY and known.chosen[what] >= 0:
         action = replayed.candidate[known.chosen[what]].action
@@ -407,21 +404,21 @@ def _step_back(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     if there <= known.before[at]:
         _before_step(replayed, known, segments, me)
         return
-    _add(known, segments, me, there, _OVERHEAD, row, _NO_MESSAGE)
+    _add(known, segments, me, there, OVERHEAD, row, -1)
     if action == WAIT_STRAND:
         me.strand = what
         me.at = known.strand[what].last
         return
     message = replayed.open_message[what] if action == WAIT_OPEN_RECEIVE else what
     post = known.post[message]
-    begin = np.int64(post.send)
+    begin = post.send
     if not replayed.starts_at_send[message] and known.before[begin] < known.before[post.receive] <= me.time:
-        begin = np.int64(post.receive)
+        begin = post.receive
     _jump(known, me, begin)
-    _add(known, segments, me, known.before[begin], _TRANSFER, row, message)
+    _add(known, segments, me, known.before[begin], TRANSFER, row, message)
 
 
-@inner
+@merged
 def _before_step(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     """Go on before a step that waited for nothing: through compute, to the step before it, or to what started its
     strand."""
@@ -429,9 +426,9 @@ def _before_step(replayed, known, segments, me):  # type: ignore[no-untyped-def]
     strand = known.strand[me.strand]
     if me.strand < replayed.rank_offsets.shape[0] - 1 and replayed.step[me.at] & FIRST:
         is_first = row == replayed.rank_offsets[strand.rank]
-        earlier = np.int64(0) if is_first else min(replayed.end_ps[row - 1], me.time)
-        _add(known, segments, me, earlier + replayed.compute_ps[row], _OVERHEAD, row, _NO_MESSAGE)
-        _add(known, segments, me, earlier, _COMPUTE, row, _NO_MESSAGE)
+        earlier = 0 if is_first else min(replayed.end_ps[row - 1], me.time)
+        _add(known, segments, me, earlier + replayed.compute_ps[row], OVERHEAD, row, -1)
+        _add(known, segments, me, earlier, COMPUTE, row, -1)
         if is_first:
             me.state = _ENDED
             return
@@ -439,14 +436,14 @@ def _before_step(replayed, known, segments, me):  # type: ignore[no-untyped-def]
         me.at -= 1
     else:
         _jump(known, me, strand.started_at)
-        _add(known, segments, me, known.before[me.at], _OVERHEAD, row, _NO_MESSAGE)
+        _add(known, segments, me, known.before[me.at], OVERHEAD, row, -1)
 
 
 @inner
 def _jump(known, me, at):  # type: ignore[no-untyped-def]
     """Go to a step, and to its strand: the last one that begins there or before."""
-    low = np.int64(0)
-    high = np.int64(known.strand.shape[0])
+    low = 0
+    high = known.strand.shape[0]
     while high - low > 1:
         middle = (low + high) >> 1
         if known.strand[middle].first <= at:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 from manyscale.models.kernels.hash_table import find_or_add, new_table
 from manyscale.models.network.operations import Operations
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, RECEIVES, OperationKind, Workload
@@ -79,14 +79,17 @@ class _Matcher:
         source, destination = operations.rank[sends], operations.peer[sends]
         send_queue, receive_queue, num_queues = self._queues(sends, receives, self.wanted)
         scope = operations.communicator.astype(np.int64) << 32
-        message_of_receive, first_unmatched = _match_static(
-            scope[sends] | operations.tag[sends],
-            (source.astype(np.int64) << 32) | destination,
-            send_queue,
-            scope[receives] | operations.tag[receives],
-            (self.wanted.astype(np.int64) << 32) | operations.rank[receives],
-            receive_queue,
+        message_of_receive = np.full(len(receives), -1, np.int32)
+        first_unmatched = _match_static(
+            _Side(scope[sends] | operations.tag[sends], (source.astype(np.int64) << 32) | destination, send_queue),
+            _Side(
+                scope[receives] | operations.tag[receives],
+                (self.wanted.astype(np.int64) << 32) | operations.rank[receives],
+                receive_queue,
+            ),
             *new_table(len(sends)),
+            np.full(3 * len(sends), -1, np.int32).view(_CHAIN),
+            message_of_receive,
         )
         self._refuse_unmatched(sends, receives, message_of_receive, receive_queue, first_unmatched)
         send_message = np.full(len(operations.kind), -1, np.int32)
@@ -228,35 +231,40 @@ class _Matcher:
             )
 
 
-@njit(cache=True, nogil=True)
-def _match_static(  # type: ignore[no-untyped-def]
-    send_scope, send_pair, send_queue, receive_scope, receive_pair, receive_queue, keys, slots
-):
-    """Message (send number) of each receive, -1 for none, by first in first out per key; and the first send without a
-    receive, -1 if all have one. Sends and receives stand in program order of their ranks. Expected O(n)."""
-    num_sends = send_scope.shape[0]
-    head = np.full(num_sends, -1, np.int32)
-    tail = np.full(num_sends, -1, np.int32)
-    following = np.full(num_sends, -1, np.int32)
-    for i in range(num_sends):
-        if send_queue[i] >= 0:
+class _Side(NamedTuple):
+    """Sends or receives in program order of their ranks: keys of two words, ``scope`` and ``pair``, equal if they
+    match, and ``queue``, -1 for those that are matched here."""
+
+    scope: np.ndarray
+    pair: np.ndarray
+    queue: np.ndarray
+
+
+_CHAIN: Final = np.dtype([("head", "i4"), ("tail", "i4"), ("following", "i4")])
+
+
+@allocation_free
+def _match_static(sends, receives, keys, slots, chain, message):  # type: ignore[no-untyped-def]
+    """Fill ``message`` (send number, else -1) of each receive, by first in first out per key: the first send without a
+    receive, -1 if all have one. ``chain``: all -1, one for each send. Expected O(n)."""
+    for i in range(sends.queue.shape[0]):
+        if sends.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, send_scope[i], send_pair[i], i)
-        if head[slot] < 0:
-            head[slot] = i
+        slot = find_or_add(keys, slots, sends.scope[i], sends.pair[i], i)
+        if chain[slot].head < 0:
+            chain[slot].head = i
         else:
-            following[tail[slot]] = i
-        tail[slot] = i
-    message = np.full(receive_scope.shape[0], -1, np.int32)
-    for i in range(receive_scope.shape[0]):
-        if receive_queue[i] >= 0:
+            chain[chain[slot].tail].following = i
+        chain[slot].tail = i
+    for i in range(receives.queue.shape[0]):
+        if receives.queue[i] >= 0:
             continue
-        slot = find_or_add(keys, slots, receive_scope[i], receive_pair[i], -1)
-        if slot >= 0 and head[slot] >= 0:
-            message[i] = head[slot]
-            head[slot] = following[head[slot]]
+        slot = find_or_add(keys, slots, receives.scope[i], receives.pair[i], -1)
+        if slot >= 0 and chain[slot].head >= 0:
+            message[i] = chain[slot].head
+            chain[slot].head = chain[chain[slot].head].following
     first = -1
-    for i in range(num_sends):
-        if head[i] >= 0 and (first < 0 or head[i] < first):
-            first = head[i]
-    return message, first
+    for i in range(sends.queue.shape[0]):
+        if chain[i].head >= 0 and (first < 0 or chain[i].head < first):
+            first = chain[i].head
+    return first

@@ -15,11 +15,11 @@ Cost: O(operations + messages). Memory: 5 B a step and 17 B a message.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.machine import CollectiveChoice
 from manyscale.models.network.collectives.instances import Instances, collective_instances
 from manyscale.models.network.collectives.rules import CollectiveRules
@@ -49,6 +49,10 @@ VERSION: Final = 1
 _WAIT, _WAITALL, _WAITANY = (int(kind) for kind in (OperationKind.wait, OperationKind.waitall, OperationKind.waitany))
 _RECV, _SENDRECV = int(OperationKind.recv), int(OperationKind.sendrecv)
 _SEND, _SSEND, _BSEND = (int(kind) for kind in (OperationKind.send, OperationKind.ssend, OperationKind.bsend))
+
+_STEPS_OF_KIND: Final = np.ones(len(OperationKind), np.int64)  # of what does not say how many elsewhere
+_STEPS_OF_KIND[[_SEND, _SSEND, _BSEND, _RECV]] = 2
+_STEPS_OF_KIND[_SENDRECV] = 4
 
 
 @dataclass(frozen=True)
@@ -155,38 +159,47 @@ def _graph_only(operations: Operations, graph: OperationGraph, sends: np.ndarray
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the steps of each operation go: from ``first_step`` on. Of a collective, ``length`` steps from ``begin`` of
-    all schedules' steps, copied there, or for a non-blocking one (``children``) to ``child_steps`` of ``strand_of``."""
+    """Where the steps of each operation go: from ``first_step`` on. ``collectives``: their rows; ``copies``: _COPY of
+    each; ``children``: rows of non-blocking ones, whose strands begin at ``child_steps``."""
 
     first_step: np.ndarray
-    begin: np.ndarray
-    length: np.ndarray
+    collectives: np.ndarray
+    copies: np.ndarray
     children: np.ndarray
     child_steps: np.ndarray
-    strand_of: np.ndarray
+
+
+# Steps of a schedule that go to a collective's own place, or to that of its strand
+_COPY: Final = np.dtype([("begin", "i8"), ("length", "i8"), ("to", "i8"), ("first_message", "i8")])
 
 
 def _assemble(operations: Operations, matching: Matching, instances: Instances) -> Program:
     kind = operations.kind
     plans = instances.schedules
     layout = _lay_out(operations, instances)
-    step = np.empty(layout.child_steps[-1], np.uint8)
-    target = np.empty(layout.child_steps[-1], np.int32)
+    step = np.full(layout.child_steps[-1], NOTHING, np.uint8)
+    target = np.zeros(layout.child_steps[-1], np.int32)
+    strand_of = np.full(len(kind), -1, np.int32)
+    strand_of[layout.children] = operations.num_ranks + np.arange(len(layout.children), dtype=np.int32)
+    if len(layout.collectives):
+        _copy_schedules(
+            layout.copies, np.concatenate([plan.step.astype(np.uint8) for plan in plans]),
+            np.concatenate([plan.message for plan in plans]), step, target,
+        )  # fmt: skip
+        step[layout.first_step[layout.children]] = START_STRAND
+        target[layout.first_step[layout.children]] = strand_of[layout.children]
     send_is_open = np.zeros(len(kind), np.bool_)
     send_is_open[matching.sends] = matching.send_queue >= 0
     offsets, _ = operations.completes
-    any_rows = np.flatnonzero(kind == OperationKind.waitany)
-    any_number = np.full(len(kind), -1, np.int32)
-    any_number[any_rows] = np.arange(len(any_rows), dtype=np.int32)
-    candidate_offsets = _offsets(np.diff(offsets)[any_rows])
+    candidate_offsets = _offsets(np.diff(offsets)[kind == OperationKind.waitany])
     candidate_action = np.empty(candidate_offsets[-1], np.uint8)
     candidate_target = np.empty(candidate_offsets[-1], np.int32)
     _fill_steps(
-        kind, matching.send_message, matching.receive_message, send_is_open, offsets, _completed_rows(operations),
-        layout.first_step, instances.first_message, layout.begin, layout.length, layout.strand_of, layout.child_steps,
-        np.concatenate([np.empty(0, np.uint8), *(plan.step.astype(np.uint8) for plan in plans)]),
-        np.concatenate([np.empty(0, np.int32), *(plan.message for plan in plans)]),
-        any_number, candidate_offsets, candidate_action, candidate_target, step, target,
+        _Rows(
+            kind, matching.send_message, matching.receive_message, send_is_open, strand_of, offsets,
+            _completed_rows(operations), layout.first_step,
+        ),
+        step, target, candidate_action, candidate_target,
     )  # fmt: skip
     blocks = instances.blocks
     rank_steps = layout.first_step[operations.rank_offsets[:-1]]
@@ -229,30 +242,30 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 def _lay_out(operations: Operations, instances: Instances) -> _Layout:
     kind = operations.kind
-    steps = np.ones(len(kind), np.int64)
-    steps[np.isin(kind, (OperationKind.send, OperationKind.ssend, OperationKind.bsend, OperationKind.recv))] = 2
-    steps[kind == OperationKind.sendrecv] = 4
-    waits = np.isin(kind, (OperationKind.wait, OperationKind.waitall))
-    steps[waits] = np.maximum(1, np.diff(operations.completes[0])[waits])
-    begin = np.zeros(len(kind), np.int64)
-    length = np.zeros(len(kind), np.int64)
-    collective = np.flatnonzero(instances.schedule_of >= 0)
-    is_child = (kind >= NONBLOCKING_COLLECTIVES.start)[collective]
-    if len(collective):
+    steps = _STEPS_OF_KIND[kind]
+    waits = np.flatnonzero((kind == OperationKind.wait) | (kind == OperationKind.waitall))
+    offsets, _ = operations.completes
+    steps[waits] = np.maximum(1, offsets[waits + 1] - offsets[waits])
+    collectives = np.flatnonzero(instances.schedule_of >= 0)
+    is_child = kind[collectives] >= NONBLOCKING_COLLECTIVES.start
+    children = collectives[is_child]
+    copies = np.zeros(len(collectives), _COPY)
+    if len(collectives):
         plans = instances.schedules
         bounds = np.concatenate([plan.participant_offsets for plan in plans])
         first_bound = np.cumsum([0] + [len(plan.participant_offsets) for plan in plans[:-1]])
         first_step_of_plan = np.cumsum([0] + [len(plan.step) for plan in plans[:-1]])
-        of = instances.schedule_of[collective]
-        at = first_bound[of] + instances.participant[collective]
-        begin[collective] = first_step_of_plan[of] + bounds[at]
-        length[collective] = bounds[at + 1] - bounds[at]
-        steps[collective] = np.where(is_child, 1, np.maximum(1, length[collective]))
+        of = instances.schedule_of[collectives]
+        at = first_bound[of] + instances.participant[collectives]
+        copies["begin"] = first_step_of_plan[of] + bounds[at]
+        copies["length"] = bounds[at + 1] - bounds[at]
+        copies["first_message"] = instances.first_message[collectives]
+        steps[collectives] = np.where(is_child, 1, np.maximum(1, copies["length"]))
     first_step = _offsets(steps)
-    children = collective[is_child]
-    strand_of = np.full(len(kind), -1, np.int32)
-    strand_of[children] = operations.num_ranks + np.arange(len(children), dtype=np.int32)
-    return _Layout(first_step, begin, length, children, first_step[-1] + _offsets(length[children]), strand_of)
+    child_steps = first_step[-1] + _offsets(copies["length"][is_child])
+    copies["to"] = first_step[collectives]
+    copies["to"][is_child] = child_steps[:-1]
+    return _Layout(first_step, collectives, copies, children, child_steps)
 
 
 def _completed_rows(operations: Operations) -> np.ndarray:
@@ -279,85 +292,89 @@ def _completed_rows(operations: Operations) -> np.ndarray:
     return rows
 
 
-@njit(cache=True, nogil=True)
-def _fill_steps(  # type: ignore[no-untyped-def]
-    kind, send_message, receive_message, send_is_open, completes_offsets, completed_rows, first_step, first_message,
-    begin, length, strand_of, child_steps, plan_step, plan_message, any_number, candidate_offsets, candidate_action,
-    candidate_target, step, target,
-):  # fmt: skip
-    """Write the steps of every operation. O(steps)."""
-    child = 0
-    for row in range(kind.shape[0]):
-        place = first_step[row]
-        end = first_step[row + 1]
-        what = kind[row]
-        send = send_message[row]
-        receive = receive_message[row]
-        if strand_of[row] >= 0:
-            step[place] = START_STRAND
-            target[place] = strand_of[row]
-            at = child_steps[child]
-            child += 1
-            for k in range(length[row]):
-                step[at + k] = plan_step[begin[row] + k]
-                target[at + k] = first_message[row] + plan_message[begin[row] + k]
-            place += 1
-        elif length[row] > 0:
-            for k in range(length[row]):
-                step[place + k] = plan_step[begin[row] + k]
-                target[place + k] = first_message[row] + plan_message[begin[row] + k]
-            place += length[row]
-        elif what == _WAITANY:
-            number = any_number[row]
+class _Rows(NamedTuple):
+    """Of each operation: its kind; the message that it sends, the one that it receives (see Matching), and whether a
+    wildcard receive may take what it sends; the strand that it starts; and where its steps begin. The operations that
+    opened the requests that it completes stand in ``completed``, from ``completes`` on."""
+
+    kind: np.ndarray
+    send: np.ndarray
+    receive: np.ndarray
+    send_is_open: np.ndarray
+    strand_of: np.ndarray
+    completes: np.ndarray
+    completed: np.ndarray
+    first_step: np.ndarray
+
+
+@allocation_free
+def _copy_schedules(copies, plan_step, plan_message, step, target):  # type: ignore[no-untyped-def]
+    """Write the steps of collectives. O(steps)."""
+    for number in range(copies.shape[0]):
+        copy = copies[number]
+        for k in range(copy.length):
+            step[copy.to + k] = plan_step[copy.begin + k]
+            target[copy.to + k] = copy.first_message + plan_message[copy.begin + k]
+
+
+@allocation_free
+def _fill_steps(rows, step, target, candidate_action, candidate_target):  # type: ignore[no-untyped-def]
+    """Write the steps of all operations but collectives, and mark the first and last of each. O(steps)."""
+    rows = by_reference(rows)
+    number = candidate = np.int64(0)
+    for row in range(rows.kind.shape[0]):
+        place = rows.first_step[row]
+        kind = rows.kind[row]
+        if kind == _WAITANY:
             step[place] = WAIT_ANY
             target[place] = number
-            for k in range(completes_offsets[row], completes_offsets[row + 1]):
-                other = completed_rows[k]
-                action, message = _wait_for(other, strand_of, send_message, receive_message)
-                at = candidate_offsets[number] + k - completes_offsets[row]
-                candidate_action[at] = action
-                candidate_target[at] = message
-            place += 1
-        elif what == _WAIT or what == _WAITALL:
-            for k in range(completes_offsets[row], completes_offsets[row + 1]):
-                action, message = _wait_for(completed_rows[k], strand_of, send_message, receive_message)
-                step[place] = action
-                target[place] = message
-                place += 1
+            number += 1
+            candidate += _wait_for_requests(rows, row, candidate_action, candidate_target, candidate)
+        elif kind == _WAIT or kind == _WAITALL:
+            _wait_for_requests(rows, row, step, target, place)
         else:
-            if receive != -1:
-                step[place] = POST_RECEIVE if receive >= 0 else POST_OPEN_RECEIVE
-                target[place] = receive if receive >= 0 else -2 - receive
-                place += 1
-            if send >= 0:
-                step[place] = POST_OPEN_SEND if send_is_open[row] else POST_SEND
-                target[place] = send
-                place += 1
-            if (what == _RECV or what == _SENDRECV) and receive != -1:
-                step[place] = WAIT_RECEIVE if receive >= 0 else WAIT_OPEN_RECEIVE
-                target[place] = receive if receive >= 0 else -2 - receive
-                place += 1
-            if (what == _SEND or what == _SSEND or what == _BSEND or what == _SENDRECV) and send >= 0:
-                step[place] = WAIT_SEND
-                target[place] = send
-                place += 1
-        while place < end:
-            step[place] = NOTHING
-            target[place] = 0
-            place += 1
-        step[first_step[row]] |= FIRST
-        step[end - 1] |= LAST
+            _post_and_wait(rows, row, step, target, place)
+        step[place] |= FIRST
+        step[rows.first_step[row + 1] - 1] |= LAST
 
 
-@njit(cache=True, nogil=True)
-def _wait_for(row, strand_of, send_message, receive_message):  # type: ignore[no-untyped-def]
-    """The step that waits for the request opened by operation ``row``: (action, target)."""
-    if strand_of[row] >= 0:
-        return WAIT_STRAND, strand_of[row]
-    if send_message[row] >= 0:
-        return WAIT_SEND, send_message[row]
-    if receive_message[row] >= 0:
-        return WAIT_RECEIVE, receive_message[row]
-    if receive_message[row] <= -2:
-        return WAIT_OPEN_RECEIVE, -2 - receive_message[row]
-    return NOTHING, np.int32(0)
+@merged
+def _post_and_wait(rows, row, step, target, place):  # type: ignore[no-untyped-def]
+    """Steps of an operation that sends, receives or both, and waits for it if it is blocking."""
+    kind, send, receive = rows.kind[row], rows.send[row], rows.receive[row]
+    if receive != -1:
+        step[place] = POST_RECEIVE if receive >= 0 else POST_OPEN_RECEIVE
+        target[place] = receive if receive >= 0 else -2 - receive
+        place += 1
+    if send >= 0:
+        step[place] = POST_OPEN_SEND if rows.send_is_open[row] else POST_SEND
+        target[place] = send
+        place += 1
+    if receive != -1 and (kind == _RECV or kind == _SENDRECV):
+        step[place] = WAIT_RECEIVE if receive >= 0 else WAIT_OPEN_RECEIVE
+        target[place] = receive if receive >= 0 else -2 - receive
+        place += 1
+    if send >= 0 and (kind == _SEND or kind == _SSEND or kind == _BSEND or kind == _SENDRECV):
+        step[place] = WAIT_SEND
+        target[place] = send
+
+
+@inner
+def _wait_for_requests(rows, row, action, target, place):  # type: ignore[no-untyped-def]
+    """Write the steps that wait for the requests that an operation completes, from ``place`` on: how many."""
+    begin, end = rows.completes[row], rows.completes[row + 1]
+    for k in range(begin, end):
+        opened = rows.completed[k]
+        at = place + k - begin
+        receive = rows.receive[opened]
+        if rows.strand_of[opened] >= 0:
+            action[at], target[at] = WAIT_STRAND, rows.strand_of[opened]
+        elif rows.send[opened] >= 0:
+            action[at], target[at] = WAIT_SEND, rows.send[opened]
+        elif receive >= 0:
+            action[at], target[at] = WAIT_RECEIVE, receive
+        elif receive <= -2:
+            action[at], target[at] = WAIT_OPEN_RECEIVE, -2 - receive
+        else:
+            action[at], target[at] = NOTHING, 0
+    return end - begin

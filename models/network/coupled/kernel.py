@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, by_reference, inlined, inner, merged
 from manyscale.models.kernels.event_heap import event_record, pop, push
-from manyscale.models.network.dimemas.kernel import run as run_dimemas
-from manyscale.models.network.flow.kernel import run as run_flow
+from manyscale.models.network.dimemas.kernel import run_transfers
+from manyscale.models.network.flow.kernel import run_flows
 from manyscale.models.network.replay.timed_strands import (
     ARRIVED,
     BOTH_POSTED,
@@ -105,7 +105,7 @@ def new_flights(cost: np.ndarray) -> Flights:
     return Flights(cost, np.zeros(len(cost), np.uint8), heap, np.zeros(1, np.int64))
 
 
-@allocation_free
+@merged
 def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-def]
     """Run all strands to their end, or until a core is next: when the next transfer ends, NEVER for none.
 
@@ -122,11 +122,11 @@ def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-de
                 complete(steps, state, message, time)
             continue
         if strands_at == NEVER or cores_are_next(state):
-            return flights.heap[0].time if flights.heap_size[0] > 0 else np.int64(NEVER)
+            return flights.heap[0].time if flights.heap_size[0] > 0 else NEVER
         count = run_next(steps, state)
         now = state.now[0]
         for k in range(count):
-            message = np.int64(state.posted[k])
+            message = state.posted[k]
             status = state.status[message]
             both = status & BOTH_POSTED == BOTH_POSTED
             progress = flights.progress[message]
@@ -140,6 +140,7 @@ def run_fixed(steps, state, flights, eager_start):  # type: ignore[no-untyped-de
 @allocation_free
 def run_coupled_fixed(steps, state, nodes, flights, eager_start):  # type: ignore[no-untyped-def]
     """Strands, cores and transfers of a known cost, until nothing can go on."""
+    steps, state, nodes, flights = by_reference(steps), by_reference(state), by_reference(nodes), by_reference(flights)
     while True:
         limit = run_fixed(steps, state, flights, eager_start)
         if not cores_are_next(state):
@@ -150,8 +151,10 @@ def run_coupled_fixed(steps, state, nodes, flights, eager_start):  # type: ignor
 @allocation_free
 def run_coupled_flow(steps, state, nodes, traffic, sharing, eager_start):  # type: ignore[no-untyped-def]
     """The same with transfers that share links."""
+    steps, state, nodes = by_reference(steps), by_reference(state), by_reference(nodes)
+    traffic, sharing = by_reference(traffic), by_reference(sharing)
     while True:
-        limit = run_flow(steps, state, traffic, sharing, eager_start)
+        limit = run_flows(steps, state, traffic, sharing, eager_start)
         if not cores_are_next(state):
             return
         run_nodes(state, nodes, limit)
@@ -160,14 +163,15 @@ def run_coupled_flow(steps, state, nodes, traffic, sharing, eager_start):  # typ
 @allocation_free
 def run_coupled_dimemas(steps, state, nodes, is_eager, traffic):  # type: ignore[no-untyped-def]
     """The same with transfers that hold links and buses."""
+    steps, state, nodes, traffic = by_reference(steps), by_reference(state), by_reference(nodes), by_reference(traffic)
     while True:
-        limit = run_dimemas(steps, state, is_eager, traffic)
+        limit = run_transfers(steps, state, is_eager, traffic)
         if not cores_are_next(state):
             return
         run_nodes(state, nodes, limit)
 
 
-@allocation_free
+@inner
 def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
     """Run cores as long as they are next, and before ``limit``, when the next transfer ends.
 
@@ -195,7 +199,7 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
                     me.end = time
                     break
                 begin_phase(scheduler, me.phase, time)
-                push(heap, heap_size, np.int64(0), time)
+                push(heap, heap_size, 0, time)
             at = heap[0].time
             if at != time and me.under_way > 0:
                 break
@@ -203,29 +207,29 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
             core = pop(heap, heap_size)
             code = advance_inlined(scheduler, core, time)
             for k in range(scheduler.num_woken[0]):
-                push(heap, heap_size, np.int64(scheduler.woken[k]), time)
+                push(heap, heap_size, scheduler.woken[k], time)
             scheduler.num_woken[0] = 0
             if code == PIECE:
                 push(heap, heap_size, core, _end_of_piece(nodes, scheduler.core, scheduler.instance, node, core))
             elif code == OPERATION:
-                _begin_operation(state, nodes, node, core, np.int64(scheduler.core[core].operation), time, 0)
+                _begin_operation(state, nodes, node, core, scheduler.core[core].operation, time, 0)
             elif code == PHASE_END:
                 operation = nodes.phase_operation[me.first_phase + me.phase]
                 if 0 <= operation < me.num_operations:
-                    _begin_operation(state, nodes, node, np.int64(0), operation, time, 1)
+                    _begin_operation(state, nodes, node, 0, operation, time, 1)
                 else:
                     me.begins_phase = 1
         _park(state, nodes, node, time)
 
 
-@allocation_free
+@inner
 def _whole(time):  # type: ignore[no-untyped-def]
     """The first whole picosecond that is not before a time."""
     whole = np.int64(time)
     return whole + 1 if whole < time else whole
 
 
-@allocation_free
+@inner
 def _end_of_piece(nodes, cores, instances, node, core):  # type: ignore[no-untyped-def]
     """When a core has done what its scheduler says, an overhead or a piece."""
     me = nodes.node[node]
@@ -242,7 +246,7 @@ def _end_of_piece(nodes, cores, instances, node, core):  # type: ignore[no-untyp
     return end
 
 
-@allocation_free
+@inner
 def _park(state, nodes, node, time):  # type: ignore[no-untyped-def]
     """Put a rank into the heap of strands by its next core."""
     me = nodes.node[node]
@@ -260,7 +264,7 @@ def _park(state, nodes, node, time):  # type: ignore[no-untyped-def]
         push(state.heap, state.heap_size, number, state.now.dtype.type(at))
 
 
-@allocation_free
+@inner
 def _begin_operation(state, nodes, node, core, operation, time, ends_phase):  # type: ignore[no-untyped-def]
     """Block a core of a rank by an operation, which begins at ``time``."""
     me = nodes.node[node]
@@ -274,7 +278,7 @@ def _begin_operation(state, nodes, node, core, operation, time, ends_phase):  # 
     push(state.heap, state.heap_size, strand, state.now.dtype.type(time))
 
 
-@allocation_free
+@inner
 def _end_operation(nodes, node, number, time):  # type: ignore[no-untyped-def]
     """The operation that blocks core ``number`` of all ranks' has ended."""
     me = nodes.node[node]
@@ -283,7 +287,7 @@ def _end_operation(nodes, node, number, time):  # type: ignore[no-untyped-def]
     nodes.exposed[row] = me.empty_since if nodes.heap_size[node] == 0 else time
     me.under_way -= 1
     if me.keeps_rows and time > nodes.begin[row]:
-        _keep(nodes, number, np.int32(-1), row, nodes.begin[row], time)
+        _keep(nodes, number, -1, row, nodes.begin[row], time)
     if nodes.core[number].ends_phase:
         me.begins_phase = 1
     else:
@@ -291,7 +295,7 @@ def _end_operation(nodes, node, number, time):  # type: ignore[no-untyped-def]
         push(heap, nodes.heap_size[node : node + 1], number - me.first_core, time)
 
 
-@allocation_free
+@inner
 def _keep(nodes, core, instance, operation, start, end):  # type: ignore[no-untyped-def]
     count = nodes.num_rows[0]
     nodes.num_rows[0] = count + 1

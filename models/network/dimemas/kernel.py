@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.network.replay.timed_strands import (
     BOTH_POSTED,
@@ -77,6 +77,12 @@ class Traffic(NamedTuple):
 
 @allocation_free
 def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
+    """Run all strands and transfers until none can go on."""
+    run_transfers(by_reference(steps), by_reference(state), is_eager, by_reference(traffic))
+
+
+@merged
+def run_transfers(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
     """Run all strands and transfers to their end, or until a core is next: when the next transfer ends, NEVER for none.
 
     O((steps + messages) x log(strands + messages in flight)).
@@ -90,7 +96,7 @@ def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
             complete(steps, state, message, time)
             continue
         if strands_at == NEVER or cores_are_next(state):
-            return traffic.heap[0].time if traffic.heap_size[0] > 0 else np.int64(NEVER)
+            return traffic.heap[0].time if traffic.heap_size[0] > 0 else NEVER
         count = run_next(steps, state)
         now = state.now[0]
         for k in range(count):
@@ -110,7 +116,7 @@ def run(steps, state, is_eager, traffic):  # type: ignore[no-untyped-def]
                 _start(traffic, message, now)
 
 
-@allocation_free
+@inner
 def _start(traffic, message, now):  # type: ignore[no-untyped-def]
     """Start a transfer if its links and a bus are there, else queue it for the first that is not."""
     route = traffic.transfer[message].route
@@ -132,7 +138,7 @@ def _start(traffic, message, now):  # type: ignore[no-untyped-def]
     push(traffic.heap, traffic.heap_size, number, now + traffic.transfer[message].duration)
 
 
-@allocation_free
+@inner
 def _end(traffic, message, now):  # type: ignore[no-untyped-def]
     """Free what a transfer held, and start those that waited for it."""
     route = traffic.transfer[message].route
@@ -156,7 +162,7 @@ def _end(traffic, message, now):  # type: ignore[no-untyped-def]
         _call_first(traffic, 2 * sides + buses, now)
 
 
-@allocation_free
+@inner
 def _call_first(traffic, queue, now):  # type: ignore[no-untyped-def]
     message = traffic.queue[queue].first
     if message >= 0:
@@ -164,7 +170,7 @@ def _call_first(traffic, queue, now):  # type: ignore[no-untyped-def]
         _start(traffic, message, now)
 
 
-@allocation_free
+@inner
 def _take_network_links(traffic, message):  # type: ignore[no-untyped-def]
     """Take both links of a transfer between nodes, or queue it. O(links of a node)."""
     leaves, enters = traffic.transfer[message].leaves, traffic.transfer[message].enters
@@ -197,7 +203,7 @@ def _take_network_links(traffic, message):  # type: ignore[no-untyped-def]
     return True
 
 
-@allocation_free
+@inner
 def _take_memory_links(traffic, message):  # type: ignore[no-untyped-def]
     """Take both links of a transfer inside a node, or queue it. Half-duplex links are taken in the order of ranks."""
     leaves, enters = traffic.transfer[message].leaves, traffic.transfer[message].enters
@@ -217,7 +223,7 @@ def _take_memory_links(traffic, message):  # type: ignore[no-untyped-def]
     return True
 
 
-@allocation_free
+@inner
 def _take_output(traffic, message):  # type: ignore[no-untyped-def]
     link = _free_link(traffic, traffic.transfer[message].leaves)
     if link < 0:
@@ -227,7 +233,7 @@ def _take_output(traffic, message):  # type: ignore[no-untyped-def]
     return True
 
 
-@allocation_free
+@inner
 def _free_input(traffic, side, half):  # type: ignore[no-untyped-def]
     """An input link of a side: _COUNTED of a full-duplex one, _NONE if none is free."""
     if half:
@@ -235,7 +241,7 @@ def _free_input(traffic, side, half):  # type: ignore[no-untyped-def]
     return _COUNTED if traffic.side[side].free_inputs > 0 else _NONE
 
 
-@allocation_free
+@inner
 def _take_input(traffic, message, enters, link):  # type: ignore[no-untyped-def]
     traffic.transfer[message].input = link
     if link == _COUNTED:
@@ -244,14 +250,14 @@ def _take_input(traffic, message, enters, link):  # type: ignore[no-untyped-def]
         _own(traffic, link, _INPUT)
 
 
-@allocation_free
+@inner
 def _own(traffic, link, owner):  # type: ignore[no-untyped-def]
     traffic.link[link].owner = owner
     traffic.link[link].since = traffic.counter[0]
     traffic.counter[0] += 1
 
 
-@allocation_free
+@inner
 def _free_link(traffic, side):  # type: ignore[no-untyped-def]
     """A free link of a side, _NONE for none. O(links of a side)."""
     for link in range(traffic.side[side].first_link, traffic.side[side].last_link):
@@ -260,7 +266,7 @@ def _free_link(traffic, side):  # type: ignore[no-untyped-def]
     return _NONE
 
 
-@allocation_free
+@inner
 def _stealable(traffic, side):  # type: ignore[no-untyped-def]
     """The link, taken longest ago, whose transfer still waits for its input link; -1 for none. O(links of a side)."""
     best = -1
@@ -272,7 +278,7 @@ def _stealable(traffic, side):  # type: ignore[no-untyped-def]
     return best
 
 
-@allocation_free
+@inner
 def _steal(traffic, link, side):  # type: ignore[no-untyped-def]
     """Send the owner of a link from its queue for an input link to the head of the queue for output links."""
     victim = traffic.link[link].owner
@@ -281,7 +287,7 @@ def _steal(traffic, link, side):  # type: ignore[no-untyped-def]
     _push_front(traffic, side, victim)
 
 
-@allocation_free
+@inner
 def _push_back(traffic, queue, message):  # type: ignore[no-untyped-def]
     end = traffic.queue[queue].last
     traffic.transfer[message].preceding = end
@@ -293,7 +299,7 @@ def _push_back(traffic, queue, message):  # type: ignore[no-untyped-def]
     traffic.queue[queue].last = message
 
 
-@allocation_free
+@inner
 def _push_front(traffic, queue, message):  # type: ignore[no-untyped-def]
     head = traffic.queue[queue].first
     traffic.transfer[message].following = head
@@ -305,7 +311,7 @@ def _push_front(traffic, queue, message):  # type: ignore[no-untyped-def]
     traffic.queue[queue].first = message
 
 
-@allocation_free
+@inner
 def _remove(traffic, queue, message):  # type: ignore[no-untyped-def]
     before, after = traffic.transfer[message].preceding, traffic.transfer[message].following
     if before < 0:

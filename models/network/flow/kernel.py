@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.network.flow.max_min import add_flow, end_flows, needs_solving, next_end, solve
 from manyscale.models.network.replay.timed_strands import (
@@ -60,6 +60,12 @@ class Traffic(NamedTuple):
 
 @allocation_free
 def run(steps, state, traffic, sharing, eager_start):  # type: ignore[no-untyped-def]
+    """Run all strands until none can go on."""
+    run_flows(by_reference(steps), by_reference(state), by_reference(traffic), by_reference(sharing), eager_start)
+
+
+@merged
+def run_flows(steps, state, traffic, sharing, eager_start):  # type: ignore[no-untyped-def]
     """Run all strands to their end, or until none can go on, or until a core is next: the time of the next transfer's
     event, NEVER for none."""
     while True:
@@ -92,12 +98,12 @@ def run(steps, state, traffic, sharing, eager_start):  # type: ignore[no-untyped
             solve(sharing, time)
 
 
-@allocation_free
+@inner
 def _snapped(time):  # type: ignore[no-untyped-def]
     return np.rint(time * _GRID) / _GRID
 
 
-@allocation_free
+@inner
 def _posted(steps, state, traffic, message, time, eager_start):  # type: ignore[no-untyped-def]
     """A side of a message has been posted: it starts, or is received at once because it is there already."""
     status = state.status[message]
@@ -110,10 +116,10 @@ def _posted(steps, state, traffic, message, time, eager_start):  # type: ignore[
         return
     if status & BOTH_POSTED == BOTH_POSTED or (eager_start and steps.is_eager[message] and status & SEND_POSTED):
         record.progress = _STARTED
-        push(traffic.waiting, traffic.waiting_size, np.int64(message), time + record.latency)
+        push(traffic.waiting, traffic.waiting_size, message, time + record.latency)
 
 
-@allocation_free
+@inner
 def _arrive(steps, state, traffic, message, time):  # type: ignore[no-untyped-def]
     if state.status[message] & RECEIVE_POSTED:
         complete(steps, state, message, time)
@@ -121,7 +127,7 @@ def _arrive(steps, state, traffic, message, time):  # type: ignore[no-untyped-de
         traffic.message[message].progress = _AWAITED
 
 
-@allocation_free
+@inner
 def _flow(traffic, sharing, message):  # type: ignore[no-untyped-def]
     record = traffic.message[message]
     pair = record.pair

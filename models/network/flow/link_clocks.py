@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner
 from manyscale.models.kernels.event_heap import event_record
 
 # Counters: lengths of `touched`, `moved`, `due`, flow numbers in use, lengths of `free` and `pending`
@@ -113,7 +113,7 @@ def new_sharing(
     )
 
 
-@allocation_free
+@inner
 def touch(sharing, number, time):  # type: ignore[no-untyped-def]
     """Bring a link's clock to ``time``, and remember to find its next end anew."""
     advance(sharing, number, time)
@@ -124,7 +124,7 @@ def touch(sharing, number, time):  # type: ignore[no-untyped-def]
         sharing.counter[TOUCHED] += 1
 
 
-@allocation_free
+@inner
 def advance(sharing, number, time):  # type: ignore[no-untyped-def]
     link = sharing.link[number]
     if link.first < np.inf and time > link.since:
@@ -134,7 +134,7 @@ def advance(sharing, number, time):  # type: ignore[no-untyped-def]
     link.since = time
 
 
-@allocation_free
+@inner
 def schedule(sharing, number):  # type: ignore[no-untyped-def]
     """Put a link where it belongs among those that are due."""
     link = sharing.link[number]
@@ -147,7 +147,7 @@ def schedule(sharing, number):  # type: ignore[no-untyped-def]
     _place_due(sharing, number, link.since + (link.first - link.clock) / sharing.level[number])
 
 
-@allocation_free
+@inner
 def _place_due(sharing, number, key):  # type: ignore[no-untyped-def]
     """Insert a link, or give it another key. O(log links)."""
     heap, links = sharing.due, sharing.link
@@ -158,7 +158,7 @@ def _place_due(sharing, number, key):  # type: ignore[no-untyped-def]
     _sift_due(heap, links, place, sharing.counter[DUE], number, key)
 
 
-@allocation_free
+@inner
 def _remove_due(sharing, place):  # type: ignore[no-untyped-def]
     size = sharing.counter[DUE] - 1
     sharing.counter[DUE] = size
@@ -166,7 +166,7 @@ def _remove_due(sharing, place):  # type: ignore[no-untyped-def]
         _sift_due(sharing.due, sharing.link, place, size, sharing.due[size].link, sharing.due[size].key)
 
 
-@allocation_free
+@inner
 def _sift_due(heap, links, place, size, number, key):  # type: ignore[no-untyped-def]
     """Write an entry at the hole ``place``, or above or below it where it belongs."""
     while place > 0:
@@ -194,7 +194,7 @@ def _sift_due(heap, links, place, size, number, key):  # type: ignore[no-untyped
     links[number].place = place
 
 
-@allocation_free
+@inner
 def _note_borders(sharing, number, time):  # type: ignore[no-untyped-def]
     """What a link's clock shows at the beginnings of the intervals from ``since`` to ``time``."""
     link, level, width = sharing.link[number], sharing.level[number], sharing.width[0]
@@ -202,7 +202,7 @@ def _note_borders(sharing, number, time):  # type: ignore[no-untyped-def]
         sharing.border[number, interval] = link.clock + level * (interval * width - link.since)
 
 
-@allocation_free
+@inner
 def record_load(sharing, flow, bottleneck, time, clock):  # type: ignore[no-untyped-def]
     """Charge the links of a flow with what it sent by the clock of its bottleneck, up to ``clock``.
     O(intervals x hops)."""
@@ -227,7 +227,7 @@ def record_load(sharing, flow, bottleneck, time, clock):  # type: ignore[no-unty
         before = after
 
 
-@allocation_free
+@inner
 def make_room(sharing, time):  # type: ignore[no-untyped-def]
     """Double the intervals until ``time`` is inside. O(links x intervals) each time."""
     load, border = sharing.load, sharing.border

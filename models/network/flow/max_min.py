@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner
 from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.network.flow.link_clocks import (
     DUE,
@@ -47,7 +47,7 @@ from manyscale.models.network.flow.link_clocks import (
 TIE: Final = 1e-13  # relative difference of levels that is rounding
 
 
-@allocation_free
+@inner
 def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-untyped-def]
     """Number of a new flow of ``amount`` over ``links`` (each once; ``uses`` times its rate) and one more, ``private``,
     if that is not -1. `solve` starts it. O(links)."""
@@ -74,7 +74,7 @@ def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-
     return flow
 
 
-@allocation_free
+@inner
 def _join(sharing, flow, hop, number, share):  # type: ignore[no-untyped-def]
     link = sharing.link[number]
     position = link.begin + link.count
@@ -90,7 +90,7 @@ def _join(sharing, flow, hop, number, share):  # type: ignore[no-untyped-def]
     _mark(sharing, number, STARTED)
 
 
-@allocation_free
+@inner
 def _note_moved(sharing, flow):  # type: ignore[no-untyped-def]
     if sharing.is_moved[flow] == 0:
         sharing.is_moved[flow] = 1
@@ -98,7 +98,7 @@ def _note_moved(sharing, flow):  # type: ignore[no-untyped-def]
         sharing.counter[MOVED] += 1
 
 
-@allocation_free
+@inner
 def _mark(sharing, number, why):  # type: ignore[no-untyped-def]
     """Note that flows of a link have started or ended; solve pushes it with a key that knows all of them."""
     if sharing.link[number].state == 0:
@@ -107,7 +107,7 @@ def _mark(sharing, number, why):  # type: ignore[no-untyped-def]
     sharing.link[number].state |= why
 
 
-@allocation_free
+@inner
 def _remove_flow(sharing, flow):  # type: ignore[no-untyped-def]
     none = sharing.level.shape[0] - 1
     level = sharing.level[sharing.bottleneck[flow]]
@@ -138,7 +138,7 @@ def _remove_flow(sharing, flow):  # type: ignore[no-untyped-def]
     sharing.counter[FREE] += 1
 
 
-@allocation_free
+@inner
 def next_end(sharing):  # type: ignore[no-untyped-def]
     """When the next flow will finish if nothing changes; infinite if none flows."""
     if sharing.counter[DUE] == 0:
@@ -146,7 +146,7 @@ def next_end(sharing):  # type: ignore[no-untyped-def]
     return sharing.due[0].key
 
 
-@allocation_free
+@inner
 def end_flows(sharing, time, window, ended):  # type: ignore[no-untyped-def]
     """Remove the flows of the link that is due first which have finished by ``time`` + ``window``: their number; they
     stand in ``ended``. O(flows on the link)."""
@@ -174,14 +174,14 @@ def end_flows(sharing, time, window, ended):  # type: ignore[no-untyped-def]
     return count
 
 
-@allocation_free
+@inner
 def needs_solving(sharing):  # type: ignore[no-untyped-def]
     """Whether anything has changed: a flow that had its links to itself ends without a trace."""
     counter = sharing.counter
     return counter[PENDING] > 0 or counter[MOVED] > 0 or counter[TOUCHED] > 0
 
 
-@allocation_free
+@inner
 def solve(sharing, time):  # type: ignore[no-untyped-def]
     """Levels, bottlenecks and next ends after flows have been added or removed at ``time``."""
     make_room(sharing, time)
@@ -216,7 +216,7 @@ def solve(sharing, time):  # type: ignore[no-untyped-def]
     counter[TOUCHED] = 0
 
 
-@allocation_free
+@inner
 def _start_lone_flows(sharing, time):  # type: ignore[no-untyped-def]
     """Give new flows that have all their links to themselves their rate, and strike them off what is to be solved.
     O(new flows x hops)."""
@@ -261,7 +261,7 @@ def _start_lone_flows(sharing, time):  # type: ignore[no-untyped-def]
     sharing.counter[MOVED] = kept
 
 
-@allocation_free
+@inner
 def _solve_link(sharing, number, time):  # type: ignore[no-untyped-def]
     """Level of a link from those of the others, and what that means for them. O(flows on the link x hops)."""
     level, limit, link = sharing.level, sharing.limit, sharing.link[number]
@@ -302,7 +302,7 @@ def _solve_link(sharing, number, time):  # type: ignore[no-untyped-def]
             _push_dirty(sharing, other, its)
 
 
-@allocation_free
+@inner
 def _level_of(sharing, number, old):  # type: ignore[no-untyped-def]
     """Level at which the flows of a link fill it: root of the concave sum of share x min(level, limit) = capacity.
     Leaves each member's limit in ``limit`` and the link's level infinite."""
@@ -348,7 +348,7 @@ def _level_of(sharing, number, old):  # type: ignore[no-untyped-def]
     return guess
 
 
-@allocation_free
+@inner
 def _find_bottleneck(sharing, flow, time):  # type: ignore[no-untyped-def]
     """Let a flow drain by the clock of the lowest of its links. O(hops)."""
     level = sharing.level
@@ -379,7 +379,7 @@ def _find_bottleneck(sharing, flow, time):  # type: ignore[no-untyped-def]
     sharing.joined[flow, 1] = link.clock
 
 
-@allocation_free
+@inner
 def _find_first(sharing, number):  # type: ignore[no-untyped-def]
     """First target among the flows that drain by a link's clock. O(flows on the link)."""
     link = sharing.link[number]
@@ -391,7 +391,7 @@ def _find_first(sharing, number):  # type: ignore[no-untyped-def]
     link.first = first
 
 
-@allocation_free
+@inner
 def _push_dirty(sharing, number, key):  # type: ignore[no-untyped-def]
     sharing.link[number].state = QUEUED
     push(sharing.dirty, sharing.dirty_size, number, key)

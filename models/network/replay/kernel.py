@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.steps import (
     ACTION,
@@ -131,7 +131,7 @@ def run_ready(script, stage):  # type: ignore[no-untyped-def]
         strand = stage.ready[stage.count[_READY]]
         if not _run_strand(script, stage, strand):
             return strand
-    return np.int32(-1)
+    return -1
 
 
 @inner
@@ -230,7 +230,7 @@ def meet(script, stage, number):  # type: ignore[no-untyped-def]
         done = max(message.received, message.sent) + cost
     message.received = done
     if message.waiter >= 0:
-        call(stage, message.waiter, np.int64(number), done)
+        call(stage, message.waiter, number, done)
 
 
 @inner
@@ -248,7 +248,7 @@ def call(stage, strand, event, time):  # type: ignore[no-untyped-def]
         me.called = min(me.called, time)
 
 
-@inner
+@merged
 def set_ready(stage, strand):  # type: ignore[no-untyped-def]
     stage.ready[stage.count[_READY]] = strand
     stage.count[_READY] += 1
@@ -258,6 +258,6 @@ def set_ready(stage, strand):  # type: ignore[no-untyped-def]
 def next_called(stage):  # type: ignore[no-untyped-def]
     """One of the strands that were called for one of several, -1 for none."""
     if stage.count[_CALLED] == 0:
-        return np.int32(-1)
+        return -1
     stage.count[_CALLED] -= 1
     return stage.called[stage.count[_CALLED]]

@@ -109,14 +109,14 @@ def run_in_order(script, stage, order):  # type: ignore[no-untyped-def]
     while True:
         strand = run_ready(script, stage)
         if strand >= 0:
-            _take_step(script, stage, order, strand, np.int64(-1))
+            _take_step(script, stage, order, strand, -1)
             continue
         _park_called(stage, order)
         if order.heap_size[0] == 0:
             return
         now = order.heap[0].time
         entry = pop(order.heap, order.heap_size)
-        strand = np.int32(entry >> _COUNT_BITS)
+        strand = entry >> _COUNT_BITS
         turn = order.turn[strand]
         if entry & _COUNT_MASK == turn.count & _COUNT_MASK:
             turn.count += 1
@@ -125,7 +125,7 @@ def run_in_order(script, stage, order):  # type: ignore[no-untyped-def]
 
 @inner
 def _park(order, strand, time):  # type: ignore[no-untyped-def]
-    number = np.int64(strand) << _COUNT_BITS | (order.turn[strand].count & _COUNT_MASK)
+    number = strand << _COUNT_BITS | (order.turn[strand].count & _COUNT_MASK)
     push(order.heap, order.heap_size, number, time)
 
 
@@ -200,7 +200,7 @@ def _post_send(script, stage, order, number, time):  # type: ignore[no-untyped-d
     message.sent = time
     message.posted |= SEND_POSTED
     queue = order.queue[order.send[number].queue]
-    before = np.int32(-1)
+    before = -1
     found = queue.open_first
     while found >= 0 and not _fits(order, found, number):
         before = found
@@ -231,7 +231,7 @@ def _post_receive(script, stage, order, number, time):  # type: ignore[no-untype
     """Let a receive take the first send of its queue that fits, else queue it. O(queue)."""
     order.open_state[number].post = time
     queue = order.queue[order.open[number].queue]
-    before = np.int32(-1)
+    before = -1
     found = queue.send_first
     while found >= 0 and not _fits(order, number, found):
         before = found
@@ -270,8 +270,8 @@ def _wait_for_any(script, stage, order, strand, number, now):  # type: ignore[no
     """Take the earliest completion of several requests, if one is there by ``now``, and let time pass until it was.
     Else the strand is parked until the earliest that is known, or waits to be called. True if it goes on."""
     me, turn = stage.strand[strand], order.turn[strand]
-    best = np.int64(_NONE_DONE)
-    best_at = np.int64(-1)
+    best = _NONE_DONE
+    best_at = -1
     num_open = 0
     for k in range(order.candidate_offsets[number], order.candidate_offsets[number + 1]):
         action, other = order.candidate_action[k], order.candidate_target[k]
@@ -281,7 +281,7 @@ def _wait_for_any(script, stage, order, strand, number, now):  # type: ignore[no
         done = _completion(script, stage, order, action, other, strand)
         if done >= 0 and (best < 0 or done < best):
             best = done
-            best_at = np.int64(k)
+            best_at = k
     if num_open > 0:
         if best < 0 or best > now:
             me.awaits = ANY_AWAITED
@@ -324,17 +324,17 @@ def _completion(script, stage, order, action, other, strand):  # type: ignore[no
         if message.posted == BOTH_POSTED:
             return message.received
         message.waiter = strand
-        return np.int64(-1)
+        return -1
     if action == WAIT_OPEN_RECEIVE:
         opened = order.open_state[other]
         if opened.message >= 0:
             return stage.message[opened.message].received
         opened.waiter = strand
-        return np.int64(-1)
+        return -1
     if action == WAIT_STRAND:
         awaited = stage.strand[other]
         if awaited.phase == ENDED:
             return awaited.clock
         awaited.waiter = strand
-        return np.int64(-1)
-    return np.int64(0)  # a request of MPI_PROC_NULL
+        return -1
+    return 0  # a request of MPI_PROC_NULL

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import inner
 from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.steps import (
@@ -45,6 +45,7 @@ from manyscale.models.network.replay.steps import (
     ENTER_GATE,
     FIRST,
     LAST,
+    NOTHING,
     POST_OPEN_RECEIVE,
     POST_OPEN_SEND,
     POST_RECEIVE,
@@ -200,7 +201,7 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return view
 
 
-@allocation_free
+@inner
 def next_time(state):  # type: ignore[no-untyped-def]
     """When the earliest parked strand goes on; NEVER if none is parked."""
     if state.heap_size[0] == 0:
@@ -208,142 +209,79 @@ def next_time(state):  # type: ignore[no-untyped-def]
     return state.heap[0].time
 
 
-@allocation_free
+@inner
 def cores_are_next(state):  # type: ignore[no-untyped-def]
     """Whether the earliest that is parked is no strand."""
     return state.heap_size[0] > 0 and state.heap[0].number >= state.strand.shape[0]
 
 
-@allocation_free
+@inner
 def complete(steps, state, message, time):  # type: ignore[no-untyped-def]
     """A transfer has arrived, and its receive is posted: whoever waits for it goes on at ``time``."""
     state.arrived[message] = time
     state.status[message] |= ARRIVED
-    if state.waiter[message, _SENDER] >= 0:
-        _wake(
-            state.waiter[message, _SENDER], message, time, steps.step, steps.target, state.strand, state.open,
-            state.heap, state.heap_size,
-        )  # fmt: skip
-    if state.waiter[message, _RECEIVER] >= 0:
-        _wake(
-            state.waiter[message, _RECEIVER], message, time, steps.step, steps.target, state.strand, state.open,
-            state.heap, state.heap_size,
-        )  # fmt: skip
+    for side in range(2):
+        if state.waiter[message, side] >= 0:
+            _wake(steps, state, state.waiter[message, side], message, time)
 
 
-@allocation_free
+@inner
 def release_sender(steps, state, message, time):  # type: ignore[no-untyped-def]
     """Let whoever waits as the sender of a transfer go on at ``time``, although it has not arrived; the model then has
     to call the message eager, for that is how its sender goes on."""
     strand = state.waiter[message, _SENDER]
     state.waiter[message, _SENDER] = -1
     if strand >= 0:
-        _wake(
-            strand, message, time, steps.step, steps.target, state.strand, state.open, state.heap, state.heap_size
-        )  # fmt: skip
+        _wake(steps, state, strand, message, time)
 
 
-@allocation_free
-def _wake(strand, message, time, step, target, strands, opens, heap, heap_size):  # type: ignore[no-untyped-def]
+@inner
+def _wake(steps, state, number, message, time):  # type: ignore[no-untyped-def]
     """Park a strand if what it is blocked at waits for ``message``, not for another after a wait-any."""
-    waiting = strands[strand].waiting
-    if waiting == _NOTHING:
+    strand = state.strand[number]
+    if strand.waiting == _NOTHING:
         return
-    if waiting == _ONE:
-        at = strands[strand].place
-        action = step[at] & ACTION
+    if strand.waiting == _ONE:
+        action = steps.step[strand.place] & ACTION
+        target = steps.target[strand.place]
         if action == WAIT_OPEN_RECEIVE:
-            if opens[target[at]].message != message:
+            if state.open[target].message != message:
                 return
-        elif target[at] != message or not (action == WAIT_SEND or action == WAIT_RECEIVE):
+        elif target != message or not (action == WAIT_SEND or action == WAIT_RECEIVE):
             return
-    strands[strand].waiting = _NOTHING
-    push(heap, heap_size, strand, time)
+    strand.waiting = _NOTHING
+    push(state.heap, state.heap_size, number, time)
 
 
-@allocation_free
+@inner
 def run_next(steps, state):  # type: ignore[no-untyped-def]
     """Run the earliest parked strand until it blocks or computes: number of entries of ``state.posted``."""
     time = state.heap[0].time
-    strand = pop(state.heap, state.heap_size)
+    number = pop(state.heap, state.heap_size)
     state.now[0] = time
-    at = state.strand[strand].place
-    row = state.strand[strand].operation
-    end = steps.strand_end[strand]
-    phase = state.strand[strand].phase
+    strand = state.strand[number]
+    at, row, phase = strand.place, strand.operation, strand.phase
+    end = steps.strand_end[number]
     num_posted = 0
-    blocked = False
     while at < end:
         code = steps.step[at]
         what = steps.target[at]
         action = code & ACTION
         if phase == _FRESH and code & FIRST and steps.compute[row] > 0:
             phase = _COMPUTED
-            push(state.heap, state.heap_size, strand, time + steps.compute[row])
-            blocked = True
+            push(state.heap, state.heap_size, number, time + steps.compute[row])
             break
-        if action == POST_SEND or action == POST_OPEN_SEND:
-            if phase != _DELAYED and steps.delay[what] > 0:
+        if action <= POST_RECEIVE or action == POST_OPEN_SEND or action == POST_OPEN_RECEIVE:
+            is_send = action == POST_SEND or action == POST_OPEN_SEND
+            if is_send and phase != _DELAYED and steps.delay[what] > 0:
                 phase = _DELAYED
-                push(state.heap, state.heap_size, strand, time + steps.delay[what])
-                blocked = True
+                push(state.heap, state.heap_size, number, time + steps.delay[what])
                 break
-            state.sent[what] = time
-            state.status[what] |= SEND_POSTED
-            if action == POST_OPEN_SEND:
-                _post_open_send(steps, state, what, time)
-            state.posted[num_posted] = what
-            num_posted += 1
-        elif action == POST_RECEIVE:
-            state.received[what] = time
-            state.status[what] |= RECEIVE_POSTED
-            state.posted[num_posted] = what
-            num_posted += 1
-        elif action == POST_OPEN_RECEIVE:
-            message = _post_open_receive(steps, state, what, time)
+            message = _post(steps, state, action, what, time)
             if message >= 0:
                 state.posted[num_posted] = message
                 num_posted += 1
-        elif action == WAIT_SEND or action == WAIT_RECEIVE:
-            side = _SENDER if action == WAIT_SEND else _RECEIVER
-            if not (state.status[what] & ARRIVED or (side == _SENDER and steps.is_eager[what])):
-                state.waiter[what, side] = strand
-                blocked = True
-        elif action == WAIT_OPEN_RECEIVE:
-            message = state.open[what].message
-            if message < 0:
-                state.open[what].waiter = strand
-                blocked = True
-            elif not state.status[message] & ARRIVED:
-                state.waiter[message, _RECEIVER] = strand
-                blocked = True
-        elif action == WAIT_ANY:
-            if not _take_any(steps, state, what, strand):
-                state.strand[strand].waiting = _ANY
-                phase = _COMPUTED
-                blocked = True
-                break
-        elif action == START_STRAND:
-            push(state.heap, state.heap_size, what, time)
-        elif action == WAIT_STRAND:
-            if not state.finished[what]:
-                state.strand[what].waiter = strand
-                blocked = True
-        elif action == ENTER_GATE:
-            _enter_gate(steps, state, what, time)
-        elif action == WAIT_GATE:
-            opens = state.gate[what].opens
-            if opens < 0:
-                state.strand[strand].following = state.gate[what].waiter
-                state.gate[what].waiter = strand
-                blocked = True
-            elif opens > time:
-                phase = _COMPUTED
-                push(state.heap, state.heap_size, strand, opens)
-                blocked = True
-                break
-        if blocked:
-            state.strand[strand].waiting = _ONE
+        elif action != NOTHING and not _pass(steps, state, number, action, what, time):
             phase = _COMPUTED
             break
         phase = _FRESH
@@ -351,15 +289,72 @@ def run_next(steps, state):  # type: ignore[no-untyped-def]
             state.end[row] = time
             row += 1
         at += 1
-    state.strand[strand].place = at
-    state.strand[strand].operation = row
-    state.strand[strand].phase = phase
-    if not blocked:
-        _finish(steps, state, strand, time)
+    strand.place, strand.operation, strand.phase = at, row, phase
+    if at == end:
+        _finish(steps, state, number, time)
     return num_posted
 
 
-@allocation_free
+@inner
+def _post(steps, state, action, what, time):  # type: ignore[no-untyped-def]
+    """Post a send or a receive: its message, -1 for a receive that takes none yet."""
+    if action == POST_OPEN_RECEIVE:
+        return _post_open_receive(steps, state, what, time)
+    if action == POST_RECEIVE:
+        state.received[what] = time
+        state.status[what] |= RECEIVE_POSTED
+        return what
+    state.sent[what] = time
+    state.status[what] |= SEND_POSTED
+    if action == POST_OPEN_SEND:
+        _post_open_send(steps, state, what, time)
+    return what
+
+
+@inner
+def _pass(steps, state, number, action, what, time):  # type: ignore[no-untyped-def]
+    """Take a step that posts nothing: False if the strand has to wait."""
+    strand = state.strand[number]
+    waits = False
+    if action == WAIT_SEND or action == WAIT_RECEIVE:
+        waits = not (state.status[what] & ARRIVED or (action == WAIT_SEND and steps.is_eager[what]))
+        if waits:
+            state.waiter[what, _SENDER if action == WAIT_SEND else _RECEIVER] = number
+    elif action == WAIT_OPEN_RECEIVE:
+        message = state.open[what].message
+        if message < 0:
+            state.open[what].waiter = number
+            waits = True
+        elif not state.status[message] & ARRIVED:
+            state.waiter[message, _RECEIVER] = number
+            waits = True
+    elif action == WAIT_ANY:
+        if not _take_any(steps, state, what, number):
+            strand.waiting = _ANY
+            return False
+    elif action == START_STRAND:
+        push(state.heap, state.heap_size, what, time)
+    elif action == WAIT_STRAND:
+        if not state.finished[what]:
+            state.strand[what].waiter = number
+            waits = True
+    elif action == ENTER_GATE:
+        _enter_gate(steps, state, what, time)
+    elif action == WAIT_GATE:
+        opens = state.gate[what].opens
+        if opens < 0:
+            strand.following = state.gate[what].waiter
+            state.gate[what].waiter = number
+            waits = True
+        elif opens > time:
+            push(state.heap, state.heap_size, number, opens)
+            return False
+    if waits:
+        strand.waiting = _ONE
+    return not waits
+
+
+@inner
 def _finish(steps, state, strand, time):  # type: ignore[no-untyped-def]
     state.finished[strand] = 1
     state.strand[strand].clock = time
@@ -376,7 +371,7 @@ def _finish(steps, state, strand, time):  # type: ignore[no-untyped-def]
         push(state.heap, state.heap_size, woken, time)
 
 
-@allocation_free
+@inner
 def _enter_gate(steps, state, gate, time):  # type: ignore[no-untyped-def]
     state.gate[gate].entered += 1
     if state.gate[gate].entered < steps.gate[gate].size:
@@ -390,11 +385,11 @@ def _enter_gate(steps, state, gate, time):  # type: ignore[no-untyped-def]
         strand = state.strand[strand].following
 
 
-@allocation_free
+@inner
 def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def]
     """Give a send to the first receive of its queue that takes it, else queue it. O(queue)."""
     queue = state.queue[steps.send[message].queue]
-    before = np.int32(-1)
+    before = -1
     entry = queue.open_first
     while entry >= 0 and not _fits(steps, entry, message):
         before = entry
@@ -419,11 +414,11 @@ def _post_open_send(steps, state, message, time):  # type: ignore[no-untyped-def
         state.waiter[message, _RECEIVER] = strand
 
 
-@allocation_free
+@inner
 def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-def]
     """The first queued send that a receive takes, -1 if it has to wait for one. O(queue)."""
     queue = state.queue[steps.open[entry].queue]
-    before = np.int32(-1)
+    before = -1
     message = queue.send_first
     while message >= 0 and not _fits(steps, entry, message):
         before = message
@@ -434,7 +429,7 @@ def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-de
         else:
             state.open[queue.open_last].following = entry
         queue.open_last = entry
-        return np.int32(-1)
+        return -1
     following = state.send_following[message]
     if before < 0:
         queue.send_first = following
@@ -446,21 +441,21 @@ def _post_open_receive(steps, state, entry, time):  # type: ignore[no-untyped-de
     return message
 
 
-@allocation_free
+@inner
 def _match(state, entry, message, time):  # type: ignore[no-untyped-def]
     state.open[entry].message = message
     state.status[message] |= RECEIVE_POSTED
     state.received[message] = time
 
 
-@allocation_free
+@inner
 def _fits(steps, entry, message):  # type: ignore[no-untyped-def]
     """Whether an open receive takes a send; -1 stands for any source and any tag."""
     source, tag = steps.open[entry].source, steps.open[entry].tag
     return (source == -1 or source == steps.send[message].source) and (tag == -1 or tag == steps.send[message].tag)
 
 
-@allocation_free
+@inner
 def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
     """Consume the earliest completed candidate of a wait-any, or be called by all that are open. True if the strand may
     go on: one was consumed, or none is open. O(candidates)."""
@@ -488,7 +483,7 @@ def _take_any(steps, state, number, strand):  # type: ignore[no-untyped-def]
     return True
 
 
-@allocation_free
+@inner
 def _completion(steps, state, action, other, strand):  # type: ignore[no-untyped-def]
     """When a candidate completed, -1 if it has not (the strand is then called when it does), -2 if it was consumed."""
     gone = state.now.dtype.type(-2)
