@@ -166,6 +166,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "perfetto": "manyscale.runner.report.perfetto.ranks:write",
         "report": "manyscale.runner.report.run_page:write",
     },
+    # a writer of sweeps is a function of (sweep.parquet's table, axes, directory, title)
+    "sweep-writer": {"report": "manyscale.runner.report.run_page:write_sweep"},
 }  # fmt: skip
 _FORMER_NAMES: Final = {"rank-sampler": "sampling"}  # groups of entry points that are still read
 

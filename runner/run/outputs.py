@@ -86,9 +86,7 @@ def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], tit
     if what_if.AXIS in axes:
         write_table(what_if.table(table, axes), directory / "what_if.parquet")
     if report:
-        from manyscale.runner.report.run_page import write_sweep as write_page
-
-        write_page(table, axes, directory, title)
+        lookup("sweep-writer", "report")(table, axes, directory, title)
 
 
 def _text(value: Any) -> str:
