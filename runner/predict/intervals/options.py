@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class IntervalsChoice(Strict):
     """How ``sampling: {intervals: METHOD}`` samples the stream of a program of one thread
-    (predict/intervals/sampled_phases.py). It is cut every ``instructions`` at the end of a basic block; all other keys
+    (predict/intervals/interval_source.py). It is cut every ``instructions`` at the end of a basic block; all other keys
     are rules of the method, such as ``per_cluster``. ``vectors`` of intervals say what they execute (``blocks``) or
     also what it does in memory (``signature``, with ``line_bytes`` and ``distance_power``:
     predict/intervals/traced.py).
