@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from manyscale.models.machine.blocks import Extensible
 from manyscale.models.machine.processor import Cache, Core, MainMemory, Numa, Tlb
@@ -49,7 +49,7 @@ class Node(Extensible):
         return self.sockets * self.cores_per_socket
 
 
-CollectiveChoice: TypeAlias = str | Mapping[str, Any] | Strict  # what models.network makes of it is its matter
+CollectiveChoice: TypeAlias = str | Mapping[str, Any] | SerializeAsAny[Strict]  # what models.network makes of it is its matter
 
 
 class Link(Strict):

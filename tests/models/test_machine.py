@@ -7,7 +7,9 @@ import copy
 import pytest
 from pydantic import ValidationError
 
-from manyscale.models.machine import Machine, ideal_network
+from manyscale.models.machine import Machine, Network, ideal_network
+from manyscale.models.network.collectives.rules import CollectiveRules
+from manyscale.models.network.flow.parameters import Flow
 
 LINK = {"latency": "1 us", "bandwidth": "1 GB/s"}
 CONTENT = {
@@ -133,3 +135,13 @@ def test_ideal_network_keeps_the_protocol_only():
         assert (route.latency_ps, route.ps_per_byte) == (0, 0.0)
     assert (ideal.envelope_bytes, ideal.eager_threshold_bytes, ideal.transfer_start) == (16, 65536, "match")
     assert network.latency_ps == 1_500_000
+
+
+def test_a_network_tells_all_that_it_holds():
+    """What keys of work units are made of: collectives and blocks are part of it, as they are given or validated."""
+    given = {"collectives": {"preset": "openmpi"}, "flow": {"weight": "8 B"}}
+    validated = {"collectives": CollectiveRules(preset="openmpi"), "flow": Flow(weight="8 B")}
+    for blocks in (given, validated):
+        told = Network.model_validate({**CONTENT["network"], **blocks}).model_dump(mode="json")
+        assert told["collectives"]["preset"] == "openmpi"
+        assert told["flow"] != Network.model_validate(CONTENT["network"]).model_dump(mode="json").get("flow")
