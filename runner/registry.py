@@ -111,7 +111,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "tbpoint": "manyscale.runner.predict.gpu.region_sampling:RegionSampler",
     },
     # a block of options is a frozen class of pydantic's, each field with a default, that stands under its name in the
-    # study; a method check(study), if it has one, raises ValueError where the rest of the study does not go with it
+    # study; a method check(study), if it has one, raises ValueError where the rest of the study does not go with it. It
+    # is loaded when studies are: its module imports nothing that imports manyscale.runner.study
     "options": {
         "amm": "manyscale.models.memory.amm.options:AmmChoice",
         "runtime": "manyscale.models.node.scheduler.runtime_system:RuntimeSystem",

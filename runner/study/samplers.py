@@ -12,6 +12,9 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.registry import lookup, names
 from manyscale.sampling.sampler import Sampler
 
+LEVELS: Final = {
+    "ranks": "rank", "iterations": "iteration", "tasks": "task", "launches": "launch", "blocks": "block",
+}  # fmt: skip
 _NUMBER: Final = "-N"  # the end of a name in the registry that stands for a number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, create_model, field_validator, model_validator
 
@@ -13,12 +13,9 @@ from manyscale.runner.problems import first_problem
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import what_if
 from manyscale.runner.study.mapping import IpcCorrection, Mapping_, PositiveFloat
-from manyscale.runner.study.samplers import sampler_named
+from manyscale.runner.study.samplers import LEVELS, rules_of, sampler_named
 from manyscale.runner.study.workload import WorkloadChoice
 
-_LEVELS: Final = {
-    "ranks": "rank", "iterations": "iteration", "tasks": "task", "launches": "launch", "blocks": "block",
-}  # fmt: skip
 Block = TypeVar("Block", bound=Strict)
 
 
@@ -64,7 +61,7 @@ class SamplingChoice(Strict):
     @field_validator("ranks", "iterations", "launches")
     @classmethod
     def _known_or_numbers(cls, value: str | list[int], info: Any) -> str | list[int]:
-        level, has_auto = _LEVELS[info.field_name], info.field_name != "launches"
+        level, has_auto = LEVELS[info.field_name], info.field_name != "launches"
         if isinstance(value, str) and not (value == "auto" and has_auto) and sampler_named(level, value) is None:
             known = ", ".join([*(["auto"] if has_auto else []), *names(f"{level}-sampler")])
             raise ValueError(f"unknown method {value!r}; known are {known}, or a list of numbers")
@@ -75,7 +72,7 @@ class SamplingChoice(Strict):
     @field_validator("tasks", "blocks")
     @classmethod
     def _known(cls, value: str, info: Any) -> str:
-        known = names(f"{_LEVELS[info.field_name]}-sampler")
+        known = names(f"{LEVELS[info.field_name]}-sampler")
         if value not in known:
             *others, last = map(repr, known)
             raise ValueError(f"{value!r} is not one of {', '.join(others)} or {last}")
@@ -133,6 +130,15 @@ class Study(_Keys):
                 return found
         raise KeyError(block)
 
+    def choices(self, *keys: str) -> tuple[object, ...]:
+        """All that decides what samplers choose, for ``keys`` of ``sampling``, as a key of what they have chosen."""
+        found: list[object] = [self.seed]
+        for key in keys:
+            method = getattr(self.sampling, key)
+            sampler = sampler_named(LEVELS[key], method) if isinstance(method, str) else None
+            found += [str(method), "" if sampler is None else rules_of(sampler, self).model_dump_json()]
+        return tuple(found)
+
     @model_validator(mode="before")
     @classmethod
     def _what_ifs_are_points(cls, content: Any) -> Any:
@@ -165,8 +171,8 @@ class Study(_Keys):
 
     @model_validator(mode="after")
     def _blocks_go_with_the_rest(self) -> Study:
-        for name in names("options"):
-            if (check := getattr(getattr(self, name), "check", None)) is not None:
+        for _, block in self:
+            if (check := getattr(block, "check", None)) is not None:
                 check(self)
         return self
 

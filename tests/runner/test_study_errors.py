@@ -70,6 +70,21 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown sampling": (
         study_text(sampling={"ranks": "some"}), ("study.yaml: sampling.ranks: ", "unknown method 'some'; known are "),
     ),
+    "unknown sampling of iterations": (
+        study_text(sampling={"iterations": "third"}),
+        ("sampling.iterations: ", "unknown method 'third'; known are auto, traced, full, second, joined, one-in-N,"),
+    ),
+    "unknown sampling of tasks": (
+        study_text(sampling={"tasks": "some"}),
+        ("sampling.tasks: ", "'some' is not one of 'full', 'periodic' or 'lazy'"),
+    ),
+    "unknown sampling of launches": (
+        study_text(sampling={"launches": "some"}),
+        ("sampling.launches: ", "unknown method 'some'; known are tbpoint, "),
+    ),
+    "traced ranks of traced times": (
+        study_text(sampling={"ranks": "traced"}), ("sampling: model cpu: burst takes all from the trace",),
+    ),
     "unknown format": (
         study_text(workload={"path": "trace", "format": "otf9"}), ("unknown reader 'otf9'; known are ", "simgrid-ti"),
     ),

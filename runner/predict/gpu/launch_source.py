@@ -23,7 +23,6 @@ from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.registry import lookup
 from manyscale.sampling.plan import Plan
-from manyscale.sampling.tbpoint.options import TbpointChoice
 
 
 class LaunchSource(PhaseSource):
@@ -43,9 +42,9 @@ class LaunchSource(PhaseSource):
     def _plan(self) -> LaunchPlan:
         """Which launches are simulated, and what the others follow from."""
         study, launches = self._case.study, self._launches
-        key = (study.sampling.model_dump_json(), study.options(TbpointChoice).launches.model_dump_json(), study.seed)
         return self._case.shared.once(
-            ("launch plan", *key), lambda: plan_launches(launches.source, launches.rows, study, launches.place)
+            ("launch plan", *study.choices("launches")),
+            lambda: plan_launches(launches.source, launches.rows, study, launches.place),
         )
 
     def plans(self) -> list[Plan]:

@@ -72,6 +72,8 @@ class AmmSource(PhaseSource):
     def __init__(self, case: Case) -> None:
         self._case, self._form = case, case.study.options(AmmChoice).form
         place = case.study.workload.path
+        if case.study.sampling.ranks not in ("auto", "full"):
+            raise UserError(f"{place}: sampling.ranks: model cpu: amm predicts all ranks; leave it out")
         self._detail = case.shared.once(("detailed phases", place), lambda: DetailedPhases(case.workload, place))
         _check_machine(case.machine)
 

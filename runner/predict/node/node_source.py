@@ -115,7 +115,7 @@ class NodeSource(PhaseSource):
         """What is simulated; made once for all points that choose the same. Raises UserError."""
         case, study = self._case, self._case.study
         place = study.workload.detail or study.workload.path
-        key = ("cells", study.model.cpu, study.sampling.model_dump_json())  # all that it reads of a study
+        key = ("cells", study.model.cpu, *study.choices("ranks", "iterations"))  # all that it reads of a study
         return case.shared.once(key, lambda: plan_cells(case.traced, self._detail, study, place))
 
     @property

@@ -124,6 +124,7 @@ def test_what_a_sweep_over_the_network_shares(tmp_path):
         (study("sparselu-8", 17), "a node of marenostrum3 has 16 cores, not 17"),
         (study("sparselu-8", model={"cpu": "detailed"}), "has no detailed level"),
         (study("sparselu-8", sampling={"tasks": "lazy"}), "sampling: model cpu: burst takes all from the trace"),
+        (study("sparselu-8", 2, sampling={"ranks": "one-in-2"}), "sampling.ranks chooses among traced times"),
         (study("sparselu-8", 2, runtime={"priorities": {"lu0": 1}}), "runtime.priorities: unknown task type 'lu0'"),
         (study("sparselu-8", 2, runtime={"policy": "best"}), "runtime.policy"),
         (study("sparselu-8", 2, runtime={"create": 3}), "has no unit"),
