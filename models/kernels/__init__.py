@@ -220,12 +220,14 @@ class _ByReferenceAttributes(AttributeTemplate):
         member = held.types[held.fields.index(attribute)]
         if type(member) is types.Array:
             return _Counted(member.dtype, member.ndim, member.layout, not member.mutable, member.aligned)
-        return member
+        return _ByReference(member) if isinstance(member, types.BaseNamedTuple) else member
 
 
 @lower_getattr_generic(_ByReference)
 def _member(context: Any, builder: Any, kind: Any, value: Any, attribute: str) -> Any:
-    return builder.load(cgutils.gep_inbounds(builder, value, 0, kind.held.fields.index(attribute)))
+    place = kind.held.fields.index(attribute)
+    member = cgutils.gep_inbounds(builder, value, 0, place)
+    return member if isinstance(kind.held.types[place], types.BaseNamedTuple) else builder.load(member)
 
 
 @intrinsic

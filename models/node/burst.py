@@ -16,16 +16,16 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.program.node_program import Action, NodeProgram
-from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance_inlined, begin_phase
+from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance, begin_phase
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
-from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
+from manyscale.models.node.scheduler.scheduler import Scheduler, new_scheduler, why_stuck
 from manyscale.models.workload import WorkloadError
 
 NEVER: Final = 1 << 62
@@ -34,6 +34,29 @@ _QUANTILES: Final = 4096
 _STRETCH: Final = np.dtype(
     [("start_ps", "i8"), ("end_ps", "i8"), ("repetition", "i4"), ("phase", "i4"), ("core", "i4"), ("instance", "i4")]
 )
+
+_CONTROL: Final = np.dtype(
+    [
+        ("seed", "u8"), ("per_speedup", "f8"), ("first_phase", "i8"), ("first_repetition", "i8"),
+        ("num_stretches", "i8"),
+    ]
+)  # fmt: skip
+
+
+class _Burst(NamedTuple):
+    """``control``: one record, ``per_speedup``: factor on pieces of instances that create others. ``factors``: of the
+    jitter, one for none. ``tree`` int64[2 x cores, rounded up]: when each core, and the first of each two, is to be
+    advanced. ``since_ps`` int64[cores]: begin of its stretch. For the others see ScheduledPhases."""
+
+    control: np.ndarray
+    scheduler: Scheduler
+    piece_ps: np.ndarray
+    factors: np.ndarray
+    tree: np.ndarray
+    since_ps: np.ndarray
+    makespan_ps: np.ndarray
+    busy_ps: np.ndarray
+    stretch: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -93,13 +116,18 @@ def run_phases(
         idle_ps=np.zeros(num_cores, np.int64),
         stretches=np.zeros(_most_stretches(program, first_phase, end) * repetitions if keep else 0, _STRETCH),
     )
+    control = np.zeros(1, _CONTROL)
+    control["seed"], control["per_speedup"] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF), 1.0 / runtime.creator_speedup
+    control["first_phase"], control["first_repetition"] = first_phase, first_repetition
     tree = np.full(2 << max(num_cores - 1, 1).bit_length(), NEVER, np.int64)
-    num_stretches = _run(
-        scheduler, durations, 1.0 / runtime.creator_speedup, factors, np.uint64(seed & 0xFFFFFFFFFFFFFFFF), first_phase,
-        first_repetition, tree, result.makespan_ps, result.busy_ps, np.zeros(num_cores, np.int64), result.stretches,
-    )  # fmt: skip
-    if num_stretches < 0:
+    if not _run(
+        _Burst(
+            control, scheduler, durations, factors, tree, np.zeros(num_cores, np.int64), result.makespan_ps,
+            result.busy_ps, result.stretches,
+        )
+    ):  # fmt: skip
         raise WorkloadError(why_stuck(program, scheduler))
+    num_stretches = int(control["num_stretches"][0])
     overhead = scheduler.core["overhead_ps"].copy()
     idle = result.makespan_ps.sum() - result.busy_ps - overhead
     return ScheduledPhases(result.makespan_ps, result.busy_ps, overhead, idle, result.stretches[:num_stretches])
@@ -126,7 +154,7 @@ def _factors(jitter: float) -> np.ndarray:
     return values / values.mean()
 
 
-@inlined
+@inner_inlined
 def _set(tree, leaf, time):  # type: ignore[no-untyped-def]
     """When a core is to be advanced: up the tree, the earlier of each two. O(log cores)."""
     tree[leaf] = time
@@ -137,7 +165,7 @@ def _set(tree, leaf, time):  # type: ignore[no-untyped-def]
         tree[leaf] = time
 
 
-@inlined
+@inner_inlined
 def _earliest(tree):  # type: ignore[no-untyped-def]
     """The core that is to be advanced first, the lowest of several. O(log cores)."""
     half = tree.shape[0] >> 1
@@ -148,64 +176,85 @@ def _earliest(tree):  # type: ignore[no-untyped-def]
     return place - half
 
 
-@inlined
-def _duration(me, instances, piece_ps, per_speedup, factors, drawn):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _duration(burst, me, drawn):  # type: ignore[no-untyped-def]
     """What the piece of a core takes."""
-    duration_ps = piece_ps[me.piece]
+    duration_ps = burst.piece_ps[me.piece]
     factor = 1.0
-    if factors.shape[0] > 1:
-        factor = factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
-    if per_speedup != 1.0 and instances[me.row].flags & CREATES:
+    if burst.factors.shape[0] > 1:
+        factor = burst.factors[mix(drawn, np.uint64(me.instance)) >> np.uint64(52)]
+    per_speedup = burst.control[0].per_speedup
+    if per_speedup != 1.0 and burst.scheduler.instance[me.row].flags & CREATES:
         factor *= per_speedup
     if factor != 1.0:
         duration_ps = np.int64(np.rint(duration_ps * factor))
     return duration_ps
 
 
-@allocation_free
-def _run(  # type: ignore[no-untyped-def]
-    sch, piece_ps, per_speedup, factors, seed, first_phase, first_repetition, tree, makespan_ps, busy_ps, since_ps,
-    stretches,
-):  # fmt: skip
-    """Number of stretches, -1 if a phase cannot end. See the module for the cost."""
+@inner_inlined
+def _keep_stretch(burst, repetition, phase, core, instance, time_ps):  # type: ignore[no-untyped-def]
+    """The core goes on with another instance, or none; before it had ``instance``, or none."""
+    since_ps = burst.since_ps[core]
+    if instance >= 0 and time_ps > since_ps:
+        control = burst.control[0]
+        stretch = burst.stretch[control.num_stretches]
+        stretch.start_ps = since_ps
+        stretch.end_ps = time_ps
+        stretch.repetition = repetition
+        stretch.phase = phase
+        stretch.core = core
+        stretch.instance = instance
+        control.num_stretches += 1
+    burst.since_ps[core] = time_ps
+
+
+@inner
+def _run_phase(burst, repetition, phase, drawn):  # type: ignore[no-untyped-def]
+    """How long the phase takes, -1 if it cannot end."""
+    sch, tree = burst.scheduler, burst.tree
     half = tree.shape[0] >> 1
-    num_stretches = 0
-    for repetition in range(makespan_ps.shape[0]):
-        drawn = mix(seed, np.uint64(first_repetition + repetition))
-        for phase in range(makespan_ps.shape[1]):
-            begin_phase(sch, first_phase + phase, 0)
-            since_ps[:] = 0
-            core = 0
-            time_ps = np.int64(0)
-            while True:
-                me = sch.core[core]
-                before = me.instance
-                code = advance_inlined(sch, core, time_ps)
-                if stretches.shape[0] > 0 and (me.instance != before or code == PHASE_END):
-                    if before >= 0 and time_ps > since_ps[core]:
-                        stretch = stretches[num_stretches]
-                        stretch.start_ps, stretch.end_ps = since_ps[core], time_ps
-                        stretch.repetition, stretch.phase = repetition, phase
-                        stretch.core, stretch.instance = core, before
-                        num_stretches += 1
-                    since_ps[core] = time_ps
-                next_ps = np.int64(NEVER)
-                if code == PIECE:
-                    next_ps = me.start_ps
-                    if me.piece >= 0:
-                        duration_ps = _duration(me, sch.instance, piece_ps, per_speedup, factors, drawn)
-                        busy_ps[core] += duration_ps
-                        next_ps += duration_ps
-                elif code == PHASE_END:
-                    break
-                _set(tree, half + core, next_ps)
-                for k in range(sch.num_woken[0]):
-                    _set(tree, half + sch.woken[k], time_ps)
-                sch.num_woken[0] = 0
-                time_ps = tree[1]
-                if time_ps == NEVER:
-                    return -1
-                core = _earliest(tree)
+    keep = burst.stretch.shape[0] > 0
+    begin_phase(sch, burst.control[0].first_phase + phase, 0)
+    for core in range(burst.since_ps.shape[0]):
+        burst.since_ps[core] = 0
+    core = 0
+    time_ps = np.int64(0)
+    while True:
+        me = sch.core[core]
+        before = np.int64(me.instance)
+        code = advance(sch, core, time_ps)
+        if keep and (me.instance != before or code == PHASE_END):
+            _keep_stretch(burst, repetition, phase, core, before, time_ps)
+        next_ps = np.int64(NEVER)
+        if code == PIECE:
+            next_ps = me.start_ps
+            if me.piece >= 0:
+                duration_ps = _duration(burst, me, drawn)
+                burst.busy_ps[core] += duration_ps
+                next_ps += duration_ps
+        elif code == PHASE_END:
             _set(tree, half + core, NEVER)
-            makespan_ps[repetition, phase] = time_ps
-    return num_stretches
+            return time_ps
+        _set(tree, half + core, next_ps)
+        for k in range(sch.num_woken[0]):
+            _set(tree, half + sch.woken[k], time_ps)
+        sch.num_woken[0] = 0
+        time_ps = tree[1]
+        if time_ps == NEVER:
+            return np.int64(-1)
+        core = _earliest(tree)
+
+
+@allocation_free
+def _run(burst):  # type: ignore[no-untyped-def]
+    """Whether all phases ended. See the module for the cost."""
+    burst = by_reference(burst)
+    control = burst.control[0]
+    for repetition in range(burst.makespan_ps.shape[0]):
+        drawn = mix(control.seed, np.uint64(control.first_repetition + repetition))
+        for phase in range(burst.makespan_ps.shape[1]):
+            makespan_ps = _run_phase(burst, repetition, phase, drawn)
+            if makespan_ps < 0:
+                return False
+            burst.makespan_ps[repetition, phase] = makespan_ps
+    return True

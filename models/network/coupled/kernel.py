@@ -38,7 +38,7 @@ from manyscale.models.node.scheduler.kernel import (
     OPERATION,
     PHASE_END,
     PIECE,
-    advance_inlined,
+    advance,
     begin_phase,
 )
 from manyscale.models.node.scheduler.ready_queues import ReadyQueues
@@ -190,7 +190,7 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
         me = nodes.node[node]
         heap = nodes.heap[me.first_core : me.end_core]
         heap_size = nodes.heap_size[node : node + 1]
-        scheduler = scheduler_of(nodes, node)
+        scheduler = by_reference(scheduler_of(nodes, node))
         while me.begins_phase or heap_size[0] > 0:
             if me.begins_phase:
                 me.begins_phase = 0
@@ -205,7 +205,7 @@ def run_nodes(state, nodes, limit):  # type: ignore[no-untyped-def]
                 break
             time = at
             core = pop(heap, heap_size)
-            code = advance_inlined(scheduler, core, time)
+            code = advance(scheduler, core, time)
             for k in range(scheduler.num_woken[0]):
                 push(heap, heap_size, scheduler.woken[k], time)
             scheduler.num_woken[0] = 0
@@ -320,13 +320,13 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
         ProgramArrays(
             program.first_step[b[3, node, 0] : b[3, node, 1]],
             program.parent[b[4, node, 0] : b[4, node, 1]],
-            program.priority[b[5, node, 0] : b[5, node, 1]],
+            program.level[b[5, node, 0] : b[5, node, 1]],
             program.instance_flags[b[6, node, 0] : b[6, node, 1]],
             program.num_predecessors[b[7, node, 0] : b[7, node, 1]],
             program.first_successor[b[8, node, 0] : b[8, node, 1]],
             program.phase_first_step[b[9, node, 0] : b[9, node, 1]],
             program.phase_first_instance[b[10, node, 0] : b[10, node, 1]],
-            program.levels[b[11, node, 0] : b[11, node, 1]],
+            program.phase_first_loop[b[11, node, 0] : b[11, node, 1]],
         ),
         every.step_action[b[12, node, 0] : b[12, node, 1]],
         every.step_target[b[13, node, 0] : b[13, node, 1]],
@@ -346,6 +346,7 @@ def scheduler_of(nodes, node):  # type: ignore[no-untyped-def]
             queues.link[b[26, node, 0] : b[26, node, 1]],
             queues.occupied[b[27, node, 0] : b[27, node, 1]],
             queues.heap[b[28, node, 0] : b[28, node, 1]],
-            queues.bottom_level[b[29, node, 0] : b[29, node, 1]],
+            queues.heap_size[b[29, node, 0] : b[29, node, 1]],
+            queues.bottom_level[b[30, node, 0] : b[30, node, 1]],
         ),
     )

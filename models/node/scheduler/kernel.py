@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined
 from manyscale.models.node.program.node_program import Action, InstanceFlag
 from manyscale.models.node.scheduler.codes import (
     ALL,
@@ -37,6 +37,7 @@ from manyscale.models.node.scheduler.codes import (
     CREATING,
     DONE,
     ENDING,
+    GOES_ON,
     IDLE,
     LOOKING,
     NOTHING,
@@ -52,14 +53,14 @@ from manyscale.models.node.scheduler.phase import begin_phase
 from manyscale.models.node.scheduler.ready_queues import DATA_REUSE, lowest_bit, put, remove_reused, take
 from manyscale.models.node.scheduler.waits import suspend, synchronise
 
-__all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "advance_inlined", "begin_phase"]
+__all__ = ["CREATES", "DONE", "IDLE", "OPERATION", "PHASE_END", "PIECE", "advance", "begin_phase"]
 
 _UNTIED, _CHUNK, _PSEUDO = int(InstanceFlag.untied), int(InstanceFlag.chunk), int(InstanceFlag.pseudo)
-_COMPUTE, _CREATE, _CALL = int(Action.compute), int(Action.create), int(Action.call)
+_COMPUTE, _CALL = int(Action.compute), int(Action.call)
 _DONE_AT_ONCE = -2
 
 
-@allocation_free
+@inner
 def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
     """Go through a core's steps at ``time_ps`` until something takes time: PIECE, IDLE, OPERATION or PHASE_END.
 
@@ -68,122 +69,98 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
     advanced again when that is over. Cores that got something to do stand in ``sch.woken``: advance each of them at
     ``time_ps``, and set ``sch.num_woken[0]`` to 0.
     """
-    return advance_inlined(sch, core, time_ps)
-
-
-@inlined
-def advance_inlined(sch, core, time_ps):  # type: ignore[no-untyped-def]
-    """The same, put into the caller: for kernels that do little else."""
     me = sch.core[core]
     node = sch.node[0]
-    control = sch.queues.control[0]
-    why = me.why
+    why = np.int64(me.why)
     row = np.int64(me.row)
     step = np.int64(0)
     near = np.int64(core)
     if row >= 0:
-        step = sch.instance[row].step
-        if why == STEP_DONE:
-            step += 1
+        step = sch.instance[row].step + (why == STEP_DONE)
     elif me.is_idle:
-        leave_idle(me, sch.idle, node, core)
+        leave_idle(sch, core)
     while True:
         if node.to_resume >= 0:
-            _resume_all(sch.core, sch.instance, sch.queues, sch.idle, node, sch.woken, sch.num_woken, core)
-        is_new = row < 0
-        cost_ps = np.int64(0)
-        if is_new:
-            if me.is_counted:
-                me.is_counted = 0
-                node.num_waking -= 1
-            row, cost_ps = _next_row(
-                sch.core, sch.instance, sch.loop, sch.queues, sch.idle, node, sch.woken, sch.num_woken, core
-            )
-        if node.num_idle > 0 and control.length + node.num_chunks > node.num_waking:
-            _wake(sch.core, sch.idle, sch.sharers, node, control, sch.woken, sch.num_woken, near)
-        if is_new:
-            me.row = row
-            if row < 0:
-                me.instance = -1
-                me.why = LOOKING
-                _become_idle(me, sch.idle, node, core)
-                return IDLE
-            me.instance = row + node.base if row > 0 else 0
+            _resume_all(sch, core)
+        if row < 0:
+            code = _begin_next(sch, core, near, time_ps)
+            if code != GOES_ON:
+                return code
+            row = np.int64(me.row)
             step = sch.instance[row].step
             near = np.int64(core)
-            why = np.uint8(STARTING)
-            me.why = why
-            if cost_ps > 0:
-                return _overhead(me, time_ps, cost_ps)
+            why = STARTING
+        elif _many_ready(sch):
+            _wake(sch, near)
+        finished = np.int64(-1)  # an instance that ends by this step
         goes_on_with = row
-        finished = np.int64(-1)
         if step == sch.instance[row].end_step:
+            if row == 0 and node.num_outstanding == 0:
+                me.why = STARTING
+                return PHASE_END
             if row == 0:
-                if node.num_outstanding == 0:
-                    me.why = STARTING
-                    return PHASE_END
-                suspend(sch.instance, node, row, step, ALL)
-                row = np.int64(-1)
+                suspend(sch, row, step, ALL)
+                row = -1
                 continue
             if node.complete_ps > 0 and why != ENDING:
-                sch.instance[row].step = step
-                me.why = ENDING
-                return _overhead(me, time_ps, node.complete_ps)
+                return _pay(sch, core, step, ENDING, time_ps, node.complete_ps)
             finished = row
+        elif sch.step_action[step] == _COMPUTE:
+            sch.instance[row].step = step
+            me.why = STEP_DONE
+            me.piece = sch.step_target[step]
+            me.start_ps = time_ps
+            return PIECE
+        elif sch.step_action[step] <= _CALL:
+            child = sch.step_target[step] - node.base
+            if node.create_ps > 0 and why != CREATING and not sch.instance[child].flags & _PSEUDO:
+                return _pay(sch, core, step, CREATING, time_ps, node.create_ps)
+            goes_on_with = _create(sch, core, row, step)
+            step += 1
+            near = np.int64(sch.instance[child].core)
+            if goes_on_with == _DONE_AT_ONCE:
+                goes_on_with = row
+                finished = child
         else:
-            action = sch.step_action[step]
-            target = sch.step_target[step]
-            if action == _COMPUTE:
+            code = synchronise(sch, core, row, step)
+            if code >= 0:
                 sch.instance[row].step = step
                 me.why = STEP_DONE
-                me.piece = target
-                me.start_ps = time_ps
-                return PIECE
-            if action == _CREATE or action == _CALL:
-                child = target - node.base
-                if node.create_ps > 0 and why != CREATING and not sch.instance[child].flags & _PSEUDO:
-                    sch.instance[row].step = step
-                    me.why = CREATING
-                    return _overhead(me, time_ps, node.create_ps)
-                step += 1
-                sch.instance[row].step = step
-                goes_on_with = _create(
-                    sch.core, sch.instance, sch.group, sch.queues, node, core, row, child, action == _CALL
-                )  # fmt: skip
-                near = np.int64(sch.instance[child].core)
-                if goes_on_with == _DONE_AT_ONCE:
-                    goes_on_with = row
-                    finished = np.int64(child)
-            else:
-                done = synchronise(
-                    sch.core, sch.instance, sch.loop, sch.group, sch.lock, sch.first_chunk, node, sch.woken,
-                    sch.num_woken, core, row, step, action, target,
-                )  # fmt: skip
-                if done >= 0:
-                    sch.instance[row].step = step
-                    me.why = STEP_DONE
-                    return done
-                step += 1
-                if done == WAITS:
-                    row = np.int64(-1)
-                    continue
+                return code
+            step += 1
+            if code == WAITS:
+                row = -1
+                continue
         if finished >= 0:
-            caller = _complete(
-                sch.core, sch.instance, sch.loop, sch.group, sch.successor, sch.queues, node, core, finished,
-                finished == row,
-            )  # fmt: skip
+            caller = _complete(sch, core, finished, finished == row)
             if finished == row:
                 goes_on_with = caller
-        why = np.uint8(STARTING)
+        why = STARTING
         if goes_on_with != row:  # none, the caller of an instance that is done, or one that is called
             row = goes_on_with
             if row >= 0:
-                me.row = row
-                me.instance = row + node.base if row > 0 else 0
-                step = sch.instance[row].step
+                step = _go_on_with(sch, core, row)
 
 
-@inlined
+@inner_inlined
+def _go_on_with(sch, core, row):  # type: ignore[no-untyped-def]
+    """The core executes an instance from now on: the step that it is at."""
+    me = sch.core[core]
+    me.row = row
+    me.instance = row + sch.node[0].base if row > 0 else 0
+    return sch.instance[row].step
+
+
+@inner_inlined
+def _pay(sch, core, step, why, time_ps, cost_ps):  # type: ignore[no-untyped-def]
+    """First what a step costs."""
+    me = sch.core[core]
+    sch.instance[me.row].step = step
+    me.why = why
+    return _overhead(me, time_ps, cost_ps)
+
+
+@inner_inlined
 def _overhead(me, time_ps, cost_ps):  # type: ignore[no-untyped-def]
     me.piece = -1
     me.start_ps = time_ps + cost_ps
@@ -191,30 +168,51 @@ def _overhead(me, time_ps, cost_ps):  # type: ignore[no-untyped-def]
     return PIECE
 
 
-@inlined
-def _next_row(  # type: ignore[no-untyped-def]
-    cores, instances, loops, queues, idle, node, woken, num_woken, core
-):
+@inner_inlined
+def _begin_next(sch, core, near, time_ps):  # type: ignore[no-untyped-def]
+    """The core goes on with another instance: GOES_ON, PIECE if that costs something, IDLE if there is none. What was
+    done before, ``near`` a core, may have made others ready."""
+    me = sch.core[core]
+    if me.is_counted:
+        me.is_counted = 0
+        sch.node[0].num_waking -= 1
+    row, cost_ps = _next_row(sch, core)
+    if _many_ready(sch):
+        _wake(sch, near)
+    if row < 0:
+        me.row = -1
+        me.instance = -1
+        me.why = LOOKING
+        _become_idle(sch, core)
+        return IDLE
+    _go_on_with(sch, core, row)
+    me.why = STARTING
+    return _overhead(me, time_ps, cost_ps) if cost_ps > 0 else GOES_ON
+
+
+@inner_inlined
+def _next_row(sch, core):  # type: ignore[no-untyped-def]
     """(row, cost) of the instance that a core goes on with, (-1, 0) if there is none."""
-    me = cores[core]
-    control = queues.control[0]
+    me = sch.core[core]
+    node = sch.node[0]
+    control = sch.queues.control[0]
     row = np.int64(me.first_resumed)
     if row >= 0:
-        me.first_resumed = instances[row].following
-        instances[row].core = core
+        me.first_resumed = sch.instance[row].following
+        sch.instance[row].core = core
         return row, np.int64(0)
     if control.length + node.num_chunks <= node.num_waking:
         return np.int64(-1), np.int64(0)
     cost_ps = np.int64(node.schedule_ps)
     if node.num_chunks > 0:
-        row = _next_chunk(instances, loops, node, core)
+        row = _next_chunk(sch, core)
         if node.to_resume >= 0:
-            _resume_all(cores, instances, queues, idle, node, woken, num_woken, core)
+            _resume_all(sch, core)
         return row, cost_ps
-    row, stolen = take(queues, core, me.group)
-    state = instances[row]
+    row, stolen = take(sch.queues, core, me.group)
+    state = sch.instance[row]
     if control.policy == DATA_REUSE:
-        remove_reused(queues, row, state.level, state.core, cores[state.core].group)
+        remove_reused(sch.queues, row, state.level, state.core, sch.core[state.core].group)
     state.core = core
     if stolen:
         cost_ps += node.steal_ps
@@ -224,16 +222,17 @@ def _next_row(  # type: ignore[no-untyped-def]
     return row, cost_ps
 
 
-@allocation_free
-def _next_chunk(instances, loops, node, core):  # type: ignore[no-untyped-def]
+@inner
+def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
     """Take a chunk of the loop that was begun first."""
+    node = sch.node[0]
     number = node.open_loop
-    loop = loops[number]
+    loop = sch.loop[number]
     row = np.int64(loop.next_row)
     loop.next_row += 1
     node.num_chunks -= 1
-    owner = instances[loop.owner]
-    chunk = instances[row]
+    owner = sch.instance[loop.owner]
+    chunk = sch.instance[row]
     chunk.core = core
     chunk.group = owner.open_group
     chunk.open_group = owner.open_group
@@ -242,26 +241,27 @@ def _next_chunk(instances, loops, node, core):  # type: ignore[no-untyped-def]
     if loop.next_row == loop.end_row:
         node.open_loop = loop.following
         if owner.waiting == CHUNKS_BEGUN:
-            _let_resume(instances, node, loop.owner)
+            _let_resume(sch, loop.owner)
     return row
 
 
-@inlined
-def _create(  # type: ignore[no-untyped-def]
-    cores, instances, groups, queues, node, core, row, child, is_called
-):
+@inner_inlined
+def _create(sch, core, row, step):  # type: ignore[no-untyped-def]
     """An instance is there from now on, and counts wherever it is waited for: the row that the core goes on with, the
     creator or what it calls, -1 if that has to wait for its predecessors, _DONE_AT_ONCE for a pseudo instance that
     does not."""
-    state = instances[child]
-    parent = instances[row]
-    node.num_outstanding += 1
+    child = sch.step_target[step] - sch.node[0].base
+    is_called = sch.step_action[step] == _CALL
+    state = sch.instance[child]
+    parent = sch.instance[row]
+    sch.node[0].num_outstanding += 1
+    parent.step = step + 1
     parent.children += 1
     group = parent.open_group
     state.group = group
     state.open_group = group
     if group >= 0:
-        groups[group].count += 1
+        sch.group[group].count += 1
     state.flags |= CREATED
     state.predecessors -= 1
     ready = state.predecessors == 0
@@ -276,159 +276,178 @@ def _create(  # type: ignore[no-untyped-def]
         parent.waiting = CALLED
         return np.int64(child) if ready else np.int64(-1)
     if ready:
-        place = state.core if queues.control[0].policy == DATA_REUSE else core
-        put(queues, child, state.level, place, cores[state.core].group)
+        place = state.core if sch.queues.control[0].policy == DATA_REUSE else core
+        put(sch.queues, child, state.level, place, sch.core[state.core].group)
     return row
 
 
-@inlined
-def _complete(  # type: ignore[no-untyped-def]
-    cores, instances, loops, groups, successor, queues, node, core, row, is_free
-):
+@inner
+def _complete(sch, core, row, is_free):  # type: ignore[no-untyped-def]
     """An instance is done, and whoever waited for it may go on: the row of its caller, if this core ``is_free`` to go
     on with it, else -1. Pseudo instances that become ready are done at once."""
-    base = node.base
+    node = sch.node[0]
     caller = np.int64(-1)
     pending = np.int64(-1)  # pseudo instances, by ``following``
     while True:
-        state = instances[row]
+        state = sch.instance[row]
         state.flags |= DONE
         node.num_outstanding -= 1
         if state.flags & _CHUNK:
-            loop = loops[state.waiter]
+            loop = sch.loop[state.waiter]
             loop.num_running -= 1
             if loop.num_running == 0 and loop.is_awaited:
-                _let_resume(instances, node, loop.owner)
+                _let_resume(sch, loop.owner)
         else:
-            above = instances[state.parent]
+            above = sch.instance[state.parent]
             above.children -= 1
             if above.children == 0 and above.waiting == CHILDREN:
-                _let_resume(instances, node, state.parent)
-            waiter = np.int64(state.waiter)
-            while waiter >= 0:
-                waiting = instances[waiter]
-                following = np.int64(waiting.following)
-                if waiting.waiting == CALLED and is_free and (waiting.core == core or waiting.flags & _UNTIED):
-                    is_free = False
-                    waiting.waiting = NOTHING
-                    waiting.core = core
-                    caller = waiter
-                else:
-                    _let_resume(instances, node, waiter)
-                waiter = following
+                _let_resume(sch, state.parent)
+            if state.waiter >= 0:
+                caller = max(caller, _release_waiters(sch, core, state.waiter, is_free and caller < 0))
         if state.group >= 0:
-            group = groups[state.group]
+            group = sch.group[state.group]
             group.count -= 1
             if group.count == 0 and group.waiter >= 0:
-                _let_resume(instances, node, group.waiter)
-        for edge in range(state.first_successor, instances[row + 1].first_successor):
-            other = np.int64(successor[edge] - base)
-            after = instances[other]
-            after.core = core
-            after.predecessors -= 1
-            if after.predecessors == 0:
-                if after.flags & _PSEUDO:
-                    after.following = pending
-                    pending = other
-                elif after.flags & UNDEFERRED:
-                    after.core = instances[after.parent].core
-                    _let_resume(instances, node, other)
-                else:
-                    put(queues, other, after.level, core, cores[core].group)
+                _let_resume(sch, group.waiter)
+        for edge in range(state.first_successor, sch.instance[row + 1].first_successor):
+            pending = _precede(sch, core, sch.successor[edge] - node.base, pending)
         if pending < 0:
             break
         row = pending
-        pending = np.int64(instances[row].following)
+        pending = np.int64(sch.instance[row].following)
     if node.num_outstanding == 0:
-        waiter = np.int64(node.waiter)
+        waiter = node.waiter
         node.waiter = -1
-        while waiter >= 0:
-            following = np.int64(instances[waiter].following)
-            _let_resume(instances, node, waiter)
-            waiter = following
+        _release_waiters(sch, core, waiter, False)
     return caller
 
 
-@inlined
-def _let_resume(instances, node, row):  # type: ignore[no-untyped-def]
+@inner
+def _release_waiters(sch, core, waiter, is_free):  # type: ignore[no-untyped-def]
+    """A list of instances may go on: the row of the one that called what is done, if this core ``is_free`` to go on
+    with it, else -1."""
+    caller = np.int64(-1)
+    while waiter >= 0:
+        waiting = sch.instance[waiter]
+        following = np.int64(waiting.following)
+        if waiting.waiting == CALLED and is_free and (waiting.core == core or waiting.flags & _UNTIED):
+            is_free = False
+            waiting.waiting = NOTHING
+            waiting.core = core
+            caller = waiter
+        else:
+            _let_resume(sch, waiter)
+        waiter = following
+    return caller
+
+
+@inner_inlined
+def _precede(sch, core, row, pending):  # type: ignore[no-untyped-def]
+    """A predecessor of an instance is done on the core: the first of the pseudo instances that became ready by that."""
+    after = sch.instance[row]
+    after.core = core
+    after.predecessors -= 1
+    if after.predecessors == 0:
+        if after.flags & _PSEUDO:
+            after.following = pending
+            return row
+        if after.flags & UNDEFERRED:
+            after.core = sch.instance[after.parent].core
+            _let_resume(sch, row)
+        else:
+            put(sch.queues, row, after.level, core, sch.core[core].group)
+    return pending
+
+
+@inner_inlined
+def _let_resume(sch, row):  # type: ignore[no-untyped-def]
     """An instance may go on, or begin, once `_resume_all` is called."""
-    instances[row].following = -1
+    node = sch.node[0]
+    sch.instance[row].following = -1
     if node.to_resume < 0:
         node.to_resume = row
     else:
-        instances[node.last_to_resume].following = row
+        sch.instance[node.last_to_resume].following = row
     node.last_to_resume = row
 
 
-@allocation_free
-def _resume_all(cores, instances, queues, idle, node, woken, num_woken, core):  # type: ignore[no-untyped-def]
+@inner
+def _resume_all(sch, core):  # type: ignore[no-untyped-def]
     """What may go on does so when its core is free, or, if it was suspended and is untied, is ready for any."""
+    node = sch.node[0]
     row = np.int64(node.to_resume)
     node.to_resume = -1
     while row >= 0:
-        state = instances[row]
+        state = sch.instance[row]
         following = np.int64(state.following)
-        me = cores[state.core]
+        me = sch.core[state.core]
         if state.flags & _UNTIED and state.waiting != NOTHING:
-            place = state.core if queues.control[0].policy == DATA_REUSE else core
-            put(queues, row, state.level, place, me.group)
+            place = state.core if sch.queues.control[0].policy == DATA_REUSE else core
+            put(sch.queues, row, state.level, place, me.group)
         else:
             state.following = -1
             if me.first_resumed < 0:
                 me.first_resumed = row
             else:
-                instances[me.last_resumed].following = row
+                sch.instance[me.last_resumed].following = row
             me.last_resumed = row
             if me.is_idle:
-                leave_idle(me, idle, node, state.core)
-                woken[num_woken[0]] = state.core
-                num_woken[0] += 1
+                leave_idle(sch, state.core)
+                sch.woken[sch.num_woken[0]] = state.core
+                sch.num_woken[0] += 1
         state.waiting = NOTHING
         row = following
 
 
-@inlined
-def _become_idle(me, idle, node, core):  # type: ignore[no-untyped-def]
-    me.is_idle = 1
-    idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
-    node.num_idle += 1
+@inner_inlined
+def _become_idle(sch, core):  # type: ignore[no-untyped-def]
+    sch.core[core].is_idle = 1
+    sch.idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
+    sch.node[0].num_idle += 1
 
 
-@inlined
-def leave_idle(me, idle, node, core):  # type: ignore[no-untyped-def]
-    me.is_idle = 0
-    idle[core >> 6] &= ~(np.uint64(1) << np.uint64(core & 63))
-    node.num_idle -= 1
+@inner_inlined
+def leave_idle(sch, core):  # type: ignore[no-untyped-def]
+    sch.core[core].is_idle = 0
+    sch.idle[core >> 6] &= ~(np.uint64(1) << np.uint64(core & 63))
+    sch.node[0].num_idle -= 1
 
 
-@allocation_free
-def _wake(cores, idle, sharers, node, control, woken, num_woken, near):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _many_ready(sch):  # type: ignore[no-untyped-def]
+    """Whether a core is idle although more is ready than those that were woken will take."""
+    node = sch.node[0]
+    return node.num_idle > 0 and sch.queues.control[0].length + node.num_chunks > node.num_waking
+
+
+@inner
+def _wake(sch, near):  # type: ignore[no-untyped-def]
     """Wake idle cores until there is one for each ready instance: by data reuse ``near`` itself or one that shares its
     last cache, else the lowest."""
-    while node.num_idle > 0 and control.length + node.num_chunks > node.num_waking:
+    while _many_ready(sch):
         core = np.int64(-1)
-        if control.policy == DATA_REUSE:
-            core = _idle_near(cores, idle, sharers, near)
+        if sch.queues.control[0].policy == DATA_REUSE:
+            core = _idle_near(sch, near)
         if core < 0:
             at = 0
-            while idle[at] == 0:
+            while sch.idle[at] == 0:
                 at += 1
-            core = (at << 6) + lowest_bit(idle[at])
-        leave_idle(cores[core], idle, node, core)
-        cores[core].is_counted = 1
-        node.num_waking += 1
-        woken[num_woken[0]] = core
-        num_woken[0] += 1
+            core = (at << 6) + lowest_bit(sch.idle[at])
+        leave_idle(sch, core)
+        sch.core[core].is_counted = 1
+        sch.node[0].num_waking += 1
+        sch.woken[sch.num_woken[0]] = core
+        sch.num_woken[0] += 1
 
 
-@allocation_free
-def _idle_near(cores, idle, sharers, near):  # type: ignore[no-untyped-def]
+@inner
+def _idle_near(sch, near):  # type: ignore[no-untyped-def]
     """An idle core that shares the last cache of another, itself first; -1 if there is none. O(cores / 64)."""
-    if cores[near].is_idle:
-        return np.int64(near)
-    group = cores[near].group
-    for at in range(idle.shape[0]):
-        word = idle[at] & sharers[group, at]
+    if sch.core[near].is_idle:
+        return near
+    group = sch.core[near].group
+    for at in range(sch.idle.shape[0]):
+        word = sch.idle[at] & sch.sharers[group, at]
         if word != 0:
             return (at << 6) + lowest_bit(word)
     return np.int64(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined
 from manyscale.models.node.program.node_program import Action, InstanceFlag
 from manyscale.models.node.scheduler.codes import CREATES, LOOKING, NOTHING, STARTING
 from manyscale.models.node.scheduler.ready_queues import CRITICAL_PATH
@@ -14,7 +14,7 @@ _COMPUTE, _CREATE, _CALL = int(Action.compute), int(Action.create), int(Action.c
 _BEGIN_GROUP, _BARRIER = int(Action.begin_group), int(Action.barrier)
 
 
-@allocation_free
+@inner
 def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     """The initial task's steps of a phase stand on core 0, all other cores are idle; call ``advance(sch, 0, time_ps)``.
 
@@ -30,7 +30,7 @@ def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     node.num_outstanding = 0
     node.num_waking = 0
     node.num_chunks = 0
-    node.first_loop = _first_not_below(sch.first_chunk, first)
+    node.first_loop = program.phase_first_loop[phase]
     node.open_loop = -1
     node.last_open_loop = -1
     node.waiter = -1
@@ -41,7 +41,6 @@ def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     sch.instance[0].end_step = program.phase_first_step[phase + 1]
     edge = program.first_successor[first]
     sch.instance[0].first_successor = edge
-    levels = program.levels
     step = program.first_step[first]
     for i in range(first, end):
         state = sch.instance[i - base]
@@ -53,25 +52,23 @@ def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
         edge = program.first_successor[i + 1]
         state.predecessors = program.num_predecessors[i] + 1
         above = program.parent[i]
-        state.parent = 0 if above == 0 else above - base
+        state.parent = above - base if above > 0 else 0
         if not state.flags & _CHUNK:
             sch.instance[state.parent].flags |= CREATES
-        if levels.shape[0] > 1:
-            state.level = _first_not_below(levels, -program.priority[i])
+        state.level = program.level[i]
     sch.instance[end - base].first_successor = edge
-    _reset_cores(sch.core, sch.idle, sch.lock, node, time_ps)
+    _reset_cores(sch, time_ps)
     sch.instance[0].core = 0
     sch.num_woken[0] = 0
     sch.queues.control[0].length = 0
     sch.queues.control[0].num_draws = 0
+    sch.queues.control[0].order = 0
+    sch.queues.heap_size[0] = 0
     if sch.queues.control[0].policy == CRITICAL_PATH:
-        _find_bottom_levels(
-            sch.instance, sch.step_action, sch.step_target, sch.successor, sch.predicted_ps, sch.queues.bottom_level,
-            node, end - base,
-        )  # fmt: skip
+        _find_bottom_levels(sch, end - base)
 
 
-@inlined
+@inner_inlined
 def _reset_row(state, flags):  # type: ignore[no-untyped-def]
     state.predecessors = 1
     state.parent = -1
@@ -86,24 +83,11 @@ def _reset_row(state, flags):  # type: ignore[no-untyped-def]
     state.flags = flags
 
 
-@inlined
-def _first_not_below(values, key):  # type: ignore[no-untyped-def]
-    """Index of the first of ascending values that is at least ``key``."""
-    low, high = 0, values.shape[0]
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@allocation_free
-def _reset_cores(cores, idle, locks, node, time_ps):  # type: ignore[no-untyped-def]
-    count = cores.shape[0]
+@inner
+def _reset_cores(sch, time_ps):  # type: ignore[no-untyped-def]
+    count = sch.core.shape[0]
     for core in range(count):
-        me = cores[core]
+        me = sch.core[core]
         me.row = -1
         me.instance = -1
         me.piece = -1
@@ -115,57 +99,59 @@ def _reset_cores(cores, idle, locks, node, time_ps):  # type: ignore[no-untyped-
         me.first_resumed = -1
         me.last_resumed = -1
         me.following = -1
-        idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
-    idle[0] &= ~np.uint64(1)
-    node.num_idle = count - 1
-    me = cores[0]
+        sch.idle[core >> 6] |= np.uint64(1) << np.uint64(core & 63)
+    sch.idle[0] &= ~np.uint64(1)
+    sch.node[0].num_idle = count - 1
+    me = sch.core[0]
     me.row = 0
     me.instance = 0
     me.why = STARTING
     me.is_idle = 0
-    for lock in range(locks.shape[0]):
-        locks[lock].holder = -1
-        locks[lock].first = -1
+    for lock in range(sch.lock.shape[0]):
+        sch.lock[lock].holder = -1
+        sch.lock[lock].first = -1
 
 
-@allocation_free
-def _find_bottom_levels(  # type: ignore[no-untyped-def]
-    instances, step_action, step_target, successor, predicted_ps, bottom_level, node, num_rows
-):
+@inner
+def _find_bottom_levels(sch, num_rows):  # type: ignore[no-untyped-def]
     """Of each instance its own predicted work and the longest way to the end after it: over its successors, or what its
     parent does after it has waited for it. Children are created later than their parents and successors later than
     predecessors, so each parent's children are done backwards, and parents forwards. O(steps + edges)."""
-    create_ps = node.create_ps
+    create_ps = sch.node[0].create_ps
+    base = sch.node[0].base
+    bottom_level = sch.queues.bottom_level
     for row in range(num_rows):
-        bottom_level[row] = _work(instances[row], step_action, step_target, predicted_ps, create_ps)
+        bottom_level[row] = _work(sch, sch.instance[row])
     for row in range(num_rows):
-        state = instances[row]
+        state = sch.instance[row]
         if not state.flags & CREATES:
             continue
         # After the instance, then after a step of it
-        rest_ps = bottom_level[row] - _work(state, step_action, step_target, predicted_ps, create_ps)
+        rest_ps = bottom_level[row] - _work(sch, state)
         waited_ps = np.int64(0)
         for step in range(state.end_step - 1, state.step - 1, -1):
-            action = step_action[step]
+            action = sch.step_action[step]
+            target = sch.step_target[step]
             if action == _COMPUTE:
-                rest_ps += predicted_ps[step_target[step]]
+                rest_ps += sch.predicted_ps[target]
             elif action == _CREATE or action == _CALL:
-                child = step_target[step] - node.base
+                child = target - base
                 longest = waited_ps if action == _CREATE else rest_ps
-                for edge in range(instances[child].first_successor, instances[child + 1].first_successor):
-                    longest = max(longest, bottom_level[successor[edge] - node.base])
+                for edge in range(sch.instance[child].first_successor, sch.instance[child + 1].first_successor):
+                    longest = max(longest, bottom_level[sch.successor[edge] - base])
                 bottom_level[child] += longest
                 rest_ps += create_ps
             elif action <= _BARRIER and action != _BEGIN_GROUP:
                 waited_ps = rest_ps
 
 
-@allocation_free
-def _work(state, step_action, step_target, predicted_ps, create_ps):  # type: ignore[no-untyped-def]
+@inner
+def _work(sch, state):  # type: ignore[no-untyped-def]
+    """Predicted time of an instance's own steps."""
     work_ps = np.int64(0)
     for step in range(state.step, state.end_step):
-        if step_action[step] == _COMPUTE:
-            work_ps += predicted_ps[step_target[step]]
-        elif step_action[step] <= _CALL:
-            work_ps += create_ps
+        if sch.step_action[step] == _COMPUTE:
+            work_ps += sch.predicted_ps[sch.step_target[step]]
+        elif sch.step_action[step] <= _CALL:
+            work_ps += sch.node[0].create_ps
     return work_ps

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import count_ones, inner, inner_inlined
+from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.scheduler.runtime_system import Policy
 
@@ -30,6 +31,8 @@ POLICY_NUMBER: Final[dict[Policy, int]] = {
     "critical-path": CRITICAL_PATH,
     "data-reuse": DATA_REUSE,
 }
+_ROW_BITS: Final = 32
+_ROW: Final = (1 << _ROW_BITS) - 1
 
 
 class ReadyQueues(NamedTuple):
@@ -40,59 +43,56 @@ class ReadyQueues(NamedTuple):
     list: np.ndarray  # records: first, last
     link: np.ndarray  # records: before, after; of row r in its k-th list: r * num_links + k
     occupied: np.ndarray  # uint64[words]: bit of each core whose queue is not empty
-    heap: np.ndarray  # records: level, order, bottom_level, row
+    heap: np.ndarray  # of events, see ``_put_in_heap``
+    heap_size: np.ndarray
     bottom_level: np.ndarray
 
 
+# ``longest``: more than any bottom level
 _CONTROL: Final = np.dtype(
     [
         ("policy", "i8"), ("length", "i8"), ("num_levels", "i8"), ("num_cores", "i8"), ("num_groups", "i8"),
-        ("order", "i8"), ("seed", "u8"), ("num_draws", "u8"),
+        ("order", "i8"), ("longest", "i8"), ("seed", "u8"), ("num_draws", "u8"),
     ]
 )  # fmt: skip
 _LIST: Final = np.dtype([("first", "i4"), ("last", "i4")])
 _LINK: Final = np.dtype([("before", "i4"), ("after", "i4")])
-_ENTRY: Final = np.dtype([("bottom_level", "i8"), ("order", "i8"), ("level", "i4"), ("row", "i4")])
 
 
 def new_queues(
-    policy: Policy, num_rows: int, num_cores: int, num_groups: int, num_levels: int, seed: int
+    policy: Policy, num_rows: int, num_cores: int, num_groups: int, num_levels: int, seed: int, longest: int
 ) -> ReadyQueues:
-    """Empty queues for rows 0 to ``num_rows`` - 1 of ``num_levels`` priorities, level 0 first."""
+    """Empty queues for rows 0 to ``num_rows`` - 1 of ``num_levels`` priorities, level 0 first. ``longest``: more than
+    any bottom level. Raises ValueError where these and the priorities are too large together."""
     number = POLICY_NUMBER[policy]
+    is_heap = number == CRITICAL_PATH
+    if is_heap and num_levels * longest >= 1 << 63:
+        raise ValueError(f"{num_levels} priorities of ways of up to {longest} ps do not fit the policy critical-path")
     control = np.zeros(1, _CONTROL)
     control["policy"], control["num_levels"], control["num_cores"] = number, num_levels, num_cores
     control["num_groups"], control["seed"] = num_groups, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+    control["longest"] = longest
     num_lists = {WORK_STEALING: num_cores, DATA_REUSE: num_cores + num_groups + 1, CRITICAL_PATH: 0}.get(number, 1)
     lists = np.full(num_lists * num_levels, -1, np.int64).view(_LIST)
     num_links = {DATA_REUSE: 3, CRITICAL_PATH: 0}.get(number, 1)
-    is_heap = number == CRITICAL_PATH
     return ReadyQueues(
         control=control,
         list=lists,
         link=np.zeros(num_rows * num_links, _LINK),
         occupied=np.zeros((num_cores + 63) // 64, np.uint64),
-        heap=np.zeros(num_rows if is_heap else 0, _ENTRY),
+        heap=np.zeros(num_rows if is_heap else 0, event_record(np.dtype(np.int64))),
+        heap_size=np.zeros(1, np.int64),
         bottom_level=np.zeros(num_rows if is_heap else 0, np.int64),
     )
 
 
-@inlined
+@inner_inlined
 def lowest_bit(word):  # type: ignore[no-untyped-def]
     """Number of the lowest set bit of a uint64 that is not 0."""
-    return _count_ones((word & (~word + np.uint64(1))) - np.uint64(1))
+    return np.int64(count_ones((word & (~word + np.uint64(1))) - np.uint64(1)))
 
 
-@inlined
-def _count_ones(word):  # type: ignore[no-untyped-def]
-    """Set bits of a uint64, by adding neighbours."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@inlined
+@inner_inlined
 def _append(queues, which, node):  # type: ignore[no-untyped-def]
     entry = queues.list[which]
     last = entry.last
@@ -105,7 +105,7 @@ def _append(queues, which, node):  # type: ignore[no-untyped-def]
     entry.last = node
 
 
-@inlined
+@inner_inlined
 def _remove(queues, which, node):  # type: ignore[no-untyped-def]
     entry = queues.list[which]
     before = queues.link[node].before
@@ -120,7 +120,7 @@ def _remove(queues, which, node):  # type: ignore[no-untyped-def]
         queues.link[after].before = before
 
 
-@inlined
+@inner_inlined
 def put(queues, row, level, core, group):  # type: ignore[no-untyped-def]
     """An instance has become ready. ``core``: that made it ready, of data reuse: where its data lie; its ``group``."""
     control = queues.control[0]
@@ -131,7 +131,7 @@ def put(queues, row, level, core, group):  # type: ignore[no-untyped-def]
         _put_elsewhere(queues, row, level, core, group)
 
 
-@allocation_free
+@inner
 def _put_elsewhere(queues, row, level, core, group):  # type: ignore[no-untyped-def]
     control = queues.control[0]
     levels = control.num_levels
@@ -143,11 +143,10 @@ def _put_elsewhere(queues, row, level, core, group):  # type: ignore[no-untyped-
         _append(queues, (control.num_cores + group) * levels + level, 3 * row + 1)
         _append(queues, (control.num_cores + control.num_groups) * levels + level, 3 * row + 2)
     else:
-        _put_in_heap(queues.heap, control.length - 1, level, queues.bottom_level[row], control.order, row)
-        control.order += 1
+        _put_in_heap(queues, row, level)
 
 
-@inlined
+@inner_inlined
 def take(queues, core, group):  # type: ignore[no-untyped-def]
     """(row, whether it was stolen) of the instance that a core executes next; at least one must be ready."""
     control = queues.control[0]
@@ -162,12 +161,12 @@ def take(queues, core, group):  # type: ignore[no-untyped-def]
     return _take_elsewhere(queues, core, group)
 
 
-@allocation_free
+@inner
 def _take_elsewhere(queues, core, group):  # type: ignore[no-untyped-def]
     control = queues.control[0]
     levels = control.num_levels
     if control.policy == CRITICAL_PATH:
-        return _take_from_heap(queues.heap, control.length), False
+        return pop(queues.heap, queues.heap_size) & _ROW, False
     if control.policy == WORK_STEALING:
         bit = np.uint64(1) << np.uint64(core & 63)
         owner = core
@@ -186,7 +185,7 @@ def _take_elsewhere(queues, core, group):  # type: ignore[no-untyped-def]
     return np.int64(node // 3), False
 
 
-@allocation_free
+@inner
 def remove_reused(queues, row, level, core, group):  # type: ignore[no-untyped-def]
     """Take an instance that `take` found by data reuse out of all its lists; ``core`` and ``group`` as it was put."""
     control = queues.control[0]
@@ -196,7 +195,7 @@ def remove_reused(queues, row, level, core, group):  # type: ignore[no-untyped-d
     _remove(queues, (control.num_cores + control.num_groups) * levels + level, 3 * row + 2)
 
 
-@allocation_free
+@inner
 def _take_from(queues, owner, oldest):  # type: ignore[no-untyped-def]
     """The oldest or the latest of a core's queue that is not empty."""
     first = owner * queues.control[0].num_levels
@@ -213,7 +212,7 @@ def _take_from(queues, owner, oldest):  # type: ignore[no-untyped-def]
     return row
 
 
-@allocation_free
+@inner
 def _victim(occupied, control):  # type: ignore[no-untyped-def]
     """The first core from a drawn one on, and round, whose queue is not empty."""
     drawn = np.int64(mix(control.seed, control.num_draws) % np.uint64(control.num_cores))
@@ -228,55 +227,11 @@ def _victim(occupied, control):  # type: ignore[no-untyped-def]
     return (at << 6) + lowest_bit(word)
 
 
-@inlined
-def _goes_first(entry, level, bottom_level, order):  # type: ignore[no-untyped-def]
-    """Whether a heap's entry goes before another."""
-    if entry.level != level:
-        return entry.level < level
-    if entry.bottom_level != bottom_level:
-        return entry.bottom_level > bottom_level
-    return entry.order < order
-
-
-@allocation_free
-def _put_in_heap(heap, place, level, bottom_level, order, row):  # type: ignore[no-untyped-def]
-    while place > 0:
-        parent = (place - 1) >> 1
-        if _goes_first(heap[parent], level, bottom_level, order):
-            break
-        _copy(heap, parent, place)
-        place = parent
-    heap[place].level = level
-    heap[place].bottom_level = bottom_level
-    heap[place].order = order
-    heap[place].row = row
-
-
-@allocation_free
-def _take_from_heap(heap, last):  # type: ignore[no-untyped-def]
-    """The first row; ``last`` is the number of entries left."""
-    row = np.int64(heap[0].row)
-    moved = heap[last]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        if child + 1 < last:
-            other = heap[child]
-            if _goes_first(heap[child + 1], other.level, other.bottom_level, other.order):
-                child += 1
-        if not _goes_first(heap[child], moved.level, moved.bottom_level, moved.order):
-            break
-        _copy(heap, child, place)
-        place = child
-    _copy(heap, last, place)
-    return row
-
-
-@inlined
-def _copy(heap, source, place):  # type: ignore[no-untyped-def]
-    heap[place].level = heap[source].level
-    heap[place].bottom_level = heap[source].bottom_level
-    heap[place].order = heap[source].order
-    heap[place].row = heap[source].row
+@inner
+def _put_in_heap(queues, row, level):  # type: ignore[no-untyped-def]
+    """Its time: the later, the lower the priority and the shorter the way to the end; its number: in which order
+    instances became ready, and the row."""
+    control = queues.control[0]
+    number = (control.order << _ROW_BITS) | row
+    push(queues.heap, queues.heap_size, number, level * control.longest - queues.bottom_level[row])
+    control.order += 1

@@ -44,17 +44,17 @@ __all__ = [
 
 
 class ProgramArrays(NamedTuple):
-    """What a phase begins with; see NodeProgram. ``levels``: the priorities, negated, ascending."""
+    """What a phase begins with; see NodeProgram. ``level`` of each instance: 0 for those of the highest priority."""
 
     first_step: np.ndarray
     parent: np.ndarray
-    priority: np.ndarray
+    level: np.ndarray
     instance_flags: np.ndarray
     num_predecessors: np.ndarray
     first_successor: np.ndarray
     phase_first_step: np.ndarray
     phase_first_instance: np.ndarray
-    levels: np.ndarray
+    phase_first_loop: np.ndarray
 
 
 class Scheduler(NamedTuple):
@@ -139,7 +139,7 @@ def new_scheduler(
     predicted = program.piece_ps if predicted_ps is None else predicted_ps
     if len(predicted) != program.num_pieces:
         raise ValueError(f"{len(predicted)} predicted times for {program.num_pieces} pieces")
-    levels = _levels(program.priority)
+    level, num_levels = _levels(program.priority)
     rows, loops, groups = _largest(program)
     cores = np.zeros(num_cores, _CORE)
     cores["group"] = group
@@ -148,6 +148,7 @@ def new_scheduler(
     node["schedule_ps"], node["complete_ps"] = runtime.schedule_ps, runtime.complete_ps
     node["steal_ps"] = runtime.steal_ps
     num_groups = int(group.max()) + 1
+    longest = 1 + int(predicted.sum()) + int(node["create_ps"][0]) * program.num_instances
     return Scheduler(
         core=cores,
         woken=np.zeros(num_cores, np.int32),
@@ -155,13 +156,13 @@ def new_scheduler(
         program=ProgramArrays(
             first_step=_read_only(program.first_step, np.int64),
             parent=_read_only(program.parent, np.int32),
-            priority=_read_only(program.priority, np.int32),
+            level=_read_only(level, np.int32),
             instance_flags=_read_only(program.instance_flags, np.uint8),
             num_predecessors=_read_only(program.num_predecessors, np.int32),
             first_successor=_read_only(program.first_successor, np.int64),
             phase_first_step=_read_only(program.phase_first_step, np.int64),
             phase_first_instance=_read_only(program.phase_first_instance, np.int32),
-            levels=_read_only(levels, np.int64),
+            phase_first_loop=_read_only(np.searchsorted(program.first_chunk, program.phase_first_instance), np.int64),
         ),
         step_action=_read_only(program.step_action, np.uint8),
         step_target=_read_only(program.step_target, np.int32),
@@ -175,7 +176,7 @@ def new_scheduler(
         lock=np.zeros(program.num_locks, _LOCK),
         idle=np.zeros((num_cores + 63) // 64, np.uint64),
         sharers=_sharers(group, num_groups),
-        queues=new_queues(runtime.policy, rows, num_cores, num_groups, len(levels), seed),
+        queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest),
     )
 
 
@@ -186,12 +187,13 @@ def _read_only(values: np.ndarray, dtype: type) -> np.ndarray:
     return view
 
 
-def _levels(priority: np.ndarray) -> np.ndarray:
-    """The priorities, negated, ascending. Most programs have one, which is found without sorting."""
-    lowest, highest = int(priority.min()), int(priority.max())
-    if lowest == highest:
-        return np.array([-lowest])
-    return np.unique(-priority.astype(np.int64))
+def _levels(priority: np.ndarray) -> tuple[np.ndarray, int]:
+    """Of each instance how many higher priorities there are, and how many priorities. Most programs have one, which is
+    found without sorting."""
+    if int(priority.min()) == int(priority.max()):
+        return np.zeros(len(priority), np.int32), 1
+    levels, level = np.unique(-priority.astype(np.int64), return_inverse=True)
+    return level, len(levels)
 
 
 def _largest(program: NodeProgram) -> tuple[int, int, int]:

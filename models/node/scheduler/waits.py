@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined
 from manyscale.models.node.program.node_program import Action
 from manyscale.models.node.scheduler.codes import (
     ALL,
@@ -24,38 +24,40 @@ _LOOP, _LOOP_NOWAIT = int(Action.loop), int(Action.loop_nowait)
 _ACQUIRE, _RELEASE = int(Action.acquire), int(Action.release)
 
 
-@inlined
-def suspend(instances, node, row, step, waiting):  # type: ignore[no-untyped-def]
+@inner_inlined
+def suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
     """Until `_resume`, or, for all instances of the rank, until none is left."""
-    state = instances[row]
+    state = sch.instance[row]
     state.step = step
     state.waiting = waiting
     if waiting == ALL:
+        node = sch.node[0]
         state.following = node.waiter
         node.waiter = row
 
 
-@allocation_free
-def synchronise(  # type: ignore[no-untyped-def]
-    cores, instances, loops, groups, locks, first_chunk, node, woken, num_woken, core, row, step, action, target
-):
+@inner
+def synchronise(sch, core, row, step):  # type: ignore[no-untyped-def]
     """A step that is neither work nor creation: GOES_ON, WAITS (suspended), or what `advance` is to return."""
-    state = instances[row]
+    node = sch.node[0]
+    state = sch.instance[row]
+    action = sch.step_action[step]
+    target = sch.step_target[step]
     if action == _WAIT_CHILDREN:
         if state.children == 0:
             return GOES_ON
-        suspend(instances, node, row, step, CHILDREN)
+        suspend(sch, row, step, CHILDREN)
         return WAITS
     if action == _WAIT_INSTANCE:
-        other = instances[target - node.base]
+        other = sch.instance[target - node.base]
         if other.flags & DONE:
             return GOES_ON
-        suspend(instances, node, row, step, INSTANCE)
+        suspend(sch, row, step, INSTANCE)
         state.following = other.waiter
         other.waiter = row
         return WAITS
     if action == _BEGIN_GROUP:
-        group = groups[node.num_groups]
+        group = sch.group[node.num_groups]
         group.count = 0
         group.outer = state.open_group
         group.waiter = -1
@@ -63,9 +65,9 @@ def synchronise(  # type: ignore[no-untyped-def]
         node.num_groups += 1
         return GOES_ON
     if action == _END_GROUP and state.open_group >= 0:
-        group = groups[state.open_group]
+        group = sch.group[state.open_group]
         if group.count > 0:
-            suspend(instances, node, row, step, GROUP)
+            suspend(sch, row, step, GROUP)
             group.waiter = row
             return WAITS
         state.open_group = group.outer
@@ -73,29 +75,29 @@ def synchronise(  # type: ignore[no-untyped-def]
     if action == _BARRIER or action == _END_GROUP:  # of a group that was begun in an earlier phase
         if node.num_outstanding == 0:
             return GOES_ON
-        suspend(instances, node, row, step, ALL)
+        suspend(sch, row, step, ALL)
         return WAITS
     if action == _LOOP or action == _LOOP_NOWAIT:
-        waiting = CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN
-        first, end = first_chunk[target] - node.base, first_chunk[target + 1] - node.base
-        return _begin_loop(instances, loops, groups, node, row, step, target - node.first_loop, first, end, waiting)
+        return _begin_loop(sch, row, step, target, CHUNKS_DONE if action == _LOOP else CHUNKS_BEGUN)
     if action == _ACQUIRE:
-        return _acquire(cores, locks[target], core)
+        return _acquire(sch, sch.lock[target], core)
     if action == _RELEASE:
-        _release(cores, locks[target], woken, num_woken)
+        _release(sch, sch.lock[target])
         return GOES_ON
-    cores[core].operation = target
+    sch.core[core].operation = target
     return OPERATION
 
 
-@allocation_free
-def _begin_loop(  # type: ignore[no-untyped-def]
-    instances, loops, groups, node, row, step, number, first, end, waiting
-):
-    """All chunks of a loop, rows [first, end), may be begun; the instance is suspended."""
+@inner
+def _begin_loop(sch, row, step, target, waiting):  # type: ignore[no-untyped-def]
+    """All chunks of a loop may be begun; the instance is suspended."""
+    node = sch.node[0]
+    first = sch.first_chunk[target] - node.base
+    end = sch.first_chunk[target + 1] - node.base
     if first == end:
         return GOES_ON
-    loop = loops[number]
+    number = target - node.first_loop
+    loop = sch.loop[number]
     loop.owner = row
     loop.next_row = first
     loop.end_row = end
@@ -105,37 +107,37 @@ def _begin_loop(  # type: ignore[no-untyped-def]
     if node.open_loop < 0:
         node.open_loop = number
     else:
-        loops[node.last_open_loop].following = number
+        sch.loop[node.last_open_loop].following = number
     node.last_open_loop = number
     node.num_chunks += end - first
     node.num_outstanding += end - first
-    group = instances[row].open_group
+    group = sch.instance[row].open_group
     if group >= 0:
-        groups[group].count += end - first
-    suspend(instances, node, row, step + 1, waiting)
+        sch.group[group].count += end - first
+    suspend(sch, row, step + 1, waiting)
     return WAITS
 
 
-@allocation_free
-def _acquire(cores, lock, core):  # type: ignore[no-untyped-def]
+@inner
+def _acquire(sch, lock, core):  # type: ignore[no-untyped-def]
     if lock.holder < 0:
         lock.holder = core
         return GOES_ON
-    cores[core].following = -1
+    sch.core[core].following = -1
     if lock.first < 0:
         lock.first = core
     else:
-        cores[lock.last].following = core
+        sch.core[lock.last].following = core
     lock.last = core
     return IDLE
 
 
-@allocation_free
-def _release(cores, lock, woken, num_woken):  # type: ignore[no-untyped-def]
+@inner
+def _release(sch, lock):  # type: ignore[no-untyped-def]
     """Hand a lock to the core that has waited longest."""
     core = lock.first
     lock.holder = core
     if core >= 0:
-        lock.first = cores[core].following
-        woken[num_woken[0]] = core
-        num_woken[0] += 1
+        lock.first = sch.core[core].following
+        sch.woken[sch.num_woken[0]] = core
+        sch.num_woken[0] += 1
