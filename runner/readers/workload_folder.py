@@ -37,9 +37,12 @@ _FILES = {_HEADER, DETAIL, *LAUNCH_FILES, *(f"{level}.arrow" for level in SCHEMA
 
 def can_read(path: Path) -> bool:
     """Whether the path is a folder that ``write`` made, or a tar archive of one."""
-    if path.is_file() and is_tar(path):
-        with guarded(path):
-            return any(name.rsplit("/", 1)[-1] in _FILES for name, _ in islice(tar_members(path), 1))
+    try:
+        if path.is_file() and is_tar(path):
+            with guarded(path):
+                return any(name.rsplit("/", 1)[-1] in _FILES for name, _ in islice(tar_members(path), 1))
+    except UserError:  # a damaged file
+        return False
     return path.is_dir() and (path / _HEADER).is_file()
 
 

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import uuid
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers.archive import guarded, is_tar, tar_members
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.gpu_stream import chosen_launches, with_phases
 from manyscale.runner.study.workload import WorkloadChoice
@@ -108,7 +110,17 @@ def _format(path: Path, wanted: str) -> str:
     for name in names("reader"):
         if lookup("reader", name).can_read(path):
             return name
+    _refuse_damaged(path)
     raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
+
+
+def _refuse_damaged(path: Path) -> None:
+    """A damaged file is in no format, too; the user is told of the damage. Raises UserError."""
+    for file in [path] if path.is_file() else sorted(each for each in path.iterdir() if each.is_file()):
+        if is_tar(file):
+            with guarded(file):
+                for _, stream in islice(tar_members(file), 2):
+                    stream.read(1)
 
 
 def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:

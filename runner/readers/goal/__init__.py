@@ -38,7 +38,7 @@ from manyscale.models.workload import (
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.quantities import MOST_PS
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
+from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream, read_head
 from manyscale.runner.readers.goal import order as goal_order
 from manyscale.runner.readers.goal import tokens as goal_tokens
 from manyscale.runner.readers.goal.tokens import CALCULATION, Problem, Statements
@@ -61,10 +61,9 @@ def can_read(path: Path) -> bool:
     """Whether the file, or the only ``*.goal*`` file of a folder, starts as a GOAL schedule: as text, or as LogGOPSim's
     binary form (which ``read`` refuses)."""
     path = _schedule(path)
-    if not path.is_file():
+    head = read_head(path, _HEAD_BYTES)
+    if head is None:
         return False
-    with guarded(path), open_stream(path) as stream:
-        head = stream.read(_HEAD_BYTES)
     return head.startswith(_BINARY) or _NUM_RANKS.match(_COMMENT.sub(b" ", head)) is not None
 
 

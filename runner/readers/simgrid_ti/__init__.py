@@ -36,7 +36,7 @@ from manyscale.models.workload import (
 )
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
+from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, read_head, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.simgrid_ti import (
     actions as ti_actions,
@@ -58,15 +58,17 @@ COLLECTIVES_NOTE = (
 
 def can_read(path: Path) -> bool:
     """Whether the path looks like a time-independent trace. Reads a few hundred bytes at most per file."""
-    if path.is_dir():
-        return _list_in_folder(path) is not None or bool(_action_files(path))
-    if not path.is_file():
+    try:
+        if path.is_dir():
+            return _list_in_folder(path) is not None or bool(_action_files(path))
+        if not path.is_file():
+            return False
+        if is_tar(path):
+            with guarded(path):
+                return any(_looks_like_actions(stream.read(512)) for _, stream in _first(tar_members(path), 2))
+    except UserError:  # a damaged file
         return False
-    if is_tar(path):
-        with guarded(path):
-            return any(_looks_like_actions(stream.read(512)) for _, stream in _first(tar_members(path), 2))
-    with guarded(path), open_stream(path) as stream:
-        head = stream.read(4096)
+    head = read_head(path, 4096) or b""
     return _looks_like_actions(head) or _looks_like_list(head, path.parent)
 
 
