@@ -49,7 +49,7 @@ class Node(Extensible):
         return self.sockets * self.cores_per_socket
 
 
-CollectiveChoice: TypeAlias = str | Mapping[str, Any] | SerializeAsAny[Strict]  # what models.network makes of it is its matter
+CollectiveChoice: TypeAlias = str | Mapping[str, Any] | SerializeAsAny[Strict]  # models.network knows which
 
 
 class Link(Strict):
