@@ -14,6 +14,8 @@ from manyscale.testing.contract import ContractError
 from manyscale.testing.executors import check_executor
 from manyscale.testing.networks import check_network
 from manyscale.testing.readers import check_reader
+from manyscale.testing.samplers import check_sampler
+from manyscale.testing.timing_models import check_timing_model
 from manyscale.testing.writers import check_trace_writer, check_writer
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "check_executor",
     "check_network",
     "check_reader",
+    "check_sampler",
+    "check_timing_model",
     "check_trace_writer",
     "check_writer",
 ]
