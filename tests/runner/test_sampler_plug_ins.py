@@ -54,13 +54,19 @@ def largest(population, rules, seed):
 
 RANKS = Sampler(ranks, Drawn, options="drawn")
 '''
-BLOCKS = """
+WHILE_IT_RUNS = """
 from manyscale.runner.predict.gpu.block_sampling import BlockSampler
+from manyscale.runner.predict.node.task_sampling import EveryInstance
 
 class Blocks(BlockSampler):
     @staticmethod
     def begin(trace, gpu, options):
         return None
+
+class Tasks(EveryInstance):
+    @staticmethod
+    def options(study):
+        return {"name": "every"}
 """
 ENTRY_POINTS = """
 [manyscale.options]
@@ -74,7 +80,9 @@ largest = others:largest
 [manyscale.interval-sampler]
 largest = others:largest
 [manyscale.block-sampler]
-none-at-all = other_blocks:Blocks
+none-at-all = while_it_runs:Blocks
+[manyscale.task-sampler]
+every = while_it_runs:Tasks
 """
 
 
@@ -84,7 +92,7 @@ def others(tmp_path) -> Path:
     metadata = folder / "others-1.0.dist-info"
     metadata.mkdir(parents=True)
     (folder / "others.py").write_text(MODULE)
-    (folder / "other_blocks.py").write_text(BLOCKS)
+    (folder / "while_it_runs.py").write_text(WHILE_IT_RUNS)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder
@@ -99,7 +107,7 @@ def plugged_in(others, monkeypatch):
     yield
     registry._plug_ins.cache_clear()
     registry.lookup.cache_clear()
-    for name in ("others", "other_blocks"):
+    for name in ("others", "while_it_runs"):
         sys.modules.pop(name, None)
 
 
@@ -137,8 +145,9 @@ def test_a_block_of_options_stands_in_the_study_and_reaches_its_sampler(others, 
 
 def test_every_level_knows_them_by_name(plugged_in):
     base = {"workload": {"path": "t"}, "target": "rtx3070", "model": {"cpu": "detailed"}}
-    sampling = {"iterations": "last", "launches": "largest", "blocks": "none-at-all"}
-    assert parse_study({**base, "sampling": sampling}, "here").sampling.blocks == "none-at-all"
+    sampling = {"iterations": "last", "tasks": "every", "launches": "largest", "blocks": "none-at-all"}
+    assert parse_study({**base, "sampling": sampling}, "here").sampling.model_dump().items() >= sampling.items()
+    assert registry.lookup("task-sampler", "every").options(None) == {"name": "every"}
     assert parse_study({**base, "sampling": {"intervals": "largest"}}, "here").sampling.intervals == "largest"
     for level in ("iteration", "launch", "interval"):
         name = "last" if level == "iteration" else "largest"
