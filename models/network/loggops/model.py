@@ -73,7 +73,7 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
     costs = message_costs(program, network, placement.node_of_rank)
     if program.graph is not None:
         return _replay_graph(program, program.graph, compute_ps, costs)
-    lowered = lower(program, compute_ps, gate_cost_ps(program, network.latency_ps, network.ps_per_byte))
+    lowered = lower(program, compute_ps, gate_cost_ps(program.gates, network.latency_ps, network.ps_per_byte))
     any_of = np.full(lowered.graph.num_vertices if len(lowered.any_vertex) else 0, -1, np.int32)
     with_vertex = np.flatnonzero(lowered.any_vertex >= 0)
     any_of[lowered.any_vertex[with_vertex]] = with_vertex
