@@ -51,5 +51,5 @@ def message_law(program: Program, network: Network, node_of_rank: np.ndarray) ->
     cost[program.mode == Mode.free] = 0
     small = (program.mode == Mode.standard) & (program.bytes < network.eager_threshold_bytes)
     is_eager = small | (program.mode == Mode.buffered) | (program.mode == Mode.free)
-    gate_cost = gate_cost_ps(program, network.latency_ps, network.ps_per_byte)
+    gate_cost = gate_cost_ps(program.gates, network.latency_ps, network.ps_per_byte)
     return MessageLaw(cost, is_eager, network.transfer_start == "eager", gate_cost)

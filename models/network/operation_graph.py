@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_REQUEST, OperationKind, Workload, WorkloadError
 
 
@@ -213,22 +213,23 @@ def _kept(part: np.ndarray, group: np.ndarray, is_wild: np.ndarray) -> np.ndarra
     return np.where(wild[group], -1, part)
 
 
-@njit(cache=True, nogil=True)
-def link(num_vertices, before, after, when):  # type: ignore[no-untyped-def]
+def link(
+    num_vertices: int, before: np.ndarray, after: np.ndarray, when: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Edges as (num_required, first, middle, target), of each vertex in the given order. O(vertices + edges)."""
-    num_required = np.zeros(num_vertices, np.int32)
-    place = np.zeros(2 * num_vertices + 1, np.int64)
-    for edge in range(before.shape[0]):
-        place[2 * before[edge] + (1 if when[edge] == ON_START else 2)] += 1
-        if when[edge] != CANDIDATE:
-            num_required[after[edge]] += 1
-    for i in range(2 * num_vertices):
-        place[i + 1] += place[i]
-    first = place[0::2].copy()
-    middle = place[1::2].copy()
-    target = np.empty(before.shape[0], np.int32)
-    for edge in range(before.shape[0]):
-        at = 2 * before[edge] + (0 if when[edge] == ON_START else 1)
-        target[place[at]] = after[edge] if when[edge] != CANDIDATE else -1 - after[edge]
-        place[at] += 1
-    return num_required, first, middle, target
+    is_candidate = when == CANDIDATE
+    num_required = np.bincount(after[~is_candidate], minlength=num_vertices).astype(np.int32)
+    group = 2 * before.astype(np.int64) + (when != ON_START)
+    bounds = np.zeros(2 * num_vertices + 1, np.int64)
+    np.cumsum(np.bincount(group, minlength=2 * num_vertices), out=bounds[1:])
+    target = np.empty(len(before), np.int32)
+    _group_edges(group, np.where(is_candidate, -1 - after, after).astype(np.int32), bounds.copy(), target)
+    return num_required, bounds[0::2].copy(), bounds[1::2].copy(), target
+
+
+@allocation_free
+def _group_edges(group, edge, place, target):  # type: ignore[no-untyped-def]
+    """Write each edge to the next free ``place`` of its group. O(edges)."""
+    for k in range(group.shape[0]):
+        target[place[group[k]]] = edge[k]
+        place[group[k]] += 1

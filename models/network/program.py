@@ -21,6 +21,7 @@ import numpy as np
 
 from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.machine import CollectiveChoice
+from manyscale.models.network.collectives.formulas import Gates
 from manyscale.models.network.collectives.instances import Instances, collective_instances
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.matching import Matching, Mode, match
@@ -107,6 +108,10 @@ class Program:
     @property
     def num_messages(self) -> int:
         return len(self.source)
+
+    @property
+    def gates(self) -> Gates:
+        return Gates(self.gate_size, self.gate_model, self.gate_bytes)
 
     @property
     def num_bytes(self) -> int:

@@ -18,17 +18,15 @@ Assumption: one participant per node. (Dimemas puts a fan-in and a fan-out withi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from manyscale.models.network.collectives.call import CollectiveCall
 from manyscale.models.workload.parameters import Strict
 from manyscale.models.workload.quantities import MOST_PS
-
-if TYPE_CHECKING:
-    from manyscale.models.network.program import Program
 
 
 class FanModel(IntEnum):
@@ -105,19 +103,29 @@ def participant_bytes(call: CollectiveCall) -> tuple[int, int]:
     return int(call.pair_bytes.sum(axis=1).max()), int(call.pair_bytes.sum(axis=0).max())
 
 
-def gate_cost_ps(program: Program, latency_ps: int, ps_per_byte: float, buses: int = 0) -> np.ndarray:
+@dataclass(frozen=True)
+class Gates:
+    """Collectives that cost what a formula says: int32 ``size``, their participants; uint8[g, 2] ``model`` (FanModel)
+    and int64[g, 2] ``bytes`` of the fan-in and the fan-out."""
+
+    size: np.ndarray
+    model: np.ndarray
+    bytes: np.ndarray
+
+
+def gate_cost_ps(gates: Gates, latency_ps: int, ps_per_byte: float, buses: int = 0) -> np.ndarray:
     """int64 per gate: time from the arrival of the last until all go on, rounded to whole picoseconds. ``buses`` of 0
     are without limit. O(gates + distinct sizes of communicators x log participants).
 
     Raises ValueError for a collective that takes over 53 days.
     """
-    sizes, which = np.unique(program.gate_size, return_inverse=True)
+    sizes, which = np.unique(gates.size, return_inverse=True)
     factor = np.array([_factors(int(size), buses) for size in sizes], np.float64).reshape(len(sizes), len(FanModel))
-    stage = latency_ps + program.gate_bytes * ps_per_byte
-    cost = (stage * factor[which[:, None], program.gate_model]).sum(axis=1)
+    stage = latency_ps + gates.bytes * ps_per_byte
+    cost = (stage * factor[which[:, None], gates.model]).sum(axis=1)
     if cost.max(initial=0.0) > MOST_PS:
         raise ValueError(
-            f"a collective of {program.gate_bytes.max()} B would take more than 53 days; mend the network's bandwidth"
+            f"a collective of {gates.bytes.max()} B would take more than 53 days; mend the network's bandwidth"
         )
     return np.rint(cost).astype(np.int64)
 

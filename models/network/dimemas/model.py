@@ -218,9 +218,9 @@ def _gate_costs(program: Program, network: Network, limits: Dimemas, placement: 
         return np.empty(0, np.int64)
     nodes, most = _gate_spread(program, placement)
     intra = network.intra_node
-    cost = gate_cost_ps(replace(program, gate_size=most), intra.latency_ps, intra.ps_per_byte, 0)
+    cost = gate_cost_ps(replace(program.gates, size=most), intra.latency_ps, intra.ps_per_byte, 0)
     if placement.num_nodes > 1:
-        between = replace(program, gate_size=nodes)
+        between = replace(program.gates, size=nodes)
         cost = cost + gate_cost_ps(between, network.latency_ps, network.ps_per_byte, limits.inter_node.buses)
     return cost
 

@@ -12,356 +12,470 @@ vertex.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.kernels.event_heap import event_record, pop, push
-from manyscale.models.network.operation_graph import ANY, CALCULATION, DELAY, JOIN, RECEIVE, SEND
+from manyscale.models.network.operation_graph import (
+    ANY,
+    CALCULATION,
+    DELAY,
+    JOIN,
+    RECEIVE,
+    SEND,
+    OperationGraph,
+)
 
 # Times that are kept per vertex, -1 for never: when it started; when what waits for its start went on (for a send and a
 # calculation once the CPU is done with it); when it ended; of a send, when its message was taken in by the receiving
 # interface and CPU, and when its receive ended.
 STARTED, ISSUED, ENDED, TAKEN_IN, RECEIVED = 0, 1, 2, 3, 4
 NUM_TIMES: Final = 5
-EVENT: Final = event_record(np.dtype(np.int64))
 # Columns of a rank's clocks: when its CPU, and its interface for sends and for receives, are free. They name also the
 # queues of what waits: calculations, sends, messages to be taken in.
 _CPU, _OUT, _IN = 0, 1, 2
+_UNITS: Final = 3
+# Columns of a queue of what is not matched yet, first and last: receives, and messages that arrived
+_POSTS, _ARRIVALS = 0, 2
+# Counters: vertices in `released`, in `ended`, stamps given, messages without a receive; whether a rendezvous has
+# released vertices of another rank
+_RELEASED, _ENDED, _STAMP, _UNRECEIVED, _MIXED = range(5)
+
+MESSAGE: Final = np.dtype(
+    [
+        ("flight", "i8"),  # from its start to its arrival
+        ("send", "i8"), ("receive", "i8"),  # of CPU at the two sides
+        ("gap", "i8"),  # of the interfaces
+        ("destination", "i4"), ("is_eager", "i4"),
+    ]
+)  # fmt: skip
+_VERTEX: Final = np.dtype(
+    [
+        ("duration", "i8"), ("ready", "i8"), ("stamp", "i8"),
+        ("required", "i4"),  # edges that are not satisfied yet
+        ("following", "i4"),  # in its queue of what is not matched
+        ("left", "i4"), ("right", "i4"),  # in the skew heap of what waits behind a leader
+        ("travels", "u1"),  # a send whose event is now its message's arrival
+        ("taken", "u1"), ("armed", "u1"),  # by an any; an any that has become ready
+        ("unused", "u1", 5),
+    ]
+)  # fmt: skip
+_WAITING: Final = np.dtype([("leader", "i4"), ("root", "i4")])
+
+
+class Graph(NamedTuple):
+    """What does not change: see OperationGraph. Candidates of the any v stand in ``candidates`` from
+    candidate_offsets[any_of[v]] on; ``message`` holds MESSAGE of each."""
+
+    kind: np.ndarray
+    rank: np.ndarray
+    message_of: np.ndarray
+    queue: np.ndarray
+    source: np.ndarray
+    tag: np.ndarray
+    first: np.ndarray
+    middle: np.ndarray
+    target: np.ndarray
+    any_of: np.ndarray
+    candidate_offsets: np.ndarray
+    candidates: np.ndarray
+    message: np.ndarray
+
+
+class Progress(NamedTuple):
+    """How far the vertices are. ``times`` int64[NUM_TIMES, vertices] is the result."""
+
+    times: np.ndarray
+    vertex: np.ndarray
+    clock: np.ndarray  # [ranks, units]
+    waiting: np.ndarray  # [ranks x units]
+    queue: np.ndarray
+    vertex_of: np.ndarray  # by stamp
+    released: np.ndarray  # vertices that have become ready
+    ended: np.ndarray  # a stack of joins and anys whose edges are not satisfied yet
+    heap: np.ndarray
+    heap_size: np.ndarray
+    count: np.ndarray
+
+
+def run_graph(
+    graph: OperationGraph,
+    duration_ps: np.ndarray,
+    candidates: tuple[np.ndarray, np.ndarray, np.ndarray],
+    message: np.ndarray,
+    num_ranks: int,
+) -> tuple[np.ndarray, int]:
+    """Times of the vertices, int64[NUM_TIMES, vertices], -1 for never, and how many messages nobody receives.
+
+    ``duration_ps`` per vertex; ``candidates``: (any_of, candidate_offsets, candidates) of Graph.
+    """
+    num_vertices = graph.num_vertices
+    vertex = np.zeros(num_vertices, _VERTEX)
+    vertex["duration"], vertex["required"] = duration_ps, graph.num_required
+    for link in ("following", "left", "right"):
+        vertex[link] = -1
+    progress = Progress(
+        times=np.full((NUM_TIMES, num_vertices), -1, np.int64),
+        vertex=vertex,
+        clock=np.zeros((num_ranks, _UNITS), np.int64),
+        waiting=np.full(2 * _UNITS * num_ranks, -1, np.int32).view(_WAITING),
+        queue=np.full((graph.num_queues, 4), -1, np.int32),
+        vertex_of=np.empty(num_vertices + len(message), np.int32),
+        released=np.empty(num_vertices, np.int32),
+        ended=np.empty(num_vertices + 1, np.int32),
+        heap=np.empty(num_vertices, event_record(np.dtype(np.int64))),
+        heap_size=np.zeros(1, np.int64),
+        count=np.zeros(5, np.int64),
+    )
+    _run(
+        Graph(
+            graph.kind, graph.rank, graph.message, graph.queue, graph.source, graph.tag, graph.first, graph.middle,
+            graph.target, *candidates, message,
+        ),
+        progress,
+    )  # fmt: skip
+    return progress.times, int(progress.count[_UNRECEIVED])
 
 
 @allocation_free
-def _merge(left, right, stamp_of, one, other):  # type: ignore[no-untyped-def]
-    """Root of the skew heap of two (-1: empty). Amortised O(log n)."""
-    root = np.int32(-1)
-    above = np.int32(-1)
-    while one >= 0 and other >= 0:
-        if stamp_of[other] < stamp_of[one]:
-            one, other = other, one
-        following = right[one]
-        right[one] = left[one]
-        if above < 0:
-            root = one
-        else:
-            left[above] = one
-        above = one
-        one = following
-    rest = one if one >= 0 else other
-    if above < 0:
-        return rest
-    left[above] = rest
-    return root
-
-
-@allocation_free
-def _satisfy(  # type: ignore[no-untyped-def]
-    begin, end, time, origin, kind, target, required, ready, ended, taken, armed, any_of, candidate_offsets, candidates,
-    released, num_released, stack, num_ended,
-):  # fmt: skip
-    """Satisfy edges [begin, end) of vertex ``origin`` at ``time``. Vertices that become ready are appended to
-    ``released``; those that have ended at once are put on ``stack``. Returns both sizes."""
-    for edge in range(begin, end):
-        vertex = target[edge]
-        if vertex < 0:  # origin is a candidate of an any
-            vertex = -1 - vertex
-            if not armed[vertex] or ended[vertex] >= 0 or taken[origin]:
-                continue
-            taken[origin] = 1
-            ended[vertex] = max(ready[vertex], time)
-        else:
-            ready[vertex] = max(ready[vertex], time)
-            required[vertex] -= 1
-            if required[vertex] > 0:
-                continue
-            if kind[vertex] == JOIN:
-                ended[vertex] = ready[vertex]
-            elif kind[vertex] == ANY:
-                number = any_of[vertex]
-                best = _first_candidate(
-                    candidate_offsets[number], candidate_offsets[number + 1], candidates, ended, taken
-                )
-                armed[vertex] = 1
-                if best == -1:
-                    continue
-                if best >= 0:
-                    taken[best] = 1
-                ended[vertex] = ready[vertex] if best < 0 else max(ready[vertex], ended[best])
+def _run(graph, progress):  # type: ignore[no-untyped-def]
+    graph, progress = by_reference(graph), by_reference(progress)
+    for vertex in range(graph.kind.shape[0]):
+        if progress.vertex[vertex].required == 0:
+            if graph.kind[vertex] == JOIN:
+                _note_end(progress, vertex, 0)
             else:
-                released[num_released] = vertex
-                num_released += 1
-                continue
-        stack[num_ended] = vertex
-        num_ended += 1
-    return num_released, num_ended
-
-
-@allocation_free
-def _first_candidate(first, last, candidates, ended, taken):  # type: ignore[no-untyped-def]
-    """Of an any's candidates the one that ended first, -1 if none has ended yet, -2 if all are taken."""
-    best = -2
-    for place in range(first, last):
-        vertex = candidates[place]
-        if taken[vertex]:
+                _release(progress, vertex)
+    _settle(graph, progress)
+    _sort_by_rank(graph, progress)
+    _enqueue(graph, progress)
+    while progress.heap_size[0] > 0:
+        now = progress.heap[0].time
+        vertex = progress.vertex_of[pop(progress.heap, progress.heap_size)]
+        kind = graph.kind[vertex]
+        if kind == RECEIVE:
+            _post_receive(graph, progress, vertex, now)
+        elif kind == DELAY:
+            _start(graph, progress, vertex, -1, -1)
+            _end(graph, progress, vertex, now)
+        elif not _use_unit(graph, progress, vertex, now):
             continue
-        if ended[vertex] < 0:
+        _settle(graph, progress)
+        if progress.count[_MIXED]:
+            _sort_by_rank(graph, progress)
+        _enqueue(graph, progress)
+
+
+@merged
+def _post_receive(graph, progress, vertex, now):  # type: ignore[no-untyped-def]
+    """A receive is posted: it ends if its message has been taken in, else it is queued."""
+    _start(graph, progress, vertex, now, now)
+    send = _take_matching(graph, progress, vertex, _ARRIVALS)
+    if send < 0:
+        _append(graph, progress, vertex, _POSTS)
+        return
+    progress.count[_UNRECEIVED] -= 1
+    time = max(now, progress.times[TAKEN_IN, send])
+    progress.times[RECEIVED, send] = time
+    _end_rendezvous(graph, progress, send, now, graph.rank[vertex])
+    _end(graph, progress, vertex, time)
+
+
+@inner
+def _use_unit(graph, progress, vertex, now):  # type: ignore[no-untyped-def]
+    """A calculation, a send or an arriving message takes the CPU, and its interface: False if it has to wait."""
+    rank = graph.rank[vertex]
+    column = _CPU
+    if graph.kind[vertex] == SEND:
+        column = _OUT
+        if progress.vertex[vertex].travels:
+            rank = graph.message[graph.message_of[vertex]].destination
+            column = _IN
+    clock = progress.clock[rank]
+    free = max(clock[_CPU], clock[column])
+    unit = _UNITS * rank + column
+    if free > now:
+        _wait(progress, vertex, unit, free)
+        return False
+    if column == _CPU:
+        end = now + progress.vertex[vertex].duration
+        clock[_CPU] = end
+        _start(graph, progress, vertex, now, end)
+        _end(graph, progress, vertex, end)
+    elif column == _OUT:
+        _send(graph, progress, vertex, now)
+    else:
+        _take_in(graph, progress, vertex, now, rank)
+    if progress.waiting[unit].leader == vertex:
+        _follow(progress, unit, max(clock[_CPU], clock[column]))
+    return True
+
+
+@merged
+def _send(graph, progress, vertex, now):  # type: ignore[no-untyped-def]
+    """A message leaves: the next event of its send is its arrival."""
+    message = graph.message[graph.message_of[vertex]]
+    clock = progress.clock[graph.rank[vertex]]
+    clock[_CPU] = now + message.send
+    clock[_OUT] = now + message.gap
+    progress.vertex[vertex].travels = 1
+    _start(graph, progress, vertex, now, now + message.send)
+    if message.is_eager:
+        _end(graph, progress, vertex, now + message.send)
+    _give_event(progress, vertex, now + message.flight)
+
+
+@merged
+def _take_in(graph, progress, vertex, now, rank):  # type: ignore[no-untyped-def]
+    """A message is taken in at ``rank``; its receive ends if it has been posted, else the message is queued."""
+    message = graph.message[graph.message_of[vertex]]
+    end = now + message.receive
+    progress.clock[rank, _CPU] = end
+    progress.clock[rank, _IN] = now + message.gap
+    progress.times[TAKEN_IN, vertex] = end
+    receive = _take_matching(graph, progress, vertex, _POSTS)
+    if receive < 0:
+        progress.count[_UNRECEIVED] += 1
+        _append(graph, progress, vertex, _ARRIVALS)
+        return
+    progress.times[RECEIVED, vertex] = end
+    _end_rendezvous(graph, progress, vertex, now, rank)
+    _end(graph, progress, receive, end)
+
+
+@merged
+def _end_rendezvous(graph, progress, send, now, rank):  # type: ignore[no-untyped-def]
+    """A message that was not eager meets its receive at ``rank``."""
+    if not graph.message[graph.message_of[send]].is_eager:
+        progress.count[_MIXED] = graph.rank[send] != rank
+        _end(graph, progress, send, now)
+
+
+@merged
+def _start(graph, progress, vertex, time, issued):  # type: ignore[no-untyped-def]
+    """A vertex starts, and what waits for that goes on when it has been issued."""
+    progress.times[STARTED, vertex] = time
+    progress.times[ISSUED, vertex] = issued
+    _satisfy(graph, progress, vertex, graph.first[vertex], graph.middle[vertex], issued)
+
+
+@inner
+def _end(graph, progress, vertex, time):  # type: ignore[no-untyped-def]
+    progress.times[ENDED, vertex] = time
+    _satisfy(graph, progress, vertex, graph.middle[vertex], graph.first[vertex + 1], time)
+
+
+@inner
+def _settle(graph, progress):  # type: ignore[no-untyped-def]
+    """Satisfy the edges of all joins and anys that have ended."""
+    while progress.count[_ENDED] > 0:
+        progress.count[_ENDED] -= 1
+        vertex = progress.ended[progress.count[_ENDED]]
+        _end(graph, progress, vertex, progress.times[ENDED, vertex])
+
+
+@inner
+def _satisfy(graph, progress, origin, begin, end, time):  # type: ignore[no-untyped-def]
+    """Satisfy edges [begin, end) of vertex ``origin`` at ``time``."""
+    for edge in range(begin, end):
+        vertex = graph.target[edge]
+        if vertex < 0:  # origin is a candidate of an any
+            _offer(progress, origin, -1 - vertex, time)
+            continue
+        me = progress.vertex[vertex]
+        me.ready = max(me.ready, time)
+        me.required -= 1
+        if me.required > 0:
+            continue
+        kind = graph.kind[vertex]
+        if kind == JOIN:
+            _note_end(progress, vertex, me.ready)
+        elif kind == ANY:
+            _arm(graph, progress, vertex)
+        else:
+            _release(progress, vertex)
+
+
+@merged
+def _offer(progress, origin, vertex, time):  # type: ignore[no-untyped-def]
+    """A candidate has ended: an any that is ready takes it."""
+    me, candidate = progress.vertex[vertex], progress.vertex[origin]
+    if me.armed and progress.times[ENDED, vertex] < 0 and not candidate.taken:
+        candidate.taken = 1
+        _note_end(progress, vertex, max(me.ready, time))
+
+
+@merged
+def _arm(graph, progress, vertex):  # type: ignore[no-untyped-def]
+    """An any is ready: it takes the candidate that ended first, and ends at once if all are taken."""
+    me = progress.vertex[vertex]
+    me.armed = 1
+    number = graph.any_of[vertex]
+    best = -2  # all are taken
+    for place in range(graph.candidate_offsets[number], graph.candidate_offsets[number + 1]):
+        candidate = graph.candidates[place]
+        if progress.vertex[candidate].taken:
+            continue
+        if progress.times[ENDED, candidate] < 0:
             best = max(best, -1)
-        elif best < 0 or ended[vertex] < ended[best]:
-            best = vertex
-    return best
+        elif best < 0 or progress.times[ENDED, candidate] < progress.times[ENDED, best]:
+            best = candidate
+    if best >= 0:
+        progress.vertex[best].taken = 1
+        _note_end(progress, vertex, max(me.ready, progress.times[ENDED, best]))
+    elif best == -2:
+        _note_end(progress, vertex, me.ready)
 
 
-@allocation_free
-def _enqueue(  # type: ignore[no-untyped-def]
-    released, num_released, kind, rank, ready, clock, duration_ps, stamp_of, vertex_of, heap, heap_size,
-    stamp,
-):  # fmt: skip
-    """Give events to the vertices in ``released``; of each run of one rank sends first, then receives, then others.
-    Returns the next stamp."""
+@merged
+def _note_end(progress, vertex, time):  # type: ignore[no-untyped-def]
+    """A join or an any ends."""
+    progress.times[ENDED, vertex] = time
+    progress.ended[progress.count[_ENDED]] = vertex
+    progress.count[_ENDED] += 1
+
+
+@merged
+def _release(progress, vertex):  # type: ignore[no-untyped-def]
+    progress.released[progress.count[_RELEASED]] = vertex
+    progress.count[_RELEASED] += 1
+
+
+@inner
+def _enqueue(graph, progress):  # type: ignore[no-untyped-def]
+    """Give events to the released vertices; of each run of one rank sends first, then receives, then others."""
+    released, num_released = progress.released, progress.count[_RELEASED]
     begin = 0
     for last in range(num_released):
-        if last + 1 < num_released and rank[released[last + 1]] == rank[released[last]]:
+        if last + 1 < num_released and graph.rank[released[last + 1]] == graph.rank[released[last]]:
             continue
         for turn in range(CALCULATION + 1 if last > begin else 1):
             for place in range(begin, last + 1):
                 vertex = released[place]
-                what = kind[vertex]
-                if last > begin and turn != min(what, CALCULATION):
-                    continue
-                if what == DELAY:
-                    time = ready[vertex] + duration_ps[vertex]
-                else:
-                    time = max(ready[vertex], clock[rank[vertex], _CPU])
-                if what == SEND:
-                    time = max(time, clock[rank[vertex], _OUT])
-                stamp_of[vertex] = stamp
-                vertex_of[stamp] = vertex
-                push(heap, heap_size, stamp, time)
-                stamp += 1
+                if last == begin or turn == min(graph.kind[vertex], CALCULATION):
+                    _give_event(progress, vertex, _earliest(graph, progress, vertex))
         begin = last + 1
-    return stamp
+    progress.count[_RELEASED] = 0
+    progress.count[_MIXED] = 0
 
 
-@allocation_free
-def _sort_by_rank(released, num_released, rank):  # type: ignore[no-untyped-def]
+@merged
+def _earliest(graph, progress, vertex):  # type: ignore[no-untyped-def]
+    """When a vertex that is ready can start, as far as is known."""
+    me, clock = progress.vertex[vertex], progress.clock[graph.rank[vertex]]
+    if graph.kind[vertex] == DELAY:
+        return me.ready + me.duration
+    time = max(me.ready, clock[_CPU])
+    return max(time, clock[_OUT]) if graph.kind[vertex] == SEND else time
+
+
+@inner
+def _give_event(progress, vertex, time):  # type: ignore[no-untyped-def]
+    stamp = progress.count[_STAMP]
+    progress.count[_STAMP] = stamp + 1
+    progress.vertex[vertex].stamp = stamp
+    progress.vertex_of[stamp] = vertex
+    push(progress.heap, progress.heap_size, stamp, time)
+
+
+@inner
+def _sort_by_rank(graph, progress):  # type: ignore[no-untyped-def]
     """Stable, in place; for the few runs of one rank that a rendezvous leaves."""
-    for place in range(1, num_released):
+    released = progress.released
+    for place in range(1, progress.count[_RELEASED]):
         vertex = released[place]
         at = place
-        while at > 0 and rank[released[at - 1]] > rank[vertex]:
+        while at > 0 and graph.rank[released[at - 1]] > graph.rank[vertex]:
             released[at] = released[at - 1]
             at -= 1
         released[at] = vertex
 
 
-@allocation_free
-def _take_matching(queues, following, queue, source, tag, sources, tags, takes_any):  # type: ignore[no-untyped-def]
-    """Remove and return the first entry of a queue that fits, -1 for none. Where ``takes_any`` the queue holds messages
-    and -1 as the wanted source or tag takes any; else it holds receives, and their own -1 do."""
-    before = np.int32(-1)
-    entry = queues[queue, 0]
-    while entry >= 0:
-        if takes_any:
-            fits = (source < 0 or sources[entry] == source) and (tag < 0 or tags[entry] == tag)
+@merged
+def _wait(progress, vertex, unit, free):  # type: ignore[no-untyped-def]
+    """Lead those that wait for a unit until it is free, or stand behind their leader."""
+    me, waiting = progress.vertex[vertex], progress.waiting[unit]
+    if waiting.leader < 0 or me.stamp <= progress.vertex[waiting.leader].stamp:
+        waiting.leader = vertex
+        push(progress.heap, progress.heap_size, me.stamp, free)
+    else:
+        me.left = -1
+        me.right = -1
+        waiting.root = _merge(progress, waiting.root, vertex)
+
+
+@merged
+def _follow(progress, unit, free):  # type: ignore[no-untyped-def]
+    """The leader has its turn, and the next in line leads."""
+    waiting = progress.waiting[unit]
+    leader = waiting.root
+    waiting.leader = leader
+    if leader >= 0:
+        me = progress.vertex[leader]
+        waiting.root = _merge(progress, me.left, me.right)
+        push(progress.heap, progress.heap_size, me.stamp, free)
+
+
+@inner
+def _merge(progress, one, other):  # type: ignore[no-untyped-def]
+    """Root of the skew heap of two (-1: empty). Amortised O(log n)."""
+    root = -1
+    above = -1
+    while one >= 0 and other >= 0:
+        if progress.vertex[other].stamp < progress.vertex[one].stamp:
+            one, other = other, one
+        me = progress.vertex[one]
+        following = me.right
+        me.right = me.left
+        if above < 0:
+            root = one
         else:
-            fits = (sources[entry] < 0 or sources[entry] == source) and (tags[entry] < 0 or tags[entry] == tag)
-        if fits:
-            break
+            progress.vertex[above].left = one
+        above = one
+        one = following
+    rest = one if one >= 0 else other
+    if above < 0:
+        return rest
+    progress.vertex[above].left = rest
+    return root
+
+
+@inner
+def _take_matching(graph, progress, vertex, column):  # type: ignore[no-untyped-def]
+    """Remove and return the first entry of a send's or receive's queue that fits it, -1 for none."""
+    number = graph.queue[vertex]
+    before = -1
+    entry = progress.queue[number, column]
+    while entry >= 0 and not (_fits(graph, entry, vertex) if column == _POSTS else _fits(graph, vertex, entry)):
         before = entry
-        entry = following[entry]
+        entry = progress.vertex[entry].following
     if entry >= 0:
+        me = progress.vertex[entry]
         if before < 0:
-            queues[queue, 0] = following[entry]
+            progress.queue[number, column] = me.following
         else:
-            following[before] = following[entry]
-        if queues[queue, 1] == entry:
-            queues[queue, 1] = before
-        following[entry] = -1
+            progress.vertex[before].following = me.following
+        if progress.queue[number, column + 1] == entry:
+            progress.queue[number, column + 1] = before
+        me.following = -1
     return entry
 
 
-@allocation_free
-def _append(queues, following, queue, entry):  # type: ignore[no-untyped-def]
-    """Append an entry to a queue: (first, last) of each in ``queues``, linked by ``following``."""
-    if queues[queue, 0] < 0:
-        queues[queue, 0] = entry
+@merged
+def _fits(graph, receive, send):  # type: ignore[no-untyped-def]
+    """Whether a receive takes a send; its own -1 take any source and any tag."""
+    source, tag = graph.source[receive], graph.tag[receive]
+    return (source < 0 or source == graph.source[send]) and (tag < 0 or tag == graph.tag[send])
+
+
+@inner
+def _append(graph, progress, vertex, column):  # type: ignore[no-untyped-def]
+    """Queue a receive, or a message that has arrived."""
+    number = graph.queue[vertex]
+    if progress.queue[number, column] < 0:
+        progress.queue[number, column] = vertex
     else:
-        following[queues[queue, 1]] = entry
-    queues[queue, 1] = entry
-
-
-@njit(cache=True, nogil=True)
-def run_graph(  # type: ignore[no-untyped-def]
-    kind, rank, message, queue, source, tag, num_queues, num_ranks, num_required, first_edge, middle_edge, target,
-    duration_ps, any_of, candidate_offsets, candidates, destination, flight_ps, send_ps, receive_ps, gap_ps, is_eager,
-    heap, times,
-):  # fmt: skip
-    """Fill ``times`` int64[NUM_TIMES, vertices] (all -1 at first). Per message: its ``destination``, ``flight_ps`` from
-    its start to its arrival, ``send_ps`` and ``receive_ps`` of CPU at the two sides, ``gap_ps`` of their interfaces.
-    Candidates of the any v stand in ``candidates`` from candidate_offsets[any_of[v]] on. Returns the number of messages
-    that nobody received."""
-    num_vertices = kind.shape[0]
-    started, issued, ended, received = times[STARTED], times[ISSUED], times[ENDED], times[RECEIVED]
-    taken_in = times[TAKEN_IN]
-    clock = np.zeros((num_ranks, 3), np.int64)
-    required = num_required.copy()
-    ready = np.zeros(num_vertices, np.int64)
-    stamp_of = np.zeros(num_vertices, np.int64)
-    travels = np.zeros(num_vertices, np.uint8)  # a send whose event is now its message's arrival
-    taken = np.zeros(max(1, any_of.shape[0]), np.uint8)
-    armed = np.zeros(max(1, any_of.shape[0]), np.uint8)
-    # receives, and messages that arrived, that are not matched yet
-    posts = np.full((num_queues, 2), -1, np.int32)
-    arrivals = np.full((num_queues, 2), -1, np.int32)
-    following = np.full(num_vertices, -1, np.int32)
-    leader = np.full(3 * num_ranks, -1, np.int32)
-    root = np.full(3 * num_ranks, -1, np.int32)
-    children = np.full((2, num_vertices), -1, np.int32)
-    left, right = children[0], children[1]
-    heap_size = np.zeros(1, np.int64)
-    vertex_of = np.empty(num_vertices + destination.shape[0], np.int32)  # by stamp
-    released = np.empty(num_vertices, np.int32)
-    stack = np.empty(num_vertices + 1, np.int32)
-    stamp = 0
-    num_unreceived = 0
-    num_released = 0
-    num_ended = 0
-    for vertex in range(num_vertices):
-        if num_required[vertex] == 0:
-            if kind[vertex] == JOIN:
-                ended[vertex] = 0
-                stack[num_ended] = vertex
-                num_ended += 1
-            else:
-                released[num_released] = vertex
-                num_released += 1
-    while num_ended > 0:
-        num_ended -= 1
-        done = stack[num_ended]
-        num_released, num_ended = _satisfy(
-            middle_edge[done], first_edge[done + 1], ended[done], done, kind, target, required, ready, ended, taken,
-            armed, any_of, candidate_offsets, candidates, released, num_released, stack, num_ended,
-        )  # fmt: skip
-    _sort_by_rank(released, num_released, rank)
-    stamp = _enqueue(
-        released, num_released, kind, rank, ready, clock, duration_ps, stamp_of, vertex_of, heap, heap_size, stamp
-    )
-    while heap_size[0] > 0:
-        now = heap[0].time
-        vertex = vertex_of[pop(heap, heap_size)]
-        what = kind[vertex]
-        host = rank[vertex]
-        waits = -1
-        starts = True  # this event starts the vertex
-        ends = vertex  # the vertex that it ends, -1 for none
-        end_time = now
-        partner = np.int32(-1)  # the rendezvous send that it ends, at ``now``
-        if what == RECEIVE:
-            started[vertex] = now
-            issued[vertex] = now
-            found = _take_matching(arrivals, following, queue[vertex], source[vertex], tag[vertex], source, tag, True)
-            if found >= 0:
-                num_unreceived -= 1
-                end_time = max(now, taken_in[found])
-                received[found] = end_time
-                if not is_eager[message[found]]:
-                    partner = found
-            else:
-                ends = np.int32(-1)
-                _append(posts, following, queue[vertex], vertex)
-        elif what != DELAY:
-            number = message[vertex]
-            free = clock[host, _CPU]
-            if what == CALCULATION:
-                waits = 3 * host
-            elif travels[vertex]:
-                host = destination[number]
-                waits = 3 * host + _IN
-                free = max(clock[host, _CPU], clock[host, _IN])
-            else:
-                waits = 3 * host + _OUT
-                free = max(free, clock[host, _OUT])
-            if free > now:
-                ahead = leader[waits]
-                if ahead < 0 or stamp_of[vertex] <= stamp_of[ahead]:
-                    leader[waits] = vertex
-                    push(heap, heap_size, stamp_of[vertex], free)
-                else:
-                    left[vertex] = -1
-                    right[vertex] = -1
-                    root[waits] = _merge(left, right, stamp_of, root[waits], vertex)
-                continue
-            if what == CALCULATION:
-                end_time = now + duration_ps[vertex]
-                clock[host, _CPU] = end_time
-                started[vertex] = now
-                issued[vertex] = end_time
-                free = end_time
-            elif travels[vertex]:
-                starts = False
-                end_time = now + receive_ps[number]
-                clock[host, _CPU] = end_time
-                clock[host, _IN] = now + gap_ps[number]
-                free = max(clock[host, _CPU], clock[host, _IN])
-                taken_in[vertex] = end_time
-                ends = _take_matching(posts, following, queue[vertex], source[vertex], tag[vertex], source, tag, False)
-                if ends < 0:
-                    num_unreceived += 1
-                    _append(arrivals, following, queue[vertex], vertex)
-                else:
-                    received[vertex] = end_time
-                    if not is_eager[number]:
-                        partner = vertex
-            else:
-                end_time = now + send_ps[number]
-                clock[host, _CPU] = end_time
-                clock[host, _OUT] = now + gap_ps[number]
-                free = max(clock[host, _CPU], clock[host, _OUT])
-                started[vertex] = now
-                issued[vertex] = end_time
-                if not is_eager[number]:
-                    ends = np.int32(-1)
-            if leader[waits] == vertex:
-                ahead = root[waits]
-                leader[waits] = ahead
-                if ahead >= 0:
-                    root[waits] = _merge(left, right, stamp_of, left[ahead], right[ahead])
-                    push(heap, heap_size, stamp_of[ahead], free)
-            if what == SEND and not travels[vertex]:
-                travels[vertex] = 1
-                stamp_of[vertex] = stamp
-                vertex_of[stamp] = vertex
-                push(heap, heap_size, stamp, now + flight_ps[number])
-                stamp += 1
-        num_released = 0
-        num_ended = 0
-        if starts:
-            num_released, num_ended = _satisfy(
-                first_edge[vertex], middle_edge[vertex], issued[vertex], vertex, kind, target, required, ready, ended,
-                taken, armed, any_of, candidate_offsets, candidates, released, num_released, stack, num_ended,
-            )  # fmt: skip
-        if partner >= 0:
-            ended[partner] = now
-            num_released, num_ended = _satisfy(
-                middle_edge[partner], first_edge[partner + 1], now, partner, kind, target, required, ready, ended,
-                taken, armed, any_of, candidate_offsets, candidates, released, num_released, stack, num_ended,
-            )  # fmt: skip
-        if ends >= 0:
-            ended[ends] = end_time
-            num_released, num_ended = _satisfy(
-                middle_edge[ends], first_edge[ends + 1], end_time, ends, kind, target, required, ready, ended, taken,
-                armed, any_of, candidate_offsets, candidates, released, num_released, stack, num_ended,
-            )  # fmt: skip
-        while num_ended > 0:
-            num_ended -= 1
-            done = stack[num_ended]
-            num_released, num_ended = _satisfy(
-                middle_edge[done], first_edge[done + 1], ended[done], done, kind, target, required, ready, ended, taken,
-                armed, any_of, candidate_offsets, candidates, released, num_released, stack, num_ended,
-            )  # fmt: skip
-        if partner >= 0 and rank[partner] != host:
-            _sort_by_rank(released, num_released, rank)
-        stamp = _enqueue(
-            released, num_released, kind, rank, ready, clock, duration_ps, stamp_of, vertex_of, heap, heap_size, stamp
-        )
-    return num_unreceived
+        progress.vertex[progress.queue[number, column + 1]].following = vertex
+    progress.queue[number, column + 1] = vertex

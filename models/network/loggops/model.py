@@ -41,7 +41,7 @@ import numpy as np
 
 from manyscale.models.machine import Network
 from manyscale.models.network.collectives.formulas import gate_cost_ps
-from manyscale.models.network.loggops.kernel import ENDED, EVENT, NUM_TIMES, RECEIVED, STARTED, run_graph
+from manyscale.models.network.loggops.kernel import ENDED, MESSAGE, RECEIVED, STARTED, run_graph
 from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.loggops.strand_graph import lower, strand_times
 from manyscale.models.network.matching import Mode
@@ -73,21 +73,14 @@ def replay(program: Program, compute_ps: np.ndarray, network: Network, placement
     costs = message_costs(program, network, placement.node_of_rank)
     if program.graph is not None:
         return _replay_graph(program, program.graph, compute_ps, costs)
-    lowered = lower(program, compute_ps, gate_cost_ps(program, network.latency_ps, network.ps_per_byte))
+    lowered = lower(program, compute_ps, gate_cost_ps(program.gates, network.latency_ps, network.ps_per_byte))
     any_of = np.full(lowered.graph.num_vertices if len(lowered.any_vertex) else 0, -1, np.int32)
     with_vertex = np.flatnonzero(lowered.any_vertex >= 0)
     any_of[lowered.any_vertex[with_vertex]] = with_vertex
     times, num_unreceived = _run(
         program, lowered.graph, lowered.duration_ps, costs, any_of, program.candidate_offsets, lowered.candidates
     )
-    end_ps = np.zeros(num_operations, np.int64)
-    place = program.strand_steps[:-1].copy()
-    finished = np.zeros(len(program.strand_rank), np.uint8)
-    strand_times(
-        program.step, program.target, program.strand_steps, program.strand_rank, program.num_ranks,
-        program.rank_offsets, times, lowered.send, lowered.receive, lowered.opened, lowered.any_vertex,
-        lowered.calculation, lowered.start, end_ps, place, finished,
-    )  # fmt: skip
+    end_ps, place, finished = strand_times(program, lowered, times)
     if not finished.all():
         raise ReplayError(deadlock(program, place, finished))
     if num_unreceived:
@@ -150,14 +143,11 @@ def _run(
     candidates: np.ndarray,
 ) -> tuple[np.ndarray, int]:
     """Times of the vertices (see loggops_kernel), and how many messages nobody receives."""
-    times = np.full((NUM_TIMES, graph.num_vertices), -1, np.int64)
-    num_unreceived = run_graph(
-        graph.kind, graph.rank, graph.message, graph.queue, graph.source, graph.tag, graph.num_queues,
-        program.num_ranks, graph.num_required, graph.first, graph.middle, graph.target, duration_ps, any_of,
-        candidate_offsets, candidates, program.destination, costs.flight_ps, costs.send_ps, costs.receive_ps,
-        costs.gap_ps, costs.is_eager, np.empty(graph.num_vertices, EVENT), times,
-    )  # fmt: skip
-    return times, num_unreceived
+    message = np.empty(program.num_messages, MESSAGE)
+    message["destination"], message["is_eager"] = program.destination, costs.is_eager
+    message["flight"], message["gap"] = costs.flight_ps, costs.gap_ps
+    message["send"], message["receive"] = costs.send_ps, costs.receive_ps
+    return run_graph(graph, duration_ps, (any_of, candidate_offsets, candidates), message, program.num_ranks)
 
 
 def _replay_graph(program: Program, graph: OperationGraph, compute_ps: np.ndarray, costs: MessageCosts) -> Timeline:

@@ -12,10 +12,11 @@ edge but those of gates leads to a higher number. Cost: O(steps), in both walks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.loggops.kernel import ENDED, ISSUED
 from manyscale.models.network.operation_graph import (
     ANY,
@@ -87,54 +88,103 @@ def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray) -> Stra
     num_waits = int(count[[WAIT_SEND, WAIT_RECEIVE, WAIT_OPEN_RECEIVE, WAIT_GATE]].sum())
     most_edges = most + num_waits + 2 * num_child_steps + 4 * num_children + len(program.candidate_target)
 
-    def numbers(size: int) -> np.ndarray:
-        return np.full(size, -1, np.int32)
-
-    kind, rank, message, duration_ps = np.empty(most, np.uint8), numbers(most), numbers(most), np.zeros(most, np.int64)
-    kind[:num_gates], rank[:num_gates], duration_ps[:num_gates] = DELAY, 0, gate_ps
-    queue, source, tag = numbers(most), numbers(most), numbers(most)
-    before, after, when = numbers(most_edges), numbers(most_edges), np.empty(most_edges, np.uint8)
-    send, receive = numbers(program.num_messages), numbers(program.num_messages)
-    opened, any_vertex = numbers(len(program.open_queue)), numbers(len(program.candidate_offsets) - 1)
-    calculation, start, candidates = (
-        numbers(len(compute_ps)),
-        numbers(num_strands),
-        numbers(len(program.candidate_target)),
+    made = _Made(
+        kind=np.empty(most, np.uint8),
+        rank=_numbers(most),
+        message=_numbers(most),
+        duration_ps=np.zeros(most, np.int64),
+        edge=np.empty(most_edges, _EDGE),
+        send=_numbers(program.num_messages),
+        receive=_numbers(program.num_messages),
+        opened=_numbers(len(program.open_queue)),
+        any_vertex=_numbers(len(program.candidate_offsets) - 1),
+        calculation=_numbers(len(compute_ps)),
+        start=_numbers(num_strands),
+        candidates=_numbers(len(program.candidate_target)),
+        front=np.empty(most_edges + 1, _FRONT),
+        saved=np.empty(num_child_steps + num_children, _FRONT),
+        strand=np.zeros(num_strands, _STRAND),
+        count=np.array([num_gates, 0, 0, 0, 0]),
     )
-    num_vertices, num_edges = _walk(
-        program.step, program.target, program.strand_steps, program.strand_rank, program.num_ranks,
-        program.rank_offsets, compute_ps, program.candidate_offsets, program.candidate_action,
-        program.candidate_target, num_gates, kind, rank, message, duration_ps, before, after, when, send, receive,
-        opened, any_vertex, calculation, start, candidates, numbers(num_child_steps + num_children),
-    )  # fmt: skip
-    _queue_messages(program, send, receive, opened, queue, source, tag)
-    kept, edges = slice(num_vertices), slice(num_edges)
-    before, after, when = before[edges], after[edges], when[edges]
+    made.kind[:num_gates], made.rank[:num_gates], made.duration_ps[:num_gates] = DELAY, 0, gate_ps
+    made.strand["size"] = -1
+    _walk(_script(program), compute_ps, made)
+    num_vertices, num_edges = made.count[[_VERTICES, _EDGES]].tolist()
+    queue, source, tag = (_numbers(num_vertices) for _ in range(3))
+    _queue_messages(program, made, queue, source, tag)
+    kept, edge = slice(num_vertices), made.edge[:num_edges]
+    before, after, when = edge["before"].copy(), edge["after"].copy(), edge["when"].astype(np.uint8)
     graph = OperationGraph(
-        kind[kept],
-        rank[kept],
-        message[kept],
-        queue[kept],
-        source[kept],
-        tag[kept],
+        made.kind[kept],
+        made.rank[kept],
+        made.message[kept],
+        queue,
+        source,
+        tag,
         program.num_messages + program.num_queues,
         *link(num_vertices, before, after, when),
     )
     return StrandGraph(
-        graph, duration_ps[kept], send, receive, opened, any_vertex, calculation, start, candidates, before, after, when
-    )
+        graph, made.duration_ps[kept], made.send, made.receive, made.opened, made.any_vertex, made.calculation,
+        made.start, made.candidates, before, after, when,
+    )  # fmt: skip
 
 
-def _queue_messages(
-    program: Program,
-    send: np.ndarray,
-    receive: np.ndarray,
-    opened: np.ndarray,
-    queue: np.ndarray,
-    source: np.ndarray,
-    tag: np.ndarray,
-) -> None:
+def _numbers(size: int) -> np.ndarray:
+    return np.full(size, -1, np.int32)
+
+
+class _Script(NamedTuple):
+    """What is walked, see Program."""
+
+    step: np.ndarray
+    target: np.ndarray
+    strand_steps: np.ndarray
+    rank_offsets: np.ndarray
+    candidate_offsets: np.ndarray
+    candidate_action: np.ndarray
+    candidate_target: np.ndarray
+
+
+def _script(program: Program) -> _Script:
+    return _Script(
+        program.step, program.target, program.strand_steps, program.rank_offsets, program.candidate_offsets,
+        program.candidate_action, program.candidate_target,
+    )  # fmt: skip
+
+
+_EDGE: Final = np.dtype([("before", "i4"), ("after", "i4"), ("when", "i4")])
+_FRONT: Final = np.dtype([("vertex", "i4"), ("when", "i4")])  # when: the kind of the edge that leaves it
+_STRAND: Final = np.dtype(
+    [("first", "i8"), ("size", "i4"), ("is_joined", "i4")]
+)  # its front in `saved`, -1: not walked
+_VERTICES, _EDGES, _SIZE, _SAVED, _ROW = range(5)  # counters: vertices, edges, of the front, of `saved`; operation
+
+
+class _Made(NamedTuple):
+    """What the walk makes, see StrandGraph; ``front`` of the strand that is walked, and ``saved`` ones of others."""
+
+    kind: np.ndarray
+    rank: np.ndarray
+    message: np.ndarray
+    duration_ps: np.ndarray
+    edge: np.ndarray
+    send: np.ndarray
+    receive: np.ndarray
+    opened: np.ndarray
+    any_vertex: np.ndarray
+    calculation: np.ndarray
+    start: np.ndarray
+    candidates: np.ndarray
+    front: np.ndarray
+    saved: np.ndarray
+    strand: np.ndarray
+    count: np.ndarray
+
+
+def _queue_messages(program: Program, made: _Made, queue: np.ndarray, source: np.ndarray, tag: np.ndarray) -> None:
     """Fill in the queue of each send and receive: a message that is matched already has one of its own."""
+    send, receive, opened = made.send, made.receive, made.opened
     queue[send] = np.arange(program.num_messages)
     source[send] = program.source
     queue[receive[receive >= 0]] = np.flatnonzero(receive >= 0)
@@ -147,224 +197,234 @@ def _queue_messages(
         tag[opened] = program.open_tag
 
 
-@njit(cache=True, nogil=True)
-def _walk(  # type: ignore[no-untyped-def]
-    step, target, strand_steps, strand_rank, num_ranks, rank_offsets, compute_ps, candidate_offsets, candidate_action,
-    candidate_target, num_gates, kind, rank, message, duration_ps, before, after, when, send, receive, opened,
-    any_vertex, calculation, start, candidates, saved_vertex,
-):  # fmt: skip
-    """Make the vertices and edges; returns how many. A strand that another starts is walked where it starts."""
-    num_strands = strand_rank.shape[0]
-    front = np.empty(before.shape[0] + 1, np.int32)  # vertices, with the edge's kind beside them
-    edge_of = np.empty(before.shape[0] + 1, np.uint8)
-    saved_when = np.empty(saved_vertex.shape[0], np.uint8)
-    saved_first = np.zeros(num_strands, np.int64)
-    saved_size = np.full(num_strands, -1, np.int64)
-    joined = np.zeros(num_strands, np.uint8)
-    num_saved = 0
-    vertices = num_gates
-    edges = 0
-    for owner in range(num_ranks):
-        strand = owner
-        size = 0
-        at = strand_steps[owner]
-        end = strand_steps[owner + 1]
-        row = rank_offsets[owner] - 1
-        back_at = np.int64(-1)  # where the rank itself goes on, while one of its other strands is walked
-        back_vertex = np.int32(-1)
-        back_when = np.uint8(ON_END)
-        while True:
-            if at == end:
-                if strand == owner:
-                    break
-                saved_first[strand] = num_saved
-                saved_size[strand] = size
-                for k in range(size):
-                    saved_vertex[num_saved] = front[k]
-                    saved_when[num_saved] = edge_of[k]
-                    num_saved += 1
-                strand = owner
-                at = back_at
-                end = strand_steps[owner + 1]
-                size = 0
-                if back_vertex >= 0:
-                    front[0] = back_vertex
-                    edge_of[0] = back_when
-                    size = 1
-                continue
-            code = step[at]
-            what = target[at]
-            action = code & ACTION
-            at += 1
-            if code & FIRST and strand == owner:
-                row += 1
+@allocation_free
+def _walk(script, compute_ps, made):  # type: ignore[no-untyped-def]
+    """Make the vertices and edges. A strand that another starts is walked where it starts."""
+    script, made = by_reference(script), by_reference(made)
+    for rank in range(script.rank_offsets.shape[0] - 1):
+        made.count[_SIZE] = 0
+        made.count[_ROW] = script.rank_offsets[rank] - 1
+        for at in range(script.strand_steps[rank], script.strand_steps[rank + 1]):
+            if script.step[at] & FIRST:
+                made.count[_ROW] += 1
+                row = made.count[_ROW]
                 if compute_ps[row] > 0:
-                    calculation[row] = vertices
-                    duration_ps[vertices] = compute_ps[row]
-                    kind[vertices] = CALCULATION
-                    rank[vertices] = owner
-                    edges = _wait_for_front(front, edge_of, size, vertices, before, after, when, edges)
-                    front[0] = vertices
-                    edge_of[0] = ON_END
-                    size = 1
-                    vertices += 1
-            new_kind = -1
-            if action == POST_SEND or action == POST_OPEN_SEND:
-                new_kind = SEND
-                send[what] = vertices
-                message[vertices] = what
-            elif action == POST_RECEIVE:
-                new_kind = RECEIVE
-                receive[what] = vertices
-            elif action == POST_OPEN_RECEIVE:
-                new_kind = RECEIVE
-                opened[what] = vertices
-            elif action == WAIT_SEND or action == WAIT_RECEIVE or action == WAIT_OPEN_RECEIVE:
-                other = send[what] if action == WAIT_SEND else receive[what] if action == WAIT_RECEIVE else opened[what]
-                if size == 1 and front[0] == other:
-                    edge_of[0] = ON_END
-                else:
-                    front[size] = other
-                    edge_of[size] = ON_END
-                    size += 1
-            elif action == START_STRAND:
-                if size > 1:
-                    new_kind = CALCULATION
-            elif action == WAIT_STRAND:
-                if joined[what] == 0:
-                    for k in range(saved_first[what], saved_first[what] + saved_size[what]):
-                        front[size] = saved_vertex[k]
-                        edge_of[size] = saved_when[k]
-                        size += 1
-                    joined[what] = 1
-            elif action == WAIT_ANY:
-                for k in range(candidate_offsets[what], candidate_offsets[what + 1]):
-                    other = candidate_target[k]
-                    if candidate_action[k] == WAIT_SEND:
-                        candidates[k] = send[other]
-                    elif candidate_action[k] == WAIT_RECEIVE:
-                        candidates[k] = receive[other]
-                    elif candidate_action[k] == WAIT_OPEN_RECEIVE:
-                        candidates[k] = opened[other]
-                    elif candidate_action[k] == WAIT_STRAND:
-                        first = saved_first[other]
-                        if saved_size[other] != 1 or saved_when[first] != ON_END:
-                            kind[vertices] = JOIN  # from now on it stands for the strand's front
-                            rank[vertices] = owner
-                            for j in range(first, first + saved_size[other]):
-                                before[edges] = saved_vertex[j]
-                                after[edges] = vertices
-                                when[edges] = saved_when[j]
-                                edges += 1
-                            if saved_size[other] == 0:
-                                first = num_saved
-                                num_saved += 1
-                            saved_first[other] = first
-                            saved_size[other] = 1
-                            saved_vertex[first] = vertices
-                            saved_when[first] = ON_END
-                            vertices += 1
-                        candidates[k] = saved_vertex[first]
-                for k in range(candidate_offsets[what], candidate_offsets[what + 1]):
-                    if candidates[k] >= 0 and size > 0:
-                        before[edges] = candidates[k]
-                        after[edges] = vertices
-                        when[edges] = CANDIDATE
-                        edges += 1
-                if size > 0:
-                    new_kind = ANY
-                    any_vertex[what] = vertices
-            elif action == ENTER_GATE:
-                edges = _wait_for_front(front, edge_of, size, what, before, after, when, edges)
-            elif action == WAIT_GATE:
-                front[0] = what
-                edge_of[0] = ON_END
-                size = 1
-            if new_kind >= 0:
-                kind[vertices] = new_kind
-                rank[vertices] = owner
-                edges = _wait_for_front(front, edge_of, size, vertices, before, after, when, edges)
-                front[0] = vertices
-                edge_of[0] = ON_START if new_kind == SEND or new_kind == RECEIVE else ON_END
-                size = 1
-                vertices += 1
-            if action == START_STRAND:
-                back_at = at
-                back_vertex = front[0] if size > 0 else np.int32(-1)
-                back_when = edge_of[0]
-                start[what] = back_vertex
-                strand = what
-                at = strand_steps[what]
-                end = strand_steps[what + 1]
-    return vertices, edges
+                    made.calculation[row] = _new_vertex(made, CALCULATION, rank)
+                    made.duration_ps[made.calculation[row]] = compute_ps[row]
+            _take_step(script, made, at, rank)
+            if script.step[at] & ACTION == START_STRAND:
+                _walk_started(script, made, script.target[at], rank)
 
 
-@njit(cache=True, nogil=True)
-def _wait_for_front(front, edge_of, size, vertex, before, after, when, edges):  # type: ignore[no-untyped-def]
-    for k in range(size):
-        before[edges] = front[k]
-        after[edges] = vertex
-        when[edges] = edge_of[k]
-        edges += 1
-    return edges
+@merged
+def _walk_started(script, made, strand, rank):  # type: ignore[no-untyped-def]
+    """Walk a strand from where its rank, whose front is one vertex or none, starts it; its front is saved."""
+    size = made.count[_SIZE]
+    vertex, when = made.front[0].vertex, made.front[0].when
+    made.start[strand] = vertex if size > 0 else -1
+    for at in range(script.strand_steps[strand], script.strand_steps[strand + 1]):
+        _take_step(script, made, at, rank)
+    me = made.strand[strand]
+    me.first, me.size = made.count[_SAVED], made.count[_SIZE]
+    for k in range(me.size):
+        saved = made.saved[me.first + k]
+        saved.vertex, saved.when = made.front[k].vertex, made.front[k].when
+    made.count[_SAVED] += me.size
+    made.count[_SIZE] = size
+    made.front[0].vertex, made.front[0].when = vertex, when
 
 
-@njit(cache=True, nogil=True)
-def strand_times(  # type: ignore[no-untyped-def]
-    step, target, strand_steps, strand_rank, num_ranks, rank_offsets, times, send, receive, opened, any_vertex,
-    calculation, start, end_ps, place, finished,
-):  # fmt: skip
-    """Ends of the operations from the times of the vertices (``times`` of loggops_kernel): fills ``end_ps`` and, per
-    strand, ``finished`` and the ``place`` of the step that it is stuck at. O(steps)."""
-    issued, ended = times[ISSUED], times[ENDED]
-    strand_end = np.full(strand_rank.shape[0], -1, np.int64)
-    for turn in range(
-        2
-    ):  # strands that ranks start, from the vertex where they do; then the ranks, which wait for them
-        first, last = (num_ranks, strand_rank.shape[0]) if turn == 0 else (0, num_ranks)
-        for strand in range(first, last):
-            time = np.int64(0)
-            if start[strand] >= 0:
-                time = max(issued[start[strand]], ended[start[strand]])
-            row = rank_offsets[strand] - 1 if strand < num_ranks else np.int64(-1)
-            at = strand_steps[strand]
-            while at < strand_steps[strand + 1]:
-                code = step[at]
-                what = target[at]
-                action = code & ACTION
-                happens = time
-                if code & FIRST and strand < num_ranks:
-                    row += 1
-                    if calculation[row] >= 0:
-                        happens = ended[calculation[row]]
-                        if happens < 0:
-                            break
-                        time = max(time, happens)
-                if action == POST_SEND or action == POST_OPEN_SEND:
-                    happens = issued[send[what]]
-                elif action == POST_RECEIVE:
-                    happens = issued[receive[what]]
-                elif action == POST_OPEN_RECEIVE:
-                    happens = issued[opened[what]]
-                elif action == WAIT_SEND:
-                    happens = ended[send[what]]
-                elif action == WAIT_RECEIVE:
-                    happens = ended[receive[what]]
-                elif action == WAIT_OPEN_RECEIVE:
-                    happens = ended[opened[what]]
-                elif action == WAIT_STRAND:
-                    happens = strand_end[what]
-                elif action == WAIT_ANY and any_vertex[what] >= 0:
-                    happens = ended[any_vertex[what]]
-                elif action == WAIT_GATE:
-                    happens = ended[what]
+@inner
+def _take_step(script, made, at, rank):  # type: ignore[no-untyped-def]
+    action, what = script.step[at] & ACTION, script.target[at]
+    if action == POST_SEND or action == POST_OPEN_SEND:
+        made.send[what] = _new_vertex(made, SEND, rank)
+        made.message[made.send[what]] = what
+    elif action == POST_RECEIVE:
+        made.receive[what] = _new_vertex(made, RECEIVE, rank)
+    elif action == POST_OPEN_RECEIVE:
+        made.opened[what] = _new_vertex(made, RECEIVE, rank)
+    elif action == WAIT_SEND or action == WAIT_RECEIVE or action == WAIT_OPEN_RECEIVE:
+        vertex = _post_of(made, action, what)
+        if made.count[_SIZE] == 1 and made.front[0].vertex == vertex:
+            made.front[0].when = ON_END
+        else:
+            _add_to_front(made, vertex, ON_END)
+    elif action == START_STRAND:
+        if made.count[_SIZE] > 1:
+            _new_vertex(made, CALCULATION, rank)
+    elif action == WAIT_STRAND:
+        other = made.strand[what]
+        if not other.is_joined:
+            for k in range(other.first, other.first + other.size):
+                _add_to_front(made, made.saved[k].vertex, made.saved[k].when)
+            other.is_joined = 1
+    elif action == WAIT_ANY:
+        _wait_for_any(script, made, what, rank)
+    elif action == ENTER_GATE:
+        _wait_for_front(made, what)
+    elif action == WAIT_GATE:
+        made.count[_SIZE] = 0
+        _add_to_front(made, what, ON_END)
+
+
+@merged
+def _post_of(made, action, what):  # type: ignore[no-untyped-def]
+    """The vertex that a wait is for."""
+    if action == WAIT_SEND:
+        return made.send[what]
+    return made.receive[what] if action == WAIT_RECEIVE else made.opened[what]
+
+
+@merged
+def _wait_for_any(script, made, number, rank):  # type: ignore[no-untyped-def]
+    for k in range(script.candidate_offsets[number], script.candidate_offsets[number + 1]):
+        action, what = script.candidate_action[k], script.candidate_target[k]
+        if action == WAIT_STRAND:
+            made.candidates[k] = _end_of_strand(made, what, rank)
+        elif action == WAIT_SEND or action == WAIT_RECEIVE or action == WAIT_OPEN_RECEIVE:
+            made.candidates[k] = _post_of(made, action, what)
+    if made.count[_SIZE] == 0:
+        return
+    for k in range(script.candidate_offsets[number], script.candidate_offsets[number + 1]):
+        if made.candidates[k] >= 0:
+            _add_edge(made, made.candidates[k], made.count[_VERTICES], CANDIDATE)
+    made.any_vertex[number] = _new_vertex(made, ANY, rank)
+
+
+@merged
+def _end_of_strand(made, strand, rank):  # type: ignore[no-untyped-def]
+    """The vertex whose end is that of a strand: a join, which stands for the strand's front from now on, unless that is
+    such a vertex."""
+    me = made.strand[strand]
+    if me.size != 1 or made.saved[me.first].when != ON_END:
+        vertex = made.count[_VERTICES]
+        made.count[_VERTICES] = vertex + 1
+        made.kind[vertex] = JOIN
+        made.rank[vertex] = rank
+        for k in range(me.first, me.first + me.size):
+            _add_edge(made, made.saved[k].vertex, vertex, made.saved[k].when)
+        if me.size == 0:
+            me.first = made.count[_SAVED]
+            made.count[_SAVED] += 1
+        me.size = 1
+        made.saved[me.first].vertex, made.saved[me.first].when = vertex, ON_END
+    return made.saved[me.first].vertex
+
+
+@inner
+def _new_vertex(made, kind, rank):  # type: ignore[no-untyped-def]
+    """The number of a new vertex, which waits for the front and is the front from now on."""
+    vertex = made.count[_VERTICES]
+    made.count[_VERTICES] = vertex + 1
+    made.kind[vertex] = kind
+    made.rank[vertex] = rank
+    _wait_for_front(made, vertex)
+    made.count[_SIZE] = 0
+    _add_to_front(made, vertex, ON_START if kind == SEND or kind == RECEIVE else ON_END)
+    return vertex
+
+
+@merged
+def _add_to_front(made, vertex, when):  # type: ignore[no-untyped-def]
+    front = made.front[made.count[_SIZE]]
+    front.vertex, front.when = vertex, when
+    made.count[_SIZE] += 1
+
+
+@inner
+def _wait_for_front(made, vertex):  # type: ignore[no-untyped-def]
+    for k in range(made.count[_SIZE]):
+        _add_edge(made, made.front[k].vertex, vertex, made.front[k].when)
+
+
+@merged
+def _add_edge(made, before, after, when):  # type: ignore[no-untyped-def]
+    edge = made.edge[made.count[_EDGES]]
+    edge.before, edge.after, edge.when = before, after, when
+    made.count[_EDGES] += 1
+
+
+class _Vertices(NamedTuple):
+    """Where the parts of a program went, see StrandGraph, and the ``times`` of the vertices."""
+
+    send: np.ndarray
+    receive: np.ndarray
+    opened: np.ndarray
+    any_vertex: np.ndarray
+    calculation: np.ndarray
+    start: np.ndarray
+    times: np.ndarray
+
+
+def strand_times(
+    program: Program, lowered: StrandGraph, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ends of the operations from the ``times`` of the vertices (see loggops/kernel.py); and per strand the place of
+    the step that it is stuck at, and whether it has finished. O(steps)."""
+    num_strands = len(program.strand_rank)
+    end_ps, place = np.zeros(int(program.rank_offsets[-1]), np.int64), program.strand_steps[:-1].copy()
+    strand_end = np.full(num_strands, -1, np.int64)
+    vertices = _Vertices(
+        lowered.send, lowered.receive, lowered.opened, lowered.any_vertex, lowered.calculation, lowered.start, times
+    )
+    _time_strands(_script(program), vertices, end_ps, place, strand_end)
+    return end_ps, place, strand_end >= 0
+
+
+@allocation_free
+def _time_strands(script, vertices, end_ps, place, strand_end):  # type: ignore[no-untyped-def]
+    script, vertices = by_reference(script), by_reference(vertices)
+    num_ranks, num_strands = script.rank_offsets.shape[0] - 1, place.shape[0]
+    for turn in range(num_strands):  # ranks last, for they wait for the strands that they start
+        _time_strand(script, vertices, (num_ranks + turn) % num_strands, end_ps, place, strand_end)
+
+
+@merged
+def _time_strand(script, vertices, strand, end_ps, place, strand_end):  # type: ignore[no-untyped-def]
+    start = vertices.start[strand]
+    time = max(0, vertices.times[ISSUED, start], vertices.times[ENDED, start]) if start >= 0 else 0
+    row = script.rank_offsets[strand] - 1 if strand < script.rank_offsets.shape[0] - 1 else -1
+    at, end = script.strand_steps[strand], script.strand_steps[strand + 1]
+    while at < end:
+        code = script.step[at]
+        if code & FIRST:
+            row += 1
+            if vertices.calculation[row] >= 0:
+                happens = vertices.times[ENDED, vertices.calculation[row]]
                 if happens < 0:
                     break
                 time = max(time, happens)
-                if code & LAST and strand < num_ranks:
-                    end_ps[row] = time
-                at += 1
-            place[strand] = at
-            if at == strand_steps[strand + 1]:
-                strand_end[strand] = time
-                finished[strand] = 1
+        happens = _when(vertices, strand_end, code & ACTION, script.target[at], time)
+        if happens < 0:
+            break
+        time = max(time, happens)
+        if code & LAST:
+            end_ps[row] = time
+        at += 1
+    place[strand] = at
+    if at == end:
+        strand_end[strand] = time
+
+
+@merged
+def _when(vertices, strand_end, action, what, time):  # type: ignore[no-untyped-def]
+    """When a step was done, ``time`` if it waits for nothing; -1 for never."""
+    times = vertices.times
+    if action == POST_SEND or action == POST_OPEN_SEND:
+        return times[ISSUED, vertices.send[what]]
+    if action == POST_RECEIVE:
+        return times[ISSUED, vertices.receive[what]]
+    if action == POST_OPEN_RECEIVE:
+        return times[ISSUED, vertices.opened[what]]
+    if action == WAIT_SEND:
+        return times[ENDED, vertices.send[what]]
+    if action == WAIT_RECEIVE:
+        return times[ENDED, vertices.receive[what]]
+    if action == WAIT_OPEN_RECEIVE:
+        return times[ENDED, vertices.opened[what]]
+    if action == WAIT_STRAND:
+        return strand_end[what]
+    if action == WAIT_ANY and vertices.any_vertex[what] >= 0:
+        return times[ENDED, vertices.any_vertex[what]]
+    return times[ENDED, what] if action == WAIT_GATE else time

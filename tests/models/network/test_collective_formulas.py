@@ -7,8 +7,6 @@ takes L + S / B = 10 us + 800 us, twice, times 1, 7 and 3.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from test_replay import US, ends, network, timeline, trace
@@ -18,6 +16,7 @@ from manyscale.models.network.collectives.call import CollectiveCall
 from manyscale.models.network.collectives.formulas import (
     FanModel,
     Formula,
+    Gates,
     dimemas_formula,
     gate_cost_ps,
     participant_bytes,
@@ -36,12 +35,10 @@ def formula(model: str, **sizes: str) -> dict[str, object]:
 
 def cost(size: int, model: FanModel, num_bytes: int = 1000, buses: int = 0) -> int:
     """Cost in ps of one stage on a network of 10 us and 1 GB/s."""
-    gates = SimpleNamespace(
-        gate_size=np.array([size], np.int32),
-        gate_model=np.array([[model, FanModel.none]], np.uint8),
-        gate_bytes=np.array([[num_bytes, 10**9]]),
+    gates = Gates(
+        np.array([size], np.int32), np.array([[model, FanModel.none]], np.uint8), np.array([[num_bytes, 10**9]])
     )
-    return int(gate_cost_ps(gates, 10 * US, 1000.0, buses)[0])  # type: ignore[arg-type]
+    return int(gate_cost_ps(gates, 10 * US, 1000.0, buses)[0])
 
 
 @pytest.mark.golden

@@ -10,10 +10,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyscale.models.kernels import allocation_free
+from manyscale.models.network.flow import max_min
 from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
-from manyscale.models.network.flow.max_min import add_flow, end_flows, next_end, solve
 
 TOLERANCE = 1e-10  # relative
+
+
+@allocation_free
+def add_flow(sharing, links, uses, private, weight, amount):  # type: ignore[no-untyped-def]
+    return max_min.add_flow(sharing, links, uses, private, weight, amount)
+
+
+@allocation_free
+def end_flows(sharing, time, window, ended):  # type: ignore[no-untyped-def]
+    return max_min.end_flows(sharing, time, window, ended)
+
+
+@allocation_free
+def next_end(sharing):  # type: ignore[no-untyped-def]
+    return max_min.next_end(sharing)
+
+
+@allocation_free
+def solve(sharing, time):  # type: ignore[no-untyped-def]
+    max_min.solve(sharing, time)
 
 
 @dataclass(frozen=True)
