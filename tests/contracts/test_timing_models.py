@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
-import numpy as np
 import pytest
 
-from manyscale.runner import registry
 from manyscale.runner.registry import names
 from manyscale.runner.study import shipped
-from manyscale.testing import ContractError, check_timing_model
+from manyscale.testing import check_timing_model
 
 pytestmark = pytest.mark.contract
 EXAMPLES = str(shipped.folder())
