@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from manyscale.models.memory.amm.block_probabilities import count_transitions
@@ -36,7 +37,16 @@ def shared_out(folder: Path, threads: list[tuple[int, int]], num_segments: int) 
         rank, thread = threads[index % len(threads)]
         writer.end_segment(rank, thread, 0, -1, -1)
     segments, store = writer.close()
-    return replace(workload, tables={**workload.tables, "segments": segments}, detail=store)
+    ranks = 1 + max(rank for rank, _ in threads)
+    tables = {**workload.tables, "segments": segments}
+    for level in ("operations", "phases"):  # every rank does what the traced one did
+        place = tables[level].schema.get_field_index("rank")
+        column = tables[level].schema.field("rank")
+        each = [pa.array(np.full(tables[level].num_rows, rank, np.int32)) for rank in range(ranks)]
+        tables[level] = pa.concat_tables([tables[level].set_column(place, column, numbers) for numbers in each])
+    world = pa.array([list(range(ranks))], pa.list_(pa.int32()))
+    tables["communicators"] = pa.Table.from_arrays([world], schema=tables["communicators"].schema)
+    return replace(workload, num_ranks=ranks, tables=tables, detail=store)
 
 
 @pytest.mark.contract
