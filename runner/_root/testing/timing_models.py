@@ -6,13 +6,15 @@ import json
 import pickle
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import yaml
 
-from manyscale.models.workload import PhaseKind
+from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import Case, Done, Finished, PhaseSource, SweepShared
 from manyscale.runner.predict.sources import phase_source
@@ -66,9 +68,17 @@ def _content(name: str, study: Mapping[str, Any], folder: Path) -> dict[str, Any
     content = {"target": "crossbar256", **study}
     content["model"] = {**content.get("model", {}), "cpu": name}
     if "workload" not in content:
-        workload_folder.write(known()[1].workload, folder / "trace")
+        workload_folder.write(_with_sleep(known()[1].workload), folder / "trace")
         content["workload"] = {"path": str(folder / "trace")}
     return content
+
+
+def _with_sleep(workload: Workload) -> Workload:
+    """Every third phase sleeps."""
+    phases = workload.tables["phases"].to_pylist()
+    for phase in phases[::3]:
+        phase["kind"] = int(PhaseKind.sleep)
+    return replace(workload, tables={**workload.tables, "phases": pa.Table.from_pylist(phases, PHASES_SCHEMA)})
 
 
 def _predicted(name: str, content: Mapping[str, Any], folder: Path) -> np.ndarray:
@@ -92,7 +102,7 @@ def _case(content: Mapping[str, Any]) -> Case:
 
 
 def _executed(name: str, source: PhaseSource, store: Store) -> Done:
-    require(isinstance(source, PhaseSource), f"{name}: is no PhaseSource; make it a subclass of that class")
+    require(PhaseSource in type(source).__mro__, f"{name}: is no PhaseSource; make it a subclass of that class")
     done: dict[str, Finished] = {}
     while stages := source.stages(done):
         for stage in stages:
@@ -100,7 +110,14 @@ def _executed(name: str, source: PhaseSource, store: Store) -> Done:
             require(stage.units, f"{name}: stage {stage.name} has no units")
             for unit in stage.units:
                 _check_unit(name, unit, stage.inputs)
-            for outcome in LocalExecutor().map(stage.units, stage.inputs, store):
+            executor = LocalExecutor()
+            alone = [unit for unit in stage.units if unit.shards == 1]
+            together = [unit for unit in stage.units if unit.shards != 1]
+            outcomes = [
+                *executor.map(alone, stage.inputs, store),
+                *executor.lockstep(together, stage.inputs, store),
+            ]
+            for outcome in outcomes:
                 require(not outcome.error, f"{name}: a unit of stage {stage.name} fails ({outcome.error})")
             done[stage.name] = Finished(stage.units, [_result(name, store, unit) for unit in stage.units])
     return done
