@@ -97,7 +97,7 @@ class Progress(NamedTuple):
     ended: np.ndarray  # a stack of joins and anys whose edges are not satisfied yet
     heap: np.ndarray
     heap_size: np.ndarray
-    count: np.ndarray
+    counter: np.ndarray
 
 
 def run_graph(
@@ -127,7 +127,7 @@ def run_graph(
         ended=np.empty(num_vertices + 1, np.int32),
         heap=np.empty(num_vertices, event_record(np.dtype(np.int64))),
         heap_size=np.zeros(1, np.int64),
-        count=np.zeros(5, np.int64),
+        counter=np.zeros(5, np.int64),
     )
     _run(
         Graph(
@@ -136,7 +136,7 @@ def run_graph(
         ),
         progress,
     )  # fmt: skip
-    return progress.times, int(progress.count[_UNRECEIVED])
+    return progress.times, int(progress.counter[_UNRECEIVED])
 
 
 @allocation_free
@@ -163,7 +163,7 @@ def _run(graph, progress):  # type: ignore[no-untyped-def]
         elif not _use_unit(graph, progress, vertex, now):
             continue
         _settle(graph, progress)
-        if progress.count[_MIXED]:
+        if progress.counter[_MIXED]:
             _sort_by_rank(graph, progress)
         _enqueue(graph, progress)
 
@@ -176,7 +176,7 @@ def _post_receive(graph, progress, vertex, now):  # type: ignore[no-untyped-def]
     if send < 0:
         _append(graph, progress, vertex, _POSTS)
         return
-    progress.count[_UNRECEIVED] -= 1
+    progress.counter[_UNRECEIVED] -= 1
     time = max(now, progress.times[TAKEN_IN, send])
     progress.times[RECEIVED, send] = time
     _end_rendezvous(graph, progress, send, now, graph.rank[vertex])
@@ -237,7 +237,7 @@ def _take_in(graph, progress, vertex, now, rank):  # type: ignore[no-untyped-def
     progress.times[TAKEN_IN, vertex] = end
     receive = _take_matching(graph, progress, vertex, _POSTS)
     if receive < 0:
-        progress.count[_UNRECEIVED] += 1
+        progress.counter[_UNRECEIVED] += 1
         _append(graph, progress, vertex, _ARRIVALS)
         return
     progress.times[RECEIVED, vertex] = end
@@ -249,7 +249,7 @@ def _take_in(graph, progress, vertex, now, rank):  # type: ignore[no-untyped-def
 def _end_rendezvous(graph, progress, send, now, rank):  # type: ignore[no-untyped-def]
     """A message that was not eager meets its receive at ``rank``."""
     if not graph.message[graph.message_of[send]].is_eager:
-        progress.count[_MIXED] = graph.rank[send] != rank
+        progress.counter[_MIXED] = graph.rank[send] != rank
         _end(graph, progress, send, now)
 
 
@@ -270,9 +270,9 @@ def _end(graph, progress, vertex, time):  # type: ignore[no-untyped-def]
 @inner
 def _settle(graph, progress):  # type: ignore[no-untyped-def]
     """Satisfy the edges of all joins and anys that have ended."""
-    while progress.count[_ENDED] > 0:
-        progress.count[_ENDED] -= 1
-        vertex = progress.ended[progress.count[_ENDED]]
+    while progress.counter[_ENDED] > 0:
+        progress.counter[_ENDED] -= 1
+        vertex = progress.ended[progress.counter[_ENDED]]
         _end(graph, progress, vertex, progress.times[ENDED, vertex])
 
 
@@ -333,20 +333,20 @@ def _arm(graph, progress, vertex):  # type: ignore[no-untyped-def]
 def _note_end(progress, vertex, time):  # type: ignore[no-untyped-def]
     """A join or an any ends."""
     progress.times[ENDED, vertex] = time
-    progress.ended[progress.count[_ENDED]] = vertex
-    progress.count[_ENDED] += 1
+    progress.ended[progress.counter[_ENDED]] = vertex
+    progress.counter[_ENDED] += 1
 
 
 @merged
 def _release(progress, vertex):  # type: ignore[no-untyped-def]
-    progress.released[progress.count[_RELEASED]] = vertex
-    progress.count[_RELEASED] += 1
+    progress.released[progress.counter[_RELEASED]] = vertex
+    progress.counter[_RELEASED] += 1
 
 
 @inner
 def _enqueue(graph, progress):  # type: ignore[no-untyped-def]
     """Give events to the released vertices; of each run of one rank sends first, then receives, then others."""
-    released, num_released = progress.released, progress.count[_RELEASED]
+    released, num_released = progress.released, progress.counter[_RELEASED]
     begin = 0
     for last in range(num_released):
         if last + 1 < num_released and graph.rank[released[last + 1]] == graph.rank[released[last]]:
@@ -357,8 +357,8 @@ def _enqueue(graph, progress):  # type: ignore[no-untyped-def]
                 if last == begin or turn == min(graph.kind[vertex], CALCULATION):
                     _give_event(progress, vertex, _earliest(graph, progress, vertex))
         begin = last + 1
-    progress.count[_RELEASED] = 0
-    progress.count[_MIXED] = 0
+    progress.counter[_RELEASED] = 0
+    progress.counter[_MIXED] = 0
 
 
 @merged
@@ -373,8 +373,8 @@ def _earliest(graph, progress, vertex):  # type: ignore[no-untyped-def]
 
 @inner
 def _give_event(progress, vertex, time):  # type: ignore[no-untyped-def]
-    stamp = progress.count[_STAMP]
-    progress.count[_STAMP] = stamp + 1
+    stamp = progress.counter[_STAMP]
+    progress.counter[_STAMP] = stamp + 1
     progress.vertex[vertex].stamp = stamp
     progress.vertex_of[stamp] = vertex
     push(progress.heap, progress.heap_size, stamp, time)
@@ -384,7 +384,7 @@ def _give_event(progress, vertex, time):  # type: ignore[no-untyped-def]
 def _sort_by_rank(graph, progress):  # type: ignore[no-untyped-def]
     """Stable, in place; for the few runs of one rank that a rendezvous leaves."""
     released = progress.released
-    for place in range(1, progress.count[_RELEASED]):
+    for place in range(1, progress.counter[_RELEASED]):
         vertex = released[place]
         at = place
         while at > 0 and graph.rank[released[at - 1]] > graph.rank[vertex]:

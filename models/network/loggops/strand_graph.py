@@ -104,12 +104,12 @@ def lower(program: Program, compute_ps: np.ndarray, gate_ps: np.ndarray) -> Stra
         front=np.empty(most_edges + 1, _FRONT),
         saved=np.empty(num_child_steps + num_children, _FRONT),
         strand=np.zeros(num_strands, _STRAND),
-        count=np.array([num_gates, 0, 0, 0, 0]),
+        counter=np.array([num_gates, 0, 0, 0, 0]),
     )
     made.kind[:num_gates], made.rank[:num_gates], made.duration_ps[:num_gates] = DELAY, 0, gate_ps
     made.strand["size"] = -1
     _walk(_script(program), compute_ps, made)
-    num_vertices, num_edges = made.count[[_VERTICES, _EDGES]].tolist()
+    num_vertices, num_edges = made.counter[[_VERTICES, _EDGES]].tolist()
     queue, source, tag = (_numbers(num_vertices) for _ in range(3))
     _queue_messages(program, made, queue, source, tag)
     kept, edge = slice(num_vertices), made.edge[:num_edges]
@@ -179,7 +179,7 @@ class _Made(NamedTuple):
     front: np.ndarray
     saved: np.ndarray
     strand: np.ndarray
-    count: np.ndarray
+    counter: np.ndarray
 
 
 def _queue_messages(program: Program, made: _Made, queue: np.ndarray, source: np.ndarray, tag: np.ndarray) -> None:
@@ -202,12 +202,12 @@ def _walk(script, compute_ps, made):  # type: ignore[no-untyped-def]
     """Make the vertices and edges. A strand that another starts is walked where it starts."""
     script, made = by_reference(script), by_reference(made)
     for rank in range(script.rank_offsets.shape[0] - 1):
-        made.count[_SIZE] = 0
-        made.count[_ROW] = script.rank_offsets[rank] - 1
+        made.counter[_SIZE] = 0
+        made.counter[_ROW] = script.rank_offsets[rank] - 1
         for at in range(script.strand_steps[rank], script.strand_steps[rank + 1]):
             if script.step[at] & FIRST:
-                made.count[_ROW] += 1
-                row = made.count[_ROW]
+                made.counter[_ROW] += 1
+                row = made.counter[_ROW]
                 if compute_ps[row] > 0:
                     made.calculation[row] = _new_vertex(made, CALCULATION, rank)
                     made.duration_ps[made.calculation[row]] = compute_ps[row]
@@ -219,18 +219,18 @@ def _walk(script, compute_ps, made):  # type: ignore[no-untyped-def]
 @merged
 def _walk_started(script, made, strand, rank):  # type: ignore[no-untyped-def]
     """Walk a strand from where its rank, whose front is one vertex or none, starts it; its front is saved."""
-    size = made.count[_SIZE]
+    size = made.counter[_SIZE]
     vertex, when = made.front[0].vertex, made.front[0].when
     made.start[strand] = vertex if size > 0 else -1
     for at in range(script.strand_steps[strand], script.strand_steps[strand + 1]):
         _take_step(script, made, at, rank)
     me = made.strand[strand]
-    me.first, me.size = made.count[_SAVED], made.count[_SIZE]
+    me.first, me.size = made.counter[_SAVED], made.counter[_SIZE]
     for k in range(me.size):
         saved = made.saved[me.first + k]
         saved.vertex, saved.when = made.front[k].vertex, made.front[k].when
-    made.count[_SAVED] += me.size
-    made.count[_SIZE] = size
+    made.counter[_SAVED] += me.size
+    made.counter[_SIZE] = size
     made.front[0].vertex, made.front[0].when = vertex, when
 
 
@@ -246,12 +246,12 @@ def _take_step(script, made, at, rank):  # type: ignore[no-untyped-def]
         made.opened[what] = _new_vertex(made, RECEIVE, rank)
     elif action == WAIT_SEND or action == WAIT_RECEIVE or action == WAIT_OPEN_RECEIVE:
         vertex = _post_of(made, action, what)
-        if made.count[_SIZE] == 1 and made.front[0].vertex == vertex:
+        if made.counter[_SIZE] == 1 and made.front[0].vertex == vertex:
             made.front[0].when = ON_END
         else:
             _add_to_front(made, vertex, ON_END)
     elif action == START_STRAND:
-        if made.count[_SIZE] > 1:
+        if made.counter[_SIZE] > 1:
             _new_vertex(made, CALCULATION, rank)
     elif action == WAIT_STRAND:
         other = made.strand[what]
@@ -264,7 +264,7 @@ def _take_step(script, made, at, rank):  # type: ignore[no-untyped-def]
     elif action == ENTER_GATE:
         _wait_for_front(made, what)
     elif action == WAIT_GATE:
-        made.count[_SIZE] = 0
+        made.counter[_SIZE] = 0
         _add_to_front(made, what, ON_END)
 
 
@@ -284,11 +284,11 @@ def _wait_for_any(script, made, number, rank):  # type: ignore[no-untyped-def]
             made.candidates[k] = _end_of_strand(made, what, rank)
         elif action == WAIT_SEND or action == WAIT_RECEIVE or action == WAIT_OPEN_RECEIVE:
             made.candidates[k] = _post_of(made, action, what)
-    if made.count[_SIZE] == 0:
+    if made.counter[_SIZE] == 0:
         return
     for k in range(script.candidate_offsets[number], script.candidate_offsets[number + 1]):
         if made.candidates[k] >= 0:
-            _add_edge(made, made.candidates[k], made.count[_VERTICES], CANDIDATE)
+            _add_edge(made, made.candidates[k], made.counter[_VERTICES], CANDIDATE)
     made.any_vertex[number] = _new_vertex(made, ANY, rank)
 
 
@@ -298,15 +298,15 @@ def _end_of_strand(made, strand, rank):  # type: ignore[no-untyped-def]
     such a vertex."""
     me = made.strand[strand]
     if me.size != 1 or made.saved[me.first].when != ON_END:
-        vertex = made.count[_VERTICES]
-        made.count[_VERTICES] = vertex + 1
+        vertex = made.counter[_VERTICES]
+        made.counter[_VERTICES] = vertex + 1
         made.kind[vertex] = JOIN
         made.rank[vertex] = rank
         for k in range(me.first, me.first + me.size):
             _add_edge(made, made.saved[k].vertex, vertex, made.saved[k].when)
         if me.size == 0:
-            me.first = made.count[_SAVED]
-            made.count[_SAVED] += 1
+            me.first = made.counter[_SAVED]
+            made.counter[_SAVED] += 1
         me.size = 1
         made.saved[me.first].vertex, made.saved[me.first].when = vertex, ON_END
     return made.saved[me.first].vertex
@@ -315,34 +315,34 @@ def _end_of_strand(made, strand, rank):  # type: ignore[no-untyped-def]
 @inner
 def _new_vertex(made, kind, rank):  # type: ignore[no-untyped-def]
     """The number of a new vertex, which waits for the front and is the front from now on."""
-    vertex = made.count[_VERTICES]
-    made.count[_VERTICES] = vertex + 1
+    vertex = made.counter[_VERTICES]
+    made.counter[_VERTICES] = vertex + 1
     made.kind[vertex] = kind
     made.rank[vertex] = rank
     _wait_for_front(made, vertex)
-    made.count[_SIZE] = 0
+    made.counter[_SIZE] = 0
     _add_to_front(made, vertex, ON_START if kind == SEND or kind == RECEIVE else ON_END)
     return vertex
 
 
 @merged
 def _add_to_front(made, vertex, when):  # type: ignore[no-untyped-def]
-    front = made.front[made.count[_SIZE]]
+    front = made.front[made.counter[_SIZE]]
     front.vertex, front.when = vertex, when
-    made.count[_SIZE] += 1
+    made.counter[_SIZE] += 1
 
 
 @inner
 def _wait_for_front(made, vertex):  # type: ignore[no-untyped-def]
-    for k in range(made.count[_SIZE]):
+    for k in range(made.counter[_SIZE]):
         _add_edge(made, made.front[k].vertex, vertex, made.front[k].when)
 
 
 @merged
 def _add_edge(made, before, after, when):  # type: ignore[no-untyped-def]
-    edge = made.edge[made.count[_EDGES]]
+    edge = made.edge[made.counter[_EDGES]]
     edge.before, edge.after, edge.when = before, after, when
-    made.count[_EDGES] += 1
+    made.counter[_EDGES] += 1
 
 
 class _Vertices(NamedTuple):

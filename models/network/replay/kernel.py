@@ -87,7 +87,7 @@ class Stage(NamedTuple):
     end_ps: np.ndarray
     ready: np.ndarray  # strands that can go on, a stack
     called: np.ndarray  # strands that wait for any of several, one of which is there
-    count: np.ndarray  # [2]: of ready, of called
+    counter: np.ndarray  # [2]: of ready, of called
 
 
 def new_stage(program: Program, gate_cost_ps: np.ndarray) -> Stage:
@@ -112,7 +112,7 @@ def new_stage(program: Program, gate_cost_ps: np.ndarray) -> Stage:
         end_ps=np.zeros(int(program.rank_offsets[-1]), np.int64),
         ready=ready,
         called=np.zeros(num_strands, np.int32),
-        count=np.array([num_ranks, 0]),
+        counter=np.array([num_ranks, 0]),
     )
 
 
@@ -126,9 +126,9 @@ def run(script, stage):  # type: ignore[no-untyped-def]
 def run_ready(script, stage):  # type: ignore[no-untyped-def]
     """Run the strands that can go on, until none can; or one that has come to a step that depends on order: it, else
     -1."""
-    while stage.count[_READY] > 0:
-        stage.count[_READY] -= 1
-        strand = stage.ready[stage.count[_READY]]
+    while stage.counter[_READY] > 0:
+        stage.counter[_READY] -= 1
+        strand = stage.ready[stage.counter[_READY]]
         if not _run_strand(script, stage, strand):
             return strand
     return -1
@@ -243,21 +243,21 @@ def call(stage, strand, event, time):  # type: ignore[no-untyped-def]
         set_ready(stage, strand)
     elif me.awaits == ANY_AWAITED:
         if me.called == NOT_CALLED:
-            stage.called[stage.count[_CALLED]] = strand
-            stage.count[_CALLED] += 1
+            stage.called[stage.counter[_CALLED]] = strand
+            stage.counter[_CALLED] += 1
         me.called = min(me.called, time)
 
 
 @merged
 def set_ready(stage, strand):  # type: ignore[no-untyped-def]
-    stage.ready[stage.count[_READY]] = strand
-    stage.count[_READY] += 1
+    stage.ready[stage.counter[_READY]] = strand
+    stage.counter[_READY] += 1
 
 
 @inner
 def next_called(stage):  # type: ignore[no-untyped-def]
     """One of the strands that were called for one of several, -1 for none."""
-    if stage.count[_CALLED] == 0:
+    if stage.counter[_CALLED] == 0:
         return -1
-    stage.count[_CALLED] -= 1
-    return stage.called[stage.count[_CALLED]]
+    stage.counter[_CALLED] -= 1
+    return stage.called[stage.counter[_CALLED]]
