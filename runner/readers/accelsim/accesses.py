@@ -6,14 +6,13 @@ another request for that sector. Local memory: word w of a thread stands beside 
 other threads, so that a warp's word is a line of 128 bytes; words of 64 and 128-bit accesses are separate lines. Shared
 memory: distinct words of 4 bytes that the busiest of 32 banks has to give.
 
-Requests are written to ``sector`` int64[] and ``written`` uint32[] from ``first`` on; the functions return their end.
+Kernels take ``codes.Arrays``; of a static instruction the row; threads at ``addresses`` int64[count]. Requests are
+written to ``sector`` and ``written`` from ``first`` on; the functions return their end.
 """
 
 from __future__ import annotations
 
 from typing import Final
-
-import numpy as np
 
 from manyscale.models.kernels import inner, inner_inlined, merged
 from manyscale.models.workload.launch_trace import Access
@@ -26,10 +25,14 @@ _WHOLE: Final = 0xFFFFFFFF
 _STORE, _ATOMIC, _REDUCTION = int(Access.store), int(Access.atomic), int(Access.reduction)
 
 
-@inner_inlined
-def _add(sector, written, first, end, place, mask, at):  # type: ignore[no-untyped-def]
-    """Add a request for a sector to those in ascending order from ``first`` to ``end``, looking for its place from
-    ``at`` on: (where it stands, new end)."""
+@inner
+def _touch(arrays, first, end, at, start, size, is_store):  # type: ignore[no-untyped-def]
+    """Request the sector of the bytes ``start`` to ``start + size - 1``: of those in ascending order from ``first`` to
+    ``end``, looking for its place from ``at`` on. Returns (where it stands, new end)."""
+    sector = arrays.sector
+    written = arrays.written
+    place = start >> 5
+    mask = _bits(start & 31, size) if is_store else 0
     while at < end and sector[at] < place:
         at += 1
     while at > first and sector[at - 1] >= place:
@@ -46,76 +49,82 @@ def _add(sector, written, first, end, place, mask, at):  # type: ignore[no-untyp
 
 
 @inner_inlined
-def _bytes_of(start, size):  # type: ignore[no-untyped-def]
+def _bits(start, size):  # type: ignore[no-untyped-def]
     """Bits ``start`` to ``start + size - 1`` of 32."""
-    return np.uint32(((np.int64(1) << size) - 1) << start & _WHOLE)
+    return ((1 << size) - 1) << start & _WHOLE
 
 
 @inner
-def _span(sector, written, first, start, end, is_store):  # type: ignore[no-untyped-def]
+def _span(arrays, first, start, end, is_store):  # type: ignore[no-untyped-def]
     """Requests for all bytes from ``start`` to ``end - 1``."""
+    sector = arrays.sector
+    written = arrays.written
     low = start >> 5
-    high = (end - 1) >> 5
-    count = high - low + 1
-    for k in range(count):
-        sector[first + k] = low + k
-        written[first + k] = np.uint32(_WHOLE if is_store else 0)
+    last = first + ((end - 1) >> 5) - low
+    for k in range(first, last + 1):
+        sector[k] = low + k - first
+        written[k] = _WHOLE if is_store else 0
     if is_store:
-        written[first] &= _bytes_of(start & 31, 32 - (start & 31))
-        written[first + count - 1] &= _bytes_of(0, ((end - 1) & 31) + 1)
-    return first + count
+        written[first] &= _bits(start & 31, 32 - (start & 31))
+        written[last] &= _bits(0, ((end - 1) & 31) + 1)
+    return last + 1
 
 
 @inner
-def global_requests(addresses, count, size, access, sector, written, first):  # type: ignore[no-untyped-def]
-    """Of threads at ``addresses`` int64[count] that access ``size`` bytes each. O(count) in ascending order."""
-    if access == _ATOMIC or access == _REDUCTION:
-        return _atomic_requests(addresses, count, size, sector, written, first)
-    is_store = access == _STORE
+def global_requests(arrays, row, count, first):  # type: ignore[no-untyped-def]
+    """O(count) in ascending order."""
+    if row.access == _ATOMIC or row.access == _REDUCTION:
+        return _atomic_requests(arrays, row.size, count, first)
+    addresses = arrays.addresses
+    is_store = row.access == _STORE
     end = first
     at = first
-    last = np.int64(-1)  # the sector at ``at``
+    last = -1  # the sector at ``at``
     for k in range(count):
         start = addresses[k]
-        place = start >> 5
-        offset = start & 31
-        inside = min(size, 32 - offset)
-        mask = _bytes_of(offset, inside) if is_store else np.uint32(0)
-        if place == last:
-            written[at] |= mask
-        else:
-            at, end = _add(sector, written, first, end, place, mask, at)
-            last = place
-        if inside < size:
-            last = place + 1
-            mask = _bytes_of(0, size - inside) if is_store else np.uint32(0)
-            at, end = _add(sector, written, first, end, last, mask, at)
+        size = row.size
+        if not is_store and start >> 5 == last and (start & 31) + size <= 32:
+            continue
+        while size > 0:
+            inside = min(size, 32 - (start & 31))
+            at, end = _touch(arrays, first, end, at, start, inside, is_store)
+            last = start >> 5
+            start += inside
+            size -= inside
     return end
 
 
 @merged
-def strided_requests(base, stride, count, size, access, addresses, sector, written, first):  # type: ignore[no-untyped-def]
-    """The same, of threads at base, base + stride and so on: O(requests) where they leave no sector out."""
+def strided_requests(arrays, row, stride, count, first):  # type: ignore[no-untyped-def]
+    """The same, of threads at addresses[0], a stride on and so on, which are filled in where they are needed:
+    O(requests) where they leave no sector out."""
+    addresses = arrays.addresses
+    base = addresses[0]
     low = base
-    if stride < 0:
-        low = base + stride * (count - 1)
-        stride = -stride
-    is_store = access == _STORE
-    if access != _ATOMIC and access != _REDUCTION and (stride <= size or (stride <= 32 and not is_store)):
-        return _span(sector, written, first, low, low + stride * (count - 1) + size, is_store)
+    step = stride
+    if step < 0:
+        low = base + step * (count - 1)
+        step = -step
+    is_store = row.access == _STORE
+    is_span = step <= row.size or (step <= 32 and not is_store)
+    if is_span and row.access != _ATOMIC and row.access != _REDUCTION:
+        return _span(arrays, first, low, low + step * (count - 1) + row.size, is_store)
     for k in range(count):
-        addresses[k] = low + k * stride
-    return global_requests(addresses, count, size, access, sector, written, first)
+        addresses[k] = low + k * step
+    return global_requests(arrays, row, count, first)
 
 
 @merged
-def _atomic_requests(addresses, count, size, sector, written, first):  # type: ignore[no-untyped-def]
+def _atomic_requests(arrays, size, count, first):  # type: ignore[no-untyped-def]
     """A thread joins the first request for its sector in which none has taken its bytes."""
+    addresses = arrays.addresses
+    sector = arrays.sector
+    written = arrays.written
     end = first
     for k in range(count):
         place = addresses[k] >> 5
         start = addresses[k] & 31
-        mask = _bytes_of(start, min(size, 32 - start))
+        mask = _bits(start, min(size, 32 - start))
         at = end
         while at > first and sector[at - 1] > place:
             at -= 1
@@ -134,47 +143,53 @@ def _atomic_requests(addresses, count, size, sector, written, first):  # type: i
         written[at] = mask
         end += 1
     for k in range(first, end):
-        written[k] = np.uint32(_WHOLE)
+        written[k] = _WHOLE
     return end
 
 
 @merged
-def local_requests(addresses, count, mask, size, is_store, warp, stride, sector, written, first):  # type: ignore[no-untyped-def]
+def local_requests(arrays, row, count, mask, warp, stride, first):  # type: ignore[no-untyped-def]
     """Of the threads in ``mask`` uint32 of the launch's ``warp`` (of ``stride`` warps). What lies in the window of
     ``WINDOW_BYTES`` counts of an address, as it does in traces."""
-    lane = np.int64(0)
+    addresses = arrays.addresses
+    size = row.size
+    is_store = row.access == _STORE
+    lane = 0
     while not mask >> lane & 1:
         lane += 1
     offset = addresses[0] & (WINDOW_BYTES - 1)
-    is_together = mask >> lane == (np.int64(1) << count) - 1 and size >= 4 and offset & 3 == 0
+    is_together = mask >> lane == (1 << count) - 1 and size >= 4 and offset & 3 == 0
     for k in range(1, count):
         is_together &= addresses[k] == addresses[0]
     end = first
     if is_together:  # threads beside each other, at the same place of their own memory
         for word in range(size >> 2):
             start = LOCAL_WINDOW + (((offset >> 2) + word) * stride + warp) * 128 + 4 * lane
-            end = _span(sector, written, end, start, start + 4 * count, is_store)
+            end = _span(arrays, end, start, start + 4 * count, is_store)
         return end
     at = first
     for word in range(max(1, size >> 2)):
-        lane = np.int64(0)
+        lane = 0
         for k in range(count):
             while not mask >> lane & 1:
                 lane += 1
             offset = (addresses[k] & (WINDOW_BYTES - 1)) + 4 * word
             start = LOCAL_WINDOW + ((offset >> 2) * stride + warp) * 128 + 4 * lane + (offset & 3)
-            bits = _bytes_of(start & 31, min(size, 4 - (offset & 3))) if is_store else np.uint32(0)
             if end - first >= MOST_REQUESTS:
                 return end
-            at, end = _add(sector, written, first, end, start >> 5, bits, at)
+            at, end = _touch(arrays, first, end, at, start, min(size, 4 - (offset & 3)), is_store)
             lane += 1
     return end
 
 
 @merged
-def bank_words(addresses, count, size, counts, words):  # type: ignore[no-untyped-def]
-    """The most distinct words of a bank; ``counts`` int64[BANKS] and ``words`` int64[BANKS, 32] are scratch."""
-    counts[:] = 0
+def bank_words(arrays, size, count):  # type: ignore[no-untyped-def]
+    """The most distinct words of a bank."""
+    addresses = arrays.addresses
+    counts = arrays.counts
+    words = arrays.words
+    for bank in range(BANKS):
+        counts[bank] = 0
     most = 0
     for k in range(count):
         for word in range(addresses[k] >> 2, ((addresses[k] + size - 1) >> 2) + 1):

@@ -1,33 +1,96 @@
-"""What the kernels that parse an Accel-Sim trace and their caller share: columns, places of the state, and endings."""
+"""What the kernels that parse an Accel-Sim trace and their caller share: records, arrays, and endings."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-# Columns of ``rows`` int64[:, NUM_COLUMNS], one row for each static instruction. TEXT, LENGTH: what follows its mask
-# until nothing more does, or (HAS_TAIL) up to its width, in the pool. NEXT: row in the same slot, or -1. PC_WORD,
-# PC_BYTES: the text of its PC and the blank behind it (0 where it does not fit into a word). FOLLOWER: row that
-# followed it last.
-PC, TEXT, LENGTH, NEXT, HAS_TAIL, WIDTH, IMMEDIATE, SPACE, ACCESS, IS_GENERIC, SIZE, LANES, PLACE = range(13)
-PC_WORD, PC_BYTES, FOLLOWER = range(13, 16)
-NUM_COLUMNS: Final = 16
-NUM_OF_KIND: Final = 5  # columns from SPACE on that ``kinds``, of the same columns, has for each opcode
-UNSET: Final = -(1 << 62)  # IMMEDIATE, or SPACE of generic addresses, before the first was met
+import numpy as np
+
+UNSET: Final = -(1 << 62)  # an immediate, or the space of generic addresses, before the first was met; no stride
 SLOTS: Final = 1 << 12
 
-# ``form`` int64[]: of the file, constant
-HAS_OWNER, HAS_SOURCE_LINE, NUM_IMMEDIATES, GRID_X, GRID_Y, GRID_Z, WARPS = range(7)
-SHARED_BASE, LOCAL_BASE, SHARED_BYTES, RAW = range(7, 11)
-NUM_FORMS: Final = 11
+# What is known of an opcode that accesses memory; TEXT, LENGTH: its name in the pool. The caller of the kernels fills
+# in what it does.
+_OF_KIND: Final = [(name, "i8") for name in ("space", "access", "is_generic", "size", "lanes")]
+KIND: Final = np.dtype([("text", "i8"), ("length", "i8"), *_OF_KIND])
 
-# ``state`` int64[]: where the parser stands (LINES and what follows: of the warp, BLOCK_WARPS of the block); counts of
-# what was written to the outputs, of rows and of text in the pool; BASE: bytes of the file before the text; DONE: up to
-# the end of the last whole block
-INSIDE, BLOCK, WARP, EXPECTED, LINES, INSTRUCTIONS, REQUESTS, BLOCK_WARPS = range(8)
-NUM_INSTRUCTIONS, NUM_REQUESTS, NUM_WARPS, NUM_ROWS, POOL, BASE, LAST_ROW, NUM_KINDS = range(8, 16)
-DONE_INSTRUCTIONS, DONE_REQUESTS, DONE_WARPS = range(16, 19)
-NUM_STATES: Final = 19
-OUTSIDE, BEGUN, NAMED = range(3)  # of INSIDE
+# A static instruction. ``text``, ``length``: what follows its mask until nothing more does, or (``has_tail``) up to its
+# width, in the pool. ``next``: row in the same slot, or -1. ``place``: where in the file it was met first. ``pc_word``,
+# ``pc_bytes``: the text of its PC and the blank behind it (0 where it does not fit into a word). ``follower``: row that
+# followed it last.
+_OF_ROW: Final = (
+    "pc",
+    "text",
+    "length",
+    "next",
+    "has_tail",
+    "width",
+    "immediate",
+    "place",
+    "pc_word",
+    "pc_bytes",
+    "follower",
+)
+ROW: Final = np.dtype([*((name, "i8") for name in _OF_ROW), *_OF_KIND])
+
+# Of the file, constant. ``warps``: of a block; ``stride``: between words of a thread's local memory, in lines
+FORM: Final = np.dtype(
+    [
+        (name, "i8")
+        for name in (
+            "has_owner", "has_source_line", "num_immediates", "grid_x", "grid_y", "grid_z", "warps", "stride",
+            "shared_base", "local_base", "shared_bytes", "raw",
+        )
+    ]
+)  # fmt: skip
+
+# Where the parser stands: ``inside`` (below), ``block``, ``warp`` in it; of the warp the instructions that are
+# ``expected``, its ``lines``, ``instructions`` and ``requests``; of the block its ``block_warps``. How much was written
+# to the outputs (``num_instructions``, ``num_requests``, ``num_warps``), up to the end of the last whole block
+# (``done_``...), of rows and kinds, and to the pool. ``base``: bytes of the file before the text.
+STATE: Final = np.dtype(
+    [
+        (name, "i8")
+        for name in (
+            "inside", "block", "warp", "expected", "lines", "instructions", "requests", "block_warps",
+            "num_instructions", "num_requests", "num_warps", "num_rows", "num_kinds", "pool", "base", "last_row",
+            "done_instructions", "done_requests", "done_warps",
+        )
+    ]
+)  # fmt: skip
+OUTSIDE, BEGUN, NAMED = range(3)  # of ``inside``
+
+
+class Arrays(NamedTuple):
+    """What the kernels read and write.
+
+    ``text`` uint8[]: lines, the last with its newline, and eight bytes more. ``rows`` ROW[], ``kinds`` KIND[], ``pool``
+    uint8[] with their texts; ``slots`` int64[SLOTS]: the last row of a PC's slot, or -1. ``halves`` uint8[warps], of a
+    raw trace: 1 where the first line of an asynchronous copy was met, which holds its address in shared memory, and
+    which its second follows. ``addresses`` int64[32], ``counts`` int64[32], ``words`` int64[32, 32]: scratch.
+
+    ``instruction`` int32[], ``active`` uint8[], ``accesses`` uint8[]: of each instruction its row, active threads, and
+    requests or words of a bank; ``owners`` int64[], of a raw trace: its warp. ``sector`` int64[], ``written`` uint32[]:
+    of each request. ``warps`` int64[, 4]: block, warp, instructions, requests.
+    """
+
+    text: np.ndarray
+    rows: np.ndarray
+    kinds: np.ndarray
+    pool: np.ndarray
+    slots: np.ndarray
+    halves: np.ndarray
+    addresses: np.ndarray
+    counts: np.ndarray
+    words: np.ndarray
+    instruction: np.ndarray
+    active: np.ndarray
+    accesses: np.ndarray
+    owners: np.ndarray
+    sector: np.ndarray
+    written: np.ndarray
+    warps: np.ndarray
+
 
 # What a call ended with. ROOM: an output is full; MORE_ROWS: rows, kinds or pool are; CLASSIFY: the last kind is
 # new; OTHER_LINE: "word = value" of a word that is not known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import apart, inner, merged
 from manyscale.runner.readers.accelsim import codes
 
 
@@ -35,44 +35,54 @@ def _begins(text, place, word):  # type: ignore[no-untyped-def]
     return same
 
 
+@merged
+def _size(form, axis):  # type: ignore[no-untyped-def]
+    """Of the grid, or behind its axes of a block in warps."""
+    if axis == 0:
+        return form.grid_x
+    if axis == 1:
+        return form.grid_y
+    return form.grid_z if axis == 2 else form.warps
+
+
 @inner
 def _end_warp(state, warps):  # type: ignore[no-untyped-def]
     """Write the warp that ends, if there is one: block, warp, instructions, requests."""
-    if state[codes.WARP] < 0:
+    if state.warp < 0:
         return 0
-    if state[codes.LINES] != state[codes.EXPECTED]:
+    if state.lines != state.expected:
         return codes.TOO_FEW
-    row = state[codes.NUM_WARPS]
-    warps[row, 0] = state[codes.BLOCK]
-    warps[row, 1] = state[codes.WARP]
-    warps[row, 2] = state[codes.INSTRUCTIONS]
-    warps[row, 3] = state[codes.REQUESTS]
-    state[codes.NUM_WARPS] = row + 1
-    state[codes.WARP] = -1
+    row = state.num_warps
+    warps[row, 0] = state.block
+    warps[row, 1] = state.warp
+    warps[row, 2] = state.instructions
+    warps[row, 3] = state.requests
+    state.num_warps = row + 1
+    state.warp = -1
     return 0
 
 
 @merged
 def _end_block(state, warps):  # type: ignore[no-untyped-def]
-    if state[codes.INSIDE] == codes.OUTSIDE:
+    if state.inside == codes.OUTSIDE:
         return codes.END_OUTSIDE
     problem = _end_warp(state, warps)
     if problem:
         return problem
-    if state[codes.INSIDE] != codes.NAMED or state[codes.BLOCK_WARPS] == 0:
+    if state.inside != codes.NAMED or state.block_warps == 0:
         return codes.EMPTY_BLOCK
-    state[codes.INSIDE] = codes.OUTSIDE
-    state[codes.DONE_INSTRUCTIONS] = state[codes.NUM_INSTRUCTIONS]
-    state[codes.DONE_REQUESTS] = state[codes.NUM_REQUESTS]
-    state[codes.DONE_WARPS] = state[codes.NUM_WARPS]
+    state.inside = codes.OUTSIDE
+    state.done_instructions = state.num_instructions
+    state.done_requests = state.num_requests
+    state.done_warps = state.num_warps
     return 0
 
 
 @merged
 def _name_block(text, place, form, state):  # type: ignore[no-untyped-def]
     """A line ``thread block = x,y,z``, whose value stands at ``place``."""
-    if state[codes.INSIDE] != codes.BEGUN:
-        return codes.BAD_BLOCK if state[codes.INSIDE] == codes.NAMED else codes.OUTSIDE_BLOCK
+    if state.inside != codes.BEGUN:
+        return codes.BAD_BLOCK if state.inside == codes.NAMED else codes.OUTSIDE_BLOCK
     block = np.int64(0)
     scale = np.int64(1)
     for axis in range(3):
@@ -83,46 +93,48 @@ def _name_block(text, place, form, state):  # type: ignore[no-untyped-def]
         if text[place] != (10 if axis == 2 else 44):
             return codes.BAD_BLOCK
         place += 1
-        if number >= form[codes.GRID_X + axis]:
+        size = _size(form, axis)
+        if number >= size:
             return codes.NOT_IN_GRID
         block += number * scale
-        scale *= form[codes.GRID_X + axis]
-    state[codes.BLOCK] = block
-    state[codes.INSIDE] = codes.NAMED
+        scale *= size
+    state.block = block
+    state.inside = codes.NAMED
     return 0
 
 
 @merged
 def _begin_warp(text, place, form, state, warps):  # type: ignore[no-untyped-def]
-    if state[codes.INSIDE] != codes.NAMED:
-        return codes.BAD_WARP if state[codes.INSIDE] == codes.BEGUN else codes.OUTSIDE_BLOCK
+    if state.inside != codes.NAMED:
+        return codes.BAD_WARP if state.inside == codes.BEGUN else codes.OUTSIDE_BLOCK
     problem = _end_warp(state, warps)
     if problem:
         return problem
     number, end = decimal(text, place)
     if end < 0 or text[skip_blanks(text, end)] != 10:
         return codes.BAD_WARP
-    if number >= form[codes.WARPS]:
+    if number >= form.warps:
         return codes.NOT_IN_BLOCK
-    state[codes.WARP] = number
-    state[codes.BLOCK_WARPS] += 1
-    state[codes.EXPECTED] = -1
-    state[codes.LINES] = 0
-    state[codes.INSTRUCTIONS] = 0
-    state[codes.REQUESTS] = 0
+    state.warp = number
+    state.block_warps += 1
+    state.expected = -1
+    state.lines = 0
+    state.instructions = 0
+    state.requests = 0
     return 0
 
 
 @inner
 def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
     """Take in a line that is no instruction: 0, or what the call ends with."""
+    apart()
     if text[place] == 35:
         if _begins(text, place, b"#BEGIN_TB"):
-            if state[codes.INSIDE] != codes.OUTSIDE:
+            if state.inside != codes.OUTSIDE:
                 return codes.BLOCK_IN_BLOCK
-            state[codes.INSIDE] = codes.BEGUN
-            state[codes.WARP] = -1
-            state[codes.BLOCK_WARPS] = 0
+            state.inside = codes.BEGUN
+            state.warp = -1
+            state.block_warps = 0
             return 0
         return _end_block(state, warps) if _begins(text, place, b"#END_TB") else 0
     value = place
@@ -137,27 +149,29 @@ def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
         return _begin_warp(text, value, form, state, warps)
     if not _begins(text, place, b"insts"):
         return codes.OTHER_LINE
-    if state[codes.WARP] < 0:
+    if state.warp < 0:
         return codes.OUTSIDE_WARP
     number, end = decimal(text, value)
-    if end < 0 or state[codes.EXPECTED] >= 0 or text[skip_blanks(text, end)] != 10:
+    if end < 0 or state.expected >= 0 or text[skip_blanks(text, end)] != 10:
         return codes.BAD_COUNT
-    state[codes.EXPECTED] = number
+    state.expected = number
     return 0
 
 
 @inner
 def owner(text, place, form):  # type: ignore[no-untyped-def]
     """(warp of the launch, where the four fields of a raw line end; -1 where they are none, -2 outside the grid)."""
+    apart()
     warp = np.int64(0)
     scale = np.int64(1)
     for k in range(4):
         number, end = decimal(text, place)
         if end < 0 or text[end] != 32:
             return warp, -1
-        if number >= form[codes.GRID_X + k]:  # the warps of a block stand behind the grid
+        size = _size(form, k)
+        if number >= size:
             return warp, -2
-        warp = warp * form[codes.WARPS] + number if k == 3 else warp + number * scale
-        scale *= form[codes.GRID_X + k]
+        warp = warp * size + number if k == 3 else warp + number * scale
+        scale *= size
         place = skip_blanks(text, end)
     return warp, place

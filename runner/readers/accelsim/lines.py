@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.workload.launch_trace import Access, Space
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.accesses import (
@@ -41,37 +41,37 @@ from manyscale.runner.readers.text_words import (
 )
 
 _SHARED, _LOCAL, _GLOBAL = int(Space.shared), int(Space.local), int(Space.global_)
-_COPY, _STORE = int(Access.copy), int(Access.store)
+_COPY = int(Access.copy)
 
 
-@inner
+@merged
 def _resolved(address, form):  # type: ignore[no-untyped-def]
     """The space of a generic address, by the windows of the header."""
-    if form[codes.SHARED_BASE] <= address < form[codes.SHARED_BASE] + form[codes.SHARED_BYTES]:
+    if form.shared_base <= address < form.shared_base + form.shared_bytes:
         return _SHARED
-    if form[codes.LOCAL_BASE] <= address < form[codes.LOCAL_BASE] + WINDOW_BYTES:
+    if form.local_base <= address < form.local_base + WINDOW_BYTES:
         return _LOCAL
     return _GLOBAL
 
 
 @inner
-def _addresses(text, place, mode, count, addresses):  # type: ignore[no-untyped-def]
-    """(where addresses end; -1 where they are wrong, stride of mode 1). Fills ``addresses``; of mode 1, the first."""
-    stride = np.int64(0)
-    if mode == 0:
-        for k in range(count):
-            addresses[k], place = address_at(text, skip_blanks(text, place))
-            if place < 0:
-                return place, stride
-        return place, stride
-    base, place = address_at(text, skip_blanks(text, place))
-    if place < 0:
-        return place, stride
-    addresses[0] = base
+def _addresses(text, place, count, addresses):  # type: ignore[no-untyped-def]
+    """(where the mode at ``place`` and its addresses end; -1 where they are wrong, stride of mode 1, else UNSET). Fills
+    ``addresses``; of mode 1, the first."""
+    mode = byte_at(text, place) - 48
+    stride = np.int64(codes.UNSET)
+    if mode < 0 or mode > 2 or byte_at(text, place + 1) > 32:
+        return np.int64(-1), stride
+    place += 1
+    for k in range(count if mode == 0 else 1):
+        addresses[k], place = address_at(text, skip_blanks(text, place))
+        if place < 0:
+            return place, stride
     if mode == 1:
         stride, place = number_at(text, skip_blanks(text, place))
         return place, stride
-    for k in range(1, count):
+    base = addresses[0]
+    for k in range(1, count if mode == 2 else 1):
         if byte_at(text, place) != 32:
             return np.int64(-1), stride
         place += 1
@@ -96,77 +96,66 @@ def _addresses(text, place, mode, count, addresses):  # type: ignore[no-untyped-
 
 
 @inner
-def _requests(  # type: ignore[no-untyped-def]
-    rows, row, mode, stride, count, mask, warp, form, addresses, counts, words, sector, written, first
-):
-    """(requests to global and local memory, or words of a bank) of an instruction; writes requests from ``first``."""
-    space = rows[row, codes.SPACE]
-    access = rows[row, codes.ACCESS]
-    size = rows[row, codes.SIZE]
-    if space == _GLOBAL and mode == 1:
-        end = strided_requests(addresses[0], stride, count, size, access, addresses, sector, written, first)
-        return end - first, np.int64(0)
-    if mode == 1:
+def _requests(arrays, row, form, stride, count, mask, warp, first):  # type: ignore[no-untyped-def]
+    """Requests to global and local memory, written from ``first`` on, or words of a bank of an instruction."""
+    if row.space == _GLOBAL and stride != codes.UNSET:
+        return strided_requests(arrays, row, stride, count, first) - first
+    if stride != codes.UNSET:
         for k in range(1, count):
-            addresses[k] = addresses[k - 1] + stride
-    if space == _GLOBAL:
-        end = global_requests(addresses, count, size, access, sector, written, first)
-        return end - first, np.int64(0)
-    if space == _LOCAL:
-        odd = (form[codes.GRID_X] * form[codes.GRID_Y] * form[codes.GRID_Z] * form[codes.WARPS]) | 1
-        end = local_requests(addresses, count, mask, size, access == _STORE, warp, odd, sector, written, first)
-        return end - first, np.int64(0)
-    if space == _SHARED:
-        return np.int64(0), bank_words(addresses, min(count, rows[row, codes.LANES]), size, counts, words)
-    return np.int64(0), np.int64(0)
+            arrays.addresses[k] = arrays.addresses[k - 1] + stride
+    if row.space == _GLOBAL:
+        return global_requests(arrays, row, count, first) - first
+    if row.space == _LOCAL:
+        return local_requests(arrays, row, count, mask, warp, form.stride, first) - first
+    return bank_words(arrays, row.size, min(count, row.lanes)) if row.space == _SHARED else np.int64(0)
 
 
 @allocation_free
-def read_lines(  # type: ignore[no-untyped-def]
-    text, place, end, form, state, rows, kinds, pool, slots, halves, addresses, counts, words,
-    instruction, active, accesses, owners, sector, written, warps,
-):  # fmt: skip
-    """The lines of ``text`` uint8[] from ``place`` to ``end``; O(bytes).
-
-    ``halves`` uint8[warps], of a raw trace: 1 where the first line of an asynchronous copy was met, which holds its
-    address in shared memory, and which its second follows. ``owners`` int64[instructions], of a raw trace: each
-    instruction's warp. Returns (what the call ended with, where): to go on there, or the line that is wrong.
-    """
-    is_raw = form[codes.RAW] != 0
-    has_more_fields = form[codes.HAS_OWNER] != 0 or form[codes.HAS_SOURCE_LINE] != 0
+def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
+    """The lines of the text from ``place`` to ``end``; O(bytes). Returns (what the call ended with, where): to go on
+    there, or the line that is wrong."""
+    arrays = by_reference(arrays)
+    text = arrays.text
+    pool = arrays.pool
+    rows = arrays.rows
+    is_raw = form.raw != 0
+    has_more_fields = form.has_owner != 0 or form.has_source_line != 0
     while place < end:
         begin = place
-        each = byte_at(text, place)
-        if each <= 32:
+        first = byte_at(text, place)
+        if first <= 32:
             place += 1
             continue
-        number = state[codes.NUM_INSTRUCTIONS]
-        request = state[codes.NUM_REQUESTS]
+        number = state.num_instructions
+        request = state.num_requests
         if (
-            number >= instruction.shape[0]
-            or request + MOST_REQUESTS > sector.shape[0]
-            or state[codes.NUM_WARPS] >= warps.shape[0]
+            number >= arrays.instruction.shape[0]
+            or request + MOST_REQUESTS > arrays.sector.shape[0]
+            or state.num_warps >= arrays.warps.shape[0]
         ):
             return codes.ROOM, begin
-        if state[codes.NUM_ROWS] + 2 > rows.shape[0]:
+        if state.num_rows + 2 > rows.shape[0]:
             return codes.MORE_ROWS, begin
-        last = state[codes.LAST_ROW]
-        row = rows[last, codes.FOLLOWER]
-        pc = np.int64(0)
+        last = rows[state.last_row]
+        at_row = last.follower
+        row = rows[at_row]
+        pc = row.pc
         pc_word = word_at(text, place)
-        pc_bytes = rows[row, codes.PC_BYTES]
+        pc_bytes = row.pc_bytes
         at = place
-        warp = state[codes.BLOCK] * form[codes.WARPS] + state[codes.WARP]
-        if has_more_fields or pc_bytes == 0 or np.int64(pc_word & first_bytes(pc_bytes)) != rows[row, codes.PC_WORD]:
-            row = np.int64(-1)
-            if each == 35 or each > 102:  # "#", or a letter that is no digit
+        warp = state.block * form.warps + state.warp
+        is_guess = not has_more_fields and pc_bytes != 0 and np.int64(pc_word & first_bytes(pc_bytes)) == row.pc_word
+        if is_guess:
+            at += pc_bytes
+        else:
+            if first == 35 or first > 102:  # "#", or a letter that is no digit
                 at = np.int64(-1)
             else:
-                if form[codes.HAS_OWNER]:
+                if form.has_owner:
                     warp, at = owner(text, at, form)
                     if at == -2:
                         return codes.NOT_IN_GRID, begin
-                if at >= 0 and form[codes.HAS_SOURCE_LINE]:
+                if at >= 0 and form.has_source_line:
                     at = skip_blanks(text, word_end(text, at))
                 if at >= 0:
                     pc_word = word_at(text, at)
@@ -174,96 +163,85 @@ def read_lines(  # type: ignore[no-untyped-def]
                     pc_bytes = pc_bytes if pc_bytes <= 8 and not has_more_fields else 0
                     pc, at = hexadecimal_at(text, at)
             if at < 0 or byte_at(text, at) != 32:  # perhaps a key; some begin with a digit, too
-                problem = key_line(text, place, form, state, warps)
+                problem = key_line(text, place, form, state, arrays.warps)
+                if problem == codes.NOT_A_LINE and form.has_owner and 48 <= first <= 57:
+                    problem = codes.BAD_OWNER
                 if problem:
-                    if problem == codes.NOT_A_LINE and form[codes.HAS_OWNER] and 48 <= each <= 57:
-                        problem = codes.BAD_OWNER
                     return problem, begin
                 while byte_at(text, place) != 10:
                     place += 1
                 place += 1
                 continue
             at += 1
-        else:
-            at += pc_bytes
         if not is_raw:
-            if state[codes.WARP] < 0:
-                return codes.OUTSIDE_BLOCK if state[codes.INSIDE] == codes.OUTSIDE else codes.OUTSIDE_WARP, begin
-            if state[codes.LINES] >= state[codes.EXPECTED]:
-                return codes.NO_COUNT if state[codes.EXPECTED] < 0 else codes.TOO_MANY, begin
-            if has_more_fields and warp != state[codes.BLOCK] * form[codes.WARPS] + state[codes.WARP]:
+            if state.warp < 0:
+                return codes.OUTSIDE_BLOCK if state.inside == codes.OUTSIDE else codes.OUTSIDE_WARP, begin
+            if state.lines >= state.expected:
+                return codes.NO_COUNT if state.expected < 0 else codes.TOO_MANY, begin
+            if has_more_fields and warp != state.block * form.warps + state.warp:
                 return codes.OTHER_OWNER, begin
         word = word_at(text, at)
         length = length_in_word(word)
-        if length == 0 or byte_at(text, at + length) != 32:
-            return codes.BAD_MASK, begin
-        mask = hexadecimal_word(word, length)
+        mask = np.int64(-1)
+        if length > 0 and byte_at(text, at + length) == 32:
+            mask = hexadecimal_word(word, length)
         if mask < 0:
             return codes.BAD_MASK, begin
         at = skip_blanks(text, at + length + 1)
 
-        length = rows[row, codes.LENGTH]
-        if row < 0 or at + length > end or not same_bytes(text, at, pool, rows[row, codes.TEXT], length):
-            if row >= 0:
-                pc = rows[row, codes.PC]
-                pc_bytes = rows[row, codes.PC_BYTES]
-            row = found_row(text, at, end, pc, rows, pool, slots)
-            if row < 0:
+        length = row.length
+        if not is_guess or at + length > end or not same_bytes(text, at, pool, row.text, length):
+            at_row = found_row(arrays, at, end, pc)
+            if at_row < 0:
                 known = np.int64(pc_word & first_bytes(pc_bytes)) if pc_bytes else np.int64(0)
-                row, problem = new_row(text, at, pc, known, pc_bytes, form, state, rows, kinds, pool, slots)
-                if problem:
-                    return problem, begin
-                rows[row, codes.PLACE] = state[codes.BASE] + begin
-            rows[last, codes.FOLLOWER] = row
-        state[codes.LAST_ROW] = row
+                at_row = new_row(arrays, form, state, at, pc, known, pc_bytes)
+                if at_row < 0:
+                    return -at_row, begin
+                rows[at_row].place = state.base + begin
+            row = rows[at_row]
+            last.follower = at_row
+        state.last_row = at_row
 
         count = bit_count(mask)
         requests = np.int64(0)
-        result = np.int64(0)
-        place = at + rows[row, codes.LENGTH]
-        if rows[row, codes.HAS_TAIL]:
+        place = at + row.length
+        if row.has_tail:
             place -= 1
             space = np.int64(codes.UNSET)
-            mode = np.int64(0)
-            stride = np.int64(0)
-            if rows[row, codes.WIDTH] > 0:
-                place = skip_blanks(text, place)
-                mode = byte_at(text, place) - 48
-                if mode < 0 or mode > 2 or byte_at(text, place + 1) > 32:
-                    return codes.BAD_ADDRESS, begin
-                place, stride = _addresses(text, place + 1, mode, count, addresses)
+            stride = np.int64(codes.UNSET)
+            if row.width > 0:
+                place, stride = _addresses(text, skip_blanks(text, place), count, arrays.addresses)
                 if place < 0:
                     return codes.BAD_ADDRESS, begin
-                if rows[row, codes.IS_GENERIC] and count:
-                    space = _resolved(addresses[0], form)
-            immediate, place, problem = tail(text, place, form)
-            if problem:
-                return problem, begin
+                if row.is_generic and count:
+                    space = np.int64(_resolved(arrays.addresses[0], form))
+            immediate, place = tail(text, place, form)
+            if place < 0:
+                return -place, begin
             place += 1
-            row = variant(state, rows, slots, row, immediate, space)
-            if rows[row, codes.ACCESS] == _COPY:
-                is_first = count > 0 and addresses[0] < WINDOW_BYTES
+            at_row = variant(arrays, state, at_row, immediate, space)
+            row = rows[at_row]
+            if row.access == _COPY:
+                is_first = count > 0 and arrays.addresses[0] < WINDOW_BYTES
                 if is_raw:
-                    is_first = halves[warp] == 0
-                    halves[warp] ^= 1
+                    is_first = arrays.halves[warp] == 0
+                    arrays.halves[warp] ^= 1
                 if is_first:
-                    state[codes.LINES] += 1
+                    state.lines += 1
                     continue
-            if rows[row, codes.ACCESS] and count:
-                requests, result = _requests(
-                    rows, row, mode, stride, count, mask, warp, form, addresses, counts, words, sector, written, request
-                )
+            if row.access and count:
+                requests = _requests(arrays, row, form, stride, count, mask, warp, request)
                 if requests > 255:
                     return codes.TOO_WIDE, begin
-                result += requests
-        instruction[number] = row
-        active[number] = count
-        accesses[number] = result
+        arrays.instruction[number] = at_row
+        arrays.active[number] = count
+        arrays.accesses[number] = requests
         if is_raw:
-            owners[number] = warp
-        state[codes.NUM_INSTRUCTIONS] = number + 1
-        state[codes.NUM_REQUESTS] = request + requests
-        state[codes.INSTRUCTIONS] += 1
-        state[codes.REQUESTS] += requests
-        state[codes.LINES] += 1
+            arrays.owners[number] = warp
+        state.num_instructions = number + 1
+        state.instructions += 1
+        state.lines += 1
+        if row.space != _SHARED:
+            state.num_requests = request + requests
+            state.requests += requests
     return codes.DONE, place

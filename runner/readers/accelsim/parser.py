@@ -22,25 +22,27 @@ from manyscale.runner.readers.archive import open_stream
 TEXT_BYTES: Final = 1 << 22  # parsed at a time
 _FIRST_INSTRUCTIONS: Final = 1 << 17
 _SHARED_WINDOWS: Final = 16  # of the blocks of a cluster, since Hopper
+_COUNTS: Final = ("num_warps", "num_instructions", "num_requests")
 MEND: Final = "the trace is damaged or cut short: copy it again, or trace the kernel again"
 
 BlockWriter = Callable[[Columns, np.ndarray], None]
 
 
-def _form(header: Header) -> np.ndarray:
-    form = np.zeros(codes.NUM_FORMS, np.int64)
+def _form(header: Header) -> np.void:
+    form = np.zeros(1, codes.FORM)[0]
     version = header.tracer_version
-    form[codes.HAS_OWNER] = header.is_raw or version < 3
-    form[codes.HAS_SOURCE_LINE] = header.has_source_lines
-    form[codes.NUM_IMMEDIATES] = 0 if version < 5 else 1 if version == 5 else 2
-    form[[codes.GRID_X, codes.GRID_Y, codes.GRID_Z]] = header.grid
-    form[codes.WARPS] = header.warps_per_block
+    form["has_owner"] = header.is_raw or version < 3
+    form["has_source_line"] = header.has_source_lines
+    form["num_immediates"] = 0 if version < 5 else 1 if version == 5 else 2
+    form["grid_x"], form["grid_y"], form["grid_z"] = header.grid
+    form["warps"] = header.warps_per_block
+    form["stride"] = header.num_blocks * header.warps_per_block | 1  # odd
     has_windows = header.shared_base and header.local_base
     # without windows, addresses as small as shared memory's own offsets are of it
-    form[codes.SHARED_BASE] = header.shared_base if has_windows else 0
-    form[codes.LOCAL_BASE] = header.local_base if has_windows else -WINDOW_BYTES
-    form[codes.SHARED_BYTES] = WINDOW_BYTES * (_SHARED_WINDOWS if header.binary_version >= 90 and has_windows else 1)
-    form[codes.RAW] = header.is_raw
+    form["shared_base"] = header.shared_base if has_windows else 0
+    form["local_base"] = header.local_base if has_windows else -WINDOW_BYTES
+    form["shared_bytes"] = WINDOW_BYTES * (_SHARED_WINDOWS if header.binary_version >= 90 and has_windows else 1)
+    form["raw"] = header.is_raw
     return form
 
 
@@ -56,28 +58,33 @@ class LaunchParser:
     ) -> None:
         self._path, self._header, self._write, self._batch = path, header, write, batch
         self._form = _form(header)
-        self._state = np.zeros(codes.NUM_STATES, np.int64)
-        self._state[codes.WARP] = -1
-        self._state[codes.BASE] = offset
-        self._rows = np.zeros((1 << 10, codes.NUM_COLUMNS), np.int64)
-        self._kinds = np.zeros((1 << 6, codes.NUM_COLUMNS), np.int64)
-        self._pool = np.zeros(1 << 16, np.uint8)
-        self._slots = np.full(codes.SLOTS, -1, np.int64)
-        self._halves = np.zeros(header.num_blocks * header.warps_per_block if header.is_raw else 1, np.uint8)
-        self._scratch = np.zeros(32, np.int64), np.zeros(BANKS, np.int64), np.zeros((BANKS, 32), np.int64)
+        self._state = np.zeros(1, codes.STATE)[0]
+        self._state["warp"] = -1
+        self._state["base"] = offset
         size = _FIRST_INSTRUCTIONS
-        self._instruction = np.empty(size, np.int32)
-        self._active = np.empty(size, np.uint8)
-        self._accesses = np.empty(size, np.uint8)
-        self._owners = np.empty(size if header.is_raw else 1, np.int64)
-        self._sector = np.empty(size, np.int64)
-        self._written = np.empty(size, np.uint32)
-        self._warps = np.empty((1 << 10, 4), np.int64)
+        self._arrays = codes.Arrays(
+            text=np.empty(TEXT_BYTES + 2 * MAX_HEADER_BYTES, np.uint8),
+            rows=np.zeros(1 << 10, codes.ROW),
+            kinds=np.zeros(1 << 6, codes.KIND),
+            pool=np.zeros(1 << 16, np.uint8),
+            slots=np.full(codes.SLOTS, -1, np.int64),
+            halves=np.zeros(header.num_blocks * header.warps_per_block if header.is_raw else 1, np.uint8),
+            addresses=np.zeros(32, np.int64),
+            counts=np.zeros(BANKS, np.int64),
+            words=np.zeros((BANKS, 32), np.int64),
+            instruction=np.empty(size, np.int32),
+            active=np.empty(size, np.uint8),
+            accesses=np.empty(size, np.uint8),
+            owners=np.empty(size if header.is_raw else 1, np.int64),
+            sector=np.empty(size, np.int64),
+            written=np.empty(size, np.uint32),
+            warps=np.empty((1 << 10, 4), np.int64),
+        )
         self.other_lines: Counter[str] = Counter(header.other)
 
     def read(self, first: bytes, stream: IO[bytes]) -> None:
         """All of the body: ``first``, then what the stream holds. Raises UserError with file and line."""
-        text = np.empty(TEXT_BYTES + 2 * MAX_HEADER_BYTES, np.uint8)
+        text = self._arrays.text
         view = text.data
         view[: len(first)] = first
         filled, is_end = len(first), False
@@ -94,115 +101,111 @@ class LaunchParser:
             else:
                 end = _last_newline(text, filled)
                 if not end:
-                    self._fail(int(self._state[codes.BASE]), codes.PROBLEMS[codes.NOT_A_LINE])
-            self._parse(text, end)
-            self._state[codes.BASE] += end
+                    self._fail(int(self._state["base"]), codes.PROBLEMS[codes.NOT_A_LINE])
+            self._parse(end)
+            self._state["base"] += end
             if not is_end:
                 left = filled - end
                 text[:left] = text[end:filled].copy()
                 filled = left
-        if self._state[codes.INSIDE] != codes.OUTSIDE:
-            named = self._state[codes.INSIDE] == codes.NAMED
-            where = self.block_name(int(self._state[codes.BLOCK])) if named else "a thread block"
+        if self._state["inside"] != codes.OUTSIDE:
+            named = self._state["inside"] == codes.NAMED
+            where = self.block_name(int(self._state["block"])) if named else "a thread block"
             raise UserError(f"{self._path}: ends inside {where}; {MEND}")
 
     def columns(self) -> tuple[Columns, np.ndarray]:
         """(columns, warps) of what was read and not written."""
         state = self._state
-        return self._first(state[[codes.NUM_WARPS, codes.NUM_INSTRUCTIONS, codes.NUM_REQUESTS]].tolist())
+        return self._first([int(state[name]) for name in _COUNTS])
 
     def owners(self) -> tuple[np.ndarray, np.ndarray]:
         """Of a raw trace: (int64[instructions] the warp of each, int64[instructions] requests of each)."""
-        number = int(self._state[codes.NUM_INSTRUCTIONS])
-        of_shared = self.statics().table.space[self._instruction[:number]] == Space.shared
-        return self._owners[:number], np.where(of_shared, 0, self._accesses[:number]).astype(np.int64)
+        number = int(self._state["num_instructions"])
+        of_shared = self.statics().table.space[self._arrays.instruction[:number]] == Space.shared
+        return self._arrays.owners[:number], np.where(of_shared, 0, self._arrays.accesses[:number]).astype(np.int64)
 
     def statics(self) -> Statics:
         """The static instructions that were met. Raises UserError for a line that is none."""
-        rows, pool = self._rows[: self._state[codes.NUM_ROWS]], self._pool[: self._state[codes.POOL]]
+        rows = self._arrays.rows[: self._state["num_rows"]]
+        pool = self._arrays.pool[: self._state["pool"]]
         try:
             return Statics(rows, pool, self._header.binary_version)
         except BadTextError:
             for row in rows:
-                start, length = row[[codes.TEXT, codes.LENGTH]].tolist()
                 try:
-                    parse_text(pool[start : start + length].tobytes())
+                    parse_text(pool[row["text"] :][: row["length"]].tobytes())
                 except BadTextError:
-                    self._fail(int(row[codes.PLACE]), codes.PROBLEMS[codes.BAD_STATIC])
+                    self._fail(int(row["place"]), codes.PROBLEMS[codes.BAD_STATIC])
             raise
 
     def block_name(self, block: int) -> str:
         x, y, _ = self._header.grid
         return f"thread block {block % x},{block // x % y},{block // (x * y)}"
 
-    def _parse(self, text: np.ndarray, end: int) -> None:
-        place = 0
+    def _parse(self, end: int) -> None:
+        text, place = self._arrays.text, 0
         while True:
-            code, place = read_lines(
-                text, place, end, self._form, self._state, self._rows, self._kinds, self._pool, self._slots,
-                self._halves, *self._scratch, self._instruction, self._active, self._accesses, self._owners,
-                self._sector, self._written, self._warps,
-            )  # fmt: skip
+            code, place = read_lines(self._arrays, self._form, self._state, place, end)
             if code == codes.DONE:
                 return
             if code == codes.ROOM:
                 self._make_room()
             elif code == codes.MORE_ROWS:
-                self._rows, self._kinds, self._pool = _grown(self._rows), _grown(self._kinds), _grown(self._pool)
+                self._grow("rows", "kinds", "pool")
             elif code == codes.CLASSIFY:
-                row = self._kinds[self._state[codes.NUM_KINDS] - 1]
-                start, length = row[[codes.TEXT, codes.LENGTH]].tolist()
-                fill_kind(row, self._pool[start : start + length].tobytes(), self._header.binary_version)
+                kind, pool = self._arrays.kinds[self._state["num_kinds"] - 1], self._arrays.pool
+                fill_kind(kind, pool[kind["text"] :][: kind["length"]].tobytes(), self._header.binary_version)
             elif code == codes.OTHER_LINE:
                 line_end = place + int(np.argmax(text[place:end] == 10))
                 key = text[place:line_end].tobytes().decode(errors="replace").partition("=")[0]
                 self.other_lines[key.strip()] += 1
                 place = line_end + 1
             else:
-                self._fail(int(self._state[codes.BASE]) + place, codes.PROBLEMS[code])
+                self._fail(int(self._state["base"]) + place, codes.PROBLEMS[code])
 
     def _make_room(self) -> None:
         state = self._state
-        if self._write is not None and state[codes.DONE_WARPS] and len(self._instruction) >= self._batch:
+        if self._write is not None and state["done_warps"] and len(self._arrays.instruction) >= self._batch:
             self._write_done(self._write)
-        if state[codes.NUM_INSTRUCTIONS] >= len(self._instruction):
-            self._instruction, self._active = _grown(self._instruction), _grown(self._active)
-            self._accesses = _grown(self._accesses)
-            if self._header.is_raw:
-                self._owners = _grown(self._owners)
-        if state[codes.NUM_REQUESTS] + MOST_REQUESTS > len(self._sector):
-            self._sector, self._written = _grown(self._sector), _grown(self._written)
-        if state[codes.NUM_WARPS] >= len(self._warps):
-            self._warps = _grown(self._warps)
+        if state["num_instructions"] >= len(self._arrays.instruction):
+            self._grow("instruction", "active", "accesses", *(["owners"] if self._header.is_raw else []))
+        if state["num_requests"] + MOST_REQUESTS > len(self._arrays.sector):
+            self._grow("sector", "written")
+        if state["num_warps"] >= len(self._arrays.warps):
+            self._grow("warps")
+
+    def _grow(self, *names: str) -> None:
+        """Double the lengths of arrays."""
+        self._arrays = self._arrays._replace(**{name: _grown(getattr(self._arrays, name)) for name in names})
 
     def _write_done(self, write: BlockWriter) -> None:
         """Write the whole blocks, and move what is left to the front."""
-        state = self._state
-        done = state[[codes.DONE_WARPS, codes.DONE_INSTRUCTIONS, codes.DONE_REQUESTS]].tolist()
+        state, arrays = self._state, self._arrays
+        done = [int(state[f"done_{name.removeprefix('num_')}"]) for name in _COUNTS]
         write(*self._first(done))
-        counts = (codes.NUM_WARPS, codes.NUM_INSTRUCTIONS, codes.NUM_REQUESTS)
-        arrays: tuple[tuple[np.ndarray, ...], ...] = (
-            (self._warps,),
-            (self._instruction, self._active, self._accesses),
-            (self._sector, self._written),
+        groups: tuple[tuple[np.ndarray, ...], ...] = (
+            (arrays.warps,),
+            (arrays.instruction, arrays.active, arrays.accesses),
+            (arrays.sector, arrays.written),
         )
-        for count, cut, group in zip(counts, done, arrays, strict=True):
-            left = int(state[count]) - cut
+        for name, cut, group in zip(_COUNTS, done, groups, strict=True):
+            left = int(state[name]) - cut
             for array in group:
                 array[:left] = array[cut : cut + left].copy()
-            state[count] = left
-        state[[codes.DONE_WARPS, codes.DONE_INSTRUCTIONS, codes.DONE_REQUESTS]] = 0
+            state[name] = left
+            state[f"done_{name.removeprefix('num_')}"] = 0
 
     def _first(self, counts: list[int]) -> tuple[Columns, np.ndarray]:
         warps, instructions, requests = counts
+        arrays = self._arrays
         columns = Columns(
-            self._instruction[:instructions],
-            self._active[:instructions],
-            self._accesses[:instructions],
-            self._sector[:requests],
-            self._written[:requests],
+            arrays.instruction[:instructions],
+            arrays.active[:instructions],
+            arrays.accesses[:instructions],
+            arrays.sector[:requests],
+            arrays.written[:requests],
         )
-        return columns, self._warps[:warps]
+        return columns, arrays.warps[:warps]
 
     def _fail(self, place: int, what: str) -> NoReturn:
         number, left = 1, place

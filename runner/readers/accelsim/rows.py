@@ -1,14 +1,13 @@
-"""Kernels: static instructions of an Accel-Sim trace, found by PC and text, or met first.
+"""Kernels: static instructions of an Accel-Sim trace (``codes.ROW``), found by PC and text, or met first.
 
-Columns of ``rows``: ``accelsim_codes``. Opcodes that access memory stand in ``kinds`` (of the same columns), with what
-they do from column SPACE on, which the caller of the kernels fills.
+Opcodes that access memory stand in ``kinds``, where the caller of the kernels fills in what they do.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import apart, inner, merged
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.keys import decimal, skip_blanks
 from manyscale.runner.readers.text_words import number_at, same_bytes
@@ -23,22 +22,23 @@ def word_end(text, place):  # type: ignore[no-untyped-def]
 
 @inner
 def tail(text, place, form):  # type: ignore[no-untyped-def]
-    """(immediate, where the line ends, what is wrong or 0) of what stands behind the width and the addresses."""
+    """(immediate, where the line ends) of what stands behind the width and the addresses; what is wrong instead, less
+    than 0."""
     immediate = np.int64(0)
     place = skip_blanks(text, place)
-    for k in range(form[codes.NUM_IMMEDIATES]):
+    for k in range(form.num_immediates):
         value, end = number_at(text, place)
         if end < 0:
-            return immediate, place, codes.NO_IMMEDIATE
+            return immediate, -codes.NO_IMMEDIATE
         if k == 0:
             immediate = value
         place = skip_blanks(text, end)
-    if form[codes.NUM_IMMEDIATES] == 2:  # what the registers held
+    if form.num_immediates == 2:  # what the registers held
         while text[place] != 10:
             place += 1
     elif text[place] != 10:
-        return immediate, place, codes.LEFT_OVER
-    return immediate, place, 0
+        return immediate, -codes.LEFT_OVER
+    return immediate, place
 
 
 @merged
@@ -68,109 +68,124 @@ def _static_end(text, place):  # type: ignore[no-untyped-def]
     return width, end, opcode, opcode_end
 
 
+@inner
+def _keep(arrays, state, at, length):  # type: ignore[no-untyped-def]
+    """Copy text to the pool; returns where it stands there."""
+    pool = arrays.pool
+    text = arrays.text
+    start = state.pool
+    for k in range(length):
+        pool[start + k] = text[at + k]
+    state.pool = start + length
+    return start
+
+
 @merged
-def _kind_of(text, opcode, length, state, kinds, pool):  # type: ignore[no-untyped-def]
-    """The row of ``kinds`` of an opcode that accesses memory; -1 where it was met first, and now is the last one."""
-    number = state[codes.NUM_KINDS]
-    for kind in range(number):
-        if kinds[kind, codes.LENGTH] == length and same_bytes(text, opcode, pool, kinds[kind, codes.TEXT], length):
-            return kind
-    kinds[number, codes.TEXT] = state[codes.POOL]
-    kinds[number, codes.LENGTH] = length
-    _keep(text, opcode, length, state, pool)
-    state[codes.NUM_KINDS] = number + 1
+def _kind_of(arrays, state, opcode, length):  # type: ignore[no-untyped-def]
+    """The kind of an opcode that accesses memory; -1 where it was met first, and now is the last one."""
+    kinds = arrays.kinds
+    number = state.num_kinds
+    for k in range(number):
+        kind = kinds[k]
+        if kind.length == length and same_bytes(arrays.text, opcode, arrays.pool, kind.text, length):
+            return k
+    kinds[number].text = _keep(arrays, state, opcode, length)
+    kinds[number].length = length
+    state.num_kinds = number + 1
     return -1
 
 
-@merged
-def _keep(text, at, length, state, pool):  # type: ignore[no-untyped-def]
-    for k in range(length):
-        pool[state[codes.POOL] + k] = text[at + k]
-    state[codes.POOL] += length
-
-
 @inner
-def new_row(text, at, pc, pc_word, pc_bytes, form, state, rows, kinds, pool, slots):  # type: ignore[no-untyped-def]
-    """Make a row of the fields at ``at``: (row, what the call ends with or 0)."""
-    row = state[codes.NUM_ROWS]
+def new_row(arrays, form, state, at, pc, pc_word, pc_bytes):  # type: ignore[no-untyped-def]
+    """Make a row of the fields at ``at``: its number, or what the call ends with, less than 0."""
+    apart()
+    text = arrays.text
+    number = state.num_rows
     width, after, opcode, opcode_end = _static_end(text, at)
     if after < 0:
-        return row, codes.BAD_STATIC
-    has_tail = width > 0 or form[codes.NUM_IMMEDIATES] == 2
+        return -codes.BAD_STATIC
+    has_tail = width > 0 or form.num_immediates == 2
     immediate = np.int64(codes.UNSET)
     if not has_tail:
-        immediate, after, problem = tail(text, after, form)
-        if problem:
-            return row, problem
+        immediate, after = tail(text, after, form)
+        if after < 0:
+            return after
     length = after + 1 - at
-    if state[codes.POOL] + 2 * length + 8 > pool.shape[0] or state[codes.NUM_KINDS] >= kinds.shape[0]:
-        return row, codes.MORE_ROWS
-    for column in range(codes.NUM_COLUMNS):
-        rows[row, column] = 0
+    if state.pool + 2 * length + 8 > arrays.pool.shape[0] or state.num_kinds >= arrays.kinds.shape[0]:
+        return -codes.MORE_ROWS
+    row = arrays.rows[number]
+    row.space = 0
+    row.access = 0
+    row.is_generic = 0
+    row.size = 0
+    row.lanes = 0
     if width > 0:
-        kind = _kind_of(text, opcode, opcode_end - opcode, state, kinds, pool)
-        if kind < 0:
-            return row, codes.CLASSIFY
-        for column in range(codes.SPACE, codes.SPACE + codes.NUM_OF_KIND):
-            rows[row, column] = kinds[kind, column]
-    rows[row, codes.PC] = pc
-    rows[row, codes.TEXT] = state[codes.POOL]
-    rows[row, codes.LENGTH] = length
-    rows[row, codes.HAS_TAIL] = has_tail
-    rows[row, codes.WIDTH] = width
-    rows[row, codes.IMMEDIATE] = immediate
-    rows[row, codes.PC_WORD] = pc_word
-    rows[row, codes.PC_BYTES] = pc_bytes
-    rows[row, codes.FOLLOWER] = row
-    _keep(text, at, length, state, pool)
-    _enter(state, rows, slots, row)
-    return row, 0
-
-
-@merged
-def _enter(state, rows, slots, row):  # type: ignore[no-untyped-def]
-    slot = (rows[row, codes.PC] >> 3) & (codes.SLOTS - 1)
-    rows[row, codes.NEXT] = slots[slot]
-    slots[slot] = row
-    state[codes.NUM_ROWS] = row + 1
+        k = _kind_of(arrays, state, opcode, opcode_end - opcode)
+        if k < 0:
+            return -codes.CLASSIFY
+        kind = arrays.kinds[k]
+        row.space = kind.space
+        row.access = kind.access
+        row.is_generic = kind.is_generic
+        row.size = kind.size
+        row.lanes = kind.lanes
+    row.pc = pc
+    row.text = _keep(arrays, state, at, length)
+    row.length = length
+    row.has_tail = has_tail
+    row.width = width
+    row.immediate = immediate
+    row.pc_word = pc_word
+    row.pc_bytes = pc_bytes
+    row.follower = number
+    _enter(arrays, state, number)
+    return number
 
 
 @inner
-def found_row(text, at, end, pc, rows, pool, slots):  # type: ignore[no-untyped-def]
-    """The row of a codes.PC and the fields at ``at``, or -1."""
-    row = slots[(pc >> 3) & (codes.SLOTS - 1)]
-    while row >= 0:
-        length = rows[row, codes.LENGTH]
-        if (
-            rows[row, codes.PC] == pc
-            and at + length <= end
-            and same_bytes(text, at, pool, rows[row, codes.TEXT], length)
-        ):
-            return row
-        row = rows[row, codes.NEXT]
-    return row
+def _enter(arrays, state, number):  # type: ignore[no-untyped-def]
+    row = arrays.rows[number]
+    slot = (row.pc >> 3) & (codes.SLOTS - 1)
+    row.next = arrays.slots[slot]
+    arrays.slots[slot] = number
+    state.num_rows = number + 1
 
 
 @inner
-def variant(state, rows, slots, row, immediate, space):  # type: ignore[no-untyped-def]
+def found_row(arrays, at, end, pc):  # type: ignore[no-untyped-def]
+    """The row of a PC and the fields at ``at``, or -1."""
+    number = arrays.slots[(pc >> 3) & (codes.SLOTS - 1)]
+    while number >= 0:
+        row = arrays.rows[number]
+        length = row.length
+        if row.pc == pc and at + length <= end and same_bytes(arrays.text, at, arrays.pool, row.text, length):
+            return number
+        number = row.next
+    return number
+
+
+@inner
+def variant(arrays, state, number, immediate, space):  # type: ignore[no-untyped-def]
     """The row of the same text with this immediate and space, made if there is none."""
-    if rows[row, codes.IMMEDIATE] == codes.UNSET:
-        rows[row, codes.IMMEDIATE] = immediate
-    if rows[row, codes.SPACE] == codes.UNSET:
-        rows[row, codes.SPACE] = space
-    if rows[row, codes.IMMEDIATE] == immediate and (space == codes.UNSET or rows[row, codes.SPACE] == space):
-        return row
-    each = slots[(rows[row, codes.PC] >> 3) & (codes.SLOTS - 1)]
-    while each >= 0:
-        is_same = rows[each, codes.TEXT] == rows[row, codes.TEXT] and rows[each, codes.IMMEDIATE] == immediate
-        if is_same and (space == codes.UNSET or rows[each, codes.SPACE] == space):
-            return each
-        each = rows[each, codes.NEXT]
-    new = state[codes.NUM_ROWS]
-    for column in range(codes.NUM_COLUMNS):
-        rows[new, column] = rows[row, column]
-    rows[new, codes.IMMEDIATE] = immediate
+    rows = arrays.rows
+    row = rows[number]
+    if row.immediate == codes.UNSET:
+        row.immediate = immediate
+    if row.space == codes.UNSET:
+        row.space = space
+    if row.immediate == immediate and (space == codes.UNSET or row.space == space):
+        return number
+    k = arrays.slots[(row.pc >> 3) & (codes.SLOTS - 1)]
+    while k >= 0:
+        each = rows[k]
+        is_same = each.text == row.text and each.immediate == immediate
+        if is_same and (space == codes.UNSET or each.space == space):
+            return k
+        k = each.next
+    new = state.num_rows
+    rows[new] = row
+    rows[new].immediate = immediate
     if space != codes.UNSET:
-        rows[new, codes.SPACE] = space
-    _enter(state, rows, slots, new)
+        rows[new].space = space
+    _enter(arrays, state, new)
     return new

@@ -71,14 +71,14 @@ def _registers(words: list[bytes]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def fill_kind(row: np.ndarray, opcode: bytes, binary_version: int) -> None:
+def fill_kind(row: np.void, opcode: bytes, binary_version: int) -> None:
     """Fill what the parser must know of an opcode that accesses memory."""
     kind = classify(opcode.decode(errors="replace"), True, binary_version)
-    row[codes.SPACE] = codes.UNSET if kind.is_generic else int(kind.space)
-    row[codes.ACCESS] = int(kind.access)
-    row[codes.IS_GENERIC] = kind.is_generic
-    row[codes.SIZE] = kind.thread_bytes
-    row[codes.LANES] = kind.lanes
+    row["space"] = codes.UNSET if kind.is_generic else int(kind.space)
+    row["access"] = int(kind.access)
+    row["is_generic"] = kind.is_generic
+    row["size"] = kind.thread_bytes
+    row["lanes"] = kind.lanes
 
 
 class Statics:
@@ -92,21 +92,21 @@ class Statics:
         names = []
         operands = np.full((2, num_rows, MAX_OPERANDS), NO_REGISTER, np.int16)
         stored = pool.tobytes()
-        for k, (start, length, width) in enumerate(rows[:, [codes.TEXT, codes.LENGTH, codes.WIDTH]].tolist()):
+        for k, (start, length, width) in enumerate(rows[["text", "length", "width"]].tolist()):
             kind, opcode, registers = _instruction(stored[start : start + length], width > 0, binary_version)
             self.kinds.append(kind)
             names.append(self._opcodes.setdefault(opcode, len(self._opcodes)))
             for side in (0, 1):
                 listed = registers[side]
                 operands[side, k, : len(listed)] = listed
-        space = rows[:, codes.SPACE]
+        space = rows["space"]
         is_set = space != codes.UNSET
         of_kinds = np.array([int(kind.space) for kind in self.kinds], np.int64)
-        immediate = np.where(rows[:, codes.IMMEDIATE] == codes.UNSET, 0, rows[:, codes.IMMEDIATE])
+        immediate = np.where(rows["immediate"] == codes.UNSET, 0, rows["immediate"])
         self.opcode = np.array(names, np.int32)
         self.table = StaticInstructions(
             tuple(self._opcodes),
-            rows[:, codes.PC].copy(),
+            rows["pc"].copy(),
             self.opcode,
             np.array([kind.unit for kind in self.kinds], np.uint8),
             np.where(is_set & (space != int(Space.none)), space, of_kinds).astype(np.uint8),
