@@ -241,6 +241,6 @@ def by_reference(context, held):  # type: ignore[no-untyped-def]
     def refer(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return cgutils.alloca_once_value(builder, arguments[0])
 
-    if isinstance(held, _ByReference):
+    if isinstance(held, (_ByReference, types.NoneType)):
         return held(held), lambda context, builder, signature, arguments: arguments[0]
     return _ByReference(held)(held), refer

@@ -23,8 +23,8 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import kept_core_code
 from manyscale.models.node.core.cycle_wheel import new_wheel
-from manyscale.models.node.core.kernel import Request, new_cores, part_names
-from manyscale.models.node.detailed_kernel import STUCK, Clock, Pieces, Records, run
+from manyscale.models.node.core.kernel import Request, new_cores, part_names, stream_of
+from manyscale.models.node.detailed_kernel import CONTROL, PIECE_RECORD, STUCK, NodeState, Records, run
 from manyscale.models.node.instruction_stream import InstructionStream, PieceStream
 from manyscale.models.node.memory.system import new_memory_system
 from manyscale.models.node.program.node_program import NodeProgram
@@ -103,62 +103,67 @@ class NodeSimulation:
         detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-        self._code, self._notes = kept_core_code(workload, needed(node.core, "node.core"))
+        code, self._notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
-        self._stream, self._first, self._end, self._window = stream, first_phase, end, window_cycles
-        self._keep, self._keep_served = keep, keep_served
+        self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
         self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
-        self._cores = new_cores(node, num_cores, self._code, request)
-        self._clock = Clock(
-            np.zeros(num_cores + 1, event_record(np.dtype("i8"))), np.zeros(1, np.int64), new_wheel(num_cores),
-            np.array([cycles_per_ps]),
-        )  # fmt: skip
+        self._cores = new_cores(node, num_cores, code, stream_of(stream.block_ids, stream.addresses), request)
+        self._wheel = new_wheel(num_cores)
+        self._control = np.zeros(1, CONTROL)
+        self._control["cycles_per_ps"], self._control["per_speedup"] = cycles_per_ps, 1 / runtime.creator_speedup
+        self._control["first_phase"], self._control["window"] = first_phase, window_cycles
         # of its own: a sampler writes how instances are executed, and how long
-        self._pieces = Pieces(
-            pieces.first_execution, pieces.end_execution, pieces.first_access,
-            np.zeros((program.num_pieces, 2), np.int64) if pieces.stack is None else pieces.stack,
-            np.array(given, np.int64),
-            np.zeros(program.num_pieces, np.int64) if empty_ps is None else np.ascontiguousarray(empty_ps, np.int64),
-            np.array(detailed, np.int8), np.array([1 / runtime.creator_speedup]),
-        )  # fmt: skip
-        self._begin_ps = 0
+        self._is_detailed = np.array(detailed, np.int8)
+        self._piece = np.zeros(program.num_pieces, PIECE_RECORD)
+        for name in ("first_execution", "end_execution", "first_access"):
+            self._piece[name] = getattr(pieces, name)
+        if pieces.stack is not None:
+            self._piece["stack"], self._piece["end_stack"] = pieces.stack.T
+        self._piece["given_ps"] = given
+        self._piece["empty_ps"] = 0 if empty_ps is None else empty_ps
         self.start()
 
     def start(self) -> None:
         """Count from zero; caches and DRAM stay as they are."""
-        parts = len(part_names(self._node))
+        parts, num_cores = len(part_names(self._node)), self._num_cores
         self.memory.counts[:] = 0
-        self._makespan_ps = np.zeros(self._end - self._first, np.int64)
-        self._records = _records(
-            self._program, self._num_cores, parts, self.memory.counts.shape, self._keep, self._keep_served
-        )
-        self._scheduler = new_scheduler(
-            self._program, self._num_cores, self._runtime, self._seed,
-            share_group=last_cache_of(self._node, self._num_cores), predicted_ps=self._pieces.given_ps.copy(),
+        self._state = NodeState(
+            control=self._control,
+            scheduler=new_scheduler(
+                self._program, num_cores, self._runtime, self._seed,
+                share_group=last_cache_of(self._node, num_cores), predicted_ps=self._piece["given_ps"].copy(),
+            ),
+            cores=self._cores,
+            memory=self.memory,
+            heap=np.zeros(num_cores + 1, event_record(np.dtype("i8"))),
+            heap_size=np.zeros(1, np.int64),
+            wheel=self._wheel,
+            piece=self._piece,
+            is_detailed=self._is_detailed,
+            records=_records(
+                self._program, num_cores, parts, self.memory.counts.shape, self._keep, self._keep_served
+            ),
+            makespan_ps=np.zeros(self._num_phases, np.int64),
         )  # fmt: skip
-        self._origin_ps = self._begin_ps
+        self._origin_ps = int(self._control["begin_ps"][0])
 
     def run(self, watch: Any = None) -> None:
         """All phases, each instance as ``is_detailed`` says. ``watch``: see loop_watch.py. Raises WorkloadError if a
         phase cannot end."""
-        what, self._begin_ps = run(
-            self._clock, self._scheduler, self._cores, self.memory, self._code, self._stream.block_ids,
-            self._stream.addresses, self._pieces, self._records, watch, self._first, self._begin_ps,
-            self._makespan_ps, self._window,
-        )  # fmt: skip
-        if what == STUCK:
-            raise WorkloadError(why_stuck(self._program, self._scheduler))
+        if run(self._state, watch) == STUCK:
+            raise WorkloadError(why_stuck(self._program, self._state.scheduler))
 
     @property
     def cycle(self) -> float:
         """When the last run ended, in cycles since the first one began."""
-        return float(self._begin_ps * self._clock.cycles_per_ps[0])
+        return float(self._control["begin_ps"][0] * self._control["cycles_per_ps"][0])
 
     def result(self) -> DetailedPhases:
         """What was simulated since the last ``start``."""
+        state = self._state
         return _result(
-            self._records, self._scheduler.core["overhead_ps"], self._makespan_ps, self.memory.counts, self._node,
-            float(self._clock.cycles_per_ps[0]), self._origin_ps, self._notes,
+            state.records, state.scheduler.core["overhead_ps"], state.makespan_ps, self.memory.counts, self._node,
+            float(self._control["cycles_per_ps"][0]), self._origin_ps, self._notes,
         )  # fmt: skip
 
 

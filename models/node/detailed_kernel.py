@@ -19,11 +19,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
 from manyscale.models.kernels.event_heap import pop, push
-from manyscale.models.node.core.cycle_wheel import NEVER, next_cycle, put, take
-from manyscale.models.node.core.kernel import begin_piece, step
+from manyscale.models.node.core.cycle_wheel import NEVER, CycleWheel, next_cycle, put, take
+from manyscale.models.node.core.kernel import Cores, begin_piece, step
 from manyscale.models.node.loop_watch import core_due, piece_due, turn_begins, turn_end, turn_over
+from manyscale.models.node.memory.system import MemorySystem
 from manyscale.models.node.scheduler.kernel import (
     CREATES,
     OPERATION,
@@ -32,36 +33,25 @@ from manyscale.models.node.scheduler.kernel import (
     advance,
     begin_phase,
 )
+from manyscale.models.node.scheduler.scheduler import Scheduler
 
-OVER: Final = 0  # what a phase ended with
+OVER: Final = 0  # what a run ended with
 STUCK: Final = -1
-_inlined: Final = njit(inline="always")
 _EARLY: Final = 0.01  # of a cycle: picoseconds are rounded
 
-
-class Clock(NamedTuple):
-    """What owns the time. ``heap`` of cores by ps, which the runtime system is to be told of, ``heap_size`` [1];
-    ``wheel`` of cores that execute in detail; ``cycles_per_ps`` float64[1]."""
-
-    heap: np.ndarray
-    heap_size: np.ndarray
-    wheel: NamedTuple
-    cycles_per_ps: np.ndarray
-
-
-class Pieces(NamedTuple):
-    """What pieces are: see PieceStream; ``given_ps`` where they are not executed in detail; ``empty_ps`` of
-    those that have no instructions, in detail; ``is_detailed``
-    int8[instances]; ``per_speedup`` float64[1]: 1 / creator_speedup."""
-
-    first_execution: np.ndarray
-    end_execution: np.ndarray
-    first_access: np.ndarray
-    stack: np.ndarray
-    given_ps: np.ndarray
-    empty_ps: np.ndarray
-    is_detailed: np.ndarray
-    per_speedup: np.ndarray
+# ``begin_ps``: where the first phase begins, and, after a run, where the last one ended; ``per_speedup``: 1 /
+# creator_speedup; ``window``: see the module
+CONTROL: Final = np.dtype(
+    [("cycles_per_ps", "f8"), ("per_speedup", "f8"), ("begin_ps", "i8"), ("first_phase", "i8"), ("window", "i8")]
+)
+# What pieces are: see PieceStream; ``given_ps`` where they are not executed in detail; ``empty_ps`` of those that have
+# no instructions, in detail
+PIECE_RECORD: Final = np.dtype(
+    [
+        ("first_execution", "i8"), ("end_execution", "i8"), ("first_access", "i8"), ("stack", "i8"),
+        ("end_stack", "i8"), ("given_ps", "i8"), ("empty_ps", "i8"),
+    ]
+)  # fmt: skip
 
 
 class Records(NamedTuple):
@@ -82,13 +72,31 @@ class Records(NamedTuple):
     instance_served: np.ndarray
 
 
-@_inlined
+class NodeState(NamedTuple):
+    """All that is simulated together. ``control``: one record. ``heap`` of cores by ps, which the runtime system is to
+    be told of, ``heap_size`` [1]; ``wheel`` of cores that execute in detail. ``piece``: records. ``is_detailed``
+    int8[instances]. ``makespan_ps`` int64[phases]."""
+
+    control: np.ndarray
+    scheduler: Scheduler
+    cores: Cores
+    memory: MemorySystem
+    heap: np.ndarray
+    heap_size: np.ndarray
+    wheel: CycleWheel
+    piece: np.ndarray
+    is_detailed: np.ndarray
+    records: Records
+    makespan_ps: np.ndarray
+
+
+@inner_inlined
 def cycle_of(time_ps, cycles_per_ps):  # type: ignore[no-untyped-def]
     """The first cycle that begins at ``time_ps`` or later."""
     return np.int64(math.ceil(time_ps * cycles_per_ps - _EARLY))
 
 
-@_inlined
+@inner_inlined
 def _keep_instance(records, instance, core, begin_ps, end_ps):  # type: ignore[no-untyped-def]
     if records.instance.shape[0] > 0:
         row = records.instance[instance]
@@ -98,125 +106,134 @@ def _keep_instance(records, instance, core, begin_ps, end_ps):  # type: ignore[n
         row.core = core
 
 
-@allocation_free
-def end_piece(records, cores, mem, core, instance, piece, end_ps):  # type: ignore[no-untyped-def]
-    """Account for a piece that a core has executed in detail. O(parts + levels)."""
-    c = cores.core[core]
-    parts = cores.stack.shape[1]
+@inner
+def _end_piece(sim, core):  # type: ignore[no-untyped-def]
+    """Account for a piece that a core has executed in detail, and tell the runtime system. O(parts + levels)."""
+    records, stack = sim.records, sim.cores.stack
+    me, c = sim.scheduler.core[core], sim.cores.core[core]
+    instance = me.instance
+    begin_ps = records.begin_ps[core]
+    end_ps = max(np.int64(np.rint(c.cycle / sim.control[0].cycles_per_ps)), begin_ps)
     cycles = c.cycle - c.begin
     base = cycles
     kind = records.task_type[instance]
     row_of_type = kind if kind >= 0 else records.type_stack.shape[0] - 1
-    for part in range(1, parts):
-        waited = cores.stack[core, part]
+    for part in range(1, stack.shape[1]):
+        waited = stack[core, part]
         base -= waited
         records.core_stack[core, part] += waited
         records.type_stack[row_of_type, part] += waited
-    cores.stack[core, 0] = base
+    stack[core, 0] = base
     records.core_stack[core, 0] += base
     records.type_stack[row_of_type, 0] += base
-    records.piece_ps[piece] = end_ps - records.begin_ps[core]
+    records.piece_ps[me.piece] = end_ps - begin_ps
     records.counts[0] += c.instructions
     records.counts[1] += 1
-    _keep_instance(records, instance, core, records.begin_ps[core], end_ps)
+    _keep_instance(records, instance, core, begin_ps, end_ps)
     if records.instance.shape[0] > 0:
         records.instance[instance].cycles += cycles
         records.instance[instance].instructions += c.instructions
     if records.instance_served.shape[0] > 0:
         for level in range(records.instance_served.shape[1]):
-            now = mem.counts[core, level, 0]
+            now = sim.memory.counts[core, level, 0]
             records.instance_served[instance, level] += now - records.served[core, level]
+    push(sim.heap, sim.heap_size, core, end_ps)
 
 
-@_inlined
-def begin_instance_piece(clock, sch, cores, mem, pieces, records, core):  # type: ignore[no-untyped-def]
+@inner
+def _begin_piece(sim, core):  # type: ignore[no-untyped-def]
     """A core begins what the scheduler said. O(levels)."""
-    me = sch.core[core]
-    piece = np.int64(me.piece)
-    if piece < 0:
-        push(clock.heap, clock.heap_size, core, me.start_ps)
+    me, records = sim.scheduler.core[core], sim.records
+    number = np.int64(me.piece)
+    if number < 0:
+        push(sim.heap, sim.heap_size, core, me.start_ps)
         return
-    creates = pieces.per_speedup[0] != 1.0 and (sch.instance[me.row].flags & CREATES) != 0
-    if not pieces.is_detailed[me.instance] or creates:
-        duration_ps = pieces.given_ps[piece]
+    piece = sim.piece[number]
+    per_speedup = sim.control[0].per_speedup
+    creates = per_speedup != 1.0 and (sim.scheduler.instance[me.row].flags & CREATES) != 0
+    is_given = creates or not sim.is_detailed[me.instance]
+    if is_given or piece.first_execution == piece.end_execution:
+        duration_ps = piece.given_ps if is_given else piece.empty_ps
         if creates:
-            duration_ps = np.int64(np.rint(duration_ps * pieces.per_speedup[0]))
+            duration_ps = np.int64(np.rint(duration_ps * per_speedup))
         records.fast_ps[core] += duration_ps
-        records.piece_ps[piece] = duration_ps
+        records.piece_ps[number] = duration_ps
         _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)
-        push(clock.heap, clock.heap_size, core, me.start_ps + duration_ps)
-    elif pieces.first_execution[piece] == pieces.end_execution[piece]:
-        duration_ps = pieces.empty_ps[piece]
-        records.fast_ps[core] += duration_ps
-        records.piece_ps[piece] = duration_ps
-        _keep_instance(records, me.instance, core, me.start_ps, me.start_ps + duration_ps)
-        push(clock.heap, clock.heap_size, core, me.start_ps + duration_ps)
+        push(sim.heap, sim.heap_size, core, me.start_ps + duration_ps)
+        return
+    cycle = cycle_of(me.start_ps, sim.control[0].cycles_per_ps)
+    records.begin_ps[core] = me.start_ps
+    for level in range(records.served.shape[1]):
+        records.served[core, level] = sim.memory.counts[core, level, 0]
+    begin_piece(
+        sim.cores, core, piece.first_execution, piece.end_execution, piece.first_access, piece.stack, piece.end_stack,
+        np.float64(cycle),
+    )  # fmt: skip
+    put(sim.wheel, core, cycle)
+
+
+@inner_inlined
+def _tell_runtime_system(sim, watch, core, time_ps):  # type: ignore[no-untyped-def]
+    """The runtime system goes on with a core, and says what it does next."""
+    sch = sim.scheduler
+    core_due(watch, sim, core)
+    what = advance(sch, core, time_ps)
+    for k in range(sch.num_woken[0]):
+        push(sim.heap, sim.heap_size, sch.woken[k], time_ps)
+    sch.num_woken[0] = 0
+    if what == PIECE:
+        piece_due(watch, sim, core)
+        _begin_piece(sim, core)
+    elif what == OPERATION:
+        push(sim.heap, sim.heap_size, core, time_ps)
+    return what
+
+
+@inner_inlined
+def _take_turn(sim, watch, core, due, event):  # type: ignore[no-untyped-def]
+    """A core goes on from the cycle ``due`` until others are, or until ``event``."""
+    until = max(turn_end(watch, due, min(next_cycle(sim.wheel), event)), due + 1) + sim.control[0].window
+    mark = turn_begins(watch, sim, core)
+    is_over = step(sim.cores, sim.memory, core, np.float64(until))
+    turn_over(watch, sim, core, mark, due, is_over)
+    if is_over:
+        _end_piece(sim, core)
     else:
-        cycle = cycle_of(me.start_ps, clock.cycles_per_ps[0])
-        records.begin_ps[core] = me.start_ps
-        for level in range(records.served.shape[1]):
-            records.served[core, level] = mem.counts[core, level, 0]
-        begin_piece(
-            cores, core, pieces.first_execution[piece], pieces.end_execution[piece], pieces.first_access[piece],
-            pieces.stack[piece, 0], pieces.stack[piece, 1], np.float64(cycle),
-        )  # fmt: skip
-        put(clock.wheel, core, cycle)
+        put(sim.wheel, core, np.int64(math.floor(sim.cores.core[core].cycle)))
 
 
 @allocation_free
-def run(  # type: ignore[no-untyped-def]
-    clock, sch, cores, mem, code, block_ids, addresses, pieces, records, watch, first_phase, begin_ps, makespan_ps,
-    window,
-):  # fmt: skip
-    """Phases one after the other from ``begin_ps`` on: (OVER or STUCK, when). ``watch``: see loop_watch.py."""
-    sch, mem = by_reference(sch), by_reference(mem)
-    cycles_per_ps = clock.cycles_per_ps[0]
+def run(sim, watch):  # type: ignore[no-untyped-def]
+    """Phases one after the other: OVER or STUCK. ``watch``: see loop_watch.py."""
+    sim, watch = by_reference(sim), by_reference(watch)
+    control = sim.control[0]
     num_begun = 0
-    time_ps = phase_ps = begin_ps
+    time_ps = phase_ps = np.int64(control.begin_ps)
     what = np.int64(PHASE_END)
     while True:
         if what == PHASE_END:
             if num_begun > 0:
-                makespan_ps[num_begun - 1] = time_ps - phase_ps
-            if num_begun == makespan_ps.shape[0]:
-                return np.int64(OVER), time_ps
+                sim.makespan_ps[num_begun - 1] = time_ps - phase_ps
+            if num_begun == sim.makespan_ps.shape[0]:
+                control.begin_ps = time_ps
+                return OVER
             phase_ps = time_ps
-            begin_phase(sch, first_phase + num_begun, phase_ps)
+            begin_phase(sim.scheduler, control.first_phase + num_begun, phase_ps)
             num_begun += 1
-            push(clock.heap, clock.heap_size, 0, phase_ps)
+            push(sim.heap, sim.heap_size, 0, phase_ps)
             what = np.int64(PIECE)
         event = np.int64(NEVER)
-        if clock.heap_size[0] > 0:
-            event = cycle_of(clock.heap[0].time, cycles_per_ps)
-        due = next_cycle(clock.wheel)
+        if sim.heap_size[0] > 0:
+            event = cycle_of(sim.heap[0].time, control.cycles_per_ps)
+        due = next_cycle(sim.wheel)
         if event <= due:
             if event == NEVER:
-                return np.int64(STUCK), time_ps
-            time_ps = clock.heap[0].time
-            core = pop(clock.heap, clock.heap_size)
-            clock.wheel.now[0] = max(clock.wheel.now[0], event)
-            core_due(watch, sch, records, core)
-            what = advance(sch, core, time_ps)
-            for k in range(sch.num_woken[0]):
-                push(clock.heap, clock.heap_size, sch.woken[k], time_ps)
-            sch.num_woken[0] = 0
-            if what == PIECE:
-                piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps)
-                begin_instance_piece(clock, sch, cores, mem, pieces, records, core)
-            elif what == OPERATION:
-                push(clock.heap, clock.heap_size, core, time_ps)
-            continue
-        core = take(clock.wheel, due)
-        if core < 0:
-            continue
-        until = max(turn_end(watch, due, min(next_cycle(clock.wheel), event)), due + 1) + window
-        mark = turn_begins(watch, cores, mem, core)
-        is_over = step(cores, mem, code, block_ids, addresses, core, np.float64(until))
-        turn_over(watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over)
-        if is_over:
-            me = sch.core[core]
-            end_ps = max(np.int64(np.rint(cores.core[core].cycle / cycles_per_ps)), records.begin_ps[core])
-            end_piece(records, cores, mem, core, me.instance, me.piece, end_ps)
-            push(clock.heap, clock.heap_size, core, end_ps)
+                return STUCK
+            time_ps = np.int64(sim.heap[0].time)
+            core = pop(sim.heap, sim.heap_size)
+            sim.wheel.now[0] = max(sim.wheel.now[0], event)
+            what = _tell_runtime_system(sim, watch, core, time_ps)
         else:
-            put(clock.wheel, core, np.int64(math.floor(cores.core[core].cycle)))
+            core = take(sim.wheel, due)
+            if core >= 0:
+                _take_turn(sim, watch, core, due, event)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import inner, inner_inlined
 from manyscale.models.node.core.code import LOAD, RESULT
 from manyscale.models.node.loop_watch import watches
 from manyscale.models.node.memory.directory import FREE, look_up, next_group
@@ -149,6 +149,8 @@ def _blocks(
 
 # ---- in the loop ----
 
+_INSTRUCTIONS, _FROM_OTHERS = 4, 5  # of what `turn_begins` remembers
+
 
 @watches(IntervalWatch)
 def turn_end(watch, due, until):  # type: ignore[no-untyped-def]
@@ -156,39 +158,40 @@ def turn_end(watch, due, until):  # type: ignore[no-untyped-def]
 
 
 @watches(IntervalWatch)
-def turn_begins(watch, cores, mem, core):  # type: ignore[no-untyped-def]
+def turn_begins(watch, sim, core):  # type: ignore[no-untyped-def]
     """The core's place in its code, and the lines that others gave it so far."""
-    c = cores.core[core]
+    c = sim.cores.core[core]
+    counts = sim.memory.counts
     if not watch.is_busy[core]:
         watch.is_busy[core] = 1
         watch.now[core, 2] = c.execution
-    return c.block, c.node, c.access, c.execution, c.instructions, mem.counts[core, mem.counts.shape[1] - 1, SERVED]
+    return c.block, c.node, c.access, c.execution, c.instructions, counts[core, counts.shape[1] - 1, SERVED]
 
 
 @watches(IntervalWatch)
-def turn_over(watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over):  # type: ignore[no-untyped-def]
-    block, node, access, execution, instructions, from_others = mark
-    got = mem.counts[core, mem.counts.shape[1] - 1, SERVED] - from_others
-    if got > 0:
-        _answered(watch, cores, mem, code, block_ids, addresses, core, block, node, access, execution, got)
-    more = cores.core[core].instructions - instructions
+def turn_over(watch, sim, core, mark, due, is_over):  # type: ignore[no-untyped-def]
+    c = sim.cores.core[core]
+    counts = sim.memory.counts
+    if counts[core, counts.shape[1] - 1, SERVED] > mark[_FROM_OTHERS]:
+        _answered(watch, sim, core, mark)
+    more = c.instructions - mark[_INSTRUCTIONS]
     watch.now[core, 0] += more
     watch.state[0] += more
     if is_over:
-        _end_span(watch, core, cores.core[core].execution)
+        _end_span(watch, core, c.execution)
         watch.is_busy[core] = 0
     if watch.state[0] >= (watch.state[1] + 1) * watch.every[0]:
-        _look(watch, cores, mem, np.float64(due))
+        _look(watch, sim, np.float64(due))
 
 
-@njit(inline="always")
+@inner_inlined
 def _executed(cores, core):  # type: ignore[no-untyped-def]
     """Block executions that the core has ended. O(1)."""
     c = cores.core[core]
     return c.execution - (1 if c.block >= 0 and (c.node < c.end_node or c.execution < c.end_execution) else 0)
 
 
-@njit(inline="always")
+@inner_inlined
 def _end_span(watch, core, end):  # type: ignore[no-untyped-def]
     if end > watch.now[core, 2]:
         row = watch.span[watch.state[2]]
@@ -197,27 +200,32 @@ def _end_span(watch, core, end):  # type: ignore[no-untyped-def]
     watch.now[core, 2] = end
 
 
-@allocation_free
-def _look(watch, cores, mem, cycle):  # type: ignore[no-untyped-def]
+@inner
+def _look(watch, sim, cycle):  # type: ignore[no-untyped-def]
     """O(cores x levels)."""
     number = watch.state[1]
     for core in range(watch.now.shape[0]):
         if watch.is_busy[core]:
-            _end_span(watch, core, _executed(cores, core))
+            _end_span(watch, core, _executed(sim.cores, core))
         watch.instructions[number, core] = watch.now[core, 0]
         watch.answers[number, core] = watch.now[core, 1]
-        for level in range(mem.counts.shape[1]):
-            for kind in range(mem.counts.shape[2]):
-                watch.counts[number, core, level, kind] = mem.counts[core, level, kind]
+        counts = sim.memory.counts
+        for level in range(counts.shape[1]):
+            for kind in range(counts.shape[2]):
+                watch.counts[number, core, level, kind] = counts[core, level, kind]
     watch.cycle[number] = cycle
     watch.state[1] += 1
 
 
-@allocation_free
-def _answered(watch, cores, mem, code, block_ids, addresses, core, block, node, access, execution, times):  # type: ignore[no-untyped-def]
-    """Who gave lines that loads of this turn got from elsewhere, at most ``times``; the turn began with these places of
-    the core. O(accesses of the turn)."""
+@inner
+def _answered(watch, sim, core, mark):  # type: ignore[no-untyped-def]
+    """Who gave lines that loads of this turn got from elsewhere; the turn began with the core at ``mark``. O(accesses
+    of the turn)."""
+    block, node, access, execution, _, from_others = mark
+    cores, counts = sim.cores, sim.memory.counts
+    code, stream = cores.code, cores.stream
     c, limits = cores.core[core], cores.limits[0]
+    times = counts[core, counts.shape[1] - 1, SERVED] - from_others
     while True:
         end = np.int64(code.block[block].end_node) if block >= 0 else node
         while node < end and (execution < c.execution or node < c.node):
@@ -225,27 +233,34 @@ def _answered(watch, cores, mem, code, block_ids, addresses, core, block, node, 
             node += 1
             if each.kind == RESULT or each.kind != LOAD:
                 continue
-            address = addresses[access + each.row]
+            address = stream.addresses[access + each.row]
             if address - c.stack < c.stack_bytes:
                 address += np.uint64(core) << np.uint64(CORE_SHIFT)
-            line = np.int64(address >> np.uint64(limits.line_shift))
-            place = look_up(mem.directory, line)
-            if mem.directory[place, 0] == FREE:
-                continue
-            own = mem.core[core].group
-            other = next_group(mem.directory, place, 0)
-            if other == own:
-                other = next_group(mem.directory, place, other + 1)
-            if other < 0 or next_group(mem.directory, place, max(own, other) + 1) >= 0:
-                continue
-            watch.now[other * mem.memory[0].group_cores, 1] += 1
-            times -= 1
-            if times == 0:
-                return
+            other = _giver(sim.memory, core, np.int64(address >> np.uint64(limits.line_shift)))
+            if other >= 0:
+                watch.now[other * sim.memory.memory[0].group_cores, 1] += 1
+                times -= 1
+                if times == 0:
+                    return
         if execution >= c.execution:
             return
         if block >= 0:
             access += code.block[block].accesses
-        block = np.int64(block_ids[execution])
+        block = np.int64(stream.block_ids[execution])
         node = np.int64(code.block[block].first_node)
         execution += 1
+
+
+@inner
+def _giver(mem, core, line):  # type: ignore[no-untyped-def]
+    """The one other group that holds a line, -1 if there is none or several do."""
+    place = look_up(mem.directory, line)
+    if mem.directory[place, 0] == FREE:
+        return -1
+    own = mem.core[core].group
+    other = next_group(mem.directory, place, 0)
+    if other == own:
+        other = next_group(mem.directory, place, other + 1)
+    if other < 0 or next_group(mem.directory, place, max(own, other) + 1) >= 0:
+        return -1
+    return other

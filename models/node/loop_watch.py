@@ -13,7 +13,8 @@ instruction behind. A simulation in which functions change nothing but their wat
 | ``turn_begins`` | before the core's step | numbers that ``turn_over`` gets as ``mark`` |
 | ``turn_over`` | after it; ``is_over``: the core's piece has ended | |
 
-``due`` is the cycle in which the turn begins, ``core`` the number of the core; other arguments are those of the loop.
+``sim`` is the simulation (detailed_kernel.NodeState), ``due`` the cycle in which the turn begins, ``core`` the number
+of the core.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def watches(kind: type) -> Callable[[_Function], _Function]:
 
 
 def _own(point: str, watch: Any) -> Callable[..., Any] | None:
-    """``watch``: Numba's type of one."""
-    return _by_kind.get((point, getattr(watch, "instance_class", type(None))))
+    """``watch``: Numba's type of one, or of a reference to one."""
+    return _by_kind.get((point, getattr(getattr(watch, "held", watch), "instance_class", type(None))))
 
 
 def _point(function: Callable[..., Any]) -> Any:
@@ -56,12 +57,12 @@ def _point(function: Callable[..., Any]) -> Any:
 
 
 @_point
-def core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
+def core_due(watch, sim, core):  # type: ignore[no-untyped-def]
     """Nothing."""
 
 
 @_point
-def piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+def piece_due(watch, sim, core):  # type: ignore[no-untyped-def]
     """Nothing: the piece is simulated as the loop has it."""
 
 
@@ -72,25 +73,23 @@ def turn_end(watch, due, until):  # type: ignore[no-untyped-def]
 
 
 @_point
-def turn_begins(watch, cores, mem, core):  # type: ignore[no-untyped-def]
+def turn_begins(watch, sim, core):  # type: ignore[no-untyped-def]
     """There is nothing to remember."""
     return 0
 
 
 @_point
-def turn_over(  # type: ignore[no-untyped-def]
-    watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over,
-):  # fmt: skip
+def turn_over(watch, sim, core, mark, due, is_over):  # type: ignore[no-untyped-def]
     """Nothing."""
 
 
 @overload(core_due, jit_options=_OPTIONS)
-def _core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
+def _core_due(watch, sim, core):  # type: ignore[no-untyped-def]
     return _own("core_due", watch) or core_due
 
 
 @overload(piece_due, jit_options=_OPTIONS)
-def _piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+def _piece_due(watch, sim, core):  # type: ignore[no-untyped-def]
     return _own("piece_due", watch) or piece_due
 
 
@@ -100,12 +99,10 @@ def _turn_end(watch, due, until):  # type: ignore[no-untyped-def]
 
 
 @overload(turn_begins, jit_options=_OPTIONS)
-def _turn_begins(watch, cores, mem, core):  # type: ignore[no-untyped-def]
+def _turn_begins(watch, sim, core):  # type: ignore[no-untyped-def]
     return _own("turn_begins", watch) or turn_begins
 
 
 @overload(turn_over, jit_options=_OPTIONS)
-def _turn_over(  # type: ignore[no-untyped-def]
-    watch, mark, cores, mem, code, block_ids, addresses, core, due, is_over
-):
+def _turn_over(watch, sim, core, mark, due, is_over):  # type: ignore[no-untyped-def]
     return _own("turn_over", watch) or turn_over

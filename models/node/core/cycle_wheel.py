@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import inner_inlined
 from manyscale.models.node.scheduler.ready_queues import lowest_bit
 
 NEVER: Final = 1 << 62
-_inlined: Final = njit(inline="always")
 _BUCKETS: Final = 1024
 _WORDS: Final = _BUCKETS // 64
 
@@ -38,7 +37,7 @@ def new_wheel(num_cores: int) -> CycleWheel:
     )  # fmt: skip
 
 
-@_inlined
+@inner_inlined
 def put(wheel, core, cycle):  # type: ignore[no-untyped-def]
     """A core that is not on the wheel is due at ``cycle``, or now if that is over. O(1)."""
     wheel.due[core] = cycle
@@ -47,7 +46,7 @@ def put(wheel, core, cycle):  # type: ignore[no-untyped-def]
     wheel.filled[bucket >> 6] |= np.uint64(1) << np.uint64(bucket & 63)
 
 
-@_inlined
+@inner_inlined
 def next_cycle(wheel):  # type: ignore[no-untyped-def]
     """When a core is due next, or has to be looked at, NEVER if none is. O(1)."""
     bucket = wheel.now[0] & (_BUCKETS - 1)
@@ -59,11 +58,11 @@ def next_cycle(wheel):  # type: ignore[no-untyped-def]
         bits = wheel.filled[(word + turn) & (_WORDS - 1)]
     if bits == 0:
         return np.int64(NEVER)
-    found = (((word + turn) & (_WORDS - 1)) << 6) + np.int64(lowest_bit(bits))
+    found = (((word + turn) & (_WORDS - 1)) << 6) + lowest_bit(bits)
     return wheel.now[0] + ((found - bucket) & (_BUCKETS - 1))
 
 
-@_inlined
+@inner_inlined
 def take(wheel, cycle):  # type: ignore[no-untyped-def]
     """The lowest core of those due at ``cycle``, which `next_cycle` said, off the wheel; -1 if it was not due yet and
     is on the wheel again. O(cores / 64)."""
@@ -74,7 +73,7 @@ def take(wheel, cycle):  # type: ignore[no-untyped-def]
     while wheel.waiting[bucket, word] == 0:
         word += 1
     bits = wheel.waiting[bucket, word]
-    core = (word << 6) + np.int64(lowest_bit(bits))
+    core = (word << 6) + lowest_bit(bits)
     bits &= bits - np.uint64(1)
     wheel.waiting[bucket, word] = bits
     while bits == 0 and word + 1 < words:

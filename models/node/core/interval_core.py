@@ -15,8 +15,8 @@ from manyscale.models.machine import Node
 from manyscale.models.machine.processor import needed
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.node.core.code import kept_core_code
-from manyscale.models.node.core.interval_kernel import fill, follow, run_to_marks, warm
-from manyscale.models.node.core.kernel import Request, begin_piece, new_cores, part_names
+from manyscale.models.node.core.interval_kernel import BlockAccesses, fill, follow, run_to_marks, warm
+from manyscale.models.node.core.kernel import Request, begin_piece, new_cores, part_names, stream_of
 from manyscale.models.node.memory.system import new_memory_system
 from manyscale.models.workload import Workload
 
@@ -36,10 +36,12 @@ class IntervalCore:
     Raises ValueError where the node lacks a parameter."""
 
     def __init__(self, workload: Workload, node: Node, request: Request = "insertion") -> None:
-        self._code, _ = kept_core_code(workload, needed(node.core, "node.core"))
+        code, _ = kept_core_code(workload, needed(node.core, "node.core"))
         self._memory = new_memory_system(node, 1)
-        self._cores = new_cores(node, 1, self._code, request)
-        self._sites = sites_of(workload)
+        nothing = stream_of(np.zeros(0, np.int32), np.zeros(0, np.uint64))
+        self._cores = new_cores(node, 1, code, nothing, request)
+        sites = sites_of(workload)
+        self._accesses = BlockAccesses(sites.offsets, sites.bytes, sites.is_store)
         self.parts = part_names(node)
         self._cycle = 0.0
         self._position = -1  # execution of the stream that follows what was executed last
@@ -57,10 +59,8 @@ class IntervalCore:
     def warm(self, position: int, block_ids: np.ndarray, addresses: np.ndarray) -> None:
         """Caches, prefetchers and branch predictor see what the stream executes from ``position`` on."""
         before = self._block_before if position == self._position else -1
-        warm(
-            self._cores, self._memory, self._code, self._sites.offsets, self._sites.bytes, self._sites.is_store,
-            block_ids, addresses, before,
-        )  # fmt: skip
+        cores = self._cores._replace(stream=stream_of(block_ids, addresses))
+        warm(cores, self._memory, self._accesses, before)
         self._ends_with(position, block_ids, goes_on=False)
 
     def run(self, position: int, block_ids: np.ndarray, addresses: np.ndarray, marks: np.ndarray) -> list[Measured]:
@@ -72,14 +72,13 @@ class IntervalCore:
             core["execution"], core["end_execution"], core["access"] = 0, len(block_ids), 0
         else:
             if position == self._position and self._block_before >= 0:
-                follow(self._cores, self._code, self._block_before, int(block_ids[0]))
+                follow(self._cores, self._block_before, int(block_ids[0]))
             begin_piece(self._cores, 0, 0, len(block_ids), 0, 0, 0, np.float64(np.ceil(self._cycle)))
         parts = len(self.parts)
         cycle, stack = np.zeros(len(marks)), np.zeros((len(marks), parts))
         counts = np.zeros((len(marks), *self._memory.counts.shape[1:]), np.int64)
-        run_to_marks(
-            self._cores, self._memory, self._code, block_ids, addresses, marks - position, cycle, stack, counts
-        )
+        cores = self._cores._replace(stream=stream_of(block_ids, addresses))
+        run_to_marks(cores, self._memory, marks - position, cycle, stack, counts)
         self._cycle = float(cycle[-1])
         self._ends_with(position, block_ids[: int(marks[-1]) - position], goes_on=True)
         stack[:, 0] = cycle - stack[:, 1:].sum(axis=1)

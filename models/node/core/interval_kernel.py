@@ -7,6 +7,8 @@ between two of them is what the same instructions take inside the whole run.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import mispredicts
@@ -16,19 +18,27 @@ from manyscale.models.node.core.kernel import begin_block, do_access, end_block,
 from manyscale.models.node.memory.kernel import touch
 
 
+class BlockAccesses(NamedTuple):
+    """Of each block: its accesses are those from ``first[block]`` on."""
+
+    first: np.ndarray
+    num_bytes: np.ndarray
+    is_store: np.ndarray
+
+
 @allocation_free
-def run_to_marks(cores, mem, code, block_ids, addresses, mark, cycle, stack, counts):  # type: ignore[no-untyped-def]
-    """Core 0 goes on from where ``begin_piece`` or an earlier call left it until execution ``mark[-1]`` of
-    ``block_ids``. At each of ``mark`` int64[n], ascending: ``cycle`` float64[n], by when all before it has left;
+def run_to_marks(cores, mem, mark, cycle, stack, counts):  # type: ignore[no-untyped-def]
+    """Core 0 goes on from where ``begin_piece`` or an earlier call left it until execution ``mark[-1]`` of its
+    stream. At each of ``mark`` int64[n], ascending: ``cycle`` float64[n], by when all before it has left;
     ``stack`` float64[n, parts] and ``counts`` int64[n, levels + 2, 4] so far. O(accesses and executions)."""
-    mem = by_reference(mem)
+    cores, mem = by_reference(cores), by_reference(mem)
     c = cores.core[0]
     spacing = cores.limits[0].spacing
     seen = 0
     while True:
         while c.node == c.end_node:
             if c.block >= 0:
-                end_block(cores, code, 0, code.block[c.block])
+                end_block(cores, 0, cores.code.block[c.block])
             if c.execution == mark[seen]:
                 c.cycle = max(c.commit + (c.position - 1 - c.commit_position) * spacing, c.base)
                 cycle[seen] = c.cycle
@@ -41,16 +51,16 @@ def run_to_marks(cores, mem, code, block_ids, addresses, mark, cycle, stack, cou
                 if seen == mark.shape[0]:
                     c.block = -1  # it has ended
                     return
-            begin_block(cores, code, block_ids, 0)
-        node = code.node[c.node]
+            begin_block(cores, 0)
+        node = cores.code.node[c.node]
         c.node += 1
         if node.kind == RESULT:
-            cores.value[0, node.place] = latest_of(cores, code, 0, node.first_term, node.end_term, c.base + node.entry)
+            cores.value[0, node.place] = latest_of(cores, 0, node.first_term, node.end_term, c.base + node.entry)
             continue
-        block = code.block[c.block]
-        enters = enters_at(cores, code, 0, node, block)
+        block = cores.code.block[c.block]
+        enters = enters_at(cores, 0, node, block)
         c.base = max(c.base, enters - node.offset * block.slot)
-        do_access(cores, mem, code, addresses, 0, node, enters)
+        do_access(cores, mem, 0, node, enters)
 
 
 @allocation_free
@@ -63,29 +73,31 @@ def fill(mem, used):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def follow(cores, code, before, block):  # type: ignore[no-untyped-def]
+def follow(cores, before, block):  # type: ignore[no-untyped-def]
     """Core 0's branch predictor sees ``block`` executed behind ``before``. O(tables), see branch_predictor.py."""
+    cores = by_reference(cores)
     if cores.limits[0].misprediction > 0:
-        mispredicts(cores.predictor, 0, before, block, code.ends_in_branch[before])
+        mispredicts(cores.predictor, 0, before, block, cores.code.ends_in_branch[before])
 
 
 @allocation_free
-def warm(cores, mem, code, site_offset, site_bytes, site_is_store, block_ids, addresses, before):  # type: ignore[no-untyped-def]
-    """Caches, prefetchers and core 0's branch predictor see ``block_ids`` int32[] and their accesses; no time passes,
+def warm(cores, mem, sites, before):  # type: ignore[no-untyped-def]
+    """Caches, prefetchers and core 0's branch predictor see the stream's blocks and their accesses; no time passes,
     nothing is counted. ``before``: the block executed before, -1 if none was. O(accesses * levels * ways)."""
-    mem = by_reference(mem)
+    cores, mem, sites = by_reference(cores), by_reference(mem), by_reference(sites)
+    stream = cores.stream
     shift = np.uint64(cores.limits[0].line_shift)
     at = 0
-    for i in range(block_ids.shape[0]):
-        block = np.int64(block_ids[i])
+    for i in range(stream.block_ids.shape[0]):
+        block = np.int64(stream.block_ids[i])
         if before >= 0:
-            follow(cores, code, before, block)
+            follow(cores, before, block)
         before = block
-        for site in range(site_offset[block], site_offset[block + 1]):
-            address = addresses[at]
+        for site in range(sites.first[block], sites.first[block + 1]):
+            address = stream.addresses[at]
             at += 1
             line = np.int64(address >> shift)
-            last = np.int64((address + np.uint64(max(site_bytes[site], 1) - 1)) >> shift)
+            last = np.int64((address + np.uint64(max(sites.num_bytes[site], 1) - 1)) >> shift)
             while line <= last:
-                touch(mem, 0, line, site_is_store[site])
+                touch(mem, 0, line, sites.is_store[site])
                 line += 1

@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import Predictor, mispredicts, new_predictors
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import allocation_free, inner, inner_inlined
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
@@ -47,8 +47,6 @@ BRANCH: Final = 2
 QUEUE: Final = 3
 FIRST_LEVEL: Final = 4
 
-# Put into their callers before these are compiled: code that is compiled by itself is so once more in each caller.
-_inlined: Final = njit(inline="always")
 _FORWARDS: Final = 256  # recent stores that a core knows, by address
 _GRANULE_SHIFT: Final = 3
 _FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
@@ -79,6 +77,13 @@ _CORE: Final = np.dtype(
 _MARK: Final = np.dtype([("position", "i8"), ("time", "f8")])
 
 
+class Stream(NamedTuple):
+    """What cores execute: ``block_ids`` int32[executions], ``addresses`` uint64[accesses]."""
+
+    block_ids: np.ndarray
+    addresses: np.ndarray
+
+
 class Cores(NamedTuple):
     """``core`` records [cores]: ``cycle`` is when the next access enters, or, at a piece's end, when its last
     instruction has left; ``begin`` when the piece began, ``instructions`` of it so far. ``stack`` float64[cores, parts]
@@ -94,6 +99,8 @@ class Cores(NamedTuple):
     forward: np.ndarray
     stack: np.ndarray
     predictor: Predictor
+    code: CoreCode
+    stream: Stream
 
 
 def part_names(node: Node) -> tuple[str, ...]:
@@ -101,7 +108,15 @@ def part_names(node: Node) -> tuple[str, ...]:
     return (*PARTS, *data_caches(node.caches), "memory", "remote")
 
 
-def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "insertion") -> Cores:
+def stream_of(block_ids: np.ndarray, addresses: np.ndarray) -> Stream:
+    """Of arrays that may be read-only: one compiled kernel for all."""
+    views = np.ascontiguousarray(block_ids, np.int32).view(), np.ascontiguousarray(addresses, np.uint64).view()
+    for view in views:
+        view.flags.writeable = False
+    return Stream(*views)
+
+
+def new_cores(node: Node, num_cores: int, code: CoreCode, stream: Stream, request: Request = "insertion") -> Cores:
     """Idle cores. Raises ValueError where the node lacks a parameter."""
     core = needed(node.core, "node.core")
     caches = data_caches(node.caches)
@@ -130,6 +145,8 @@ def new_cores(node: Node, num_cores: int, code: CoreCode, request: Request = "in
         forward,
         np.zeros((num_cores, len(part_names(node)))),
         new_predictors(num_cores if predicts else 0, len(code.block)),
+        code,
+        stream,
     )
 
 
@@ -151,7 +168,7 @@ def begin_piece(  # type: ignore[no-untyped-def]
         cores.stack[core, part] = 0.0
 
 
-@_inlined
+@inner_inlined
 def _left(cores, core, position):  # type: ignore[no-untyped-def]
     """When the instruction at ``position`` leaves. Positions must not fall from call to call. Amortised O(1)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -166,7 +183,7 @@ def _left(cores, core, position):  # type: ignore[no-untyped-def]
     return c.floor_time + (position - c.floor_position) * limits.drain
 
 
-@_inlined
+@inner_inlined
 def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
     """The instruction at ``position`` leaves at ``time``, later than those before it alone would say. O(1)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -177,16 +194,16 @@ def _leave(cores, core, position, time):  # type: ignore[no-untyped-def]
     mark.position, mark.time = position, time
 
 
-@_inlined
-def latest_of(cores, code, core, first, end, time):  # type: ignore[no-untyped-def]
+@inner_inlined
+def latest_of(cores, core, first, end, time):  # type: ignore[no-untyped-def]
     """The latest of ``time`` and terms [first, end). O(end - first)."""
     for k in range(first, end):
-        time = max(time, cores.value[core, code.term[k].place] + code.term[k].cycles)
+        time = max(time, cores.value[core, cores.code.term[k].place] + cores.code.term[k].cycles)
     return time
 
 
-@_inlined
-def enters_at(cores, code, core, node, block):  # type: ignore[no-untyped-def]
+@inner_inlined
+def enters_at(cores, core, node, block):  # type: ignore[no-untyped-def]
     """When the access of ``node`` enters the reorder buffer. O(1)."""
     c, limits = cores.core[core], cores.limits[0]
     enters = c.base + node.offset * block.slot
@@ -200,7 +217,7 @@ def enters_at(cores, code, core, node, block):  # type: ignore[no-untyped-def]
     return enters
 
 
-@_inlined
+@inner_inlined
 def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     """How long the instruction at ``position``, done at ``done``, holds up leaving beyond what ``entered`` explains;
     waiting for branches and queues is counted."""
@@ -218,15 +235,16 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     return max(done - plain, 0.0)
 
 
-@_inlined
-def do_access(cores, mem, code, addresses, core, node, entered):  # type: ignore[no-untyped-def]
+@inner
+def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
     position = c.position + node.offset
     plain = c.commit + (position - c.commit_position) * limits.spacing
-    request = latest_of(cores, code, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
+    request = latest_of(cores, core, node.first_term, node.end_term, max(c.base + node.entry, entered))
     if limits.tail:
         request = max(request, plain)
+    addresses = cores.stream.addresses
     address = addresses[c.access + node.row]
     if address - c.stack < c.stack_bytes:
         address += np.uint64(core) << np.uint64(CORE_SHIFT)
@@ -278,16 +296,16 @@ def do_access(cores, mem, code, addresses, core, node, entered):  # type: ignore
         c.num_stores += 1
 
 
-@_inlined
-def end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
+@inner
+def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]
     scratch = NUM_REGISTERS + block.end_node - block.first_node - block.first_out
     for k in range(block.first_out, block.end_out):
-        out = code.out[k]
-        cores.value[core, scratch + k] = latest_of(cores, code, core, out.first_term, out.end_term, c.base + out.entry)
+        out = cores.code.out[k]
+        cores.value[core, scratch + k] = latest_of(cores, core, out.first_term, out.end_term, c.base + out.entry)
     for k in range(block.first_out, block.end_out):
-        cores.value[core, code.out[k].register] = cores.value[core, scratch + k]
+        cores.value[core, cores.code.out[k].register] = cores.value[core, scratch + k]
     last = c.position + block.instructions - 1
     base = c.base + block.instructions * block.slot
     if c.num_splits > 0:
@@ -296,13 +314,13 @@ def end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     if limits.fetch > 0:
         base = max(base, c.fetched - limits.fetch)
     if block.end_commit > block.first_commit or block.commit_entry > 0:
-        time = latest_of(cores, code, core, block.first_commit, block.end_commit, c.base + block.commit_entry)
+        time = latest_of(cores, core, block.first_commit, block.end_commit, c.base + block.commit_entry)
         if time > c.commit + (last - c.commit_position) * limits.spacing:
             base = max(base, _left(cores, core, last + 1 - limits.reorder))
             cores.stack[core, DEPENDENCY] += _wait(cores, core, last, time, c.base)
             _leave(cores, core, last, time)
     if c.mispredicted:
-        done = latest_of(cores, code, core, block.first_branch, block.end_branch, c.base + block.branch_entry)
+        done = latest_of(cores, core, block.first_branch, block.end_branch, c.base + block.branch_entry)
         late = done + limits.misprediction - base
         if late > 0:
             c.late_branch += late
@@ -311,57 +329,56 @@ def end_block(cores, code, core, block):  # type: ignore[no-untyped-def]
     c.base = base
     c.access += block.accesses
     c.position += block.instructions
-    c.instructions += code.instructions[c.block]
+    c.instructions += cores.code.instructions[c.block]
 
 
-@_inlined
-def begin_block(cores, code, block_ids, core):  # type: ignore[no-untyped-def]
+@inner
+def begin_block(cores, core):  # type: ignore[no-untyped-def]
     c, limits = cores.core[core], cores.limits[0]
+    block_ids = cores.stream.block_ids
     before = c.block
     c.block = block_ids[c.execution]
     c.execution += 1
-    block = code.block[c.block]
+    block = cores.code.block[c.block]
     if limits.fetch > 0:
         windows = block.windows - 1 if block.before == before else block.windows
         c.fetched = max(c.fetched, c.base - _FETCHED_AHEAD) + windows * limits.fetch
     c.node, c.end_node = block.first_node, block.end_node
     if limits.misprediction > 0:
         follower = np.int64(block_ids[c.execution]) if c.execution < c.end_execution else np.int64(-1)
-        is_wrong = mispredicts(cores.predictor, core, c.block, follower, code.ends_in_branch[c.block])
+        is_wrong = mispredicts(cores.predictor, core, c.block, follower, cores.code.ends_in_branch[c.block])
         c.mispredicted = 1 if is_wrong else 0
 
 
-@_inlined
-def step(cores, mem, code, block_ids, addresses, core, until_cycle):  # type: ignore[no-untyped-def]
+@inner
+def step(cores, mem, core, until_cycle):  # type: ignore[no-untyped-def]
     """The core goes on until its next access would enter at ``until_cycle`` or later: False; or until its piece ends:
     True. ``core[core].cycle`` is when. O(accesses and executions on the way)."""
     c = cores.core[core]
     while True:
         while c.node == c.end_node:
             if c.block >= 0:
-                end_block(cores, code, core, code.block[c.block])
+                end_block(cores, core, cores.code.block[c.block])
             if c.execution == c.end_execution:
                 last = c.commit + (c.position - 1 - c.commit_position) * cores.limits[0].spacing
                 c.cycle = max(last, c.base)
                 if c.late_branch > 0:
                     cores.stack[core, BRANCH] += min(c.late_branch, c.cycle - last)
                 return True
-            begin_block(cores, code, block_ids, core)
-        node = code.node[c.node]
+            begin_block(cores, core)
+        node = cores.code.node[c.node]
         if node.kind == RESULT:
-            cores.value[core, node.place] = latest_of(
-                cores, code, core, node.first_term, node.end_term, c.base + node.entry
-            )
+            cores.value[core, node.place] = latest_of(cores, core, node.first_term, node.end_term, c.base + node.entry)
             c.node += 1
             continue
         if not c.is_ready:
-            block = code.block[c.block]
-            enters = enters_at(cores, code, core, node, block)
+            block = cores.code.block[c.block]
+            enters = enters_at(cores, core, node, block)
             c.base = max(c.base, enters - node.offset * block.slot)
             c.cycle = enters
             if enters >= until_cycle:
                 c.is_ready = 1
                 return False
         c.is_ready = 0
-        do_access(cores, mem, code, addresses, core, node, c.cycle)
+        do_access(cores, mem, core, node, c.cycle)
         c.node += 1

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined, merged, read_soon
+from manyscale.models.kernels import apart, inner, inner_inlined, read_soon
 from manyscale.models.node.memory.cache_rows import (
     DIRTY,
     EMPTY,
@@ -275,7 +275,7 @@ def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     return cycle
 
 
-@merged
+@inner_inlined
 def access(mem, core, line, is_store, cycle):  # type: ignore[no-untyped-def]
     """A core asks at ``cycle`` >= 0 for a line: the cycle at which it has the data or, of a store, owns the line.
     ``mem.served[core]`` says from where. O(1) for the line that its set used last, else O(levels * ways), and see

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inlined
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
 from manyscale.models.node.loop_watch import watches
 from manyscale.models.node.memory.kernel import look_ahead, touch
 from manyscale.models.node.memory.used_lines import put_used
@@ -99,42 +99,47 @@ def no_lines(num_cores: int) -> SkippedLines:
 
 
 @watches(Sampled)
-def piece_due(watch, sch, mem, pieces, records, core, cycles_per_ps):  # type: ignore[no-untyped-def]
+def piece_due(watch, sim, core):  # type: ignore[no-untyped-def]
     """How the piece that a core is to begin is executed, and if in no detail, how long it takes. Those without
     instructions take what they would in detail, and so does the initial task."""
-    me, point = sch.core[core], watch.point
+    me, point = sim.scheduler.core[core], watch.point
     piece, instance = np.int64(me.piece), np.int64(me.instance)
     if piece < 0 or instance == 0:
         return
-    pieces.is_detailed[instance] = True
+    sim.is_detailed[instance] = True
     if watch.num_instructions[piece] == 0:
         return
-    busy = sch.core.shape[0] - sch.node[0].num_idle
-    if decide(point, piece, core, busy) == DETAILED:
+    if decide(point, piece, core, _num_busy(sim.scheduler)) == DETAILED:
         if watch.lines.num[0] > 0 and point.role[piece] != RARE:
-            touch_skipped(mem, watch.lines)
+            touch_skipped(sim.memory, watch.lines)
         watch.piece[core] = piece
-        watch.cycles[core] = records.instance[instance].cycles
+        watch.cycles[core] = sim.records.instance[instance].cycles
         return
-    pieces.is_detailed[instance] = False
+    sim.is_detailed[instance] = False
     cycles = watch.num_instructions[piece] * point.cpi[piece]
-    pieces.given_ps[piece] = np.int64(np.rint(cycles / cycles_per_ps))
+    sim.piece[piece].given_ps = np.int64(np.rint(cycles / sim.control[0].cycles_per_ps))
     if not watch.is_forwarded[instance] and watch.lines.first_line.shape[0] > 1:
         skip(watch.lines, instance, core)
     watch.is_forwarded[instance] = True
 
 
 @watches(Sampled)
-def core_due(watch, sch, records, core):  # type: ignore[no-untyped-def]
+def core_due(watch, sim, core):  # type: ignore[no-untyped-def]
     """A core may have done the piece that TaskPoint waits for. O(1) beside ``observe``."""
     if watch.piece[core] < 0:
         return
-    cycles = records.instance[sch.core[core].instance].cycles - watch.cycles[core]
-    observe(watch.point, watch.piece[core], core, cycles, sch.core.shape[0] - sch.node[0].num_idle)
+    cycles = sim.records.instance[sim.scheduler.core[core].instance].cycles - watch.cycles[core]
+    observe(watch.point, watch.piece[core], core, cycles, _num_busy(sim.scheduler))
     watch.piece[core] = NOTHING
 
 
-@allocation_free
+@inner_inlined
+def _num_busy(sch):  # type: ignore[no-untyped-def]
+    """Cores that are not idle."""
+    return sch.core.shape[0] - sch.node[0].num_idle
+
+
+@inner
 def skip(lines, instance, core):  # type: ignore[no-untyped-def]
     """An instance begins on ``core`` and is not simulated. O(1)."""
     lines.skipped[lines.num[0], 0] = instance
@@ -149,7 +154,7 @@ def skip_all(lines: SkippedLines, instances: np.ndarray, cores: np.ndarray) -> N
     lines.num[0] = len(instances)
 
 
-@allocation_free
+@inner
 def _choose(lines):  # type: ignore[no-untyped-def]
     """The uses of lines by what was skipped that caches still show, the oldest first: the first of them in ``chosen``.
 
@@ -159,7 +164,8 @@ def _choose(lines):  # type: ignore[no-untyped-def]
     """
     num = lines.num
     num[1] += 1
-    lines.room[:] = num[2]
+    for core in range(lines.room.shape[0]):
+        lines.room[core] = num[2]
     first = lines.chosen.shape[0]
     for k in range(num[0] - 1, -1, -1):
         instance, core = np.int64(lines.skipped[k, 0]), np.int64(lines.skipped[k, 1])
@@ -190,7 +196,7 @@ def _choose(lines):  # type: ignore[no-untyped-def]
     return first
 
 
-@inlined
+@inner_inlined
 def _number(lines, k):  # type: ignore[no-untyped-def]
     """The number of the chosen line."""
     line = lines.chosen[k, 0]
@@ -198,7 +204,7 @@ def _number(lines, k):  # type: ignore[no-untyped-def]
     return number + lines.chosen[k, 1] * lines.num[3] if lines.is_own[line] else number
 
 
-@inlined
+@inner_inlined
 def _look_ahead(mem, lines, k):  # type: ignore[no-untyped-def]
     ahead = min(k + _AHEAD, lines.chosen.shape[0] - 1)
     look_ahead(mem, np.int64(lines.chosen[ahead, 1]), _number(lines, ahead))
@@ -208,7 +214,7 @@ def _look_ahead(mem, lines, k):  # type: ignore[no-untyped-def]
 def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
     """The caches are as if what was skipped had run, as far as the order of lines by their last use goes. See
     ``_choose``; the touches, at most as many as all caches hold, are what takes time."""
-    mem = by_reference(mem)
+    mem, lines = by_reference(mem), by_reference(lines)
     for k in range(_choose(lines), lines.chosen.shape[0]):
         _look_ahead(mem, lines, k)
         touch(mem, np.int64(lines.chosen[k, 1]), _number(lines, k), lines.chosen[k, 2] != 0)
@@ -217,7 +223,7 @@ def touch_skipped(mem, lines):  # type: ignore[no-untyped-def]
 @allocation_free
 def fill_skipped(mem, lines):  # type: ignore[no-untyped-def]
     """As ``touch_skipped``, of empty caches, which takes a third of the time; first levels stay empty."""
-    mem = by_reference(mem)
+    mem, lines = by_reference(mem), by_reference(lines)
     for k in range(_choose(lines), lines.chosen.shape[0]):
         _look_ahead(mem, lines, k)
         line = lines.chosen[k, 0]
