@@ -174,10 +174,8 @@ class _Running:
         self._dispatch = dispatch_for(sms, num_blocks)
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)
-        self._replies = replies_for(2 * len(memory.reply))
-        self._head = np.full(2 * window, -1, np.int32)
-        self._link = np.empty(4 * len(memory.reply), np.int32)
-        self._clock = np.array([0, window])
+        self._replies = replies_for(2 * len(memory.reply), len(memory.reply), window)
+        self._clock = np.array([0, window, _WINDOWS])
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
         self._most_in_flight = 4 * sms * window
@@ -187,7 +185,7 @@ class _Running:
         return int(
             launch_kernel.run(
                 self.sm, self._pieces.program, self._limits, self._dispatch, self.memory, self._mem_limits,
-                self._replies, self._head, self._link, self._clock, _WINDOWS,
+                self._replies, self._clock,
             )
         )  # fmt: skip
 
@@ -216,8 +214,8 @@ class _Running:
     def make_room(self) -> None:
         """More requests can be in flight."""
         self.memory = memory_state.with_room(self.memory, self._most_in_flight)
-        self._replies = enlarged(self._replies, 2 * len(self.memory.reply) + int(self._replies.rows[0]))
-        self._link = np.empty(len(self._replies.reply) + len(self.memory.reply), np.int32)
+        new = len(self.memory.reply)
+        self._replies = enlarged(self._replies, 2 * new + int(self._replies.rows[0]), new)
 
     def choose(self, choice: BlockChoice, skipped: Callable[[Memory, int, int], None] | None) -> None:
         """The next block, for an SM that has room."""

@@ -8,14 +8,14 @@ import numpy as np
 
 from manyscale.models.gpu import detailed, groups_kernel, memory_state
 from manyscale.models.gpu.detailed import LaunchResult, StuckError
-from manyscale.models.gpu.l2.exchange_kernel import Replies, Requests, enlarged, replies_for, requests_for
+from manyscale.models.gpu.l2.exchange_kernel import enlarged, replies_for
 from manyscale.models.gpu.launch_program import launch_program
-from manyscale.models.gpu.memory_state import Memory
+from manyscale.models.gpu.memory_state import REPLY_TO_SM, Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.limits import sm_limits
-from manyscale.models.gpu.sm.state import Counted
+from manyscale.models.gpu.sm.state import REQUEST, Counted
 from manyscale.models.kernels.shared_words import ABORT, WORDS
 from manyscale.models.kernels.team import ALONE, Team, Wanted
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -52,12 +52,12 @@ class _Running:
         slots = min(resident_blocks(gpu, threads, trace.registers, trace.shared_bytes), trace.num_blocks)
         size = l1_bytes(gpu, slots, trace.shared_bytes)
         sms = min(gpu.sms, trace.num_blocks)
-        self._window = window = memory_state.shortest_reply_cycles(gpu)
+        window = memory_state.shortest_reply_cycles(gpu)
         self._count = count = min(team.count, sms, gpu.dram.channels)
         self._ipc_cycles = detailed.bucket_cycles(trace.num_instructions, gpu)
         self._sm_bounds, self._channel_bounds = _bounds(sms, count), _bounds(gpu.dram.channels, count)
         self._nodes = 16 * sms * window
-        widest = -(-sms // count)
+        most = -(-sms // count) * (window + 1)  # requests of a shard in a window
         seen = groups_kernel.shared_for(sms, count, slots)
         arrays = team.arrays(
             "launch",
@@ -66,12 +66,13 @@ class _Running:
                 "sm": (seen[0].shape, np.int64),
                 "shard": (seen[1].shape, np.int64),
                 "whys": ((count,), np.int64),
-                **_for_each(count, "requests.", requests_for(widest, window)),
+                "request": ((count, most), REQUEST),
+                "sender": ((count, most), np.int32),
+                "requests": ((count, 1), np.int64),
             },
         )
         self._whys = arrays["whys"]
-        self._shared = groups_kernel.Shared(arrays["barrier"], arrays["sm"], arrays["shard"])
-        self._requests = Requests(*(arrays[f"requests.{name}"] for name in Requests._fields))
+        self._shown = arrays
         if team.me == 0:
             arrays["sm"][:], arrays["shard"][:] = seen
         self._is_idle = team.me >= count
@@ -94,8 +95,9 @@ class _Running:
                 getattr(self._own_memory, name)[:] = getattr(memory, name)[each * first_channel : each * end_channel]
             for name in _PER_CHANNEL:
                 getattr(self._own_memory, name)[:] = getattr(memory, name)[first_channel:end_channel]
-            self._waiting = replies_for((count + 2) * self._nodes)
+            self._waiting = replies_for((count + 2) * self._nodes, self._nodes, window)
             self._board = groups_kernel.board_for(trace.num_blocks, sms, slots, window, _shortest(trace))
+            self._board.word[groups_kernel.ME] = team.me
             groups_kernel.deal(self._board, seen[0], trace.num_blocks)
         else:
             team.once(lambda: None)
@@ -106,11 +108,11 @@ class _Running:
 
     def _share_replies(self) -> None:
         """Room for the replies of an exchange, seen by all."""
-        arrays = self._team.arrays("replies", _for_each(self._count, "", replies_for(self._nodes)))
-        self._replies = Replies(*(arrays[name] for name in Replies._fields))
+        room: Wanted = {"reply": ((self._count, self._nodes), REPLY_TO_SM), "replies": ((self._count, 1), np.int64)}
+        self._shown = self._shown | self._team.arrays("replies", room)
         if not self._is_idle:
-            own = Replies(*(of_all[self._team.me] for of_all in self._replies))
-            self._own_memory = self._own_memory._replace(reply=own.reply, replies=own.rows)
+            own = {name: self._shown[name][self._team.me] for name in room}
+            self._own_memory = self._own_memory._replace(**own)
 
     def run(self) -> set[int]:
         """Go on: why the shards stopped. Whatever ends one of them early ends all."""
@@ -118,21 +120,18 @@ class _Running:
             try:
                 self._whys[self._team.me] = self._run_shard()
             except BaseException:
-                self._shared.barrier[ABORT] = 1
+                self._shown["barrier"][ABORT] = 1
                 raise
         self._team.wait()
         return set(self._whys.tolist())
 
     def _run_shard(self) -> int:
-        head = np.full(2 * self._window, -1, np.int32)
-        link = np.empty(len(self._waiting.reply) + self._nodes, np.int32)
         first_channel = self._own(self._channel_bounds)[0]
         return int(
             groups_kernel.run_shard(
-                self._team.me, self._count, self._sm, self._own(self._sm_bounds)[0], self._program, self._limits,
-                self._own_memory, memory_state.memory_limits(self._gpu, first_channel), self._requests,
-                self._replies, self._waiting, head, link, self._shared, self._board, self._trace.num_blocks,
-                self._window,
+                self._sm, self._program, self._limits, self._own_memory,
+                memory_state.memory_limits(self._gpu, first_channel), self._waiting,
+                groups_kernel.Shared(*(self._shown[name] for name in groups_kernel.Shared._fields)), self._board,
             )
         )  # fmt: skip
 
@@ -141,7 +140,8 @@ class _Running:
         self._nodes *= 3
         if not self._is_idle:
             self._own_memory = memory_state.enlarged(self._own_memory, self._nodes)
-            self._waiting = enlarged(self._waiting, (self._count + 2) * self._nodes + int(self._waiting.rows[0]))
+            size = (self._count + 2) * self._nodes + int(self._waiting.rows[0])
+            self._waiting = enlarged(self._waiting, size, self._nodes)
         self._share_replies()
 
     def result(self) -> tuple[LaunchResult, Memory]:
@@ -172,11 +172,6 @@ class _Running:
         for name in (*_PER_SLICE, *_PER_CHANNEL):
             getattr(self._memory, name)[:] = joined(f"memory.{name}")
         return detailed.result_of(self._trace, self._gpu, sms, self._memory.counts, self._ipc_cycles), self._memory
-
-
-def _for_each(count: int, prefix: str, rows: Requests | Replies) -> Wanted:
-    """Arrays such as those of ``rows``, for each of ``count`` shards."""
-    return {prefix + name: ((count, len(array)), array.dtype) for name, array in zip(rows._fields, rows, strict=True)}
 
 
 def _shortest(trace: LaunchTrace) -> int:

@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.gpu import launch_kernel, memory_kernel
-from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all, requests_of
+from manyscale.models.gpu.l2.exchange_kernel import collect, deliver, enter_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import allocation_free, by_reference, njit
+from manyscale.models.kernels import allocation_free, by_reference, merged
 from manyscale.models.kernels.shared_words import wait_for_all
 
 FINISHED: Final = launch_kernel.FINISHED
@@ -46,7 +46,9 @@ BARRIERS: Final = 2  # passed so far
 LEFT: Final = 3  # blocks that are left
 LOWEST: Final = 4  # no block below is left, or in a reserve
 EXPECTED: Final = 5  # the most blocks that can end in an SM in a window
-NUM_WORDS: Final = 6
+WINDOW: Final = 6  # cycles
+ME: Final = 7  # number of the shard
+NUM_WORDS: Final = 8
 # columns of Shared.sm
 FREE_SLOTS: Final = 0
 RESIDENT: Final = 1
@@ -64,18 +66,24 @@ SHARD_COLUMNS: Final = 3
 
 class Shared(NamedTuple):
     """What all shards see: ``barrier`` int64[WORDS]; ``sm`` int64[SMs, SM_COLUMNS] and ``shard`` int64[shards,
-    SHARD_COLUMNS], each row written by one shard; ``requests`` and ``memory``: tuples of Requests and of Replies, one
-    of each shard."""
+    SHARD_COLUMNS], each row written by one shard. A row of each shard, too: ``request`` REQUEST[shards, R], what left
+    its SMs, ``sender`` int32[shards, R], which of them, ``requests`` int64[shards, 1], how many; ``reply``
+    REPLY_TO_SM[shards, A] of its channels, ``replies`` int64[shards, 1], how many."""
 
     barrier: np.ndarray
     sm: np.ndarray
     shard: np.ndarray
+    request: np.ndarray
+    sender: np.ndarray
+    requests: np.ndarray
+    reply: np.ndarray
+    replies: np.ndarray
 
 
 class Board(NamedTuple):
-    """What a shard knows by itself, the same in all: ``word`` int64[NUM_WORDS]; blocks of each SM s for the next
-    window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``is_left`` bool[blocks]: whether one was given
-    out, not begun, and stands in no reserve. Scratch: ``dealt`` and ``order`` int64[SMs]."""
+    """What a shard knows by itself, the same in all but for ME: ``word`` int64[NUM_WORDS]; blocks of each SM s for the
+    next window, ``reserve`` int64[] from ``first[s]`` to ``first[s + 1]``; ``is_left`` bool[blocks]: whether one was
+    given out, not begun, and stands in no reserve. Scratch: ``dealt`` and ``order`` int64[SMs]."""
 
     word: np.ndarray
     reserve: np.ndarray
@@ -98,7 +106,7 @@ def board_for(num_blocks: int, num_sms: int, slots: int, window: int, shortest: 
     expected = min(slots * (1 + window // max(1, shortest)), slots + window)
     most = num_sms * (2 * slots + expected + window + 1)
     word = np.zeros(NUM_WORDS, np.int64)
-    word[EXPECTED] = expected
+    word[EXPECTED], word[WINDOW] = expected, window
     return Board(
         word=word,
         reserve=np.zeros(most, np.int64),
@@ -178,8 +186,10 @@ def deal(board, sm, num_blocks):  # type: ignore[no-untyped-def]
         board.word[LOWEST] = lowest
 
 
-@allocation_free
-def _run_sms(group, first_sm, program, limits, board, sm, begin, until):  # type: ignore[no-untyped-def]
+@merged
+def _run_sms(group, program, limits, board, sm, begin, until):  # type: ignore[no-untyped-def]
+    """A window of the SMs of a shard, with their reserves."""
+    first_sm = limits.first_sm
     for s in range(group.core.shape[0]):
         own = sm[first_sm + s]
         before = group.core[s].blocks
@@ -195,7 +205,7 @@ def _run_sms(group, first_sm, program, limits, board, sm, begin, until):  # type
                 used += 1
                 room_at = room_at + 1 if group.core[s].blocks < limits.slots else NEVER
                 continue
-            if advance(group, s, program, limits, until, True) != BLOCK_ENDED:
+            if advance(group, s, program, limits, until) != BLOCK_ENDED:
                 break
             room_at = min(room_at, group.core[s].time - 1)
         blocks = group.core[s].blocks
@@ -211,17 +221,27 @@ def _run_sms(group, first_sm, program, limits, board, sm, begin, until):  # type
 
 
 @allocation_free
-def _run(  # type: ignore[no-untyped-def]
-    me, count, group, first_sm, program, limits, mem, mem_limits, requests, replies, waiting, head, link, shared,
-    board, num_blocks, window,
-):  # fmt: skip
+def run_shard(group, program, limits, mem, mem_limits, waiting, shared, board):  # type: ignore[no-untyped-def]
+    """A shard's part of a launch: its SMs and channels, replies that wait for its SMs.
+
+    Returns why it stopped; all shards stop for the same reason.
+    """
+    group, program, limits, board = (
+        by_reference(group),
+        by_reference(program),
+        by_reference(limits),
+        by_reference(board),
+    )
+    mem, mem_limits, waiting = by_reference(mem), by_reference(mem_limits), by_reference(waiting)
+    shared = by_reference(shared)
     word = board.word
+    me, count, window = word[ME], shared.shard.shape[0], word[WINDOW]
     own = shared.shard[me]
     while True:
         begin = word[BEGIN]
         until = begin + window
-        _run_sms(group, first_sm, program, limits, board, shared.sm, begin, until)
-        collect(group, first_sm, until, requests_of(requests, me))
+        _run_sms(group, program, limits, board, shared.sm, begin, until)
+        collect(group, limits, until, shared, me)
         earliest = NEVER
         for s in range(group.core.shape[0]):
             earliest = min(earliest, _sm_next(group, s))
@@ -233,10 +253,10 @@ def _run(  # type: ignore[no-untyped-def]
         resident = 0
         for s in range(shared.sm.shape[0]):
             resident += shared.sm[s, RESIDENT]
-        deal(board, shared.sm, num_blocks)
+        deal(board, shared.sm, board.is_left.shape[0])
         over = resident == 0 and board.first[shared.sm.shape[0]] == 0
         mem.replies[0] = 0
-        enter_all(mem, mem_limits, requests, until)
+        enter_all(mem, mem_limits, shared, until)
         earliest = _memory_next(mem, mem_limits)
         for i in range(waiting.rows[0]):
             earliest = min(earliest, waiting.reply[i].time)
@@ -269,22 +289,6 @@ def _run(  # type: ignore[no-untyped-def]
         word[BARRIERS] += 1
         for g in range(count):
             last = begin + window - 2 if g == count - 1 else begin  # deliver only once all have been put in
-            deliver(group, first_sm, waiting, replies.reply[g], replies.rows[g, 0], begin, last, head, link)
+            deliver(group, limits, waiting, shared.reply[g], shared.replies[g, 0], begin, last)
         if is_short:
             return NEEDS_ROOM
-
-
-@njit(cache=True, nogil=True)
-def run_shard(  # type: ignore[no-untyped-def]
-    me, count, group, first_sm, program, limits, mem, mem_limits, requests, replies, waiting, head, link, shared,
-    board, num_blocks, window,
-):  # fmt: skip
-    """A shard's part of a launch: ``me`` of ``count``. ``requests`` and ``replies`` are those of all, a row each.
-
-    Returns why it stopped; all shards stop for the same reason.
-    """
-    return _run(
-        me, count, by_reference(group), first_sm, by_reference(program), by_reference(limits), by_reference(mem),
-        by_reference(mem_limits), by_reference(requests), by_reference(replies), by_reference(waiting), head, link,
-        by_reference(shared), by_reference(board), num_blocks, window,
-    )  # fmt: skip

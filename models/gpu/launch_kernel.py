@@ -9,7 +9,7 @@ from manyscale.models.gpu.l2.exchange_kernel import deliver, send_all
 from manyscale.models.gpu.sm import kernel as sm_kernel
 from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.gpu.windows_kernel import END, NEXT, strict_window
-from manyscale.models.kernels import allocation_free, by_reference, njit
+from manyscale.models.kernels import allocation_free, by_reference, merged
 
 FINISHED: Final = 0
 GOES_ON: Final = 1
@@ -22,7 +22,7 @@ _serve: Final = memory_kernel.serve
 _is_room_short: Final = memory_kernel.is_room_short
 
 
-@allocation_free
+@merged
 def next_begin(sm, mem, mem_limits, replies, until):  # type: ignore[no-untyped-def]
     """When the next window begins: ``until``, or later if nothing can happen before (what left SMs has entered the
     channels); NEVER: nothing at all."""
@@ -34,7 +34,7 @@ def next_begin(sm, mem, mem_limits, replies, until):  # type: ignore[no-untyped-
     return earliest if earliest == NEVER else max(until, earliest)
 
 
-@allocation_free
+@merged
 def is_over(sm, word):  # type: ignore[no-untyped-def]
     """Whether all blocks have ended."""
     if word[NEXT] < word[END]:
@@ -46,11 +46,17 @@ def is_over(sm, word):  # type: ignore[no-untyped-def]
 
 
 @allocation_free
-def _run(  # type: ignore[no-untyped-def]
-    sm, program, limits, dispatch, mem, mem_limits, replies, head, link, clock, windows,
-):  # fmt: skip
+def run(sm, program, limits, dispatch, mem, mem_limits, replies, clock):  # type: ignore[no-untyped-def]
+    """Up to ``clock[2]`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
+    sm, program, limits, dispatch = (
+        by_reference(sm),
+        by_reference(program),
+        by_reference(limits),
+        by_reference(dispatch),
+    )
+    mem, mem_limits, replies = by_reference(mem), by_reference(mem_limits), by_reference(replies)
     window = clock[1]
-    for _ in range(windows):
+    for _ in range(clock[2]):
         begin = clock[0]
         until = begin + window
         most = sm.core.shape[0] * window
@@ -69,17 +75,5 @@ def _run(  # type: ignore[no-untyped-def]
         clock[0] = begin
         mem.replies[0] = 0
         _serve(mem, mem_limits, begin + window - 3)
-        deliver(sm, 0, replies, mem.reply, mem.replies[0], begin, begin + window - 2, head, link)
+        deliver(sm, limits, replies, mem.reply, mem.replies[0], begin, begin + window - 2)
     return GOES_ON
-
-
-@njit(cache=True, nogil=True)
-def run(  # type: ignore[no-untyped-def]
-    sm, program, limits, dispatch, mem, mem_limits, replies, head, link, clock, windows,
-):  # fmt: skip
-    """Up to ``windows`` windows from cycle ``clock[0]`` on, each of ``clock[1]`` cycles. Returns why it stopped."""
-    return _run(
-        by_reference(sm), by_reference(program), by_reference(limits), by_reference(dispatch),
-        by_reference(mem), by_reference(mem_limits), by_reference(replies), head, link, clock,
-        windows,
-    )  # fmt: skip

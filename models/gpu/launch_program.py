@@ -74,14 +74,14 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
     """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are compiled
     for the one or the other."""
     static = trace.static
-    units = [gpu.units[name] for name in UNITS]
+    names = [gpu.units[name] for name in UNITS]
+    units = _Units(
+        _KIND, _FRONT, np.array([round(unit.latency_cycles) for unit in names]),
+        np.array([max(1, round(unit.interval_cycles)) for unit in names]),
+    )  # fmt: skip
     rows = np.empty(len(static.pc), STATIC)
     operand = np.empty(static.destinations.size + static.sources.size, np.int16)
-    operands = _fill(
-        _KIND, _FRONT, np.array([round(unit.latency_cycles) for unit in units]),
-        np.array([max(1, round(unit.interval_cycles)) for unit in units]), *map(read_only, _columns(static)), rows,
-        operand,
-    )  # fmt: skip
+    operands = _fill(units, _columns(static), rows, operand)
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
     warp_requests = trace.warp_accesses
     if gpu.l1.sector_bytes != SECTOR_BYTES:
@@ -97,11 +97,30 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
     return LaunchProgram(*map(_writeable if copies else read_only, program))
 
 
-def _columns(static: StaticInstructions) -> tuple[np.ndarray, ...]:
-    return (
-        static.unit, static.space, static.access, static.immediate, static.bypasses_l1, static.destinations,
-        static.sources,
-    )  # fmt: skip
+class _Units(NamedTuple):
+    """How an SM treats instructions: ``kind_of`` uint8[unit, space, access]; ``front_of`` uint8[kind]; ``latency`` and
+    ``interval`` int64[NUM_UNITS], cycles."""
+
+    kind_of: np.ndarray
+    front_of: np.ndarray
+    latency: np.ndarray
+    interval: np.ndarray
+
+
+class _Columns(NamedTuple):
+    """Of StaticInstructions those that are needed here."""
+
+    unit: np.ndarray
+    space: np.ndarray
+    access: np.ndarray
+    immediate: np.ndarray
+    bypasses_l1: np.ndarray
+    destinations: np.ndarray
+    sources: np.ndarray
+
+
+def _columns(static: StaticInstructions) -> _Columns:
+    return _Columns(*(read_only(getattr(static, name)) for name in _Columns._fields))
 
 
 def _writeable(array: np.ndarray) -> np.ndarray:
@@ -141,29 +160,27 @@ _FRONT: Final = np.array(
 
 
 @njit(cache=True, nogil=True)
-def _fill(  # type: ignore[no-untyped-def]
-    kind_of, front_of, latency, interval, unit, space, access, immediate, bypasses_l1, destinations, sources, rows,
-    operand,
-):  # fmt: skip
+def _fill(units, columns, rows, operand):  # type: ignore[no-untyped-def]
     """Static instructions and their operands: how many of these there are."""
+    unit, space, access = columns.unit, columns.space, columns.access
     count = 0
     for i in range(len(rows)):
         own = rows[i]
-        kind = kind_of[unit[i], space[i], access[i]]
+        kind = units.kind_of[unit[i], space[i], access[i]]
         own.kind = kind
-        own.front = front_of[kind]
-        own.latency = latency[kind] if kind < NUM_UNITS else 1
-        own.interval = interval[kind] if kind < NUM_UNITS else 1
-        own.immediate = immediate[i]
+        own.front = units.front_of[kind]
+        own.latency = units.latency[kind] if kind < NUM_UNITS else 1
+        own.interval = units.interval[kind] if kind < NUM_UNITS else 1
+        own.immediate = columns.immediate[i]
         own.access = access[i]
-        own.passes_l1 = bypasses_l1[i] or access[i] == ATOMIC or access[i] == REDUCTION
+        own.passes_l1 = columns.bypasses_l1[i] or access[i] == ATOMIC or access[i] == REDUCTION
         own.first = count
-        for register in destinations[i]:
+        for register in columns.destinations[i]:
             if register != NO_REGISTER:
                 operand[count] = register
                 count += 1
         own.written = count
-        for register in sources[i]:
+        for register in columns.sources[i]:
             if register != NO_REGISTER:
                 operand[count] = register
                 count += 1

@@ -3,9 +3,7 @@
 In strict order a block goes to the SM that has room first (of several at the same cycle, in turn), at the cycle in
 which a block there ended; each SM takes one block a cycle. An SM runs until a block ends in it, or to the window's end:
 since nothing but the choice of the next block joins SMs inside a window, going on with the one that has room first is
-exact.
-
-With reserves each SM is given its next blocks when a window begins, so that SMs need not wait for each other's ends.
+exact. (With reserves, as gpu/groups_kernel.py has them, SMs need not wait for each other's ends.)
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 
 from manyscale.models.gpu.sm.kernel import BLOCK_ENDED, advance, start_block
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import allocation_free, by_reference, njit
+from manyscale.models.kernels import merged
 
 # columns of Dispatch.word
 NEXT: Final = 0  # block to be given out
@@ -40,14 +38,14 @@ def dispatch_for(num_sms: int, num_blocks: int) -> Dispatch:
     return Dispatch(np.array([0, num_blocks, 0, 0, 0, 0, num_blocks]), np.zeros(num_sms, np.int64))
 
 
-@allocation_free
+@merged
 def _give(sm, s, program, limits, dispatch, time):  # type: ignore[no-untyped-def]
     start_block(sm, s, program, limits, dispatch.word[NEXT], time)
     dispatch.word[NEXT] += 1
     dispatch.room_at[s] = time + 1 if sm.core[s].blocks < limits.slots else NEVER
 
 
-@allocation_free
+@merged
 def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-untyped-def]
     """True once all SMs are at ``until``; False if whoever chooses blocks must be asked first, or brings them."""
     num_sms = sm.core.shape[0]
@@ -57,7 +55,7 @@ def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-unty
         for i in range(num_sms):
             s = (word[TURN] + i) % num_sms
             runs = dispatch.room_at[s] == NEVER and sm.core[s].time < until
-            if runs and advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
+            if runs and advance(sm, s, program, limits, until) == BLOCK_ENDED:
                 dispatch.room_at[s] = sm.core[s].time - 1
             if dispatch.room_at[s] < until and (best < 0 or dispatch.room_at[s] < dispatch.room_at[best]):
                 best = s
@@ -70,27 +68,6 @@ def strict_window(sm, program, limits, dispatch, until):  # type: ignore[no-unty
         _give(sm, best, program, limits, dispatch, dispatch.room_at[best])
         word[TURN] = (best + 1) % num_sms
     for s in range(num_sms):
-        while advance(sm, s, program, limits, until, True) == BLOCK_ENDED:
+        while advance(sm, s, program, limits, until) == BLOCK_ENDED:
             dispatch.room_at[s] = min(dispatch.room_at[s], sm.core[s].time - 1)
     return True
-
-
-@allocation_free
-def _with_reserves(sm, program, limits, reserve, first, used, room_at, until):  # type: ignore[no-untyped-def]
-    for s in range(sm.core.shape[0]):
-        while True:
-            if room_at[s] < until and first[s] + used[s] < first[s + 1]:
-                start_block(sm, s, program, limits, reserve[first[s] + used[s]], room_at[s])
-                used[s] += 1
-                room_at[s] = room_at[s] + 1 if sm.core[s].blocks < limits.slots else NEVER
-                continue
-            if advance(sm, s, program, limits, until, True) != BLOCK_ENDED:
-                break
-            room_at[s] = min(room_at[s], sm.core[s].time - 1)
-
-
-@njit(cache=True, nogil=True)
-def window_with_reserves(sm, program, limits, reserve, first, used, room_at, until):  # type: ignore[no-untyped-def]
-    """Run the SMs of a group up to cycle ``until``. ``reserve`` int64[]: blocks of each SM s, ``first[s]`` to
-    ``first[s + 1]``; how many of them it took is added to ``used``; ``room_at`` as in Dispatch."""
-    _with_reserves(by_reference(sm), by_reference(program), limits, reserve, first, used, room_at, until)

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.memory_state import DRAM_READS, DRAM_WRITES, ROW_HITS
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined, merged
 
 _TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
 
 
-@inlined
+@merged
 def _bank_row(request, limits):  # type: ignore[no-untyped-def]
     """Bank and row of a request inside its channel. As in Accel-Sim's mapping, the lowest bit of the bank stands above
     the line, the others above the row's columns."""
@@ -28,14 +28,14 @@ def _bank_row(request, limits):  # type: ignore[no-untyped-def]
     return bank, inside // (max(1, limits.banks >> 1) << columns)
 
 
-@inlined
+@merged
 def free_dram_node(mem, number):  # type: ignore[no-untyped-def]
     mem.dram[number].next = mem.freed[1]
     mem.freed[1] = number
     mem.free[1] += 1
 
 
-@allocation_free
+@inner
 def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-def]
     """A request sets out at ``time``. ``place``: as in DRAM."""
     mem.free[1] -= 1
@@ -62,7 +62,7 @@ def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-de
     channel.way_tail = number
 
 
-@inlined
+@merged
 def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     """The first request that is on its way arrives."""
     channel = mem.channel[c]
@@ -72,7 +72,7 @@ def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     channel.queued += 1
 
 
-@inlined
+@merged
 def _earliest_column(mem, limits, c, number):  # type: ignore[no-untyped-def]
     """When the column command of a request can be given."""
     channel = mem.channel[c]
@@ -90,7 +90,7 @@ def _earliest_column(mem, limits, c, number):  # type: ignore[no-untyped-def]
     return earliest
 
 
-@inlined
+@inner_inlined
 def _activation(limits, channel, bank, arrival):  # type: ignore[no-untyped-def]
     """When a bank can be activated for a request."""
     earliest = max(float(arrival), channel.last_activate + limits.rrd, bank.activated + limits.rc)
@@ -99,7 +99,7 @@ def _activation(limits, channel, bank, arrival):  # type: ignore[no-untyped-def]
     return earliest
 
 
-@allocation_free
+@merged
 def serve_dram(mem, limits, c, time):  # type: ignore[no-untyped-def]
     """Choose and serve a request of those that have arrived at ``time``."""
     channel = mem.channel[c]

@@ -16,7 +16,7 @@ Cost: O(requests), and O(1) for each segment.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     FULL,
     READS,
     WRITTEN_BACK,
+    CacheRules,
+    Caches,
     count_of,
     fill,
     read,
@@ -62,6 +64,41 @@ BLOCKS_L1: Final = 1
 BLOCKS_L2: Final = 2
 
 
+class Walk(NamedTuple):
+    """A launch that is walked (see gpu/gpumech/outline.py), and ``answer`` ANSWER[accesses], which is filled in."""
+
+    segment: np.ndarray
+    access: np.ndarray
+    first_segment: np.ndarray
+    first_access: np.ndarray
+    block_warps: np.ndarray
+    first_line: np.ndarray
+    line: np.ndarray
+    answer: np.ndarray
+
+
+class _Stand(NamedTuple):
+    """``walker`` WALKER[warps]; ``left`` int32[blocks], warps that walk; of each SM, ``running`` int32[SMs, warps],
+    ``count`` int64[SMs] of them, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn."""
+
+    walker: np.ndarray
+    left: np.ndarray
+    running: np.ndarray
+    count: np.ndarray
+    room: np.ndarray
+    moving: np.ndarray
+
+
+class _Levels(NamedTuple):
+    """Caches and CacheRules, each by reference, and whether requests wait for a miss of the same turn."""
+
+    l1: Caches
+    l1_rules: CacheRules
+    l2: Caches
+    l2_rules: CacheRules
+    pending: bool
+
+
 @inlined
 def _slice_of(l2, line):  # type: ignore[no-untyped-def]
     hashed = line ^ (line >> 7) ^ (line >> 13)
@@ -70,10 +107,11 @@ def _slice_of(l2, line):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _from_l2(own, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyped-def]
+def _from_l2(own, levels, tag, sectors):  # type: ignore[no-untyped-def]
     """L2 is asked for sectors of a line: its frame there, and the mask of those that memory answers."""
+    l2, pending = levels.l2, levels.pending
     which = _slice_of(l2, tag)
-    at, missing, before, _, blocked = read(l2, l2_rules, 0, tag, sectors, which)
+    at, missing, before, _, blocked = read(l2, levels.l2_rules, 0, tag, sectors, which)
     if blocked and pending:
         own.blocks |= BLOCKS_L2
         l2.turn[which] += 1
@@ -90,15 +128,16 @@ def _from_l2(own, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyp
 
 
 @inlined
-def _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending):  # type: ignore[no-untyped-def]
+def _through_l1(own, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
     """Sectors of a line are loaded: the slowest level that answers."""
-    at, missing, before, from_memory, blocked = read(l1, l1_rules, s, tag, sectors, s)
+    l1, pending = levels.l1, levels.pending
+    at, missing, before, from_memory, blocked = read(l1, levels.l1_rules, s, tag, sectors, s)
     if blocked and pending:
         own.blocks |= BLOCKS_L1
         l1.turn[s] += 1
     level = FROM_L1
     if missing:
-        _, memory = _from_l2(own, l2, l2_rules, tag, missing, pending)
+        _, memory = _from_l2(own, levels, tag, missing)
         fill(l1, s, at, missing, s, memory)
         level = FROM_DRAM if memory else FROM_L2
     if pending and before:
@@ -108,13 +147,14 @@ def _through_l1(own, l1, l1_rules, s, l2, l2_rules, tag, sectors, pending):  # t
 
 
 @inlined
-def _store(answer, through_l1, l1, l1_rules, s, l2, l2_rules, line, first, last):  # type: ignore[no-untyped-def]
+def _store(answer, through_l1, levels, s, line, first, last):  # type: ignore[no-untyped-def]
+    l2 = levels.l2
     sent, together, most = 0, 0, 0
     for i in range(first, last):
         tag, sectors, full = line[i].tag, np.int64(line[i].sectors), np.int64(line[i].full)
         if through_l1:
-            write(l1, l1_rules, s, tag, sectors, full)
-        write(l2, l2_rules, 0, tag, sectors, full)
+            write(levels.l1, levels.l1_rules, s, tag, sectors, full)
+        write(l2, levels.l2_rules, 0, tag, sectors, full)
         count = count_of(sectors)
         sent += count
         if count > together:
@@ -127,8 +167,9 @@ def _store(answer, through_l1, l1, l1_rules, s, l2, l2_rules, line, first, last)
 
 
 @inlined
-def _take(own, answer, l1, l1_rules, s, l2, l2_rules, line, first, pending):  # type: ignore[no-untyped-def]
+def _take(own, answer, levels, s, line, first):  # type: ignore[no-untyped-def]
     """Fill in the answer to an access whose lines begin at ``first``."""
+    l2 = levels.l2
     answer.level = FROM_L1
     answer.sent = 0
     answer.waited = 0
@@ -142,30 +183,30 @@ def _take(own, answer, l1, l1_rules, s, l2, l2_rules, line, first, pending):  # 
     written_back = l2.counts[WRITTEN_BACK]
     last = first + own.lines
     if own.kind == LOADS:
-        l1.counts[READS] += own.requests
+        levels.l1.counts[READS] += own.requests
         level = FROM_L1
         for i in range(first, last):
             sectors = np.int64(line[i].sectors)
-            below = _through_l1(answer, l1, l1_rules, s, l2, l2_rules, line[i].tag, sectors, pending)
+            below = _through_l1(answer, levels, s, line[i].tag, sectors)
             level = max(level, below)
         answer.level = level
     elif own.kind == PASSES_L1:
         answer.level = FROM_L2
         for i in range(first, last):
-            at, memory = _from_l2(answer, l2, l2_rules, line[i].tag, np.int64(line[i].sectors), pending)
+            at, memory = _from_l2(answer, levels, line[i].tag, np.int64(line[i].sectors))
             if memory:
                 answer.level = FROM_DRAM
             l2.line[0, at].dirty |= line[i].full
     else:
-        _store(answer, own.kind == STORES, l1, l1_rules, s, l2, l2_rules, line, first, last)
+        _store(answer, own.kind == STORES, levels, s, line, first, last)
     answer.written_back = min(l2.counts[WRITTEN_BACK] - written_back, 255 - answer.fetched)
 
 
 @inlined
-def _take_turn(  # type: ignore[no-untyped-def]
-    segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending,
-):  # fmt: skip
-    """The accesses of a segment of each of an SM's warps, one of each warp after the other."""
+def _take_turn(launch, stand, levels, s, active):  # type: ignore[no-untyped-def]
+    """The accesses of a segment of each of the ``active`` warps of an SM that move, one of each warp after the
+    other."""
+    walker, moving = stand.walker, stand.moving
     step = 0
     while active > 0:
         step += 1
@@ -173,11 +214,11 @@ def _take_turn(  # type: ignore[no-untyped-def]
         for i in range(active):
             warp = moving[i]
             mine = walker[warp]
-            own = access[mine.access]
-            _take(own, answer[mine.access], l1, l1_rules, s, l2, l2_rules, line, mine.line, pending)
+            own = launch.access[mine.access]
+            _take(own, launch.answer[mine.access], levels, s, launch.line, mine.line)
             mine.line += own.lines
             mine.access += 1
-            if segment[mine.segment].accesses > step:
+            if launch.segment[mine.segment].accesses > step:
                 moving[kept] = warp
                 kept += 1
             else:
@@ -193,12 +234,13 @@ def _begin_block(number, block_warps, running, count, s):  # type: ignore[no-unt
 
 
 @allocation_free
-def _walk(  # type: ignore[no-untyped-def]
-    segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
-    count, room, given,
-):  # fmt: skip
+def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: ignore[no-untyped-def]
     """From the first ``given`` blocks on, which run."""
-    l1, l2 = by_reference(l1), by_reference(l2)
+    launch, stand, l1, l2 = by_reference(launch), by_reference(stand), by_reference(l1), by_reference(l2)
+    levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending))
+    segment, block_warps = launch.segment, launch.block_warps
+    walker, left, running, moving = stand.walker, stand.left, stand.running, stand.moving
+    count, room = stand.count, stand.room
     num_blocks, num_sms = len(block_warps) - 1, len(room)
     resident = given
     while resident > 0:
@@ -216,7 +258,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 if at < mine.end:
                     moving[active] = running[s, i]
                     active += 1
-            _take_turn(segment, access, answer, walker, moving, active, l1, l1_rules, s, l2, l2_rules, line, pending)
+            _take_turn(launch, stand, levels, s, active)
             kept = 0
             for i in range(count[s]):
                 mine = walker[running[s, i]]
@@ -239,13 +281,11 @@ def _walk(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def walk(  # type: ignore[no-untyped-def]
-    segment, access, first_segment, first_access, block_warps, first_line, line, l1, l1_rules, l2, l2_rules, num_sms,
-    slots, pending, answer,
-):  # fmt: skip
-    """Fill in ``answer`` ANSWER[accesses], what the caches say of each access."""
+def walk(launch, l1, l1_rules, l2, l2_rules, num_sms, slots, pending):  # type: ignore[no-untyped-def]
+    """Fill in the answers: what the caches say of each access."""
+    block_warps = launch.block_warps
     num_blocks = len(block_warps) - 1
-    walker = np.empty(len(first_segment) - 1, WALKER)
+    walker = np.empty(len(launch.first_segment) - 1, WALKER)
     left = np.empty(num_blocks, np.int32)
     most = 0
     for block in range(num_blocks):
@@ -253,10 +293,10 @@ def walk(  # type: ignore[no-untyped-def]
         most = max(most, block_warps[block + 1] - block_warps[block])
         for warp in range(block_warps[block], block_warps[block + 1]):
             mine = walker[warp]
-            mine.line = first_line[warp]
-            mine.access = first_access[warp]
-            mine.segment = first_segment[warp]
-            mine.end = first_segment[warp + 1]
+            mine.line = launch.first_line[warp]
+            mine.access = launch.first_access[warp]
+            mine.segment = launch.first_segment[warp]
+            mine.end = launch.first_segment[warp + 1]
             mine.block = block
     running = np.empty((num_sms, slots * most), np.int32)
     moving = np.empty(slots * most, np.int32)
@@ -268,10 +308,8 @@ def walk(  # type: ignore[no-untyped-def]
         _begin_block(given, block_warps, running, count, s)
         room[s] -= 1
         given += 1
-    _walk(
-        segment, access, block_warps, line, l1, l1_rules, l2, l2_rules, pending, answer, walker, left, running, moving,
-        count, room, given,
-    )  # fmt: skip
+    stand = _Stand(walker, left, running, count, room, moving)
+    _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given)
 
 
 @njit(cache=True, nogil=True)

@@ -25,6 +25,9 @@ from manyscale.models.kernels import inlined, njit
 REPRESENTATIVES: Final = ("clustering", "max", "min")
 _PASSES: Final = 100  # of the clustering
 _NOTHING: Final = -1
+_INTERVAL: Final = np.dtype(  # as in IntervalProfile; ``end``: the position behind its last instruction
+    [("instructions", "i8"), ("stall_cycles", "f8"), ("cause", "i8"), ("end", "i8")]
+)
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ def warp_cycles(static, operand, latency, warp_first, instruction, registers, cy
 
 
 @njit(cache=True, nogil=True)
-def _intervals(static, operand, latency, rows, registers, instructions, stalls, cause, end):  # type: ignore[no-untyped-def]
-    """Fill in a warp's intervals, ``end`` int64: the position behind their last instructions. How many."""
+def _intervals(static, operand, latency, rows, registers, interval):  # type: ignore[no-untyped-def]
+    """Fill in a warp's intervals: how many."""
     ready = np.zeros(registers)
     producer = np.full(registers, _NOTHING)
     clock = 0.0
@@ -121,10 +124,11 @@ def _intervals(static, operand, latency, rows, registers, instructions, stalls, 
         own = static[row]
         time, slowest = _issue(own, operand, ready, producer, clock)
         if time > clock:
-            instructions[count] = issued
-            stalls[count] = time - clock
-            cause[count] = slowest
-            end[count] = at
+            found = interval[count]
+            found.instructions = issued
+            found.stall_cycles = time - clock
+            found.cause = slowest
+            found.end = at
             count += 1
             issued = 0
         issued += 1
@@ -134,10 +138,11 @@ def _intervals(static, operand, latency, rows, registers, instructions, stalls, 
             producer[operand[i]] = row
         clock = time + 1
     if issued:
-        instructions[count] = issued
-        stalls[count] = 0
-        cause[count] = _NOTHING
-        end[count] = len(rows)
+        found = interval[count]
+        found.instructions = issued
+        found.stall_cycles = 0
+        found.cause = _NOTHING
+        found.end = len(rows)
         count += 1
     return count
 
@@ -149,9 +154,10 @@ def interval_profile(
     """Of a warp that executes ``rows`` (into ``static``). ``latency``: see ``latencies``; ``written_back``: requests to
     DRAM for each request of a store."""
     n = len(rows)
-    instructions, stalls, cause, end = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
-    count = _intervals(static, operand, latency, rows, registers, instructions, stalls, cause, end)
-    bounds = np.concatenate(([0], end[:count]))
+    interval = np.empty(n, _INTERVAL)
+    interval = interval[: _intervals(static, operand, latency, rows, registers, interval)]
+    instructions, stalls, cause = (interval[name].copy() for name in ("instructions", "stall_cycles", "cause"))
+    bounds = np.concatenate(([0], interval["end"]))
     executed = np.maximum(met[:, TO_L1] + met[:, TO_L2] + met[:, TO_DRAM], 1)
     memory = static["kind"] == MEMORY
     loads = memory & (static["access"] != STORE)
@@ -162,7 +168,7 @@ def interval_profile(
         return sums
 
     return IntervalProfile(
-        instructions[:count], stalls[:count], cause[:count], of_intervals(loads.astype(np.float64)),
+        instructions, stalls, cause, of_intervals(loads.astype(np.float64)),
         of_intervals(np.where(loads, met[:, SENT] / executed, 0)),
         of_intervals(np.where(memory, fetched / executed, 0)),
     )  # fmt: skip

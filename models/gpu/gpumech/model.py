@@ -44,6 +44,7 @@ from manyscale.models.gpu.gpumech.collector import (
     NUM_EVENTS,
     TO_DRAM,
     TO_L2,
+    Walk,
     count_events,
     touch_in_order,
     walk,
@@ -214,8 +215,8 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
     if len(answer):
         l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
         walk(
-            outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
-            outlined.first_line, outlined.line, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits, answer,
+            Walk(*(getattr(outlined, name) for name in Walk._fields[:-1]), answer), l1, l1_rules, l2.caches, l2.rules,
+            sms, slots, pending_hits,
         )  # fmt: skip
         l1_counts = l1.counts.copy()
     met, chosen = np.zeros((0, NUM_EVENTS), np.int64), np.zeros(0, np.int64)
@@ -318,8 +319,11 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     sms, slots, _ = profile.shape.tolist()
     own = profile.outline
     cycles = gpumech_replay.replay(
-        own.segment, own.access, profile.answer, own.first_segment, own.first_access, own.block_warps, sms, slots,
-        _times(gpu), spent, blocks,
+        gpumech_replay.Launch(
+            own.segment, own.access, profile.answer, own.first_segment, own.first_access, own.block_warps,
+            int(np.diff(own.block_warps).max(initial=0)),
+        ),
+        _times(gpu), sms, slots, spent, blocks,
     )  # fmt: skip
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())

@@ -318,8 +318,9 @@ def _issue(own, now, k, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _make_accesses(own, mine, state, launch, limits, taken, now, done, latest, arrival):  # type: ignore[no-untyped-def]
-    """The accesses of a segment that would be issued by ``done``: when it is. ``latest``: what it waits for."""
+def _make_accesses(own, mine, state, launch, limits, taken, now, done):  # type: ignore[no-untyped-def]
+    """The accesses of a segment that would be issued by ``done``: when it is. What it waits for: ``state.last[0]``."""
+    latest, arrival = state.last[0], state.last[1]
     delay = done - now - own.cycles
     s = state.block[mine.block].sm
     for i in range(mine.access, mine.access + own.accesses):
@@ -355,14 +356,15 @@ def _release(state, room, now):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _advance(state, launch, limits, taken, number, now, latest, arrival):  # type: ignore[no-untyped-def]
+def _advance(state, launch, limits, taken, number, now):  # type: ignore[no-untyped-def]
     """A warp's next segment."""
     mine = state.warp[number]
     own = launch.segment[mine.segment]
     room = state.block[mine.block]
+    latest = state.last[0]
     latest.time = 0
     done = _issue(own, now, mine.scheduler, state)
-    done = _make_accesses(own, mine, state, launch, limits, taken, now, done, latest, arrival)
+    done = _make_accesses(own, mine, state, launch, limits, taken, now, done)
     goes_on = max(done, latest.time)
     if own.end == EXITS:
         state.stack[DRAIN] += goes_on - done
@@ -409,7 +411,7 @@ def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyp
             if state.warp[number].time > now:
                 _push(state, number, now)
             elif number < num_warps:
-                _advance(state, launch, limits, taken, number, now, state.last[0], state.last[1])
+                _advance(state, launch, limits, taken, number, now)
             else:
                 left -= 1
                 if given < num_blocks:
@@ -421,21 +423,16 @@ def _run(state, launch, limits, taken, num_sms, slots):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True)
-def replay(  # type: ignore[no-untyped-def]
-    segment, access, answer, first_segment, first_access, block_warps, num_sms, slots, limits, stack, block,
-):  # fmt: skip
+def replay(launch, limits, num_sms, slots, stack, block):  # type: ignore[no-untyped-def]
     """Cycles of a launch. ``stack`` float64[causes]: cycles of warps by what they were spent on; ``block``
     BLOCK[blocks] is filled."""
-    num_blocks = len(block_warps) - 1
-    most_warps = 0
-    for b in range(num_blocks):
-        most_warps = max(most_warps, block_warps[b + 1] - block_warps[b])
+    num_blocks = len(launch.block_warps) - 1
     ring = 1
     while ring <= limits.mshrs + 1:
         ring *= 2
     state = State(
-        np.empty(len(first_segment) - 1 + num_blocks, WARP), block, np.zeros(num_sms, SM),
-        np.empty((num_sms, ring), FLIGHT), np.zeros(len(segment), ARRIVAL), np.zeros(2, ARRIVAL),
+        np.empty(len(launch.first_segment) - 1 + num_blocks, WARP), block, np.zeros(num_sms, SM),
+        np.empty((num_sms, ring), FLIGHT), np.zeros(len(launch.segment), ARRIVAL), np.zeros(2, ARRIVAL),
         np.zeros(num_sms * limits.schedulers, np.int64), np.zeros(num_sms * limits.schedulers, np.int64),
         np.full(_HORIZON, -1, np.int32), np.empty(_HORIZON, np.int32), stack,
     )  # fmt: skip
@@ -445,5 +442,4 @@ def replay(  # type: ignore[no-untyped-def]
         np.zeros((limits.slices, SLICE_PERIODS), PERIOD), np.full((limits.slices, 2), -1),
         np.zeros((1, DRAM_PERIODS), TRANSFER), np.full((1, 2), -1),
     )  # fmt: skip
-    launch = Launch(segment, access, answer, first_segment, first_access, block_warps, most_warps)
     return _run(state, launch, limits, taken, num_sms, slots) + 1

@@ -97,10 +97,7 @@ def segments(program: LaunchProgram, gpu: Gpu) -> Segments:
         np.empty(ends + warps, SEGMENT), np.empty(accesses, ACCESS), np.empty(warps + 1, np.int64),
         np.empty(warps + 1, np.int64), count, result,
     )  # fmt: skip
-    done = _cut(
-        static, program.operand, result, busy, program.warp_instructions, program.instruction, program.requests, made,
-        registers,
-    )  # fmt: skip
+    done = _cut(program, made, busy, registers)
     return made._replace(segment=made.segment[:done])
 
 
@@ -226,94 +223,104 @@ def _copy(made, like, num_segments, num_accesses, requests, begin, place):  # ty
     return num_segments, num_accesses
 
 
-@njit(cache=True, nogil=True)
-def _cut(static, operand, result, unit_busy, warp_first, instruction, requests, made, registers):  # type: ignore[no-untyped-def]
-    """Fill ``made``: how many segments there are."""
+@inlined
+def _set_access(own, does, row, offset, requests):  # type: ignore[no-untyped-def]
+    """An access that nothing waits for yet."""
+    own.wait = -1
+    own.row = row
+    own.offset = offset
+    own.requests = requests
+    own.kind = _kind_of(does)
+
+
+@inlined
+def _cut_warp(program, made, unit_busy, ready, place, warp, clock):  # type: ignore[no-untyped-def]
+    """The segments of a warp that begins at ``clock``: how many segments and accesses there are then, and when all of
+    its results are there. ``place`` as for ``_copy``."""
     segment, access = made.segment, made.access
+    num_segments, num_accesses = made.first_segment[warp], made.first_access[warp]
+    first_access = num_accesses
+    first, last = program.warp_instructions[warp], program.warp_instructions[warp + 1]
+    begin = clock
+    latest = clock  # result of arithmetic
+    issued, busy, accesses, group = 0, 0, 0, 0
+    for at in range(first, last):
+        row = program.instruction[at]
+        does = program.static[row]
+        kind = does.kind
+        time, waits = _operands(does, program.operand, ready, access, clock, num_segments)
+        if waits:
+            _close(segment, num_segments, issued, time - begin, busy, accesses, WAITS)
+            num_segments += 1
+            issued, busy, accesses = 0, 0, 0
+            clock = begin = max(time, latest)
+        else:
+            clock = time
+        issued += 1
+        if kind == MEMORY or kind == SHARED:
+            place[num_accesses - first_access] = at - first
+            _set_access(access[num_accesses], does, row, clock - begin, program.requests[at])
+            accesses += 1
+            done = _PENDING + num_accesses
+            if does.access == COPY:
+                access[num_accesses].wait = _GROUP - group
+                done = clock
+            num_accesses += 1
+        else:
+            busy += unit_busy[row]
+            done = clock + made.result[row]
+            latest = max(latest, done)
+        for i in range(does.first, does.written):
+            ready[program.operand[i]] = done
+        clock += 1
+        end = -1
+        if at + 1 == last:
+            end = EXITS
+        elif kind == MEMORY:
+            if does.passes_l1 and does.access >= ATOMIC:
+                access[num_accesses - 1].wait = num_segments
+                end = WAITS
+        elif kind == BARRIER:
+            end = MEETS
+        elif kind == COPY_GROUP:
+            group += 1
+        elif kind == MEMORY_BARRIER or kind == COPY_WAIT:
+            limit = group - does.immediate
+            if _mark(access, first_access, num_accesses, num_segments, kind, limit):
+                end = WAITS
+        if end >= 0:
+            cycles = max(clock, latest) - begin if end == EXITS else clock - begin
+            _close(segment, num_segments, issued, cycles, busy, accesses, end)
+            num_segments += 1
+            issued, busy, accesses = 0, 0, 0
+            clock = begin = max(clock, latest)
+    for i in range(first_access, num_accesses):
+        if access[i].wait < 0:
+            access[i].wait = num_segments - 1
+    return num_segments, num_accesses, max(clock, latest)
+
+
+@njit(cache=True, nogil=True)
+def _cut(program, made, unit_busy, registers):  # type: ignore[no-untyped-def]
+    """Fill ``made``: how many segments there are."""
+    warp_first, instruction = program.warp_instructions, program.instruction
     ready = np.zeros(registers, np.int64)
     num_segments = 0
     num_accesses = 0
     clock = 0  # goes on from warp to warp, so that ``ready`` needs no emptying
-    place = np.empty(len(access), np.int32)
+    place = np.empty(len(made.access), np.int32)
     like = -1  # the last warp that was not copied
     for warp in range(len(warp_first) - 1):
         made.first_segment[warp] = num_segments
-        made.first_access[warp] = first_access = num_accesses
-        last = warp_first[warp + 1]
-        count = last - warp_first[warp]
+        made.first_access[warp] = num_accesses
+        count = warp_first[warp + 1] - warp_first[warp]
         alike = like >= 0 and warp_first[like + 1] - warp_first[like] == count
         if alike and equal(instruction, warp_first[warp], warp_first[like], count):
             num_segments, num_accesses = _copy(
-                made, like, num_segments, num_accesses, requests, warp_first[warp], place
+                made, like, num_segments, num_accesses, program.requests, warp_first[warp], place
             )
             continue
-        begin = clock
-        latest = clock  # result of arithmetic
-        issued, busy, accesses, group = 0, 0, 0, 0
-        for at in range(warp_first[warp], last):
-            row = instruction[at]
-            does = static[row]
-            kind = does.kind
-            time, waits = _operands(does, operand, ready, access, clock, num_segments)
-            if waits:
-                _close(segment, num_segments, issued, time - begin, busy, accesses, WAITS)
-                num_segments += 1
-                issued, busy, accesses = 0, 0, 0
-                clock = begin = max(time, latest)
-            else:
-                clock = time
-            issued += 1
-            if kind == MEMORY or kind == SHARED:
-                own = access[num_accesses]
-                place[num_accesses - first_access] = at - warp_first[warp]
-                own.wait = -1
-                own.row = row
-                own.offset = clock - begin
-                own.requests = requests[at]
-                own.kind = _kind_of(does)
-                accesses += 1
-                done = _PENDING + num_accesses
-                if does.access == COPY:
-                    own.wait = _GROUP - group
-                    done = clock
-                for i in range(does.first, does.written):
-                    ready[operand[i]] = done
-                num_accesses += 1
-            else:
-                busy += unit_busy[row]
-                done = clock + result[row]
-                latest = max(latest, done)
-                for i in range(does.first, does.written):
-                    ready[operand[i]] = done
-            clock += 1
-            end = -1
-            if at + 1 == last:
-                end = EXITS
-            elif kind == MEMORY:
-                if does.passes_l1 and does.access >= ATOMIC:
-                    access[num_accesses - 1].wait = num_segments
-                    end = WAITS
-            elif kind > SHARED:
-                if kind == BARRIER:
-                    end = MEETS
-                elif kind == COPY_GROUP:
-                    group += 1
-                elif kind == MEMORY_BARRIER or kind == COPY_WAIT:
-                    limit = group - does.immediate
-                    if _mark(access, first_access, num_accesses, num_segments, kind, limit):
-                        end = WAITS
-            if end >= 0:
-                cycles = clock - begin
-                if end == EXITS:
-                    cycles = max(cycles, latest - begin)
-                _close(segment, num_segments, issued, cycles, busy, accesses, end)
-                num_segments += 1
-                issued, busy, accesses = 0, 0, 0
-                clock = begin = max(clock, latest)
-        for i in range(first_access, num_accesses):
-            if access[i].wait < 0:
-                access[i].wait = num_segments - 1
-        clock = max(clock, latest)
+        num_segments, num_accesses, clock = _cut_warp(program, made, unit_busy, ready, place, warp, clock)
         like = warp
     made.first_segment[len(warp_first) - 1] = num_segments
     made.first_access[len(warp_first) - 1] = num_accesses

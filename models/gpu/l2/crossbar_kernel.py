@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import allocation_free, count_ones, inlined, read_soon
+from manyscale.models.kernels import count_ones, inner, inner_inlined, merged, read_soon
 
 CROSSBAR: Final = 2  # cycles from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
 
 
-@inlined
+@merged
 def _hashed(index, high, masks, size):  # type: ignore[no-untyped-def]
     if len(masks) == 0:
         return (index ^ high) & (size - 1)
@@ -27,7 +27,7 @@ def _hashed(index, high, masks, size):  # type: ignore[no-untyped-def]
     return index
 
 
-@inlined
+@inner_inlined
 def slice_of(request, limits):  # type: ignore[no-untyped-def]
     """The slice of a request among all of the GPU."""
     address = request << limits.request_shift
@@ -38,20 +38,20 @@ def slice_of(request, limits):  # type: ignore[no-untyped-def]
     return _hashed(index, address >> limits.hash_shift, limits.hash_masks, limits.slices)
 
 
-@inlined
+@inner_inlined
 def set_of(line, limits):  # type: ignore[no-untyped-def]
     rest = line // limits.slices if limits.slice_shift < 0 else line >> limits.slice_shift
     return _hashed(rest & limits.set_mask, rest >> limits.set_shift, limits.set_masks, limits.set_mask + 1)
 
 
-@inlined
+@merged
 def free_node(mem, number):  # type: ignore[no-untyped-def]
     mem.node[number].next = mem.freed[0]
     mem.freed[0] = number
     mem.free[0] += 1
 
 
-@inlined
+@merged
 def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-untyped-def]
     """A request that left an SM at ``time`` waits at its port of the crossbar. Those of an SM come in their order."""
     mem.free[0] -= 1
@@ -78,7 +78,7 @@ def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-unty
     mem.port_tail[sm] = number
 
 
-@allocation_free
+@inner
 def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
     """Requests pass the crossbar whose turn is before those that leave an SM at ``until``.
 
@@ -124,7 +124,7 @@ def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
         time = time + 1 if waiting > 0 else max(time + 1, following)
 
 
-@inlined
+@merged
 def _choose(mem, sm, number):  # type: ignore[no-untyped-def]
     """An SM wants to pass to a slice: it will if its turn is before that of the one chosen so far."""
     other = mem.chosen[number]
@@ -133,7 +133,7 @@ def _choose(mem, sm, number):  # type: ignore[no-untyped-def]
         mem.chosen[number] = sm
 
 
-@inlined
+@merged
 def _pass(mem, limits, sm, number, time):  # type: ignore[no-untyped-def]
     """The first request of an SM passes to a slice."""
     at = mem.port_head[sm]
@@ -153,7 +153,7 @@ def _pass(mem, limits, sm, number, time):  # type: ignore[no-untyped-def]
         _arrive(mem, limits, s, at, time)
 
 
-@inlined
+@merged
 def _arrive(mem, limits, s, number, time):  # type: ignore[no-untyped-def]
     """A request at its slice."""
     node = mem.node[number]

@@ -10,52 +10,37 @@ import numpy as np
 from manyscale.models.gpu.l2.crossbar_kernel import enter, pass_crossbar
 from manyscale.models.gpu.memory_state import REPLY_TO_SM
 from manyscale.models.gpu.sm.memory_kernel import expect_first_reply
-from manyscale.models.gpu.sm.state import REQUEST
-from manyscale.models.kernels import allocation_free, inlined
-
-
-class Requests(NamedTuple):
-    """Requests that left SMs: ``request`` REQUEST[], those of ``sm`` int32[] beside them, each SM's in its order;
-    ``rows`` int64[1], how many."""
-
-    request: np.ndarray
-    sm: np.ndarray
-    rows: np.ndarray
+from manyscale.models.kernels import inner, merged
 
 
 class Replies(NamedTuple):
-    """Replies on their way to SMs: ``reply`` REPLY_TO_SM[]; ``rows`` int64[1]: how many there are."""
+    """Replies on their way to SMs: ``reply`` REPLY_TO_SM[]; ``rows`` int64[1]: how many there are. Scratch, to put
+    them in the order of time: ``head`` int32[], filled with -1, for two of each cycle; ``link`` int32[] for all, those
+    that are new included."""
 
     reply: np.ndarray
     rows: np.ndarray
+    head: np.ndarray
+    link: np.ndarray
 
 
-def requests_for(num_sms: int, window: int) -> Requests:
-    """Room for what ``num_sms`` SMs can send in a window."""
-    most = num_sms * (window + 1)
-    return Requests(np.empty(most, REQUEST), np.empty(most, np.int32), np.zeros(1, np.int64))
+def replies_for(size: int, new: int, cycles: int) -> Replies:
+    """Room for ``size`` replies, of which ``new`` come at once, in exchanges of up to ``cycles``."""
+    return Replies(
+        np.empty(size, REPLY_TO_SM), np.zeros(1, np.int64), np.full(2 * cycles, -1, np.int32),
+        np.empty(size + new, np.int32),
+    )  # fmt: skip
 
 
-def replies_for(size: int) -> Replies:
-    """Room for ``size`` replies."""
-    return Replies(np.empty(size, REPLY_TO_SM), np.zeros(1, np.int64))
-
-
-def enlarged(replies: Replies, size: int) -> Replies:
-    """The same, with room for ``size``."""
-    larger = replies_for(size)
+def enlarged(replies: Replies, size: int, new: int) -> Replies:
+    """The same, with room for ``size``, of which ``new`` come at once."""
+    larger = replies_for(size, new, len(replies.head) // 2)
     larger.reply[: len(replies.reply)] = replies.reply
     larger.rows[:] = replies.rows
     return larger
 
 
-@inlined
-def requests_of(of_all, g):  # type: ignore[no-untyped-def]
-    """Those of a group, of Requests with a row for each."""
-    return Requests(of_all.request[g], of_all.sm[g], of_all.rows[g])
-
-
-@inlined
+@inner
 def _keep(sm, s, taken):  # type: ignore[no-untyped-def]
     """Of what an SM has sent, only what has not been taken."""
     core = sm.core[s]
@@ -68,36 +53,38 @@ def _keep(sm, s, taken):  # type: ignore[no-untyped-def]
     core.out -= taken
 
 
-@allocation_free
-def collect(sm, first_sm, until, requests):  # type: ignore[no-untyped-def]
-    """Take what left the SMs before ``until``; the rest waits. Each SM sends at most one a cycle. O(requests)."""
+@inner
+def collect(sm, limits, until, shared, me):  # type: ignore[no-untyped-def]
+    """Show what left the SMs of shard ``me`` before ``until`` in its row of ``shared`` (gpu/groups_kernel.py), each
+    SM's in its order; the rest waits. Each SM sends at most one a cycle. O(requests)."""
+    request = shared.request[me]
     done = 0
     for s in range(sm.core.shape[0]):
         taken = 0
         while taken < sm.core[s].out and sm.sent[s, taken].time < until:
-            old, new = sm.sent[s, taken], requests.request[done]
+            old, new = sm.sent[s, taken], request[done]
             new.time = old.time
             new.request = old.request
             new.written = old.written
             new.tag = old.tag
-            requests.sm[done] = first_sm + s
+            shared.sender[me, done] = limits.first_sm + s
             done += 1
             taken += 1
         _keep(sm, s, taken)
-    requests.rows[0] = done
+    shared.requests[me, 0] = done
 
 
-@allocation_free
-def enter_all(mem, limits, groups, until):  # type: ignore[no-untyped-def]
-    """Requests of all groups of SMs into the channels: ``groups`` are Requests with a row for each. O(requests)."""
-    for g in range(groups.rows.shape[0]):
-        for i in range(groups.rows[g, 0]):
-            sent = groups.request[g, i]
-            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, groups.sm[g, i])
+@merged
+def enter_all(mem, limits, shared, until):  # type: ignore[no-untyped-def]
+    """What all shards ``collect``ed into the channels. O(requests)."""
+    for g in range(shared.requests.shape[0]):
+        for i in range(shared.requests[g, 0]):
+            sent = shared.request[g, i]
+            enter(mem, limits, sent.time, sent.request, sent.written, sent.tag, shared.sender[g, i])
     pass_crossbar(mem, limits, until)
 
 
-@allocation_free
+@inner
 def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
     """What left the SMs before ``until`` into the channels; the rest waits. O(requests)."""
     for s in range(sm.core.shape[0]):
@@ -110,7 +97,7 @@ def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
     pass_crossbar(mem, limits, until)
 
 
-@inlined
+@merged
 def _give(sm, s, reply):  # type: ignore[no-untyped-def]
     core = sm.core[s]
     place = sm.reply[s, core.in_tail & (sm.reply.shape[1] - 1)]
@@ -122,14 +109,15 @@ def _give(sm, s, reply):  # type: ignore[no-untyped-def]
         expect_first_reply(sm, s)
 
 
-@allocation_free
-def deliver(sm, first_sm, replies, new, count, base, until, head, link):  # type: ignore[no-untyped-def]
+@inner
+def deliver(sm, limits, replies, new, count, base, until):  # type: ignore[no-untyped-def]
     """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
 
-    Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order. Scratch: ``head``
-    int32[], filled with -1, for two of each cycle from ``base`` on, ``link`` int32[] for all replies. O(replies +
-    cycles).
+    Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order.
+    O(replies + cycles).
     """
+    head, link = replies.head, replies.link
+    first_sm = limits.first_sm
     num_sms = sm.core.shape[0]
     waiting = replies.rows[0]
     cycles = until - base

@@ -19,10 +19,10 @@ from manyscale.models.gpu.memory_state import (
     L2_WRITES,
 )
 from manyscale.models.gpu.sm.state import FROM_DRAM, FROM_L2, STORES
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined, merged
 
 
-@inlined
+@inner_inlined
 def _reply(mem, s, number, time, level):  # type: ignore[no-untyped-def]
     own = mem.slice[s]
     at = max(time + 1, own.last_reply + 1)
@@ -37,7 +37,7 @@ def _reply(mem, s, number, time, level):  # type: ignore[no-untyped-def]
     free_node(mem, number)
 
 
-@allocation_free
+@inner
 def _frame(mem, limits, c, s, index, line, time):  # type: ignore[no-untyped-def]
     """The way of a set that a new line gets; what was written is written back. -1: it must wait for one on its way."""
     ways = mem.line[s, index]
@@ -80,7 +80,13 @@ def _frame(mem, limits, c, s, index, line, time):  # type: ignore[no-untyped-def
     return best
 
 
-@inlined
+@merged
+def sector_of(request, limits):  # type: ignore[no-untyped-def]
+    """The sector of a request inside its line."""
+    return request & ((1 << limits.sector_shift) - 1)
+
+
+@inner_inlined
 def find(mem, limits, s, index, line):  # type: ignore[no-untyped-def]
     """The way of a line, -1: none."""
     tags = mem.tag[s, index]
@@ -90,14 +96,14 @@ def find(mem, limits, s, index, line):  # type: ignore[no-untyped-def]
     return -1
 
 
-@inlined
+@merged
 def use(mem, c, s, index, way):  # type: ignore[no-untyped-def]
     """Make a line the newest."""
     mem.channel[c].uses += 1
     mem.last_use[s, index, way] = mem.channel[c].uses
 
 
-@inlined
+@inner_inlined
 def mark_written(mem, limits, s, frame, miss, bit, written):  # type: ignore[no-untyped-def]
     """Bytes of a sector were written to. (Which they were matters until it can be read.)"""
     if frame.dirty == 0:
@@ -112,10 +118,11 @@ def mark_written(mem, limits, s, frame, miss, bit, written):  # type: ignore[no-
     frame.dirty |= bit
 
 
-@inlined
-def _write(mem, limits, c, s, number, index, way, sector, time):  # type: ignore[no-untyped-def]
+@merged
+def _write(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyped-def]
     """A store is looked up; False if it must wait for a fill."""
     node = mem.node[number]
+    sector = sector_of(node.request, limits)
     bit = 1 << sector
     hit = False  # (a sector on its way counts as one, as in Accel-Sim)
     if way >= 0:
@@ -138,10 +145,11 @@ def _write(mem, limits, c, s, number, index, way, sector, time):  # type: ignore
     return True
 
 
-@inlined
-def _read(mem, limits, c, s, number, index, way, sector, time):  # type: ignore[no-untyped-def]
+@merged
+def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyped-def]
     """A load or an atomic is looked up; False if it must wait for a fill."""
     node = mem.node[number]
+    sector = sector_of(node.request, limits)
     bit = 1 << sector
     counts = mem.counts[c]
     if way >= 0:
@@ -186,7 +194,7 @@ def _read(mem, limits, c, s, number, index, way, sector, time):  # type: ignore[
     return True
 
 
-@allocation_free
+@merged
 def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
     """The first request of a slice is looked up; if it must wait for a fill, the slice is blocked."""
     own = mem.slice[s]
@@ -194,21 +202,20 @@ def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
     number = own.head
     node = mem.node[number]
     line = node.request >> limits.sector_shift
-    sector = node.request - (line << limits.sector_shift)
     index = set_of(line, limits)
     way = find(mem, limits, s, index, line)
     following = node.next
     if node.tag >= STORES:
-        done = _write(mem, limits, c, s, number, index, way, sector, time)
+        done = _write(mem, limits, c, s, number, index, way, time)
     else:
-        done = _read(mem, limits, c, s, number, index, way, sector, time)
+        done = _read(mem, limits, c, s, number, index, way, time)
     if done:
         own.head = following
     else:
         own.blocked = 1
 
 
-@allocation_free
+@merged
 def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     """Data of DRAM arrive: those who wait are answered, one a cycle."""
     channel = mem.channel[c]

@@ -16,7 +16,7 @@ from manyscale.models.gpu.launch_program import (
     SHARED,
     STORE,
 )
-from manyscale.models.gpu.sm.limits import GREEDY
+from manyscale.models.gpu.sm.limits import GREEDY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm.state import (
     BEFORE_UNIT,
     COLLECTOR,
@@ -41,14 +41,14 @@ from manyscale.models.gpu.sm.warp_kernel import (
     release_barrier,
     write_registers,
 )
-from manyscale.models.kernels import allocation_free, inlined, read_soon
+from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
 
 FETCHED: Final = 4  # pairs of instructions, each cycle
 _PAIR: Final = 2
 _REQUESTS_OF_HOST_LINE: Final = 8  # that stand in a line of the host's caches
 
 
-@inlined
+@merged
 def await_fetch(sm, w):  # type: ignore[no-untyped-def]
     """A warp has no instruction to issue."""
     sm.core[0].to_fetch += 1
@@ -56,7 +56,7 @@ def await_fetch(sm, w):  # type: ignore[no-untyped-def]
     sm.ready[w] = NEVER
 
 
-@allocation_free
+@inner
 def fetch(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """At the end of a cycle: the next instructions of up to four warps, in turn. The last of four can issue a cycle
     later than the others. (What waits for something else too is taken to get them meanwhile.)"""
@@ -88,13 +88,13 @@ def fetch(sm, program, limits, time):  # type: ignore[no-untyped-def]
         sm.try_at[0] = time + 1
 
 
-@inlined
+@merged
 def _memory_holds_both(scheduler):  # type: ignore[no-untyped-def]
     """Whether memory instructions fill the collectors, which wait for the load/store unit."""
     return min(scheduler.collector_0, scheduler.collector_1) == NEVER
 
 
-@inlined
+@inner_inlined
 def _can_be_chosen(sm, k, w, time):  # type: ignore[no-untyped-def]
     """0: it can be issued now; else when to try again (NEVER: once the load/store unit took an instruction)."""
     ready = sm.ready[w]
@@ -110,11 +110,12 @@ def _can_be_chosen(sm, k, w, time):  # type: ignore[no-untyped-def]
     return at if at > time else 0
 
 
-@inlined
-def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ignore[no-untyped-def]
+@merged
+def _issue_memory(sm, program, limits, k, w, at, row, time):  # type: ignore[no-untyped-def]
     """A memory instruction on its way to the load/store unit."""
     core = sm.core[0]
     warp = sm.warp[w]
+    static = program.static[row]
     core.free_loads -= 1
     if core.freed_load:
         number = core.freed_load - 1
@@ -136,7 +137,7 @@ def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ig
     shared = static.kind == SHARED
     if shared or access != STORE:
         warp.loads += 1
-    for i in range(program.static[row].first, program.static[row].written):
+    for i in range(static.first, static.written):
         sm.register[w, program.operand[i]] = NEVER
     if shared:
         return
@@ -152,7 +153,7 @@ def _issue_memory(sm, program, limits, k, w, at, row, static, time):  # type: ig
         sm.copies[w, warp.copy_group % COPY_GROUPS] += 1
 
 
-@inlined
+@merged
 def _enter_queue(sm, limits, k, number, reads, time):  # type: ignore[no-untyped-def]
     """A memory instruction takes a collector, if there is one: until it can leave that for the unit."""
     core = sm.core[0]
@@ -187,7 +188,7 @@ def _enter_queue(sm, limits, k, number, reads, time):  # type: ignore[no-untyped
     entry.load = number
 
 
-@allocation_free
+@inner
 def _overtake(sm, program, limits, k, begins, interval):  # type: ignore[no-untyped-def]
     """What waits in the second collector for a unit lets an instruction in the first go first, which begins at
     ``begins``, its own turn so far, and takes the next one."""
@@ -213,63 +214,61 @@ def _overtake(sm, program, limits, k, begins, interval):  # type: ignore[no-unty
             sm.core[0].next_end = min(sm.core[0].next_end, block.end)
 
 
-@allocation_free
-def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
-    """Issue the next instruction of a warp."""
+@merged
+def _count_issue(sm, limits, k, w, active, time):  # type: ignore[no-untyped-def]
+    """A scheduler issues an instruction of ``active`` threads; why it did not in the cycles before this one."""
     core = sm.core[0]
-    warp = sm.warp[w]
     scheduler = sm.scheduler[k]
-    at = warp.at
-    row = program.instruction[at]
-    static = program.static[row]
-    kind = static.kind
-    memory = static.front == NUM_UNITS
     if time > scheduler.active_until:
         split = min(max(sm.ready[w], scheduler.active_until), time)
-        sm.stack[warp.cause] += split - scheduler.active_until
+        sm.stack[sm.warp[w].cause] += split - scheduler.active_until
         sm.stack[LOAD_STORE if _memory_holds_both(scheduler) else UNIT_BUSY] += time - split
     sm.stack[ISSUE] += 1
     sm.issued[min(time >> limits.ipc_shift, len(sm.issued) - 1)] += 1
     core.instructions += 1
-    core.thread_instructions += program.active[at]
+    core.thread_instructions += active
     scheduler.active_until = time + 1
     scheduler.last_issued = w
-    warp.at = at + 1
 
-    # an operand collector, and the register before the unit
+
+@merged
+def _issue_to_unit(sm, program, limits, k, w, row, time):  # type: ignore[no-untyped-def]
+    """An instruction takes an operand collector, the register before its unit, and the unit."""
+    static = program.static[row]
+    scheduler = sm.scheduler[k]
+    unit = sm.unit[k, static.front]
     reads = static.written < static.end
-    if memory:
-        _issue_memory(sm, program, limits, k, w, at, row, static, time)
+    entered = max(time + 1, min(scheduler.collector_0, scheduler.collector_1))
+    unit.in_front = entered
+    if scheduler.collector_0 > entered:
+        leaves = max(entered + 1 if reads else entered, unit.before)
+        begins = max(leaves + limits.front - 2, unit.free)
+        scheduler.collector_1 = leaves
+        scheduler.second_warp = w
+        scheduler.second_row = row
+        scheduler.second_unit = static.front
+        unit.before = begins
+        unit.free = begins + static.interval
+    elif scheduler.second_unit == static.front and entered < scheduler.collector_1:
+        begins = unit.before
+        scheduler.collector_0 = scheduler.collector_1
+        _overtake(sm, program, limits, k, begins, static.interval)
     else:
-        unit = sm.unit[k, static.front]
-        entered = max(time + 1, min(scheduler.collector_0, scheduler.collector_1))
-        unit.in_front = entered
-        if scheduler.collector_0 > entered:
-            leaves = max(entered + 1 if reads else entered, unit.before)
-            begins = max(leaves + limits.front - 2, unit.free)
-            scheduler.collector_1 = leaves
-            scheduler.second_warp = w
-            scheduler.second_row = row
-            scheduler.second_unit = static.front
-            unit.before = begins
-            unit.free = begins + static.interval
-        elif scheduler.second_unit == static.front and entered < scheduler.collector_1:
-            begins = unit.before
-            scheduler.collector_0 = scheduler.collector_1
-            _overtake(sm, program, limits, k, begins, static.interval)
-        else:
-            leaves = max(entered + 1 if reads else entered, unit.before)
-            begins = max(leaves + limits.front - 2, unit.free)
-            scheduler.collector_0 = leaves
-            unit.before = begins
-            unit.free = begins + static.interval
-        done = begins + limits.back + static.latency
-        warp.done = max(warp.done, done)
-        write_registers(sm, program, w, row, done, DEPENDENCY)
+        leaves = max(entered + 1 if reads else entered, unit.before)
+        begins = max(leaves + limits.front - 2, unit.free)
+        scheduler.collector_0 = leaves
+        unit.before = begins
+        unit.free = begins + static.interval
+    done = begins + limits.back + static.latency
+    sm.warp[w].done = max(sm.warp[w].done, done)
+    write_registers(sm, program, w, row, done, DEPENDENCY)
 
-    if at + 1 == warp.last:
-        exit_warp(sm, program, limits, w, time)
-        return
+
+@merged
+def _use_up(sm, limits, w):  # type: ignore[no-untyped-def]
+    """A warp has issued an instruction of those that were fetched for it."""
+    core = sm.core[0]
+    warp = sm.warp[w]
     warp.of_pair += 1
     if warp.of_pair == _PAIR:
         warp.of_pair = 0
@@ -278,34 +277,59 @@ def _issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         if core.used_up == 0 or turn > (last if last > core.last_fetched else last + limits.warps):
             core.used_up_last = w
         core.used_up += 1
-    if kind <= SHARED:
-        if memory and warp.atomics > 0:
-            warp.state = WAITS_MEMORY
-            sm.ready[w] = NEVER
-            return
+
+
+@merged
+def _must_wait(sm, w, kind, immediate):  # type: ignore[no-untyped-def]
+    """Whether a warp waits for memory behind an instruction that is neither a barrier nor goes to a unit."""
+    warp = sm.warp[w]
+    if kind == MEMORY_BARRIER:
+        warp.fence = 1
+    elif kind == COPY_GROUP:
+        warp.copy_group += 1
+    elif kind == COPY_WAIT:
+        warp.copy_limit = warp.copy_group - immediate
+    if not may_go_on(sm, w):
+        return True
+    warp.fence = 0
+    return False
+
+
+@inner
+def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
+    """Issue the next instruction of a warp."""
+    warp = sm.warp[w]
+    at = warp.at
+    row = program.instruction[at]
+    static = program.static[row]
+    kind = static.kind
+    memory = static.front == NUM_UNITS
+    _count_issue(sm, limits, k, w, program.active[at], time)
+    warp.at = at + 1
+    if memory:
+        _issue_memory(sm, program, limits, k, w, at, row, time)
     else:
-        if kind == BARRIER:
-            sm.block[warp.slot].arrived += 1
-            warp.state = WAITS_BARRIER
-            sm.ready[w] = NEVER
-            release_barrier(sm, program, limits, warp.slot, time + 1)
-            return
-        if kind == MEMORY_BARRIER:
-            warp.fence = 1
-        elif kind == COPY_GROUP:
-            warp.copy_group += 1
-        elif kind == COPY_WAIT:
-            warp.copy_limit = warp.copy_group - static.immediate
-        if not may_go_on(sm, w):
-            warp.state = WAITS_MEMORY
-            sm.ready[w] = NEVER
-            return
-        warp.fence = 0
+        _issue_to_unit(sm, program, limits, k, w, row, time)
+    if at + 1 == warp.last:
+        exit_warp(sm, program, limits, w, time)
+        return
+    _use_up(sm, limits, w)
+    if kind == BARRIER:
+        sm.block[warp.slot].arrived += 1
+        warp.state = WAITS_BARRIER
+        sm.ready[w] = NEVER
+        release_barrier(sm, program, limits, warp.slot, time + 1)
+        return
+    waits = memory and warp.atomics > 0 if kind <= SHARED else _must_wait(sm, w, kind, static.immediate)
+    if waits:
+        warp.state = WAITS_MEMORY
+        sm.ready[w] = NEVER
+        return
     next_ready(sm, program, limits, w, time + 1)
 
 
-@allocation_free
-def schedule_in_turn(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
+@merged
+def _choose_in_turn(sm, limits, k, time):  # type: ignore[no-untyped-def]
     """Loose round robin: after the warp that was last, the first that can."""
     step = limits.schedulers
     ready = sm.ready
@@ -319,18 +343,17 @@ def schedule_in_turn(sm, program, limits, k, time):  # type: ignore[no-untyped-d
             if ready[w] <= time:
                 at = _can_be_chosen(sm, k, w, time)
                 if at == 0:
-                    sm.try_at[k] = time + 1
-                    _issue(sm, program, limits, k, w, time)
-                    return
+                    return w
                 again = min(again, at)
             else:
                 again = min(again, ready[w])
             w += step
     sm.try_at[k] = again
+    return -1
 
 
-@allocation_free
-def schedule_oldest(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
+@merged
+def _choose_oldest(sm, limits, k, time):  # type: ignore[no-untyped-def]
     """The oldest warp that can; first, if ``GREEDY``, the one that was last."""
     again = NEVER
     last = sm.scheduler[k].last_issued
@@ -349,13 +372,11 @@ def schedule_oldest(sm, program, limits, k, time):  # type: ignore[no-untyped-de
             w += limits.schedulers
     if best < 0:
         sm.try_at[k] = again
-    else:
-        sm.try_at[k] = time + 1
-        _issue(sm, program, limits, k, best, time)
+    return best
 
 
-@allocation_free
-def schedule_two_level(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
+@merged
+def _choose_of_two_levels(sm, limits, k, time):  # type: ignore[no-untyped-def]
     """Round robin among active warps (Narasiman et al., MICRO 2011); one that waits for memory, for a barrier or has
     ended makes room for the first of the others that does not."""
     order = sm.order[k]
@@ -381,8 +402,17 @@ def schedule_two_level(sm, program, limits, k, time):  # type: ignore[no-untyped
                 for j in range(i, count - 1):  # it is the last of them now
                     order[j] = order[j + 1]
                 order[count - 1] = w
-                sm.try_at[k] = time + 1
-                _issue(sm, program, limits, k, w, time)
-                return
+                return w
             again = min(again, at)
     sm.try_at[k] = again
+    return -1
+
+
+@inner
+def choose(sm, limits, k, time):  # type: ignore[no-untyped-def]
+    """The warp that a scheduler issues of; -1: none can, and when to try again is set."""
+    if limits.scheduler == ROUND_ROBIN:
+        return _choose_in_turn(sm, limits, k, time)
+    if limits.scheduler == TWO_LEVEL:
+        return _choose_of_two_levels(sm, limits, k, time)
+    return _choose_oldest(sm, limits, k, time)

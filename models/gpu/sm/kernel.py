@@ -26,23 +26,21 @@ from typing import Final
 from manyscale.models.gpu.sm.issue_kernel import (
     FETCHED,
     await_fetch,
+    choose,
     fetch,
-    schedule_in_turn,
-    schedule_oldest,
-    schedule_two_level,
+    issue,
 )
 from manyscale.models.gpu.sm.l1_kernel import forget_all
-from manyscale.models.gpu.sm.limits import ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_reply
 from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
 from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
-from manyscale.models.kernels import allocation_free, by_reference, inlined
+from manyscale.models.kernels import by_reference, inner, merged
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
 
 
-@inlined
+@merged
 def one_of(group, s):  # type: ignore[no-untyped-def]
     """The rows of an SM."""
     return OneSm(  # type: ignore[call-arg]
@@ -55,7 +53,7 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@allocation_free
+@inner
 def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
     """Give a block to a free slot at the end of cycle ``time``; its first warps can issue two cycles later."""
     sm = by_reference(one_of(group, s))
@@ -108,7 +106,7 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         core.next_end = min(core.next_end, time + 1)
 
 
-@allocation_free
+@inner
 def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
     """Free the slots of blocks that ended: how many."""
     core = sm.core[0]
@@ -137,7 +135,7 @@ def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
     return ended
 
 
-@inlined
+@merged
 def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
     time = min(core.next_end, core.next_reply, core.next_load_store)
     for bank in range(len(bank_next)):
@@ -147,7 +145,7 @@ def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
     return time
 
 
-@allocation_free
+@merged
 def next_event(group, s):  # type: ignore[no-untyped-def]
     """The next cycle in which something can happen, or a request leave that has not been collected; NEVER: nothing
     before a reply."""
@@ -156,9 +154,9 @@ def next_event(group, s):  # type: ignore[no-untyped-def]
     return min(time, group.sent[s, 0].time) if core.out > 0 else time
 
 
-@allocation_free
-def advance(group, s, program, limits, until, pause):  # type: ignore[no-untyped-def]
-    """Run an SM up to cycle ``until``; with ``pause`` only to the end of a cycle in which a block ends: which."""
+@inner
+def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
+    """Run an SM up to cycle ``until``, or to the end of a cycle in which a block ends: which."""
     sm = by_reference(one_of(group, s))
     core = sm.core[0]
     bank_next = sm.bank_next
@@ -174,19 +172,17 @@ def advance(group, s, program, limits, until, pause):  # type: ignore[no-untyped
             load_store(sm, program, limits, time)
         for k in range(limits.schedulers):
             if try_at[k] <= time:
-                if limits.scheduler == ROUND_ROBIN:
-                    schedule_in_turn(sm, program, limits, k, time)
-                elif limits.scheduler == TWO_LEVEL:
-                    schedule_two_level(sm, program, limits, k, time)
-                else:
-                    schedule_oldest(sm, program, limits, k, time)
+                w = choose(sm, limits, k, time)
+                if w >= 0:
+                    try_at[k] = time + 1
+                    issue(sm, program, limits, k, w, time)
         if core.used_up + core.to_fetch > 0:
             if core.to_fetch > 0 or core.used_up >= FETCHED:
                 fetch(sm, program, limits, time)
             else:
                 core.last_fetched = core.used_up_last
                 core.used_up = 0
-        if core.next_end <= time and _end_blocks(sm, limits, time) > 0 and pause:
+        if core.next_end <= time and _end_blocks(sm, limits, time) > 0:
             core.time = time + 1
             return BLOCK_ENDED
         time = max(time + 1, _next_event(core, bank_next, try_at))

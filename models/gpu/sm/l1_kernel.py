@@ -11,7 +11,7 @@ from typing import Final
 
 from manyscale.models.gpu.sm.limits import EVICT, SEND_QUEUE
 from manyscale.models.gpu.sm.state import STORES, USES_PER_WAY
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined, merged
 
 HIT: Final = 0  # outcomes of a lookup
 SENT: Final = 1  # a miss that is on its way, or a write
@@ -19,12 +19,12 @@ BLOCKED: Final = 2  # no room until something is filled
 FULL: Final = 3  # no room in the queue of what is sent: next cycle
 
 
-@inlined
+@merged
 def bucket_of(sm, line):  # type: ignore[no-untyped-def]
     return (line ^ (line >> 9)) & (sm.bucket.shape[0] - 1)
 
 
-@inlined
+@inner_inlined
 def find(sm, line):  # type: ignore[no-untyped-def]
     """The frame of a line, -1: none. Often it is the one that was found or taken last."""
     frames = sm.frame
@@ -40,7 +40,7 @@ def find(sm, line):  # type: ignore[no-untyped-def]
     return at
 
 
-@inlined
+@inner_inlined
 def touch(sm, at, index):  # type: ignore[no-untyped-def]
     """Make a frame the newest of its set."""
     end = sm.use_end[index]
@@ -53,7 +53,7 @@ def touch(sm, at, index):  # type: ignore[no-untyped-def]
     sm.use_end[index] = end + 1
 
 
-@allocation_free
+@inner
 def _forget_uses(sm, index):  # type: ignore[no-untyped-def]
     """Keep the last use of each frame: how many there are, as many as ways."""
     uses = sm.use[index]
@@ -68,7 +68,7 @@ def _forget_uses(sm, index):  # type: ignore[no-untyped-def]
     return kept
 
 
-@inlined
+@inner_inlined
 def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
     frame = sm.frame[at]
     place = bucket_of(sm, line)
@@ -81,7 +81,7 @@ def _take(sm, at, line, index):  # type: ignore[no-untyped-def]
     touch(sm, at, index)
 
 
-@allocation_free
+@inner
 def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     """The frame that ``line`` gets, emptied: the one that was not used for longest; -1 if it must wait for one on its
     way."""
@@ -131,7 +131,7 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
     return at
 
 
-@inlined
+@inner_inlined
 def send(sm, time, request, written, tag):  # type: ignore[no-untyped-def]
     """One request a cycle leaves an SM; this one at ``time`` or when those before it have left."""
     core = sm.core[0]
@@ -144,7 +144,7 @@ def send(sm, time, request, written, tag):  # type: ignore[no-untyped-def]
     core.out += 1
 
 
-@inlined
+@inner_inlined
 def _wait(sm, at, sector, load):  # type: ignore[no-untyped-def]
     core = sm.core[0]
     core.free_nodes -= 1
@@ -167,7 +167,7 @@ def _wait(sm, at, sector, load):  # type: ignore[no-untyped-def]
     miss.last = number
 
 
-@allocation_free
+@merged
 def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
     """A load's request is looked up at ``time``: the outcome."""
     core = sm.core[0]
@@ -212,7 +212,7 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
     return SENT
 
 
-@allocation_free
+@merged
 def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-def]
     """A store's request is looked up at ``time``, and sent on: the outcome."""
     core = sm.core[0]
@@ -253,7 +253,7 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
     return SENT
 
 
-@allocation_free
+@inner
 def forget_all(sm):  # type: ignore[no-untyped-def]
     """Empty L1 (nothing is on its way). O(frames)."""
     if sm.core[0].last_frame < 0:

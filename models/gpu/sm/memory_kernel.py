@@ -19,13 +19,13 @@ from manyscale.models.gpu.sm.state import (
     STORES,
 )
 from manyscale.models.gpu.sm.warp_kernel import after_memory, end_warp, write_registers
-from manyscale.models.kernels import allocation_free, inlined, read_soon
+from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
 
 _REPLY: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
 
 
-@inlined
+@inner_inlined
 def _free_load(sm, number):  # type: ignore[no-untyped-def]
     core = sm.core[0]
     if core.free_loads == 0:  # schedulers may wait for one
@@ -36,7 +36,7 @@ def _free_load(sm, number):  # type: ignore[no-untyped-def]
     core.free_loads += 1
 
 
-@allocation_free
+@inner
 def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     """All requests of a memory instruction were answered (or it had none)."""
     load = sm.load[number]
@@ -55,7 +55,7 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     after_memory(sm, program, limits, w, time, load.cause)
 
 
-@inlined
+@inner_inlined
 def _answer(sm, program, limits, number, time, cause):  # type: ignore[no-untyped-def]
     load = sm.load[number]
     load.time = max(load.time, time)
@@ -65,7 +65,7 @@ def _answer(sm, program, limits, number, time, cause):  # type: ignore[no-untype
         _complete(sm, program, limits, number)
 
 
-@allocation_free
+@merged
 def expect_first_reply(group, s):  # type: ignore[no-untyped-def]
     """A reply was delivered where none was."""
     core = group.core[s]
@@ -73,7 +73,7 @@ def expect_first_reply(group, s):  # type: ignore[no-untyped-def]
     core.next_reply = max(arrival, core.last_fill + 1)
 
 
-@inlined
+@merged
 def _expect_reply(sm):  # type: ignore[no-untyped-def]
     """When the next reply can come in."""
     core = sm.core[0]
@@ -84,7 +84,7 @@ def _expect_reply(sm):  # type: ignore[no-untyped-def]
         core.next_reply = NEVER
 
 
-@allocation_free
+@inner
 def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """The next reply arrives."""
     core = sm.core[0]
@@ -126,7 +126,7 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
             sm.bank_next[bank] = sm.bank[bank, head & (BANK_QUEUE - 1)].time
 
 
-@allocation_free
+@inner
 def look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
     """The oldest request of a bank is looked up."""
     head = sm.bank_head[bank]
@@ -158,7 +158,7 @@ def look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
         _answer(sm, program, limits, number, time, FROM_L1)
 
 
-@allocation_free
+@merged
 def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """Requests of the current instruction into L1's pipeline, or past it."""
     core = sm.core[0]
@@ -210,7 +210,7 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
                 break
 
 
-@inlined
+@merged
 def _is_older(sm, limits, k, other):  # type: ignore[no-untyped-def]
     """Whether the memory instruction before the load/store unit was issued before another scheduler's."""
     issued = sm.queue[BEFORE_UNIT, k].issued
@@ -220,7 +220,7 @@ def _is_older(sm, limits, k, other):  # type: ignore[no-untyped-def]
     return (k + begin) % limits.schedulers < (other + begin) % limits.schedulers
 
 
-@allocation_free
+@inner
 def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """A cycle of the load/store unit: the current instruction, then the next one."""
     core = sm.core[0]
@@ -251,7 +251,7 @@ def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
                 core.next_load_store = min(core.next_load_store, sm.queue[BEFORE_UNIT, k].time)
 
 
-@allocation_free
+@merged
 def _move_up(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
     """The load/store unit has taken an instruction of a scheduler: those behind it move, the first collector first."""
     scheduler = sm.scheduler[k]
@@ -292,7 +292,7 @@ def _move_up(sm, program, limits, k, time):  # type: ignore[no-untyped-def]
         scheduler.collector_1 = free
 
 
-@allocation_free
+@merged
 def _read_shared(sm, program, limits, number, time):  # type: ignore[no-untyped-def]
     """When the result of an access to shared memory is there is known when its turn comes."""
     load = sm.load[number]

@@ -13,10 +13,10 @@ from manyscale.models.gpu.sm.state import (
     WAITS_BARRIER,
     WAITS_MEMORY,
 )
-from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.kernels import inner, inner_inlined
 
 
-@inlined
+@inner_inlined
 def account(sm, limits, cause, time):  # type: ignore[no-untyped-def]
     """All schedulers have waited for ``cause`` up to ``time``."""
     for k in range(limits.schedulers):
@@ -26,7 +26,7 @@ def account(sm, limits, cause, time):  # type: ignore[no-untyped-def]
             scheduler.active_until = time
 
 
-@inlined
+@inner_inlined
 def next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def]
     """When the operands of a warp's next instruction are there."""
     warp = sm.warp[w]
@@ -49,7 +49,7 @@ def next_ready(sm, program, limits, w, earliest):  # type: ignore[no-untyped-def
             sm.try_at[k] = ready
 
 
-@allocation_free
+@inner
 def release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """A warp that waited can go on at ``time``."""
     sm.warp[w].state = RUNNING
@@ -58,7 +58,7 @@ def release(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def
         sm.warp[w].cause = cause
 
 
-@allocation_free
+@inner
 def release_barrier(sm, program, limits, slot, time):  # type: ignore[no-untyped-def]
     """If all warps of a block that run have arrived, they go on."""
     block = sm.block[slot]
@@ -70,7 +70,7 @@ def release_barrier(sm, program, limits, slot, time):  # type: ignore[no-untyped
             release(sm, program, limits, w, time, AT_BARRIER)
 
 
-@allocation_free
+@inner
 def exit_warp(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     warp = sm.warp[w]
     warp.state = EXITED
@@ -80,7 +80,7 @@ def exit_warp(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
     end_warp(sm, w, time)
 
 
-@allocation_free
+@inner
 def end_warp(sm, w, time):  # type: ignore[no-untyped-def]
     """A warp that has exited ends once nothing of it is in flight; with the last one, its block."""
     warp = sm.warp[w]
@@ -95,7 +95,7 @@ def end_warp(sm, w, time):  # type: ignore[no-untyped-def]
         sm.core[0].next_end = min(sm.core[0].next_end, block.end)
 
 
-@inlined
+@inner_inlined
 def may_go_on(sm, w):  # type: ignore[no-untyped-def]
     """Whether a warp that waits for memory has got it."""
     warp = sm.warp[w]
@@ -107,7 +107,7 @@ def may_go_on(sm, w):  # type: ignore[no-untyped-def]
     return True
 
 
-@inlined
+@inner_inlined
 def after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untyped-def]
     """What a warp does once a memory instruction of it is complete."""
     warp = sm.warp[w]
@@ -122,7 +122,7 @@ def after_memory(sm, program, limits, w, time, cause):  # type: ignore[no-untype
         end_warp(sm, w, time)
 
 
-@inlined
+@inner_inlined
 def write_registers(sm, program, w, row, time, cause):  # type: ignore[no-untyped-def]
     for i in range(program.static[row].first, program.static[row].written):
         register = program.operand[i]

@@ -8,7 +8,7 @@ import pytest
 from manyscale.models.gpu import memory_state
 from manyscale.models.gpu.l2 import crossbar_kernel
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.kernels import by_reference, njit
+from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import shipped_targets
 
@@ -17,14 +17,14 @@ EACH = 64  # requests of an SM
 CROSSBAR = 2  # cycles from an SM to the first in which a slice can take a request
 
 
-@njit
+@allocation_free
 def send(mem, limits, time, sm, request):  # type: ignore[no-untyped-def]
     held, known = by_reference(mem), by_reference(limits)
     for i in range(len(time)):
         crossbar_kernel.enter(held, known, time[i], request[i], np.uint32(0), np.int32(i), sm[i])
 
 
-@njit
+@allocation_free
 def passed(mem, limits, until):  # type: ignore[no-untyped-def]
     crossbar_kernel.pass_crossbar(by_reference(mem), by_reference(limits), until)
 
