@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from manyscale.runner import shipped
 from manyscale.runner.registry import names
-from manyscale.runner.study import shipped
 from manyscale.testing import check_timing_model
 
 pytestmark = pytest.mark.contract
