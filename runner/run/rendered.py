@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import manyscale
 from manyscale.runner.run.pipeline import Simulated
 
 _DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
@@ -42,10 +42,10 @@ def key(simulated: Simulated, resolved: Mapping[str, Any]) -> str:
 @cache
 def _code() -> list[str]:
     """Sizes and times of all modules, and versions of the libraries that draw."""
-    (root,) = manyscale.__path__
     stamps = [
         f"{folder} {name} {status.st_size} {status.st_mtime_ns}"
-        for folder, _, names in os.walk(root, followlinks=True)
+        for package in ("models", "runner", "sampling")
+        for folder, _, names in os.walk(sys.modules[f"manyscale.{package}"].__path__[0])
         if "__pycache__" not in folder
         for name in names
         if name.endswith((".py", ".css", ".js"))
