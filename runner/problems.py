@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from pydantic import ValidationError
 
 from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # pydantic adds the type it tried last to the path of a key that may be of several types
 _TRIED_TYPE: Final = re.compile(r"str|(list|dict|literal)\[.*")

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from manyscale.runner.study import shipped
+from manyscale.runner import shipped
 
 VARIANTS: Final = {
     "lulesh-64-flow": "run lulesh-64 --target fattree256 --model network=flow",

@@ -249,7 +249,9 @@ class _Checks:
             if not field.nullable and column.null_count:
                 row = int(np.flatnonzero(np.array(column.is_null()))[0])
                 self.refuse(level, row, f"{field.name} is missing", "give it a value")
-            if pa.types.is_list(field.type) and any(chunk.flatten().null_count for chunk in column.chunks):
+            if pa.types.is_list(field.type) and any(
+                chunk.values.null_count and chunk.flatten().null_count for chunk in column.chunks
+            ):
                 row = next(row for row, values in enumerate(column.to_pylist()) if values and None in values)
                 self.refuse(level, row, f"a value of {field.name} is missing", "leave it out or give it a value")
 

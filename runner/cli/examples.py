@@ -11,9 +11,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the lists."""
-    from manyscale.runner.registry import names
-    from manyscale.runner.study import load_study_content, shipped
-    from manyscale.runner.study.targets import shipped_targets
+    from manyscale.runner import registry, shipped
+    from manyscale.runner.problems import load_yaml
 
     print("examples (manyscale run NAME):")
     for name, text in shipped.described().items():
@@ -22,8 +21,9 @@ def run(options: argparse.Namespace) -> int:
     for name, traces in shipped.memory_traces().items():
         print(f"  {name:<16} inputs {', '.join(map(str, traces))}")
     print("targets (--target NAME):")
-    for name, path in shipped_targets().items():
-        print(f"  {name:<16} {load_study_content(path).get('description', '')}")
-    for seam in ("reader", "cpu", "network", "sampling", "executor"):
-        print(f"{seam}: {', '.join(names(seam))}")
+    for name, path in shipped.shipped_targets().items():
+        print(f"  {name:<16} {load_yaml(path).get('description', '')}")
+    levels = ("rank", "iteration", "task", "launch", "block", "interval")
+    for seam in ("reader", "cpu", "gpu", "network", *(f"{level}-sampler" for level in levels), "executor"):
+        print(f"{seam}: {', '.join(registry.names(seam))}")
     return 0

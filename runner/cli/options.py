@@ -115,16 +115,16 @@ def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pat
 
 def _chosen_study(options: argparse.Namespace) -> tuple[Any, str, Path | None]:
     """That of a file, an example, the options, or a run that is resumed."""
+    from manyscale.runner import shipped
     from manyscale.runner.run import directory as rundir
-    from manyscale.runner.study import load_study_content, shipped
-    from manyscale.runner.study.targets import shipped_targets
+    from manyscale.runner.study import load_study_content
 
     if options.study is not None:
         path = shipped.find(options.study)
         return load_study_content(path), str(path), path.parent
     if options.workload is not None:
         if options.target is None:
-            raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped_targets())}")
+            raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
         return (
             {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line", None,
         )  # fmt: skip

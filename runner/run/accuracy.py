@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import api
-from manyscale.runner.study import assign, load_study_content, shipped
+from manyscale.runner.study import assign, load_study_content
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run import outputs, pipeline
+from manyscale.runner.run import outputs, pipeline, rendered
 from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.store import Store
@@ -142,7 +142,8 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
                 result = pipeline.assemble(simulated, execution, filled)
-                outputs.write_point(result, point_directory, options.report)
+                shown = rendered.key(simulated, filled) if options.report else None
+                outputs.write_point(result, point_directory, shown, cache / "shown")
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs)
                 summaries.append(outputs.summary(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run import rendered
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.results import Result
@@ -40,14 +42,21 @@ def summary(result: Result) -> Summary:
     return Summary(result.name, result.machine.name, result.workload.num_ranks, result.sweep_point, result.statistics)
 
 
-def write_point(result: Result, directory: Path, report: bool) -> None:
-    """One point: resolved study, plan, timelines, statistics; with ``report`` the traces and the report too."""
+def write_point(result: Result, directory: Path, shown: str | None, records: Path) -> None:
+    """One point: resolved study, plan, timelines, statistics; with ``shown``, the key of what they show, the traces and
+    the report too, from an earlier run of which there is one among ``records`` (``rendered``)."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / "resolved.yaml", resolved)
     if result.plan is not None:
         write_table(result.plan, directory / "plan.parquet")
-    for name in ("timeline", "statistics", *(_TRACES_AND_REPORT if report else ())):
+    _write(result, ("timeline", "statistics"), directory)
+    if shown is not None:
+        rendered.write(directory, records, shown, partial(_write, result, _TRACES_AND_REPORT))
+
+
+def _write(result: Result, writers: Sequence[str], directory: Path) -> None:
+    for name in writers:
         lookup("writer", name)(result, directory)
 
 

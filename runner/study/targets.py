@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,9 @@ from manyscale.models.machine.blocks import Extensible
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import first_problem, load_yaml
 from manyscale.runner.registry import lookup, names
+from manyscale.runner.shipped import shipped_targets as shipped_targets
 from manyscale.runner.study import dimemas_cfg
 from manyscale.runner.study.schema import Study, parse_study
-
-
-def shipped_targets() -> dict[str, Path]:
-    """Name to file of every machine that comes with the package."""
-    folder = Path(str(files("manyscale.cluster_configs").joinpath("target")))
-    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
 
 
 def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, dict[str, Any]]:

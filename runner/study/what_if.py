@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import yaml
 
-from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 AXIS: Final = "what_if"
 BASE: Final = "base"
@@ -94,6 +95,10 @@ def _usage() -> str:
 def table(sweep: pa.Table, axes: Sequence[str]) -> pa.Table:
     """``what_if.parquet`` of a sweep with the axis AXIS: per point the other axes, the what-if, its makespan and that
     of the base at the same values of the other axes (s), change (s), and speed-up (base over this)."""
+    import pyarrow as pa  # takes longer to load than most commands that read a study take otherwise
+
+    from manyscale.models.workload.columns import text_array
+
     others = [axis for axis in axes if axis != AXIS]
     rows = sweep.to_pylist()
     base = {tuple(row[axis] for axis in others): row["application.makespan"] for row in rows if row[AXIS] == BASE}

@@ -27,7 +27,7 @@ from typing import Final
 
 import manyscale
 from manyscale.models.kernels import compiled
-from manyscale.runner.study import shipped
+from manyscale.runner import shipped
 
 # Each entry is a process, which runs its commands one after the other; what takes longest comes first. {examples}: the
 # shipped traces; {data}: tests/data of a checkout, without which entries that name it are left out.

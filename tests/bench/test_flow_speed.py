@@ -27,10 +27,10 @@ from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.timed_strands import new_state
 from manyscale.models.network.routes import routes
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import shipped
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 pytestmark = pytest.mark.bench

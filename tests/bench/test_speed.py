@@ -24,9 +24,10 @@ from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
 pytestmark = pytest.mark.bench

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from manyscale.models.network import latency_bandwidth
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.study import shipped
 from manyscale.testing import ContractError, check_network
 
 pytestmark = pytest.mark.contract

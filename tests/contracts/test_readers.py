@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 from manyscale.models.workload import OPERATIONS_SCHEMA, OperationKind, Workload
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace import files as raw_files
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.report.traces import simgrid_ti as simgrid_writer
-from manyscale.runner.study import shipped
 from manyscale.testing import ContractError, check_reader
 from manyscale.testing.workloads import known
 

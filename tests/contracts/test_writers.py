@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import parquet
-from manyscale.runner.study import WorkloadChoice, shipped
+from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.testing import ContractError, check_trace_writer, check_writer
 from manyscale.testing.runs import ping_pong_result, result_of

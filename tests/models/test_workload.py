@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload, WorkloadError
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.study import shipped
 
 pytestmark = pytest.mark.contract
 

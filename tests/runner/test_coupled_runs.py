@@ -10,10 +10,11 @@ from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.node.program.build import build_program as build_node_program
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.runner import shipped
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.run import coupled, results
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
 

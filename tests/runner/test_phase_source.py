@@ -13,8 +13,8 @@ import pytest
 from manyscale.runner import registry
 from manyscale.runner.predict.phase_source import Case, SweepShared
 from manyscale.runner.predict.sources import TracedTimes, phase_source
+from manyscale.runner.shipped import folder
 from manyscale.runner.study import parse_study
-from manyscale.runner.study.shipped import folder
 from manyscale.runner.study.targets import resolve_target
 from manyscale.runner.study.traces import read_workload
 

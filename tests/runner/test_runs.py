@@ -16,10 +16,9 @@ import pytest
 import yaml
 
 import manyscale
-from manyscale.runner import registry
+from manyscale.runner import registry, shipped
 from manyscale.runner.cli import run as run_command
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import shipped
 
 # Everything of a run directory that must not depend on how, where and how often the run was made
 SAME = [

@@ -26,10 +26,11 @@ from manyscale.models.workload import (
 from manyscale.models.workload.iterations import find_iterations, windows
 from manyscale.models.workload.loop_search import find_loops
 from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
+from manyscale.runner import shipped
 from manyscale.runner.cli.iterations import run as iterations
 from manyscale.runner.cli.iterations import summary as iterations_summary
 from manyscale.runner.errors import UserError
-from manyscale.runner.study import WorkloadChoice, shipped, traces
+from manyscale.runner.study import WorkloadChoice, traces
 
 HALO = ("isend 1 100", "irecv 1 100", "waitall")
 SOLVER = (*HALO, "allreduce 8")

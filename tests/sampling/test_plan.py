@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.registry import names
-from manyscale.runner.study import shipped
 from manyscale.runner.study.samplers import rules_of, sampler_named
 from manyscale.sampling.plan import PLAN_SCHEMA, Plan
 from manyscale.sampling.ranks import full

@@ -7,8 +7,8 @@ import pytest
 
 from manyscale.runner.readers.options import DEFAULT_OPTIONS
 from manyscale.runner.registry import lookup
+from manyscale.runner.shipped import folder
 from manyscale.runner.study.samplers import rules_of, sampler_named
-from manyscale.runner.study.shipped import folder
 from manyscale.sampling.plan import Plan
 from manyscale.sampling.ranks.iteration_samplers import JOINED, WHOLE, IterationPopulation, given_iterations
 from manyscale.sampling.ranks.rank_samplers import RankPopulation, given_ranks

@@ -19,9 +19,9 @@ from simgrid.comparison import CONTRACT_S, assert_same_times
 from simgrid.prediction import Prediction, predict_workload
 
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.accuracy import evaluate_cases
-from manyscale.runner.study import shipped
 
 MAKESPAN_S = {
     "comd-8": 0.064999,

@@ -15,11 +15,12 @@ from manyscale.models.memory.amm.profile_extrapolation import TrainingRun
 from manyscale.models.memory.nests.extrapolation import common_blocks
 from manyscale.models.workload import REQUIRED_LEVELS, Workload
 from manyscale.models.workload.columns import to_numpy
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import profile_units
 from manyscale.runner.predict.memory.streams import Stream, streams_of
 from manyscale.runner.predict.units import Executes
-from manyscale.runner.study import WorkloadChoice, shipped, traces
+from manyscale.runner.study import WorkloadChoice, traces
 
 MOST_ALONE: Final = 0.5  # of a run's accesses by blocks that no other run executes
 

@@ -26,11 +26,11 @@ from manyscale.models.node.program.build import build_program as build_node_prog
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti, workload_folder
 from manyscale.runner.registry import lookup
 from manyscale.runner.run.coupled import ranks_table
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import shipped
 
 US = 1_000_000  # ps
 Steps = Sequence[tuple[str, int]]

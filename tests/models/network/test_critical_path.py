@@ -29,10 +29,11 @@ from manyscale.models.network.program import Program, build_program
 from manyscale.models.network.replay.steps import ENTER_GATE, FIRST, LAST, WAIT_GATE
 from manyscale.models.network.replay.timeline import Placement, Timeline
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
 US = 1_000_000  # ps

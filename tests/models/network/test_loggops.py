@@ -22,9 +22,9 @@ from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import NONBLOCKING_COLLECTIVES, Workload, WorkloadError
+from manyscale.runner import shipped
 from manyscale.runner.readers import goal, simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import shipped
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "simgrid"
 NS = 1000  # ps

@@ -23,9 +23,10 @@ from manyscale.models.network.replay.timed_strands import (
     next_time,
     run_next,
 )
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import parse_study, shipped
+from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
 STARTED, LANDED = 1, 2

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale import run
-from manyscale.runner.study import load_study_content, shipped
+from manyscale.runner import shipped
+from manyscale.runner.study import load_study_content
 
 pytestmark = pytest.mark.contract
 

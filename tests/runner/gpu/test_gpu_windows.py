@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from manyscale.runner import shipped
 from manyscale.runner.run import api
 from manyscale.runner.run.results import Result
-from manyscale.runner.study import load_study_content, shipped
+from manyscale.runner.study import load_study_content
 
 pytestmark = [pytest.mark.slow, pytest.mark.contract]
 

@@ -9,7 +9,7 @@ import pytest
 from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.gpumech import outline as gpumech_outline
 from manyscale.runner.run import api
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 
 BFS = folder() / "bfs-16"
 STUDY = {"schema": 1, "workload": {"path": str(BFS), "format": "accelsim"}}

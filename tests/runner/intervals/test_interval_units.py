@@ -18,8 +18,8 @@ from manyscale.runner.predict.intervals import interval_units
 from manyscale.runner.predict.intervals.program import GRAIN, CutProgram, ProgramStream, cut, program_of
 from manyscale.runner.predict.phase_source import Case, SweepShared
 from manyscale.runner.predict.units import WorkUnit
+from manyscale.runner.shipped import folder
 from manyscale.runner.study import parse_study
-from manyscale.runner.study.shipped import folder
 from manyscale.runner.study.targets import resolve_target
 from manyscale.runner.study.traces import read_workload
 

@@ -14,7 +14,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.readers import accelsim
 from manyscale.runner.run.evaluation import tasks
 from manyscale.runner.run.plans.launches import DEFAULT_METHODS
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 from manyscale.runner.study.targets import target_named
 
 HEAD = "Name,inst_executed,thread_inst_executed,gld_transactions,elapsed_cycles_sm\n"

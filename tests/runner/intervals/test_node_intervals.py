@@ -10,7 +10,7 @@ import pytest
 
 from manyscale.models.node import interval_watch
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 from manyscale.sampling.population import intervals_of
 
 EXAMPLE = folder() / "multizone-8-detail.tar.zst"

@@ -10,7 +10,7 @@ import pytest
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 
 pytestmark = pytest.mark.slow  # kernels of cores take half a minute to compile
 

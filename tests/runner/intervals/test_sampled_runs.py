@@ -19,7 +19,7 @@ import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, methods
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 from manyscale.sampling.population import Choice
 from manyscale.sampling.sampler import Sampler
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 
 EXAMPLE = folder() / "multizone-8-detail.tar.zst"
 

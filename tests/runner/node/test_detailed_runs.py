@@ -16,8 +16,8 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node.node_source import NodeSource
 from manyscale.runner.predict.phase_source import Case, Finished, SweepShared
+from manyscale.runner.shipped import folder
 from manyscale.runner.study import parse_study
-from manyscale.runner.study.shipped import folder
 from manyscale.runner.study.targets import resolve_target
 from manyscale.runner.study.traces import read_workload
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from manyscale.runner.run.evaluation.tasks import changes_of
+from manyscale.runner.shipped import folder
 from manyscale.runner.study import assign, parse_study
-from manyscale.runner.study.shipped import folder
 from manyscale.sampling.taskpoint.options import TaskPointChoice, source_choices
 
 EXAMPLE = str(folder() / "multizone-8-detail.tar.zst")

@@ -10,9 +10,9 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS
 from manyscale.runner.registry import lookup
+from manyscale.runner.shipped import folder
 from manyscale.runner.study import Repeat
 from manyscale.runner.study.repeat import repeat
-from manyscale.runner.study.shipped import folder
 
 
 @pytest.fixture(scope="module")

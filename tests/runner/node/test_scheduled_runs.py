@@ -12,7 +12,7 @@ import pytest
 import manyscale
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.study.shipped import folder
+from manyscale.runner.shipped import folder
 
 
 def study(name: str, cores: int = 1, **more):

@@ -14,9 +14,9 @@ from manyscale.models.workload import COLLECTIVES, NONBLOCKING_COLLECTIVES, Oper
 from manyscale.models.workload import SCHEMAS as ALL_SCHEMAS
 from manyscale.models.workload.task_tables import SCHEMAS as TASK_SCHEMAS
 from manyscale.models.workload.task_tables import EventKind
+from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.raw_trace.trim import trim
-from manyscale.runner.study import shipped
 
 BLOCKING = {"send", "ssend", "recv", "sendrecv"} | {
     OperationKind(kind).name for kind in COLLECTIVES if kind not in NONBLOCKING_COLLECTIVES

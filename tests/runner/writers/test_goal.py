@@ -18,12 +18,12 @@ from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import goal, simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.report.traces.goal import write_trace
 from manyscale.runner.run.pipeline import compute_per_operation
-from manyscale.runner.study import shipped
 
 CASES = Path(__file__).parents[2] / "data" / "goal"
 

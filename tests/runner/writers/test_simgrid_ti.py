@@ -10,10 +10,10 @@ from validation.simgrid.prediction import predict_workload
 from validation.simgrid.random_programs import generate
 
 from manyscale.models.workload import Workload
+from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.report.traces.simgrid_ti import write_trace
-from manyscale.runner.study import shipped
 
 pytestmark = pytest.mark.contract
 

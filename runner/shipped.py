@@ -1,5 +1,5 @@
 """Examples that come with the package: studies on real traces, the references they are validated against, and memory
-traces of programs at several inputs."""
+traces of programs at several inputs; and machines."""
 
 from __future__ import annotations
 
@@ -55,3 +55,9 @@ def validation_cases() -> dict[str, dict[str, object]]:
     """Name to case: a study, the reference makespan in seconds, its tolerance and source."""
     cases: dict[str, dict[str, object]] = load_yaml(folder() / VALIDATION)
     return cases
+
+
+def shipped_targets() -> dict[str, Path]:
+    """Name to file of every machine that comes with the package."""
+    folder = Path(str(files("manyscale.cluster_configs").joinpath("target")))
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}

@@ -1,0 +1,89 @@
+"""Traces and reports that an earlier run wrote of an equal result: copied from its directory, not made again.
+
+A record in the cache says which files of a run directory show a result, with the size and time of each. What they show
+follows from the keys of the result's units, the resolved study and the code that writes them. Files that are gone or
+were changed since are made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.runner.run.pipeline import Simulated
+
+_DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
+
+
+def key(simulated: Simulated, resolved: Mapping[str, Any]) -> str:
+    """Of everything that the files of a point follow from."""
+    point = simulated.point
+    units = [unit.key for stage in simulated.time_units.values() for unit in stage]
+    content = {
+        "workload": point.case.workload.digest,
+        "units": [*units, *simulated.burst_keys, simulated.replay.key],
+        "resolved": resolved,
+        "axes": point.axes,
+        "code": _code(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@cache
+def _code() -> list[str]:
+    """Sizes and times of all modules, and versions of the libraries that draw."""
+    stamps = [
+        f"{folder} {name} {status.st_size} {status.st_mtime_ns}"
+        for package in ("models", "runner", "sampling")
+        for folder, _, names in os.walk(sys.modules[f"manyscale.{package}"].__path__[0])
+        if "__pycache__" not in folder
+        for name in names
+        if name.endswith((".py", ".css", ".js"))
+        for status in [os.stat(os.path.join(folder, name))]
+    ]
+    return [*sorted(stamps), *(version(library) for library in _DRAW_WITH)]
+
+
+def write(directory: Path, records: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Copy the files of the record ``name`` into ``directory``, or ``make`` them there and leave a record."""
+    record = records / f"{name}.json"
+    if _copy(record, directory):
+        return
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".traces-") as scratch:
+        make(Path(scratch))
+        files = {file.name: _stamp(file) for file in sorted(Path(scratch).iterdir())}
+        for file in files:
+            os.replace(Path(scratch, file), directory / file)
+    records.mkdir(parents=True, exist_ok=True)
+    temporary = record.with_suffix(f".{uuid.uuid4().hex}.tmp")
+    temporary.write_text(json.dumps({"directory": str(directory.absolute()), "files": files}))
+    temporary.replace(record)
+
+
+def _copy(record: Path, directory: Path) -> bool:
+    try:
+        known = json.loads(record.read_text())
+        source = Path(known["directory"])
+        if any(_stamp(source / name) != stamp for name, stamp in known["files"].items()):
+            return False
+        for name in known["files"]:
+            if not (directory / name).exists() or not os.path.samefile(source / name, directory / name):
+                shutil.copyfile(source / name, directory / name)
+    except OSError:  # no record, or what it names is gone
+        return False
+    return True
+
+
+def _stamp(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
