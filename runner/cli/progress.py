@@ -20,7 +20,7 @@ def announce_compilation() -> None:
 
         def on_start(self, event: Any) -> None:
             if not self.told:
-                print("compiling kernels, once on this machine (about 10 s) ...", file=sys.stderr)
+                print("compiling kernels, once on this machine ...", file=sys.stderr)
                 self.told = True
 
         def on_end(self, event: Any) -> None:
