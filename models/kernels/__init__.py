@@ -22,11 +22,11 @@ from numba.extending import (
 )
 from numba.np import arrayobj
 
-from manyscale.models.kernels.compiled import njit
+from manyscale.models.kernels.compiled import link_by_name, njit
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_soon",
+    "read_soon", "separate",
 ]  # fmt: skip
 
 
@@ -50,16 +50,20 @@ def _load_without_blas() -> None:
 _load_without_blas()
 
 
-def _compiled_once(**options: Any) -> Callable[[Any], Any]:
+def _compiled_once(*, is_separate: bool = False, **options: Any) -> Callable[[Any], Any]:
     """``njit`` for functions that kernels call with integers of any kind: they are compiled once, for int64, not once
-    more for each signed type (of records' members) and for each number that stands in a call."""
+    more for each signed type (of records' members) and for each number that stands in a call. ``is_separate``: see
+    ``separate``."""
 
     def decorate(function: Any) -> Any:
         dispatcher = njit(cache=True, nogil=True, **options)(function)
         template = dispatcher.get_call_template
 
         def widened(args: Any, kws: Any) -> Any:
-            return template(tuple(map(_widest, args)), {name: _widest(kind) for name, kind in kws.items()})
+            found = template(tuple(map(_widest, args)), {name: _widest(kind) for name, kind in kws.items()})
+            if is_separate:
+                link_by_name(dispatcher)
+            return found
 
         dispatcher.get_call_template = widened
         return dispatcher
@@ -86,6 +90,10 @@ inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cfunc_wrapper=T
 # the time of compiling small functions of many arrays.
 inner: Final = _compiled_once(_nrt=False, forceinline=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 inner_inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+# As ``inner``, for large functions: what calls them refers to their code, where that of others is part of the caller's,
+# compiled once more with each caller, with the callers of these, and so on. So they are never put into their callers.
+separate: Final = _compiled_once(is_separate=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 # Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
 # compiled once more with each caller, and with the callers of these.
