@@ -42,6 +42,7 @@ from numba.core.compiler import CompileResult
 
 SHIPPED: Final = Path(__file__).parent / "compiled"
 LEVEL: Final = "x86-64-v3"
+_STYLES: Final = "manyscale.models.kernels.styles"  # which imports this module
 _LEVEL_NEEDS: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _LONGEST_WAIT_SECONDS: Final = 120.0  # for another process that compiles the same kernel
 _UNUSED_DAYS: Final = 30  # after which a kernel is removed from the user's cache directory
@@ -91,8 +92,10 @@ def folder() -> Path:
 
 
 def sources_digest(module: str) -> str:
-    """Of the sources of a module and of all modules of manyscale that it imports, directly or not."""
-    reached, rest = set(), [module]
+    """Of the sources of a module, of all modules of manyscale that it imports, directly or not, and of what decorates
+    kernels."""
+    reached, rest = set(), [module, _STYLES]
+    importlib.import_module(_STYLES)
     while rest:
         name = rest.pop()
         if name not in reached:

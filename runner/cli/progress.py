@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from manyscale.models.kernels.later import when_loaded
+
 
 def announce_compilation() -> None:
     """Say why the first run takes longer, when somebody watches."""
     if not sys.stderr.isatty():
         return
+    when_loaded(_announce)
+
+
+def _announce() -> None:
     from numba.core import event
 
     class Once(event.Listener):
