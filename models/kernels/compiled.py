@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib
+import operator
 import os
 import pickle
 import re
@@ -40,6 +42,7 @@ from numba.core.compiler import CompileResult
 
 SHIPPED: Final = Path(__file__).parent / "compiled"
 LEVEL: Final = "x86-64-v3"
+_STYLES: Final = "manyscale.models.kernels.styles"  # which imports this module
 _LEVEL_NEEDS: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _LONGEST_WAIT_SECONDS: Final = 120.0  # for another process that compiles the same kernel
 _UNUSED_DAYS: Final = 30  # after which a kernel is removed from the user's cache directory
@@ -89,8 +92,10 @@ def folder() -> Path:
 
 
 def sources_digest(module: str) -> str:
-    """Of the sources of a module and of all modules of manyscale that it imports, directly or not."""
-    reached, rest = set(), [module]
+    """Of the sources of a module, of all modules of manyscale that it imports, directly or not, and of what decorates
+    kernels."""
+    reached, rest = set(), [module, _STYLES]
+    importlib.import_module(_STYLES)
     while rest:
         name = rest.pop()
         if name not in reached:
@@ -129,6 +134,19 @@ def _described(kind: Any) -> str:
         of = "" if own is None else f"{own.__module__}.{own.__qualname__} {sources_digest(own.__module__)}"
         return f"{of}({parts})"
     return str(kind)
+
+
+_by_name: dict[str, tuple[Any, Any]] = {}  # functions that others refer to by these names: dispatcher, signature
+
+
+def link_by_name(kernel: Any) -> None:
+    """What calls the kernel, as far as it is compiled, refers to its code by name and holds no copy of it."""
+    for signature, result in kernel.overloads.items():
+        name = result.fndesc.llvm_func_name
+        if name not in _by_name:
+            _by_name[name] = kernel, signature
+            for _, function in kernel.targetctx._defns[result.entry_point].versions:
+                function.libs = ()
 
 
 class KernelCache(caching._Cache):  # type: ignore[misc]
@@ -172,7 +190,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         elif path in self._locks:
             try:
                 with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                    file.write(serialize.dumps(result._reduce()))
+                    file.write(serialize.dumps((_needs(result.library), serialize.dumps(result._reduce()))))
                 os.replace(file.name, path)
             except OSError as error:
                 _warn_of_folder(error)
@@ -217,11 +235,28 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
 
 def _load(path: Path, context: Any) -> Any:
+    """What the file holds; None where it or what its code refers to is not there."""
     try:
-        content = pickle.loads(path.read_bytes())
+        needs, content = pickle.loads(path.read_bytes())
     except (OSError, EOFError, pickle.UnpicklingError):  # not there, or cut short when the machine went down
         return None
-    return CompileResult._rebuild(context, *content)
+    for name, module, place, signature in needs:
+        kernel = operator.attrgetter(place)(importlib.import_module(module))
+        kernel.compile(signature)
+        link_by_name(kernel)
+        if name not in _by_name:  # compiled again since, so it has another name
+            return None
+    return CompileResult._rebuild(context, *pickle.loads(content))
+
+
+def _needs(library: Any) -> list[tuple[str, str, str, Any]]:
+    """The functions that the code refers to by name: name, where they are, and their signature."""
+    needs = []
+    for function in library._final_module.functions:
+        if function.is_declaration and function.name in _by_name:
+            kernel, signature = _by_name[function.name]
+            needs.append((function.name, kernel.py_func.__module__, kernel.py_func.__qualname__, signature))
+    return needs
 
 
 def _note_use(path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
+from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, separate
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance, begin_phase
@@ -208,7 +208,7 @@ def _keep_stretch(burst, repetition, phase, core, instance, time_ps):  # type: i
     burst.since_ps[core] = time_ps
 
 
-@inner
+@separate
 def _run_phase(burst, repetition, phase, drawn):  # type: ignore[no-untyped-def]
     """How long the phase takes, -1 if it cannot end."""
     sch, tree = burst.scheduler, burst.tree

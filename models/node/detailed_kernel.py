@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
+from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, separate
 from manyscale.models.kernels.event_heap import pop, push
 from manyscale.models.node.core.cycle_wheel import NEVER, CycleWheel, next_cycle, put, take
 from manyscale.models.node.core.kernel import Cores, begin_piece, step
@@ -106,7 +106,7 @@ def _keep_instance(records, instance, core, begin_ps, end_ps):  # type: ignore[n
         row.core = core
 
 
-@inner
+@separate
 def _end_piece(sim, core):  # type: ignore[no-untyped-def]
     """Account for a piece that a core has executed in detail, and tell the runtime system. O(parts + levels)."""
     records, stack = sim.records, sim.cores.stack
@@ -140,7 +140,7 @@ def _end_piece(sim, core):  # type: ignore[no-untyped-def]
     push(sim.heap, sim.heap_size, core, end_ps)
 
 
-@inner
+@separate
 def _begin_piece(sim, core):  # type: ignore[no-untyped-def]
     """A core begins what the scheduler said. O(levels)."""
     me, records = sim.scheduler.core[core], sim.records

@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from manyscale.models.kernels.later import when_loaded
+
 
 def announce_compilation() -> None:
     """Say why the first run takes longer, when somebody watches."""
     if not sys.stderr.isatty():
         return
+    when_loaded(_announce)
+
+
+def _announce() -> None:
     from numba.core import event
 
     class Once(event.Listener):
@@ -20,7 +26,7 @@ def announce_compilation() -> None:
 
         def on_start(self, event: Any) -> None:
             if not self.told:
-                print("compiling kernels, once on this machine (about 10 s) ...", file=sys.stderr)
+                print("compiling kernels, once on this machine ...", file=sys.stderr)
                 self.told = True
 
         def on_end(self, event: Any) -> None:

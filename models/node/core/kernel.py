@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import Predictor, mispredicts, new_predictors
-from manyscale.models.kernels import allocation_free, inner, inner_inlined
+from manyscale.models.kernels import allocation_free, inner, inner_inlined, separate
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
@@ -235,7 +235,7 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     return max(done - plain, 0.0)
 
 
-@inner
+@separate
 def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
@@ -296,7 +296,7 @@ def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
         c.num_stores += 1
 
 
-@inner
+@separate
 def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -350,7 +350,7 @@ def begin_block(cores, core):  # type: ignore[no-untyped-def]
         c.mispredicted = 1 if is_wrong else 0
 
 
-@inner
+@separate
 def step(cores, mem, core, until_cycle):  # type: ignore[no-untyped-def]
     """The core goes on until its next access would enter at ``until_cycle`` or later: False; or until its piece ends:
     True. ``core[core].cycle`` is when. O(accesses and executions on the way)."""

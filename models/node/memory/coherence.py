@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined
+from manyscale.models.kernels import inner_inlined, separate
 from manyscale.models.node.memory.cache_rows import DIRTY, EMPTY, SHARED, find, set_begin
 from manyscale.models.node.memory.directory import FREE, add_group, look_up, next_group, set_alone
 from manyscale.models.node.memory.evictions import WRITTEN_BACK, take_away, write_down
@@ -60,10 +60,9 @@ def _look_at(mem, level, other, line, takes, counted):  # type: ignore[no-untype
     return tag
 
 
-@inner
+@separate
 def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """All private levels of a group: the nearest that had the line modified, NOBODY if none. O(levels * ways)."""
-    apart()
     memory = mem.memory[0]
     other = _first_of(mem, group)
     dirty_level = NOBODY
@@ -78,10 +77,9 @@ def _ask_group(mem, core, group, line, takes, cycle, row):  # type: ignore[no-un
     return dirty_level
 
 
-@inner
+@separate
 def _ask_holders(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """``ask_groups`` where the directory has an entry. O(groups + holders * levels * ways)."""
-    apart()
     directory, group = mem.directory, mem.core[core].group
     place = look_up(directory, line)
     source, source_level = NOBODY, NOBODY
@@ -118,11 +116,10 @@ def ask_groups(mem, core, line, takes, cycle, row):  # type: ignore[no-untyped-d
     return _ask_holders(mem, core, line, takes, cycle, row)
 
 
-@inner
+@separate
 def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no-untyped-def]
     """Before a request enters ``level`` (which may be main memory) from a level that others do not share: look at what
     only they reach, beside private levels. Flags for the line, and who had it modified. O(cores * levels * ways)."""
-    apart()
     memory = mem.memory[0]
     flags, source, source_level = np.int64(0), NOBODY, NOBODY
     own = mem.first_slot[core, level - 1]
@@ -145,11 +142,10 @@ def ask_instances(mem, level, core, line, takes, cycle, row):  # type: ignore[no
     return np.int64(0) if takes else flags, source, source_level
 
 
-@inner
+@separate
 def take_from_others(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A core stores to a line that it holds and others may: nobody else does any more. Some core that lost it, NOBODY
     if none. O(groups + holders * levels * ways)."""
-    apart()
     memory, directory = mem.memory[0], mem.directory
     lost = NOBODY
     group = mem.core[core].group

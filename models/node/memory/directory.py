@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined
+from manyscale.models.kernels import inner, inner_inlined, separate
 
 WORD_BITS: Final = 63  # masks stay positive
 FREE: Final = -1
@@ -66,10 +66,9 @@ def expect_dirty(directory, line):  # type: ignore[no-untyped-def]
         directory[place, 0] &= ~1
 
 
-@inner
+@separate
 def next_group(directory, place, group):  # type: ignore[no-untyped-def]
     """The first group from ``group`` on that holds the line, -1 if there is none. O(groups)."""
-    apart()
     word, bit = group // WORD_BITS, group % WORD_BITS
     while word < directory.shape[1] - 1:
         mask = directory[place, 1 + word] >> bit
@@ -86,10 +85,9 @@ def next_group(directory, place, group):  # type: ignore[no-untyped-def]
     return -1
 
 
-@inner
+@separate
 def _delete(directory, place):  # type: ignore[no-untyped-def]
     """Free an entry, and move those behind it up that belong before. Expected O(1)."""
-    apart()
     last = directory.shape[0] - 1
     hole = place
     here = (place + 1) & last

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined
+from manyscale.models.kernels import inner_inlined, separate
 from manyscale.models.node.memory.cache_rows import (
     DIRTY,
     EMPTY,
@@ -54,10 +54,9 @@ def take_away(mem, level, first_slot, line):  # type: ignore[no-untyped-def]
     return tag
 
 
-@inner
+@separate
 def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     """The line leaves the first levels of a core: whether it was dirty there. O(levels * ways)."""
-    apart()
     dirty = np.int64(0)
     for level in range(levels):
         tag = take_away(mem, level, mem.first_slot[core, level], line)
@@ -66,11 +65,10 @@ def _empty_group(mem, levels, core, line):  # type: ignore[no-untyped-def]
     return dirty
 
 
-@inner
+@separate
 def _back_invalidate(mem, level, core, line):  # type: ignore[no-untyped-def]
     """An inclusive level evicts the line, so the levels before lose it: whether it was dirty there.
     O(holders * levels * ways)."""
-    apart()
     memory, each = mem.memory[0], mem.level[level]
     private = min(memory.private, level)
     if memory.groups == 1 or level < memory.private:
@@ -158,11 +156,10 @@ def put(mem, level, core, line, flags, cycle):  # type: ignore[no-untyped-def]
     return insert(mem.tag, begin, each.ways, line << FLAG_BITS | flags)
 
 
-@inner
+@separate
 def write_down(mem, level, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A dirty line is written to a level, which may be main memory; exclusive ones that do not hold it pass it on. As
     ``evict``."""
-    apart()
     levels = mem.memory[0].levels
     while level < levels and mem.level[level].exclusive:
         each = mem.level[level]

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined, read_soon
+from manyscale.models.kernels import inner, inner_inlined, read_soon, separate
 from manyscale.models.node.memory.cache_rows import (
     DIRTY,
     EMPTY,
@@ -161,10 +161,9 @@ def _holds(mem, level, core, line):  # type: ignore[no-untyped-def]
     return find(mem.tag, begin, each.ways, line) < begin + np.uint64(each.ways)
 
 
-@inner
+@separate
 def _hide(mem, level, core, line):  # type: ignore[no-untyped-def]
     """A private level holds the line again, so nearer levels do not hold it as the outermost. O(levels * ways)."""
-    apart()
     for nearer in range(level):
         each = mem.level[nearer]
         begin = set_begin(each, mem.first_slot[core, nearer], line)
@@ -220,11 +219,10 @@ def _read_victim_soon(mem, core, line):  # type: ignore[no-untyped-def]
         read_soon(mem.directory, home_of_entry(mem.directory, tag >> FLAG_BITS))
 
 
-@inner
+@separate
 def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-untyped-def]
     """An access has missed the first level, or hit it where that has a prefetcher: when a line that missed is there.
     Prefetches follow. ``cycle`` < 0: no time passes. O(levels * ways), in sum, and see ``access``."""
-    apart()
     memory = mem.memory[0]
     level, reached, remaining, step = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     start = done = cycle
@@ -259,10 +257,9 @@ def _serve(mem, core, line, is_store, cycle, row, is_miss):  # type: ignore[no-u
         fetches = not _holds(mem, level, core, target)
 
 
-@inner
+@separate
 def _upgrade(mem, core, line, cycle, row):  # type: ignore[no-untyped-def]
     """A store to a line that others may hold: when the core owns it. See ``coherence``."""
-    apart()
     lost = take_from_others(mem, core, line, cycle, row)
     if cycle < 0.0 or lost == NOBODY:
         return cycle

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, inner_inlined
+from manyscale.models.kernels import inner_inlined, separate
 
 
 @inner_inlined
@@ -23,11 +23,10 @@ def _take_up(stream, first, num_streams, page):  # type: ignore[no-untyped-def]
     stream[first].page, stream[first].line, stream[first].step, stream[first].ahead = found, line, step, ahead
 
 
-@inner
+@separate
 def follow(streams, each, first_slot, line):  # type: ignore[no-untyped-def]
     """A load or store has reached a level: how many lines to fetch, after which, in which direction (1 or -1).
     O(streams)."""
-    apart()
     first = each.first_stream + (first_slot - each.first) // each.slots * each.streams
     page = line >> each.page_shift
     _take_up(streams, first, each.streams, page)

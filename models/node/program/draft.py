@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import inner
+from manyscale.models.kernels import inner, separate
 from manyscale.models.node.program.node_program import Action
 
 _COMPUTE, _BEGIN_GROUP, _END_GROUP = int(Action.compute), int(Action.begin_group), int(Action.end_group)
@@ -164,7 +164,7 @@ def _parts(events, draft, task, ps, event, first, end):  # type: ignore[no-untyp
         _piece(draft, state.context, ps, event, first, end, 0, 1)
 
 
-@inner
+@separate
 def work(events, draft, task, ps, operation, event, sleep):  # type: ignore[no-untyped-def]
     """The piece before an event, or an operation (``event`` -1), with its segments. False if segments are left over
     that stand before it. Segments whose rows do not follow each other are pieces of their own."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner
+from manyscale.models.kernels import allocation_free, by_reference, inner, separate
 from manyscale.models.node.program.draft import (
     BEGUN,
     CREATED,
@@ -81,7 +81,7 @@ def _cut(draft, operation, goes_on):  # type: ignore[no-untyped-def]
     control.phase_start = draft.row[0].num_steps
 
 
-@inner
+@separate
 def _iteration(events, draft):  # type: ignore[no-untyped-def]
     """The iteration changes here."""
     control = draft.control[0]
@@ -93,7 +93,7 @@ def _iteration(events, draft):  # type: ignore[no-untyped-def]
         _cut(draft, NO_OPERATION, 1)
 
 
-@inner
+@separate
 def _operations(events, draft, end):  # type: ignore[no-untyped-def]
     """Operations up to ``end`` - 1, each with what is left to do before it. Returns a code."""
     control = draft.control[0]
@@ -111,7 +111,7 @@ def _operations(events, draft, end):  # type: ignore[no-untyped-def]
     return code
 
 
-@inner
+@separate
 def _operation(events, draft, operation):  # type: ignore[no-untyped-def]
     control = draft.control[0]
     place = operation - control.first_operation
@@ -165,7 +165,7 @@ def _begin_construct(events, draft, task):  # type: ignore[no-untyped-def]
     control.num_constructs += 1
 
 
-@inner
+@separate
 def _begin_chunk(events, draft, task):  # type: ignore[no-untyped-def]
     """The rows of a construct are made by its first chunk, for the phase may be cut before it."""
     control = draft.control[0]
@@ -187,7 +187,7 @@ def _begin_chunk(events, draft, task):  # type: ignore[no-untyped-def]
     construct.seen += 1
 
 
-@inner
+@separate
 def _end_construct(events, draft, task):  # type: ignore[no-untyped-def]
     state = draft.task[task]
     construct = events.construct[state.construct]
@@ -231,7 +231,7 @@ def _barrier(draft, task, begins):  # type: ignore[no-untyped-def]
         row.loose = 0
 
 
-@inner
+@separate
 def _synchronise(draft, kind, task, value):  # type: ignore[no-untyped-def]
     """An event of tasks that wait, groups, regions. Returns a code."""
     r = draft.task[task].context
@@ -260,7 +260,7 @@ def _synchronise(draft, kind, task, value):  # type: ignore[no-untyped-def]
     return DONE
 
 
-@inner
+@separate
 def _task_event(events, draft, kind, task, other):  # type: ignore[no-untyped-def]
     """An event of tasks that are created, begin, end. ``other``: number of the other task. Returns a code."""
     control = draft.control[0]
@@ -293,7 +293,7 @@ def _task_event(events, draft, kind, task, other):  # type: ignore[no-untyped-de
     return DONE
 
 
-@inner
+@separate
 def _before_event(events, draft, event, task):  # type: ignore[no-untyped-def]
     """The work before an event, and what ends or changes with that. Returns a code."""
     control = draft.control[0]
@@ -312,7 +312,7 @@ def _before_event(events, draft, event, task):  # type: ignore[no-untyped-def]
     return DONE
 
 
-@inner
+@separate
 def _event(events, draft, event, task):  # type: ignore[no-untyped-def]
     """What an event itself is. Returns a code."""
     control = draft.control[0]

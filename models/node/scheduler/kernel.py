@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, inner_inlined
+from manyscale.models.kernels import inner, inner_inlined, separate
 from manyscale.models.node.program.node_program import Action, InstanceFlag
 from manyscale.models.node.scheduler.codes import (
     ALL,
@@ -60,7 +60,7 @@ _COMPUTE, _CALL = int(Action.compute), int(Action.call)
 _DONE_AT_ONCE = -2
 
 
-@inner
+@separate
 def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
     """Go through a core's steps at ``time_ps`` until something takes time: PIECE, IDLE, OPERATION or PHASE_END.
 
@@ -222,7 +222,7 @@ def _next_row(sch, core):  # type: ignore[no-untyped-def]
     return row, cost_ps
 
 
-@inner
+@separate
 def _next_chunk(sch, core):  # type: ignore[no-untyped-def]
     """Take a chunk of the loop that was begun first."""
     node = sch.node[0]
@@ -281,7 +281,7 @@ def _create(sch, core, row, step):  # type: ignore[no-untyped-def]
     return row
 
 
-@inner
+@separate
 def _complete(sch, core, row, is_free):  # type: ignore[no-untyped-def]
     """An instance is done, and whoever waited for it may go on: the row of its caller, if this core ``is_free`` to go
     on with it, else -1. Pseudo instances that become ready are done at once."""
@@ -371,7 +371,7 @@ def _let_resume(sch, row):  # type: ignore[no-untyped-def]
     node.last_to_resume = row
 
 
-@inner
+@separate
 def _resume_all(sch, core):  # type: ignore[no-untyped-def]
     """What may go on does so when its core is free, or, if it was suspended and is untied, is ready for any."""
     node = sch.node[0]
@@ -420,7 +420,7 @@ def _many_ready(sch):  # type: ignore[no-untyped-def]
     return node.num_idle > 0 and sch.queues.control[0].length + node.num_chunks > node.num_waking
 
 
-@inner
+@separate
 def _wake(sch, near):  # type: ignore[no-untyped-def]
     """Wake idle cores until there is one for each ready instance: by data reuse ``near`` itself or one that shares its
     last cache, else the lowest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import inner, inner_inlined
+from manyscale.models.kernels import inner, inner_inlined, separate
 from manyscale.models.node.program.node_program import Action, InstanceFlag
 from manyscale.models.node.scheduler.codes import CREATES, LOOKING, NOTHING, STARTING
 from manyscale.models.node.scheduler.ready_queues import CRITICAL_PATH
@@ -14,7 +14,7 @@ _COMPUTE, _CREATE, _CALL = int(Action.compute), int(Action.create), int(Action.c
 _BEGIN_GROUP, _BARRIER = int(Action.begin_group), int(Action.barrier)
 
 
-@inner
+@separate
 def begin_phase(sch, phase, time_ps):  # type: ignore[no-untyped-def]
     """The initial task's steps of a phase stand on core 0, all other cores are idle; call ``advance(sch, 0, time_ps)``.
 
@@ -83,7 +83,7 @@ def _reset_row(state, flags):  # type: ignore[no-untyped-def]
     state.flags = flags
 
 
-@inner
+@separate
 def _reset_cores(sch, time_ps):  # type: ignore[no-untyped-def]
     count = sch.core.shape[0]
     for core in range(count):
@@ -112,7 +112,7 @@ def _reset_cores(sch, time_ps):  # type: ignore[no-untyped-def]
         sch.lock[lock].first = -1
 
 
-@inner
+@separate
 def _find_bottom_levels(sch, num_rows):  # type: ignore[no-untyped-def]
     """Of each instance its own predicted work and the longest way to the end after it: over its successors, or what its
     parent does after it has waited for it. Children are created later than their parents and successors later than

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import count_ones, inner, inner_inlined
+from manyscale.models.kernels import count_ones, inner, inner_inlined, separate
 from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.scheduler.runtime_system import Policy
@@ -131,7 +131,7 @@ def put(queues, row, level, core, group):  # type: ignore[no-untyped-def]
         _put_elsewhere(queues, row, level, core, group)
 
 
-@inner
+@separate
 def _put_elsewhere(queues, row, level, core, group):  # type: ignore[no-untyped-def]
     control = queues.control[0]
     levels = control.num_levels
@@ -161,7 +161,7 @@ def take(queues, core, group):  # type: ignore[no-untyped-def]
     return _take_elsewhere(queues, core, group)
 
 
-@inner
+@separate
 def _take_elsewhere(queues, core, group):  # type: ignore[no-untyped-def]
     control = queues.control[0]
     levels = control.num_levels

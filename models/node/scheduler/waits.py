@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manyscale.models.kernels import inner, inner_inlined
+from manyscale.models.kernels import inner, inner_inlined, separate
 from manyscale.models.node.program.node_program import Action
 from manyscale.models.node.scheduler.codes import (
     ALL,
@@ -36,7 +36,7 @@ def suspend(sch, row, step, waiting):  # type: ignore[no-untyped-def]
         node.waiter = row
 
 
-@inner
+@separate
 def synchronise(sch, core, row, step):  # type: ignore[no-untyped-def]
     """A step that is neither work nor creation: GOES_ON, WAITS (suspended), or what `advance` is to return."""
     node = sch.node[0]

@@ -1,0 +1,254 @@
+"""How kernels are compiled, and what they call that hand many arrays on to each other."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+)
+from numba.np import arrayobj
+
+from manyscale.models.kernels.compiled import link_by_name, njit
+
+__all__ = [
+    "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
+    "read_soon", "separate",
+]  # fmt: skip
+
+
+def _load_without_blas() -> None:
+    """Load Numba's array functions without scipy's BLAS behind them.
+
+    They look for it when they are loaded, which takes a quarter of a second and serves only covariances in compiled
+    code; matrix products look for it again themselves.
+    """
+    modules: dict[str, Any] = sys.modules
+    name = "scipy.linalg.cython_blas"
+    if name in modules:
+        return
+    modules[name] = None  # an import of it fails at once
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        del modules[name]
+
+
+_load_without_blas()
+
+
+def _compiled_once(*, is_separate: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """``njit`` for functions that kernels call with integers of any kind: they are compiled once, for int64, not once
+    more for each signed type (of records' members) and for each number that stands in a call. ``is_separate``: see
+    ``separate``."""
+
+    def decorate(function: Any) -> Any:
+        dispatcher = njit(cache=True, nogil=True, **options)(function)
+        template = dispatcher.get_call_template
+
+        def widened(args: Any, kws: Any) -> Any:
+            found = template(tuple(map(_widest, args)), {name: _widest(kind) for name, kind in kws.items()})
+            if is_separate:
+                link_by_name(dispatcher)
+            return found
+
+        dispatcher.get_call_template = widened
+        return dispatcher
+
+    return decorate
+
+
+def _widest(kind: Any) -> Any:
+    plain = types.unliteral(kind)
+    return types.int64 if isinstance(plain, types.Integer) and plain.signed else kind
+
+
+# Numba counts references to every array that a function takes apart or hands on, which for small functions on twenty
+# arrays takes longer than what they do (measured: 80 ns of 105 a call). A function that allocates nothing needs no
+# counts. The option is Numba's own, undocumented; without it the results are the same, and slower. (What does not say
+# ``forceinline`` inherits it of the function for which it is compiled first.)
+allocation_free: Final = _compiled_once(_nrt=False, forceinline=False, no_cfunc_wrapper=True)
+
+# The same, put into its callers whatever its size: a call hands on seven words and more of each array. For what runs
+# for each access, and is called in few places.
+inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cfunc_wrapper=True)
+
+# As these two, for functions that only kernels call: without what makes them callable by Python, which takes much of
+# the time of compiling small functions of many arrays.
+inner: Final = _compiled_once(_nrt=False, forceinline=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner_inlined: Final = _compiled_once(_nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+# As ``inner``, for large functions: what calls them refers to their code, where that of others is part of the caller's,
+# compiled once more with each caller, with the callers of these, and so on. So they are never put into their callers.
+separate: Final = _compiled_once(is_separate=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+# Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
+# compiled once more with each caller, and with the callers of these.
+merged: Final = njit(inline="always")
+
+
+@intrinsic
+def apart(context):  # type: ignore[no-untyped-def]
+    """Called anywhere in a function: LLVM must not put that function into its callers. For large ones that are seldom
+    run, which would else be copied, and compiled, many times."""
+
+    def mark(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), mark
+
+
+@intrinsic
+def count_ones(context, value):  # type: ignore[no-untyped-def]
+    """How many bits of an integer are 1."""
+
+    def count(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.ctpop(arguments[0])
+
+    return value(value), count
+
+
+@intrinsic
+def read_soon(context, array, index):  # type: ignore[no-untyped-def]
+    """Have the host bring ``array[index]`` (of several dimensions: the first element of that row) into its caches, and
+    go on at once. Nothing is read where that could fail, so any index will do."""
+
+    def fetch(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, view.strides)[0]
+        place = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        start = builder.ptrtoint(view.data, stride.type)
+        address = builder.inttoptr(builder.add(start, builder.mul(place, stride)), ir.IntType(8).as_pointer())
+        kinds = [ir.IntType(32)] * 3
+        name = ir.FunctionType(ir.VoidType(), [address.type, *kinds])
+        function = cgutils.get_or_insert_function(builder.module, name, "llvm.prefetch.p0i8")
+        builder.call(function, [address, *(kind(value) for kind, value in zip(kinds, (0, 3, 1), strict=True))])
+        return context.get_dummy_value()
+
+    return types.void(array, index), fetch
+
+
+class _Counted(types.Array):
+    """An array that was reached through a reference: its indices are never negative, so that no access asks whether one
+    counts from the end (measured: a tenth of what a kernel takes). (The name is short: see below.)"""
+
+    def __init__(self, dtype: Any, ndim: int, layout: str, readonly: bool, aligned: bool) -> None:
+        same = types.Array(dtype, ndim, layout, readonly, aligned=aligned)
+        super().__init__(dtype, ndim, layout, readonly, f"counted({_digest(same)})", aligned)
+
+    def copy(self, dtype: Any = None, ndim: Any = None, layout: Any = None, readonly: Any = None) -> _Counted:
+        return _Counted(
+            self.dtype if dtype is None else dtype,
+            self.ndim if ndim is None else ndim,
+            self.layout if layout is None else layout,
+            not self.mutable if readonly is None else readonly,
+            self.aligned,
+        )
+
+    @property
+    def mangling_args(self) -> tuple[str, tuple[()]]:
+        return self.name, ()
+
+
+register_model(_Counted)(models.ArrayModel)
+
+
+def _digest(kind: Any) -> str:
+    return hashlib.sha256(str(kind).encode()).hexdigest()[:16]
+
+
+def _without_sign(context: Any, builder: Any, kind: Any, index: Any) -> tuple[Any, Any]:
+    """An index, or a tuple of them, and its type."""
+    if isinstance(kind, types.BaseTuple):
+        parts = cgutils.unpack_tuple(builder, index, len(kind))
+        pairs = [_without_sign(context, builder, *pair) for pair in zip(kind.types, parts, strict=True)]
+        kind = types.Tuple([part for part, _ in pairs])
+        return kind, context.make_tuple(builder, kind, [part for _, part in pairs])
+    if isinstance(kind, types.Integer):
+        return types.uintp, context.cast(builder, index, kind, types.intp)
+    return kind, index
+
+
+@lower_builtin(operator.getitem, _Counted, types.Integer)
+@lower_builtin(operator.getitem, _Counted, types.BaseTuple)
+def _item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array, kind = signature.args
+    kind, index = _without_sign(context, builder, kind, arguments[1])
+    several = isinstance(kind, types.BaseTuple)
+    get = arrayobj.getitem_array_tuple if several else arrayobj.getitem_arraynd_intp
+    return get(context, builder, signature.replace(args=(array, kind)), (arguments[0], index))
+
+
+@lower_builtin(operator.setitem, _Counted, types.Integer, types.Any)
+@lower_builtin(operator.setitem, _Counted, types.BaseTuple, types.Any)
+def _set_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array, kind, value = signature.args
+    kind, index = _without_sign(context, builder, kind, arguments[1])
+    signature = signature.replace(args=(array, kind, value))
+    return arrayobj.setitem_array(context, builder, signature, (arguments[0], index, arguments[2]))
+
+
+class _ByReference(types.Type):
+    """A named tuple of arrays that is handed on by its address. (The name is short: it is part of those of all
+    functions that take it.)"""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+        super().__init__(f"by_reference({held.instance_class.__name__} {_digest(held)})")
+
+
+@register_model(_ByReference)
+class _ByReferenceModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, manager[kind.held].get_value_type().as_pointer())
+
+
+@infer_getattr
+class _ByReferenceAttributes(AttributeTemplate):
+    key = _ByReference
+
+    def generic_resolve(self, reference: Any, attribute: str) -> Any:
+        held = reference.held
+        if attribute not in held.fields:
+            return None
+        member = held.types[held.fields.index(attribute)]
+        if type(member) is types.Array:
+            return _Counted(member.dtype, member.ndim, member.layout, not member.mutable, member.aligned)
+        return _ByReference(member) if isinstance(member, types.BaseNamedTuple) else member
+
+
+@lower_getattr_generic(_ByReference)
+def _member(context: Any, builder: Any, kind: Any, value: Any, attribute: str) -> Any:
+    place = kind.held.fields.index(attribute)
+    member = cgutils.gep_inbounds(builder, value, 0, place)
+    return member if isinstance(kind.held.types[place], types.BaseNamedTuple) else builder.load(member)
+
+
+@intrinsic
+def by_reference(context, held):  # type: ignore[no-untyped-def]
+    """A named tuple of arrays, whose members can be read as before, for what is called from here on: handed on as one
+    word instead of seven and more of each array (measured: 115 words, a fifth of what an access to memory costs), which
+    the compiler need not take apart and put together in each function, either. It is gone when the caller returns. Only
+    for functions that do not count references (``allocation_free`` and those below), and whose indices of its arrays
+    are never negative."""
+
+    def refer(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return cgutils.alloca_once_value(builder, arguments[0])
+
+    if isinstance(held, (_ByReference, types.NoneType)):
+        return held(held), lambda context, builder, signature, arguments: arguments[0]
+    return _ByReference(held)(held), refer

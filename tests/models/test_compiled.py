@@ -1,0 +1,118 @@
+"""Where compiled kernels are kept, and when they are compiled again."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numba
+import pytest
+from numba.core import caching, codegen, compiler, config, dispatcher, event
+
+from manyscale.models.kernels import compiled
+
+ROOT = Path(__file__).parents[2]
+CALLEE = """
+from manyscale.models.kernels import njit
+STEP = 1
+
+@njit(cache=True)
+def add(value):
+    return value + STEP
+"""
+CALLER = """
+import sys
+from numba.core import event
+from manyscale.models.kernels import njit
+from manyscale.callee import add
+
+class Counting(event.Listener):
+    started = 0
+    def on_start(self, event):
+        Counting.started += 1
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Counting())
+
+@njit(cache=True)
+def twice(value):
+    return 2 * add(value)
+
+print(twice(10), Counting.started)
+"""
+
+
+def run(folder: Path, step: int) -> list[int]:
+    """What a program of two modules prints: a result, and the number of compilations. The modules are manyscale's, in a
+    folder that comes before its others."""
+    (folder / "callee.py").write_text(CALLEE.replace("STEP = 1", f"STEP = {step}"))
+    (folder / "caller.py").write_text(CALLER)
+    program = f"import manyscale; manyscale.__path__.insert(0, {str(folder)!r}); import manyscale.caller"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "kept")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
+    )  # fmt: skip
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_a_changed_constant_of_another_module_compiles_its_callers_again(tmp_path: Path) -> None:
+    assert run(tmp_path, step=1) == [22, 2]
+    assert run(tmp_path, step=1) == [22, 0]
+    assert run(tmp_path, step=5) == [30, 2]
+    assert run(tmp_path, step=1) == [22, 0], "what was compiled before is still there"
+
+
+def test_a_damaged_file_is_compiled_again(tmp_path: Path) -> None:
+    run(tmp_path, step=1)
+    for file in (tmp_path / "kept").rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:100] if "twice" in file.name else b"")
+    assert run(tmp_path, step=1) == [22, 2]
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("no folder can be made here")
+    assert run(tmp_path, step=1) == [22, 2]
+    assert run(tmp_path, step=1) == [22, 2]
+
+
+def test_two_processes_compile_a_kernel_once(tmp_path: Path) -> None:
+    (tmp_path / "callee.py").write_text(CALLEE)
+    (tmp_path / "caller.py").write_text(CALLER)
+    program = f"import manyscale; manyscale.__path__.insert(0, {str(tmp_path)!r}); import manyscale.caller"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    command = [sys.executable, "-c", program]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
+    counts = [int(process.communicate()[0].split()[1]) for process in both]
+    assert sum(counts) == 2
+    assert not list((tmp_path / "kept").rglob("*.lock"))
+
+
+def test_a_kernel_cannot_be_a_closure() -> None:
+    step = 1
+    with pytest.raises(ValueError, match="function's variables"):
+        compiled.njit(cache=True)(lambda value: value + step)
+
+
+def test_numba_is_in_the_range_that_was_tested() -> None:
+    """And has the parts that are not its documented ones: a newer version is first tried with these tests."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = [line for line in project["dependencies"] if line.startswith("numba")]
+    least, below = re.fullmatch(r"numba>=([\d.]+),<([\d.]+)", wanted).groups()  # type: ignore[union-attr]
+    assert _numbers(least) <= _numbers(numba.__version__) < _numbers(below)
+    missing = {"load_overload", "save_overload", "enable", "disable", "flush"} - set(dir(caching._Cache))
+    assert not missing
+    assert {"_reduce", "_rebuild"} <= set(dir(compiler.CompileResult))
+    assert hasattr(codegen.JITCPUCodegen, "magic_tuple")
+    assert {"CPU_NAME", "CPU_FEATURES", "CACHE_DIR", "OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"} <= set(dir(config))
+    assert "self._cache.load_overload" in inspect.getsource(dispatcher.Dispatcher.compile)
+    assert hasattr(event, "register")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:2]]
