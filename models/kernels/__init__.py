@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
@@ -26,7 +27,7 @@ from manyscale.models.kernels.compiled import link_by_name, njit
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_soon", "separate",
+    "read_only", "read_soon", "separate",
 ]  # fmt: skip
 
 
@@ -98,6 +99,13 @@ separate: Final = _compiled_once(is_separate=True, _nrt=False, no_cpython_wrappe
 # Put into its callers before these are compiled: for functions of one or two callers. What is compiled by itself is
 # compiled once more with each caller, and with the callers of these.
 merged: Final = njit(inline="always")
+
+
+def read_only(values: np.ndarray, dtype: Any) -> np.ndarray:
+    """A view that cannot be written, as Ray and Arrow hand arrays over: kernels are compiled once for all."""
+    view: np.ndarray = np.ascontiguousarray(values, dtype).view()
+    view.flags.writeable = False
+    return view
 
 
 @intrinsic
