@@ -206,7 +206,7 @@ class StoredLaunch:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         try:
-            self._static = pq.read_table(self.folder / _STATIC)
+            self._static = pq.ParquetFile(self.folder / _STATIC).read()  # read_table imports pandas
             self.head: dict[str, Any] = json.loads(self._static.schema.metadata[_HEADER])
             if self.head["version"] != VERSION or not (self.folder / _INSTRUCTIONS).is_file():
                 raise ValueError("of another version")
