@@ -26,9 +26,6 @@ from manyscale.models.workload.launch_trace import MAX_OPERANDS, LaunchTrace, St
 from manyscale.runner.errors import UserError
 
 VERSION: Final = 2  # raised when what is stored changes its form
-_INSTRUCTIONS: Final = "instructions.parquet"
-_STATIC: Final = "static.parquet"
-FILES: Final = (_INSTRUCTIONS, _STATIC)
 _HEADER: Final = b"manyscale"
 _COLUMNS: Final = {  # lists, one for each block
     "warp_instructions": np.int32,
@@ -45,6 +42,8 @@ _SCHEMA: Final = pa.schema(
         for name, kind in _COLUMNS.items()
     ]
 )
+_INSTRUCTIONS: Final = "instructions.parquet"
+_STATIC: Final = "static.parquet"
 _STATIC_COLUMNS: Final = {
     "pc": np.int64,
     "opcode": np.int32,
