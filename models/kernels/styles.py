@@ -95,7 +95,9 @@ def _compiled_once(*, is_separate: bool = False, **options: Any) -> Callable[[An
 
 def _widest(kind: Any) -> Any:
     plain = types.unliteral(kind)
-    return types.int64 if isinstance(plain, types.Integer) and plain.signed else kind
+    if isinstance(plain, types.Integer) and plain.signed:
+        return types.int64
+    return plain if isinstance(plain, types.Boolean) else kind
 
 
 # Numba counts references to every array that a function takes apart or hands on, which for small functions on twenty
