@@ -1,7 +1,7 @@
 """The one table of everything that can be plugged in, by seam and name.
 
 Built-ins stand here as "module:attribute" and are imported when asked for; others come from entry points of the group
-``manyscale.SEAM``, which are read nowhere else.
+``manyscale.SEAM`` (with ``_`` for ``-``, as build tools have it), which are read nowhere else.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _plug_ins() -> dict[str, dict[str, Any]]:
     return {
         seam: {
             point.name: point
-            for group in (_FORMER_NAMES.get(seam, seam), seam)
+            for group in (_FORMER_NAMES.get(seam, seam), seam, seam.replace("-", "_"))
             for point in found.select(group=f"manyscale.{group}")
         }
         for seam in _BUILT_IN

@@ -22,7 +22,7 @@ from manyscale.models.workload.launch_trace import (
 )
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.units import array_digest
-from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.study.gpu_stream import with_phases
 
 CAUSES = ("issue", "dram")

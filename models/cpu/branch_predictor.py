@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import inner, inner_inlined, njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined
 
 _HISTORIES: Final = np.array([0, 4, 12, 36, 108])  # executions that the tables look back
 _ENTRIES: Final = 8192
@@ -142,12 +142,13 @@ def mispredicts(predictor, core, block, follower, ends_in_branch):  # type: igno
     return wrong
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def predict(block_ids, next_id, ends_in_branch, predictor, result):  # type: ignore[no-untyped-def]
     """Whether the predictor is wrong about what follows each execution. O(executions)."""
+    predictor = by_reference(predictor)
     for execution in range(block_ids.shape[0]):
-        block = block_ids[execution]
-        follower = block_ids[execution + 1] if execution + 1 < block_ids.shape[0] else next_id
+        block = np.int64(block_ids[execution])
+        follower = np.int64(block_ids[execution + 1]) if execution + 1 < block_ids.shape[0] else next_id
         result[execution] = False
         if ends_in_branch[block] and follower >= 0:
             result[execution] = _look_up(predictor, 0, block, follower)

@@ -46,6 +46,7 @@ from manyscale.models.cpu import branch_predictor
 from manyscale.models.cpu import dataflow_kernel as kernel
 from manyscale.models.cpu.dataflow_code import code_of
 from manyscale.models.cpu.served_levels import ServedLevels
+from manyscale.models.kernels import read_only
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import Core, data_caches, needed
 from manyscale.models.memory.access_stream import access_sites, sites_of
@@ -131,16 +132,11 @@ class Dataflow:
             after = int(block_ids[end]) if end < len(block_ids) else next_id
             mine = slice(ends[first], ends[end])
             self._num_mispredicted += int(np.count_nonzero(wrong[first:end]))
-            kernel.run(
-                block_ids[first:end],
-                after,
-                addresses[mine],
-                levels[mine],
-                wrong[first:end],
-                self._code,
-                self._limits,
-                self._state,
-            )
+            piece = kernel.Piece(
+                read_only(block_ids[first:end], np.int32), read_only(wrong[first:end], np.bool_),
+                read_only(addresses[mine], np.uint64), read_only(levels[mine], np.uint8),
+            )  # fmt: skip
+            kernel.run(kernel.Core(self._code, self._limits, self._state, piece), after)
 
     def runtime(self, num_instructions: int | None = None) -> Runtime:
         """Of what was executed, scaled to ``num_instructions``. Raises ValueError for more than 53 days."""

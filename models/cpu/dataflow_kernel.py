@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined, separate
 from manyscale.models.workload.detail_tables import InstructionClass
 
 NUM_REGISTERS: Final = 256
@@ -51,7 +51,6 @@ LATE_BY_BRANCH: Final = 6
 INSTRUCTIONS: Final = 5
 PREVIOUS: Final = 6  # block executed last
 
-_inlined: Final = njit(inline="always")
 _TABLE: Final = 4096  # entries that remember stores and lines on their way, by address
 _GRANULE_SHIFT: Final = 3
 _FETCHED_AHEAD: Final = 8.0  # cycles that the front end is before the reorder buffer at most
@@ -174,7 +173,26 @@ def new_state(rings: np.ndarray, num_levels: int) -> State:
     )
 
 
-@_inlined
+class Piece(NamedTuple):
+    """Of a stream: ``block_ids`` int32[executions], ``mispredicted`` bool[executions]; of their accesses ``addresses``
+    uint64[] and ``levels`` uint8[] (codes, see LEVEL_MASK)."""
+
+    block_ids: np.ndarray
+    mispredicted: np.ndarray
+    addresses: np.ndarray
+    levels: np.ndarray
+
+
+class Core(NamedTuple):
+    """All that one pass works on."""
+
+    code: Code
+    limits: Limits
+    state: State
+    piece: Piece
+
+
+@inner_inlined
 def _claim(free, unit, now, occupancy):  # type: ignore[no-untyped-def]
     """When a unit is free for an instruction that enters ``now``; it is kept for ``occupancy``."""
     begin = max(free[unit], now)
@@ -182,27 +200,30 @@ def _claim(free, unit, now, occupancy):  # type: ignore[no-untyped-def]
     return begin
 
 
-@_inlined
-def _room(limits, state, ring):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _room(core, ring):  # type: ignore[no-untyped-def]
     """When the next one finds a place in a ring."""
+    limits, state = core.limits, core.state
     places = limits.rings[ring]
     return state.rings[ring, state.counts[ring] % places] if places > 0 else 0.0
 
 
-@_inlined
-def _keep(limits, state, ring, end):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _keep(core, ring, end):  # type: ignore[no-untyped-def]
     """A place of a ring is taken until ``end``."""
+    limits, state = core.limits, core.state
     if limits.rings[ring] > 0:
         state.rings[ring, state.counts[ring] % limits.rings[ring]] = end
     state.counts[ring] += 1
 
 
-@allocation_free
-def _line(limits, state, now, start, address, code, is_store):  # type: ignore[no-untyped-def]
+@inner
+def _line(core, now, start, address, level, is_store):  # type: ignore[no-untyped-def]
     """(time at which an access that entered ``now`` and starts at ``start`` has its line, part that it waits for).
     O(1)."""
-    served, seen = code & LEVEL_MASK, code >> SEEN_SHIFT & LEVEL_MASK
-    translation = limits.translation[code >> TRANSLATION_SHIFT]
+    limits, state = core.limits, core.state
+    served, seen = level & LEVEL_MASK, level >> SEEN_SHIFT & LEVEL_MASK
+    translation = limits.translation[level >> TRANSLATION_SHIFT]
     start += translation
     line = np.int64(address >> np.uint64(limits.line_shift))
     place = line & (_TABLE - 1)
@@ -214,13 +235,13 @@ def _line(limits, state, now, start, address, code, is_store):  # type: ignore[n
         occupancy = transfer * (1 + limits.write_back) if is_store else transfer
         begin = _claim(state.unit_free, FIRST_TRANSFER + served, now - ahead, occupancy)
         if seen > 0:
-            start = max(start, _room(limits, state, FILLS))
+            start = max(start, _room(core, FILLS))
             ready, part = start + limits.levels[seen, LATENCY], FIRST_LEVEL + seen - 1
         late = begin + transfer if seen < served else begin + limits.levels[seen, LATENCY]
         if late > ready:
             ready, part = late, BANDWIDTH
         if seen > 0:
-            _keep(limits, state, FILLS, ready)
+            _keep(core, FILLS, ready)
         state.tags[place, LINE_TAG] = line
         state.times[place, LINE_TIME] = ready
     elif state.tags[place, LINE_TAG] == line and state.times[place, LINE_TIME] > ready:
@@ -228,12 +249,13 @@ def _line(limits, state, now, start, address, code, is_store):  # type: ignore[n
     return ready, part
 
 
-@allocation_free
-def _forwarded(limits, state, address, num_bytes, vector, now):  # type: ignore[no-untyped-def]
+@inner
+def _forwarded(core, address, num_bytes, vector, now):  # type: ignore[no-untyped-def]
     """When the bytes of a store that may still be on its way reach a load of the same address; 0 if there is none.
     However many stores answer, a load is forwarded to once. If one is an update, the load has come before the data,
     and is tried again.
     O(bytes / 8)."""
+    limits, state = core.limits, core.state
     ready, on_the_way, updates = 0.0, -1.0, 0
     last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
     granule = np.int64(address >> np.uint64(_GRANULE_SHIFT))
@@ -253,7 +275,7 @@ def _forwarded(limits, state, address, num_bytes, vector, now):  # type: ignore[
     return ready
 
 
-@allocation_free
+@inner
 def _remember_store(state, address, num_bytes, vector, updates, time):  # type: ignore[no-untyped-def]
     """Stores to the same bytes complete in order. O(bytes / 8)."""
     last = np.int64((address + np.uint64(max(num_bytes, 1) - 1)) >> np.uint64(_GRANULE_SHIFT))
@@ -269,17 +291,18 @@ def _remember_store(state, address, num_bytes, vector, updates, time):  # type: 
         granule += 1
 
 
-@allocation_free
-def _repeat(code, limits, state, i, addresses, levels, at):  # type: ignore[no-untyped-def]
+@separate
+def _repeat(core, i, at):  # type: ignore[no-untyped-def]
     """One turn of string instruction ``i``: so many bytes per cycle, lines foreseen, none read only to be written."""
+    code, limits, state, piece = core.code, core.limits, core.state, core.piece
     clock = state.clock
     now = max(clock[RETIRED], clock[DISPATCHED])
     num_bytes, left, part = 0, now, BASE
     for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
         num_bytes = max(num_bytes, code.accesses[access, BYTES])
         place = at + access - code.instructions[i, FIRST_ACCESS]
-        served = levels[place] & LEVEL_MASK
-        arrival, cause = _line(limits, state, now, now, addresses[place], served, False)
+        served = piece.levels[place] & LEVEL_MASK
+        arrival, cause = _line(core, now, now, piece.addresses[place], served, False)
         if served > 0 and arrival - limits.levels[0, LATENCY] > left:
             left, part = arrival - limits.levels[0, LATENCY], cause
     turn = num_bytes * limits.string
@@ -290,9 +313,10 @@ def _repeat(code, limits, state, i, addresses, levels, at):  # type: ignore[no-u
     state.counts[INSTRUCTIONS] += 1
 
 
-@_inlined
-def _fetch(code, limits, state, block):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _fetch(core, block):  # type: ignore[no-untyped-def]
     """The front end fetches the windows of a block, but that in which the block before it ended if it goes on there."""
+    code, limits, state = core.code, core.limits, core.state
     previous = state.counts[PREVIOUS]
     state.counts[PREVIOUS] = block
     windows = code.blocks[block, LAST_WINDOW] - code.blocks[block, FIRST_WINDOW] + 1
@@ -305,19 +329,20 @@ def _fetch(code, limits, state, block):  # type: ignore[no-untyped-def]
         state.clock[FETCHED] = begin + (windows - 1) * limits.fetch
 
 
-@_inlined
-def _enter(code, limits, state, i, width, ends_block):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _enter(core, i, width, ends_block):  # type: ignore[no-untyped-def]
     """(when instruction ``i`` enters, part that it waited for). O(accesses)."""
-    clock = state.clock
+    code = core.code
+    clock = core.state.clock
     now, why = clock[DISPATCHED] + width, BASE
-    room = _room(limits, state, REORDER)
+    room = _room(core, REORDER)
     if code.instructions[i, TRAITS] & WRITES_VECTOR:
-        room = max(room, _room(limits, state, VECTORS))
+        room = max(room, _room(core, VECTORS))
     for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
         if not code.accesses[access, IS_STORE]:
-            room = max(room, _room(limits, state, LOADED))
-        elif _room(limits, state, STORED) > now:
-            now, why = _room(limits, state, STORED), BANDWIDTH
+            room = max(room, _room(core, LOADED))
+        elif _room(core, STORED) > now:
+            now, why = _room(core, STORED), BANDWIDTH
     if room > now:  # the front end has time to spare
         now, why = room, BASE
         clock[LATE_BY_FETCH] = clock[LATE_BY_BRANCH] = 0.0
@@ -331,9 +356,11 @@ def _enter(code, limits, state, i, width, ends_block):  # type: ignore[no-untype
     return now, why
 
 
-@_inlined
-def _load(code, limits, state, access, vector, address, level, now, start, reason):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _load(core, access, place, vector, now, start, reason):  # type: ignore[no-untyped-def]
     """(when a load that entered ``now`` and knows its address at ``start`` has its data, part that it waits for)."""
+    code, limits, state = core.code, core.limits, core.state
+    address = core.piece.addresses[place]
     # what lies in two lines is loaded in two steps
     last = address + np.uint64(max(code.accesses[access, BYTES], 1) - 1)
     steps = 1 if address >> np.uint64(limits.line_shift) == last >> np.uint64(limits.line_shift) else 2
@@ -341,20 +368,21 @@ def _load(code, limits, state, access, vector, address, level, now, start, reaso
     begin = max(begin, _claim(state.unit_free, ACCESSES, now, steps * limits.access))
     if begin > start:
         start, reason = begin, UNITS
-    arrival, part = _line(limits, state, now, start, address, level, False)
+    arrival, part = _line(core, now, start, address, core.piece.levels[place], False)
     arrival += limits.vector_load * vector
     if part == DEPENDENCY and reason != BASE:
         part = reason
-    forwarded = _forwarded(limits, state, address, code.accesses[access, BYTES], vector, now)
+    forwarded = _forwarded(core, address, code.accesses[access, BYTES], vector, now)
     if forwarded > arrival:
         return forwarded, FORWARDING
     return arrival, part
 
 
-@_inlined
-def _leave(code, limits, state, i, width, done, reason, line_ready):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _leave(core, i, width, done, reason, line_ready):  # type: ignore[no-untyped-def]
     """Instruction ``i``, done at ``done``, leaves in order, and its stores are written, the lines of which are there at
     ``line_ready``. O(accesses)."""
+    code, limits, state = core.code, core.limits, core.state
     clock, traits = state.clock, code.instructions[i, TRAITS]
     earliest = clock[RETIRED] + width
     left = max(earliest, done)
@@ -370,26 +398,27 @@ def _leave(code, limits, state, i, width, done, reason, line_ready):  # type: ig
     clock[RETIRED] = left
     state.counts[INSTRUCTIONS] += 1
     if not traits & FUSED:
-        _keep(limits, state, REORDER, left)
+        _keep(core, REORDER, left)
     if traits & WRITES_VECTOR:
-        _keep(limits, state, VECTORS, left)
+        _keep(core, VECTORS, left)
     for access in range(code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]):
         if code.accesses[access, IS_STORE]:
             occupancy = limits.files[1 if traits & VECTOR else 0, STORE]
             clock[COMMITTED] = max(clock[COMMITTED] + occupancy, left, line_ready)
-            _keep(limits, state, STORED, clock[COMMITTED])
+            _keep(core, STORED, clock[COMMITTED])
         else:
-            _keep(limits, state, LOADED, left)
+            _keep(core, LOADED, left)
 
 
-@_inlined
-def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
     """Instruction ``i``, whose accesses stand from ``at`` on; returns when it is done. O(registers + accesses)."""
+    code, limits, state, piece = core.code, core.limits, core.state, core.piece
     register, traits = state.register, code.instructions[i, TRAITS]
     vector, updates = 1 if traits & VECTOR else 0, 1 if traits & UPDATES else 0
     width = 0.0 if traits & FUSED else limits.slot
     first_access, end_access = code.instructions[i, FIRST_ACCESS], code.instructions[i + 1, FIRST_ACCESS]
-    now, why = _enter(code, limits, state, i, width, ends_block)
+    now, why = _enter(core, i, width, ends_block)
     ready, reason = now, why
     middle = code.instructions[i, FIRST_DATA]
     for k in range(code.instructions[i, FIRST_REGISTER], middle):
@@ -399,9 +428,7 @@ def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type
     for access in range(first_access, end_access):
         if not code.accesses[access, IS_STORE]:
             place = at + access - first_access
-            arrival, part = _load(
-                code, limits, state, access, vector, addresses[place], levels[place], now, address_ready, address_reason
-            )
+            arrival, part = _load(core, access, place, vector, now, address_ready, address_reason)
             if arrival > ready:
                 ready, reason = arrival, part
     for k in range(middle, code.instructions[i, FIRST_DESTINATION]):
@@ -421,38 +448,38 @@ def _execute(code, limits, state, i, addresses, levels, at, ends_block):  # type
             begin = _claim(state.unit_free, ACCESSES, now, limits.access)
             if begin > done:
                 done, reason = begin, UNITS
-            address = addresses[at + access - first_access]
-            arrival, _ = _line(limits, state, now, done, address, levels[at + access - first_access], True)
+            place = at + access - first_access
+            address = piece.addresses[place]
+            arrival, _ = _line(core, now, done, address, piece.levels[place], True)
             _remember_store(state, address, code.accesses[access, BYTES], vector, updates, done)
             line_ready = max(line_ready, arrival)
     for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):
         register[code.registers[k]] = done
-    _leave(code, limits, state, i, width, done, reason, line_ready)
+    _leave(core, i, width, done, reason, line_ready)
     return done
 
 
 @allocation_free
-def run(block_ids, next_id, addresses, levels, mispredicted, code, limits, state):  # type: ignore[no-untyped-def]
-    """Executes blocks ``block_ids`` (int32[]), which ``next_id`` follows (-1 unknown), from where ``state`` stands.
-
-    ``addresses`` uint64[] and ``levels`` uint8[] (codes, see LEVEL_MASK) of their accesses; ``mispredicted`` bool[]
-    by execution. O(instructions + accesses).
-    """
+def run(core, next_id):  # type: ignore[no-untyped-def]
+    """Executes a piece, which block ``next_id`` follows (-1 unknown), from where the state stands. O(instructions +
+    accesses)."""
+    core = by_reference(core)
+    code, limits, state, piece = core.code, core.limits, core.state, core.piece
     at = 0
-    for execution in range(block_ids.shape[0]):
-        block = block_ids[execution]
-        follower = block_ids[execution + 1] if execution + 1 < block_ids.shape[0] else next_id
+    for execution in range(piece.block_ids.shape[0]):
+        block = piece.block_ids[execution]
+        follower = piece.block_ids[execution + 1] if execution + 1 < piece.block_ids.shape[0] else next_id
         first, end = code.blocks[block, FIRST_INSTRUCTION], code.blocks[block + 1, FIRST_INSTRUCTION]
         if code.blocks[block, REPEATS] and limits.string > 0 and (follower == block or state.counts[PREVIOUS] == block):
-            _repeat(code, limits, state, first, addresses, levels, at)
+            _repeat(core, first, at)
             state.counts[PREVIOUS] = block
             at += code.instructions[end, FIRST_ACCESS] - code.instructions[first, FIRST_ACCESS]
             continue
-        _fetch(code, limits, state, block)
+        _fetch(core, block)
         done = 0.0
         for i in range(first, end):
-            done = _execute(code, limits, state, i, addresses, levels, at, i + 1 == end)
+            done = _execute(core, i, at, i + 1 == end)
             at += code.instructions[i + 1, FIRST_ACCESS] - code.instructions[i, FIRST_ACCESS]
-        if mispredicted[execution]:
+        if piece.mispredicted[execution]:
             state.clock[REDIRECTED] = done + limits.misprediction
             state.unit_free[FETCH] = max(state.unit_free[FETCH], state.clock[REDIRECTED])

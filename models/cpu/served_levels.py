@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from manyscale.models.cpu.dataflow_kernel import SEEN_SHIFT, TRANSLATION_SHIFT
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, by_reference, inner, inner_inlined, read_only
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 
@@ -29,6 +29,25 @@ class _Lru(NamedTuple):
     ways: np.ndarray
     offsets: np.ndarray
     tags: np.ndarray
+
+
+class _Path(NamedTuple):
+    """``caches``, and levels of translation buffers; of each access's site ``sequence`` int64[sites, 3]: last line,
+    step, times in a row that it was the same. ``control``: one record."""
+
+    caches: _Lru
+    translation: _Lru
+    sequence: np.ndarray
+    control: np.ndarray
+
+
+# ``prefetching``: the level that prefetches; ``page_lines``: lines of a page that its prefetcher stays in
+_CONTROL: Final = np.dtype(
+    [
+        ("line_shift", "i8"), ("page_shift", "i8"), ("last_page", "i8"), ("prefetching", "i8"), ("confirm", "i8"),
+        ("page_lines", "i8"),
+    ]
+)  # fmt: skip
 
 
 def _levels(sets: list[int], ways: list[int]) -> _Lru:
@@ -50,52 +69,47 @@ class ServedLevels:
         first = next(iter(caches.values()))
         if any(cache.line_bytes != first.line_bytes for cache in caches.values()):
             raise ValueError("node.caches: the dataflow model needs lines of one size")
-        self._caches = _levels(
-            [cache.num_sets for cache in caches.values()], [cache.ways or 0 for cache in caches.values()]
-        )
         tlbs = list(node.tlbs.values())
         if len(caches) > 7 or len(tlbs) > 3:
             raise ValueError("node: the dataflow model knows up to 7 data caches and 3 TLBs")
-        self._page_shift = min((tlb.page_bytes for tlb in tlbs), default=4096).bit_length() - 1
-        self._translation = _levels([tlb.entries // tlb.ways for tlb in tlbs], [tlb.ways for tlb in tlbs])
-        self._last_page = np.full(1, _NOTHING, np.int64)
-        self._line_shift = needed(first.line_bytes, "line").bit_length() - 1
+        control = np.zeros(1, _CONTROL)
+        line_shift = needed(first.line_bytes, "line").bit_length() - 1
+        control["line_shift"], control["last_page"] = line_shift, _NOTHING
+        control["page_shift"] = min((tlb.page_bytes for tlb in tlbs), default=4096).bit_length() - 1
         fetching = [(k, cache.prefetcher) for k, cache in enumerate(caches.values()) if cache.prefetcher]
-        self._prefetching_level, prefetcher = fetching[0] if fetching else (len(caches), None)
-        self._confirm = prefetcher.confirm if prefetcher else 0
-        self._page_lines = (prefetcher.page_bytes >> self._line_shift) if prefetcher else 1
-        # last line, step, times in a row that it was the same
-        self._sequences = np.zeros((num_sites, 3), np.int64)
+        control["prefetching"], prefetcher = fetching[0] if fetching else (len(caches), None)
+        control["confirm"] = prefetcher.confirm if prefetcher else 0
+        control["page_lines"] = (prefetcher.page_bytes >> line_shift) if prefetcher else 1
+        self._path = _Path(
+            _levels([cache.num_sets for cache in caches.values()], [cache.ways or 0 for cache in caches.values()]),
+            _levels([tlb.entries // tlb.ways for tlb in tlbs], [tlb.ways for tlb in tlbs]),
+            np.zeros((num_sites, 3), np.int64),
+            control,
+        )
 
     def feed(self, addresses: np.ndarray, num_bytes: np.ndarray, site: np.ndarray) -> np.ndarray:
         """uint8[n]: codes of accesses by sites ``site`` (int32[n]) to ``num_bytes`` (int32[n]) from ``addresses``
         (uint64[n]) on. O(n x ways)."""
         result = np.empty(len(addresses), np.uint8)
-        _look_up(
-            addresses,
-            num_bytes,
-            site,
-            self._caches,
-            (self._translation, self._page_shift, self._last_page),
-            (self._sequences, self._prefetching_level, self._confirm, self._page_lines),
-            self._line_shift,
-            result,
-        )
+        columns = (addresses, np.uint64), (num_bytes, np.int32), (site, np.int32)
+        _look_up(self._path, *(read_only(column, dtype) for column, dtype in columns), result)
         return result
 
 
-@njit(cache=True, nogil=True)
-def _foreseen(sequences, page_lines, site, line):  # type: ignore[no-untyped-def]
+@inner_inlined
+def _foreseen(path, site, line):  # type: ignore[no-untyped-def]
     """How many times in a row the lines of ``site`` have gone on by the same step inside their page. O(1)."""
-    step = line - sequences[site, 0]
+    sequence, page_lines = path.sequence, path.control[0].page_lines
+    step = line - sequence[site, 0]
     if step != 0:
-        same = step == sequences[site, 1] and line // page_lines == sequences[site, 0] // page_lines
-        sequences[site, 2] = sequences[site, 2] + 1 if same else 0
-        sequences[site, 0], sequences[site, 1] = line, step
-    return sequences[site, 2]
+        same = step == sequence[site, 1] and line // page_lines == sequence[site, 0] // page_lines
+        sequence[site, 2] = sequence[site, 2] + 1 if same else 0
+        sequence[site, 0] = line
+        sequence[site, 1] = step
+    return sequence[site, 2]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find(levels, unit):  # type: ignore[no-untyped-def]
     """The first level that holds ``unit``, or how many there are; it is the latest of all up to there. O(ways)."""
     served = 0
@@ -116,26 +130,26 @@ def _find(levels, unit):  # type: ignore[no-untyped-def]
     return served
 
 
-@njit(cache=True, nogil=True)
-def _look_up(addresses, num_bytes, site, caches, translation, prefetcher, line_shift, result):  # type: ignore[no-untyped-def]
+@allocation_free
+def _look_up(path, addresses, num_bytes, site, result):  # type: ignore[no-untyped-def]
     """O(accesses x ways)."""
-    tlbs, page_shift, last_page = translation
-    sequences, prefetching_level, confirm, page_lines = prefetcher
-    shift = np.uint64(line_shift)
+    path = by_reference(path)
+    control, caches = path.control[0], path.caches
+    shift = np.uint64(control.line_shift)
     for i in range(addresses.shape[0]):
         line = np.int64(addresses[i] >> shift)
         last = np.int64((addresses[i] + np.uint64(max(num_bytes[i], 1) - 1)) >> shift)
-        page = np.int64(addresses[i] >> np.uint64(page_shift))
+        page = np.int64(addresses[i] >> np.uint64(control.page_shift))
         code = 0
         while line <= last:
             latest = (line % caches.sets[0]) * caches.ways[0]
             served = 0 if caches.tags[latest] == line else _find(caches, line)
-            foreseen = _foreseen(sequences, page_lines, site[i], line) >= confirm
+            foreseen = _foreseen(path, site[i], line) >= control.confirm
             if served > 0:
-                seen = prefetching_level if foreseen and prefetching_level < served else served
+                seen = control.prefetching if foreseen and control.prefetching < served else served
                 code = max(code, served | (seen << SEEN_SHIFT))
             line += 1
-        if page != last_page[0]:
-            code |= _find(tlbs, page) << TRANSLATION_SHIFT
-            last_page[0] = page
+        if page != control.last_page:
+            code |= _find(path.translation, page) << TRANSLATION_SHIFT
+            control.last_page = page
         result[i] = code

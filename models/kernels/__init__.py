@@ -8,11 +8,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
+import numpy as np
+
 from manyscale.models.kernels.later import later
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
-    "read_soon", "separate",
+    "read_only", "read_soon", "separate",
 ]  # fmt: skip
 
 
@@ -41,3 +43,10 @@ apart: Final = later(lambda: _style("apart"))
 by_reference: Final = later(lambda: _style("by_reference"))
 count_ones: Final = later(lambda: _style("count_ones"))
 read_soon: Final = later(lambda: _style("read_soon"))
+
+
+def read_only(values: np.ndarray, dtype: Any) -> np.ndarray:
+    """A view that cannot be written, as Ray and Arrow hand arrays over: kernels are compiled once for all."""
+    view: np.ndarray = np.ascontiguousarray(values, dtype).view()
+    view.flags.writeable = False
+    return view

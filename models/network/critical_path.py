@@ -25,7 +25,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free, by_reference, inner, merged
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
-from manyscale.models.network.replay.replay import read_only
+from manyscale.models.network.replay.replay import ends_of_compute, read_only
 from manyscale.models.network.replay.steps import (
     ACTION,
     ENTER_GATE,
@@ -99,6 +99,8 @@ def critical_path(
     walk = _at_end(program, end_ps)
     if walk is None:
         return _path(np.empty(0, _SEGMENT), num_point_to_point)
+    if program.only_computes and np.array_equal(end_ps, ends_of_compute(program, compute_ps)):
+        return _path(_of_compute(program, compute_ps, end_ps, int(walk["strand"][0])), num_point_to_point)
     replayed = _Replayed(
         program.step, program.target, program.rank_offsets, _reader(compute_ps), end_ps, sent, arrived,
         read_only(is_eager), read_only(starts_at_send),
@@ -113,6 +115,17 @@ def critical_path(
             raise ValueError("the timeline is not of this program: its critical path leads nowhere")
         found.append(segments[:count].copy())
     return _path(np.concatenate(found)[::-1], num_point_to_point)
+
+
+def _of_compute(program: Program, compute_ps: np.ndarray, end_ps: np.ndarray, rank: int) -> np.ndarray:
+    """Segments of a rank that only computes."""
+    row = np.arange(program.rank_offsets[rank], program.rank_offsets[rank + 1])
+    row = row[compute_ps[row] > 0]
+    segments = np.empty(len(row), _SEGMENT)
+    segments["start_ps"], segments["end_ps"] = end_ps[row] - compute_ps[row], end_ps[row]
+    segments["operation"], segments["message"] = row, -1
+    segments["source"], segments["kind"] = rank, COMPUTE
+    return segments
 
 
 def _path(segments: np.ndarray, num_point_to_point: int) -> CriticalPath:

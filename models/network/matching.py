@@ -80,17 +80,19 @@ class _Matcher:
         send_queue, receive_queue, num_queues = self._queues(sends, receives, self.wanted)
         scope = operations.communicator.astype(np.int64) << 32
         message_of_receive = np.full(len(receives), -1, np.int32)
-        first_unmatched = _match_static(
-            _Side(scope[sends] | operations.tag[sends], (source.astype(np.int64) << 32) | destination, send_queue),
-            _Side(
-                scope[receives] | operations.tag[receives],
-                (self.wanted.astype(np.int64) << 32) | operations.rank[receives],
-                receive_queue,
-            ),
-            *new_table(len(sends)),
-            np.full(3 * len(sends), -1, np.int32).view(_CHAIN),
-            message_of_receive,
-        )
+        first_unmatched = -1
+        if len(sends):
+            first_unmatched = _match_static(
+                _Side(scope[sends] | operations.tag[sends], (source.astype(np.int64) << 32) | destination, send_queue),
+                _Side(
+                    scope[receives] | operations.tag[receives],
+                    (self.wanted.astype(np.int64) << 32) | operations.rank[receives],
+                    receive_queue,
+                ),
+                *new_table(len(sends)),
+                np.full(3 * len(sends), -1, np.int32).view(_CHAIN),
+                message_of_receive,
+            )
         self._refuse_unmatched(sends, receives, message_of_receive, receive_queue, first_unmatched)
         send_message = np.full(len(operations.kind), -1, np.int32)
         send_message[sends] = np.arange(len(sends), dtype=np.int32)

@@ -28,6 +28,7 @@ from manyscale.models.network.matching import Matching, Mode, match
 from manyscale.models.network.operation_graph import OperationGraph, graph_of_dependencies, is_ordered
 from manyscale.models.network.operations import Operations
 from manyscale.models.network.replay.steps import (
+    ACTION,
     FIRST,
     LAST,
     NOTHING,
@@ -108,6 +109,12 @@ class Program:
     @property
     def num_messages(self) -> int:
         return len(self.source)
+
+    @property
+    def only_computes(self) -> bool:
+        """Whether no step sends, receives or waits: ranks know nothing of each other."""
+        alone = len(self.strand_rank) == self.num_ranks and self.graph_is_ordered and not self.num_messages
+        return alone and bool((self.step & ACTION == NOTHING).all())
 
     @property
     def gates(self) -> Gates:
@@ -199,13 +206,17 @@ def _assemble(operations: Operations, matching: Matching, instances: Instances) 
     candidate_offsets = _offsets(np.diff(offsets)[kind == OperationKind.waitany])
     candidate_action = np.empty(candidate_offsets[-1], np.uint8)
     candidate_target = np.empty(candidate_offsets[-1], np.int32)
-    _fill_steps(
-        _Rows(
-            kind, matching.send_message, matching.receive_message, send_is_open, strand_of, offsets,
-            _completed_rows(operations), layout.first_step,
-        ),
-        step, target, candidate_action, candidate_target,
-    )  # fmt: skip
+    if len(matching.sends) or offsets[-1] or len(candidate_offsets) > 1 or np.any(matching.receive_message != -1):
+        _fill_steps(
+            _Rows(
+                kind, matching.send_message, matching.receive_message, send_is_open, strand_of, offsets,
+                _completed_rows(operations), layout.first_step,
+            ),
+            step, target, candidate_action, candidate_target,
+        )  # fmt: skip
+    else:  # nothing is sent, and no kernel is compiled for it
+        step[layout.first_step[:-1]] |= FIRST
+        step[layout.first_step[1:] - 1] |= LAST
     blocks = instances.blocks
     rank_steps = layout.first_step[operations.rank_offsets[:-1]]
     open_parts = slice(None) if matching.num_queues else slice(0)

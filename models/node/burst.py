@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, separate
+from manyscale.models.kernels import allocation_free, by_reference, inner_inlined, read_only, separate
 from manyscale.models.kernels.hashing import mix
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.kernel import CREATES, PHASE_END, PIECE, advance, begin_phase
@@ -105,8 +105,7 @@ def run_phases(
         raise ValueError(f"{repetitions} repetitions with a jitter of {jitter}; neither may be negative")
     if np.any(program.step_action == Action.operation):
         raise ValueError(f"rank {program.rank} calls MPI inside its phases: its task graph has to join the replay")
-    durations = np.ascontiguousarray(piece_ps, np.int64).view()
-    durations.flags.writeable = False
+    durations = read_only(piece_ps, np.int64)
     scheduler = new_scheduler(program, num_cores, runtime, seed, share_group=share_group, predicted_ps=durations)
     factors = _factors(jitter) if jitter > 0 else np.ones(1)
     result = ScheduledPhases(

@@ -29,6 +29,7 @@ import numpy as np
 
 from manyscale.models.cpu.block_windows import BlockCode, BlockWindows, windows_at
 from manyscale.models.cpu.branch_entropy import branch_entropy
+from manyscale.models.kernels import read_only
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.node import instance_profile_kernel as kernel
@@ -191,35 +192,38 @@ def profile_instances(
     count = program.num_instances
     rows = np.lexsort((pieces.first_execution, program.piece_instance))
     rows = rows[pieces.end_execution[rows] > pieces.first_execution[rows]]
-    columns = np.stack([pieces.first_execution[rows], pieces.end_execution[rows], pieces.first_access[rows]], axis=1)
+    piece = _records(kernel.PIECE, pieces.first_execution[rows], pieces.end_execution[rows], pieces.first_access[rows])
     instance = program.piece_instance[rows]
     first_piece = np.searchsorted(instance, np.arange(count + 1))
-    block_ids = stream.block_ids
-    begin, end = np.ascontiguousarray(columns[:, :2].T)
+    block_ids = read_only(stream.block_ids, np.int32)
+    begin, end = piece["first_execution"].copy(), piece["end_execution"].copy()
     branches = branch_entropy(block_ids, begin, end, sites.num_blocks)
     line_ids, line_number = _lines(stream.addresses, line_bytes.bit_length() - 1)
-
-    totals = np.zeros((count, 3), np.int64)
-    chosen = np.full((sites.num_blocks, _SAMPLES + 1, 2), -1, np.int64)
-    chosen[:, 0, 0] = 0
-    blocks = np.stack([sites.offsets, np.append(code.block_instructions, 0)], axis=1)
-    static = np.stack([site_instruction, sites.is_store], axis=1).astype(np.int64)
-    if len(rows) and len(line_ids) < int(columns[:, 2].max()):
+    if len(rows) and len(line_ids) < int(piece["first_access"].max()):
         raise ValueError("the stream has fewer accesses than its blocks make")
-    firsts, vector, reuse, lines, first_uses = kernel.profile_by_instance(
-        block_ids, line_ids, len(line_number), columns, first_piece, blocks, static, totals, chosen
-    )
-    first_vector, first_reuse, first_line = np.ascontiguousarray(firsts.T)
-    order = _begin_order(columns, first_piece)
-    earlier_cold, earlier_warm = _earlier(order, first_line, lines, first_uses, len(line_number))
-    samples = chosen[:, 1:][chosen[:, 1:, 0] >= 0]
-    size = np.maximum(code.block_instructions, 1)[vector[0]]
-    executed = np.where(branches.is_branch[vector[0]], vector[1] // size, 0)
+    block = _records(kernel.BLOCK, sites.offsets, np.append(code.block_instructions, 0))
+    site = _records(kernel.SITE, site_instruction, sites.is_store)
+    own = kernel.new_own_profile(block_ids, line_ids, len(line_number), piece, first_piece, block, site, _SAMPLES)
+    while not kernel.profile_by_instance(own):
+        own = own._replace(columns=own.columns._make(_longer(column) for column in own.columns))
+    first_vector, first_reuse, first_line = (own.first[name].copy() for name in ("vector", "reuse", "line"))
+    vector_block, vector_instructions, reuse_bin, reuse_count, line, line_written = (
+        column[: int(first[-1])].copy()
+        for first, columns in (
+            (first_vector, own.columns[:2]), (first_reuse, own.columns[2:4]), (first_line, own.columns[4:6]),
+        )
+        for column in columns
+    )  # fmt: skip
+    order = _begin_order(piece, first_piece)
+    earlier_cold, earlier_warm = _earlier(order, own)
+    samples = own.chosen[:, 1:][own.chosen[:, 1:, 0] >= 0]
+    size = np.maximum(code.block_instructions, 1)[vector_block]
+    executed = np.where(branches.is_branch[vector_block], vector_instructions // size, 0)
     num_branches = InstanceProfiles.sum_rows(first_vector, executed)
-    entropy = InstanceProfiles.sum_rows(first_vector, executed * branches.entropy[vector[0]])
+    entropy = InstanceProfiles.sum_rows(first_vector, executed * branches.entropy[vector_block])
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
-    num_instructions, num_loads, num_stores = np.ascontiguousarray(totals.T)
+    num_instructions, num_loads, num_stores = (own.total[name].copy() for name in ("instructions", "loads", "stores"))
     return InstanceProfiles(
         line_bytes=line_bytes,
         num_instructions=num_instructions,
@@ -229,15 +233,15 @@ def profile_instances(
         entropy=entropy / np.maximum(num_branches, 1),
         order=rank,
         first_vector=first_vector,
-        vector_block=vector[0],
-        vector_instructions=vector[1],
+        vector_block=vector_block,
+        vector_instructions=vector_instructions,
         first_line=first_line,
-        line=lines[0],
-        line_written=lines[1],
+        line=line,
+        line_written=line_written,
         line_number=line_number,
         first_reuse=first_reuse,
-        reuse_bin=reuse[0],
-        reuse_count=reuse[1],
+        reuse_bin=reuse_bin,
+        reuse_count=reuse_count,
         earlier_cold=earlier_cold,
         earlier_warm=earlier_warm,
         code=code,
@@ -245,60 +249,65 @@ def profile_instances(
     )
 
 
+def _records(dtype: np.dtype, *columns: np.ndarray) -> np.ndarray:
+    records = np.zeros(len(columns[0]), dtype)
+    for name, column in zip(dtype.names or (), columns, strict=True):
+        records[name] = column
+    return records
+
+
+def _longer(column: np.ndarray) -> np.ndarray:
+    """With as much room again."""
+    return np.concatenate((column, np.empty_like(column)))
+
+
 def _lines(addresses: np.ndarray, line_shift: int) -> tuple[np.ndarray, np.ndarray]:
     """(number of each access's line int32[accesses], what lines these are int64[lines])."""
-    result = np.empty(len(addresses), np.int32)
-    size, done, num_lines = 1 << 12, 0, 0
-    line_number = np.empty(1 << 14, np.int64)
-    page_keys, page_lines, num_pages = np.full(size, -1, np.int64), np.full((size, 64), -1, np.int32), 0
-    while done < len(addresses):
-        done, num_pages, num_lines = kernel.number_lines(
-            addresses, line_shift, done, page_keys, page_lines, num_pages, num_lines, result, line_number
-        )
-        if done < len(addresses) and num_lines == len(line_number):
-            line_number = np.append(line_number, np.empty_like(line_number))
-        elif done < len(addresses):
-            size, old = 2 * size, page_keys
-            page_keys, longer = np.full(size, -1, np.int64), np.full((size, 64), -1, np.int32)
-            kernel.move_pages(old, page_lines, page_keys, longer)
-            page_lines = longer
-    return result, line_number[:num_lines].copy()
+    numbers = kernel.no_line_numbers(len(addresses))
+    done = numbers.done[0]
+    while True:
+        kernel.number_lines(numbers, read_only(addresses, np.uint64), line_shift)
+        if done["accesses"] == len(addresses):
+            return numbers.line_ids, numbers.line_number[: done["lines"]].copy()
+        if done["lines"] == len(numbers.line_number):
+            numbers = numbers._replace(line_number=_longer(numbers.line_number))
+        else:
+            keys, lines = numbers.page_keys, numbers.page_lines
+            numbers = numbers._replace(
+                page_keys=np.full(2 * len(keys), -1, np.int64),
+                page_lines=np.full((2 * len(keys), lines.shape[1]), -1, np.int32),
+            )
+            kernel.move_pages(keys, lines, numbers.page_keys, numbers.page_lines)
 
 
-def _begin_order(pieces: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
+def _begin_order(piece: np.ndarray, first_piece: np.ndarray) -> np.ndarray:
     """int64[instances]: instances by when the traced run began them, those that did nothing last."""
     begins = np.full(len(first_piece) - 1, np.iinfo(np.int64).max)
     there = first_piece[1:] > first_piece[:-1]
-    begins[there] = pieces[first_piece[:-1][there], 0]
+    begins[there] = piece["first_execution"][first_piece[:-1][there]]
     return np.argsort(begins, kind="stable")
 
 
-def _earlier(
-    order: np.ndarray,
-    first_line: np.ndarray,
-    lines: tuple[np.ndarray, np.ndarray],
-    first_uses: tuple[np.ndarray, np.ndarray],
-    num_lines: int,
-) -> tuple[EarlierUses, EarlierUses]:
+def _earlier(order: np.ndarray, own: kernel.OwnProfile) -> tuple[EarlierUses, EarlierUses]:
     """Cold and warm. The second time, the lines of the first time's first uses suffice, each once: to use a line again
     makes no other one distinct. O(lines of instances x log)."""
+    first_line = own.first["line"]
     length = np.diff(first_line)[order]
     ends = np.cumsum(length)
     rows = np.repeat(first_line[:-1][order] - (ends - length), length) + np.arange(int(ends[-1]) if len(ends) else 0)
-    used = lines[0][rows].astype(np.int64)
+    used = own.columns.line[rows].astype(np.int64)
     stack = StackDistances()
     cold = stack.feed(used)
     warm = cold.copy()
     warm[cold < 0] = stack.feed(used[cold < 0])
-    was_written = np.zeros(num_lines, np.bool_)  # the second time, as the first time left them
+    was_written = np.zeros(len(own.of_line), np.bool_)  # the second time, as the first time left them
     found = []
     for distance in (cold, warm):
-        groups = np.zeros((len(order), len(GROUP_BANDS), len(GROUP_INSTRUCTIONS)), np.int32)
-        firsts, bins, counts = kernel.count_first_uses(
-            order, first_line, *lines, *first_uses, was_written, distance, GROUP_BANDS, GROUP_INSTRUCTIONS, groups
-        )
-        size = firsts[:, 1] - firsts[:, 0]
+        uses = kernel.new_first_uses(order, own, was_written, distance, GROUP_BANDS, GROUP_INSTRUCTIONS)
+        while not kernel.count_first_uses(uses):
+            uses = uses._replace(bin=_longer(uses.bin), count=_longer(uses.count))
+        size = uses.first[:, 1] - uses.first[:, 0]
         first = np.concatenate(([0], np.cumsum(size)))
-        back = np.repeat(firsts[:, 0] - first[:-1], size) + np.arange(first[-1])
-        found.append(EarlierUses(first, bins[back], counts[back], groups))
+        back = np.repeat(uses.first[:, 0] - first[:-1], size) + np.arange(first[-1])
+        found.append(EarlierUses(first, uses.bin[back], uses.count[back], uses.groups))
     return found[0], found[1]

@@ -28,7 +28,9 @@ from manyscale.models.workload.operation_tables import (
 )
 from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 
-RULES_VERSION: Final = 1  # raised when a rule is added or sharpened
+_RECV, _IRECV = int(OperationKind.recv), int(OperationKind.irecv)  # plain, or NumPy would widen what is compared
+_ROWS: Final = 1 << 15  # at once, so that what is made of them stays in the caches
+RULES_VERSION: Final = 2  # raised when a rule is added or sharpened
 
 
 class WorkloadError(ValueError):
@@ -83,7 +85,7 @@ RULES: Final[dict[str, Rules]] = {
     "phases": Rules(
         ("rank", "operation_id"),
         values=(
-            _BEFORE_OPERATION,
+            _OPERATION,
             Values("kind", 0, len(PhaseKind)),
             Values("region_id", -1, "regions"),
             Values("duration_ps"),
@@ -259,21 +261,23 @@ class _Checks:
         rules = RULES.get(level, Rules())
         if not rules.order:
             return
-        wrong: np.ndarray | None = None
-        for name in reversed(rules.order):
-            values = self.column(level, name)
-            before, after = values[:-1], values[1:]
-            if wrong is None:
-                wrong = after <= before if rules.is_unique else after < before
-            else:
-                wrong = (after < before) | ((after == before) & wrong)
-        if wrong is not None and wrong.any():
-            columns = ", ".join(rules.order)
-            below = "not above" if rules.is_unique else "below"
-            self.refuse(
-                level, int(wrong.argmax()) + 1, f"({columns}) is {below} that of the row before",
-                f"sort the rows by ({columns}){', once each' * rules.is_unique}",
-            )  # fmt: skip
+        columns = [self.column(level, name) for name in rules.order]
+        for first in range(0, len(columns[0]) - 1, _ROWS):
+            wrong = np.full(min(_ROWS, len(columns[0]) - 1 - first), rules.is_unique)
+            for values in reversed(columns):
+                before, after = values[first : first + len(wrong)], values[first + 1 : first + len(wrong) + 1]
+                wrong &= after == before
+                wrong |= after < before
+            if wrong.any():
+                self.refuse_order(level, rules, first + int(wrong.argmax()) + 1)
+
+    def refuse_order(self, level: str, rules: Rules, row: int) -> NoReturn:
+        columns = ", ".join(rules.order)
+        below = "not above" if rules.is_unique else "below"
+        self.refuse(
+            level, row, f"({columns}) is {below} that of the row before",
+            f"sort the rows by ({columns}){', once each' * rules.is_unique}",
+        )  # fmt: skip
 
     def values(self, level: str) -> None:
         rules = RULES.get(level, Rules())
@@ -307,10 +311,14 @@ class _Checks:
         end = self.end(rule)
         if end is None:
             return True
-        if isinstance(end, np.ndarray) and order == ("rank", rule.column):
-            lasts = np.cumsum(self.rows_of_rank(level)) - 1
-            filled = self.rows_of_rank(level) > 0
-            return bool(np.all(values[lasts[filled]] < end[filled]))
+        if isinstance(end, np.ndarray) and order[:1] == ("rank",):
+            rows = self.rows_of_rank(level)
+            filled = rows > 0
+            if order == ("rank", rule.column):
+                highest = values[np.cumsum(rows)[filled] - 1]
+            else:
+                highest = np.maximum.reduceat(values, (np.cumsum(rows) - rows)[filled])
+            return bool(np.all(highest < end[filled]))
         return bool((values[-1] if is_ascending else values.max()) < np.min(end))
 
     def end(self, rule: Values) -> int | np.ndarray | None:
@@ -356,17 +364,20 @@ class _Checks:
         if not self.tables["operations"].num_rows:
             return
         kind, peer = self.column("operations", "kind"), self.column("operations", "peer")
-        any_source = peer == ANY_SOURCE
-        if any_source.any():
-            self.refuse_if(
-                any_source & (kind != OperationKind.recv) & (kind != OperationKind.irecv),
-                f"peer is {ANY_SOURCE} (any source), but it is no receive",
-                f"give the rank, or {NO_RANK} where there is none",
-            )  # fmt: skip
-        given = self.column("operations", "source") != NO_RANK
-        if given.any():
-            self.refuse_if(
-                given & (kind != OperationKind.sendrecv), "has a source, but it is no sendrecv",
+        for first in range(0, len(kind), _ROWS):
+            of, at = kind[first : first + _ROWS], peer[first : first + _ROWS] == ANY_SOURCE
+            at &= (of != _RECV) & (of != _IRECV)
+            if at.any():
+                self.refuse(
+                    "operations", first + int(at.argmax()), f"peer is {ANY_SOURCE} (any source), but it is no receive",
+                    f"give the rank, or {NO_RANK} where there is none",
+                )  # fmt: skip
+        source = self.column("operations", "source")
+        given = np.flatnonzero(source != NO_RANK) if source.max() > NO_RANK else source[:0]
+        wrong = kind[given] != int(OperationKind.sendrecv)
+        if wrong.any():
+            self.refuse(
+                "operations", int(given[wrong.argmax()]), "has a source, but it is no sendrecv",
                 f"put the source of a receive in peer and {NO_RANK} in source",
             )  # fmt: skip
         self.roots(kind, peer)
@@ -378,7 +389,7 @@ class _Checks:
         sizes = np.diff(self.lists("communicators", "members")[0])
         if sizes.min() == self.num_ranks:
             return  # no root that is a rank can be too large
-        rows = np.flatnonzero((kind >= COLLECTIVES.start) & (peer >= 0))
+        rows = np.flatnonzero((kind >= int(COLLECTIVES.start)) & (peer >= 0))
         wrong = peer[rows] >= sizes[self.column("operations", "communicator_id")[rows]]
         if wrong.any():
             row = int(rows[wrong.argmax()])
@@ -390,12 +401,10 @@ class _Checks:
     def requests(self) -> None:
         """No rank opens a request twice."""
         request, rank = self.column("operations", "request"), self.column("operations", "rank")
-        rows = np.flatnonzero(request >= 0)
-        opened = request[rows]
-        falls = np.flatnonzero(opened[1:] <= opened[:-1])
-        if np.all(rank[rows[falls]] < rank[rows[falls + 1]]):  # ascending within each rank
+        if _ascend_in_ranks(request, rank):
             return
-        keys = (rank[rows].astype(np.int64) << 32) | opened
+        rows = np.flatnonzero(request >= 0)
+        keys = (rank[rows].astype(np.int64) << 32) | request[rows]
         order = np.argsort(keys, kind="stable")
         twice = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
         if len(twice):
@@ -441,6 +450,24 @@ class _Checks:
             first = int(np.searchsorted(self.column(level, "rank"), rank)) if level == "operations" else 0
             place += f" (rank {rank}{f', operation {row - first}' if level == 'operations' else ''})"
         raise WorkloadError(f"{place}: {what}; {mend}")
+
+
+def _ascend_in_ranks(request: np.ndarray, rank: np.ndarray) -> bool:
+    """Whether the requests that are opened (not negative) ascend in each rank."""
+    last = -1  # row that opened the request before
+    for first in range(0, len(request), _ROWS):
+        block = request[first : first + _ROWS]
+        rows = np.flatnonzero(block >= 0)
+        if not len(rows):
+            continue
+        opened = block[rows]
+        falls = np.flatnonzero(opened[1:] <= opened[:-1])
+        if not np.all(rank[first + rows[falls]] < rank[first + rows[falls + 1]]):
+            return False
+        if last >= 0 and opened[0] <= request[last] and rank[first + rows[0]] == rank[last]:
+            return False
+        last = first + int(rows[-1])
+    return True
 
 
 def _out_of_range(rule: Values, value: object, end: int | None) -> tuple[str, str]:

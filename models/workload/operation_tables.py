@@ -7,7 +7,8 @@ Tables
     within its rank is its ``operation_id``.
 ``phases``
     One row per compute phase: CPU time that precedes operation ``operation_id`` of ``rank``. Several phases may
-    precede one operation. Rows are sorted by (rank, operation_id).
+    precede one operation. Rows are sorted by (rank, operation_id). Compute that nothing follows stands before an
+    operation of kind ``other``.
 ``regions``
     Names of the code regions that phases refer to (``region_id`` is the row index).
 ``communicators``

@@ -15,7 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Outcome
-from manyscale.runner.registry import lookup
+from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import rendered
 from manyscale.runner.run.execute.execution import Execution
@@ -23,6 +23,7 @@ from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.results import Result
 from manyscale.runner.study import what_if
 
+_ALWAYS = ("timeline", "statistics")
 _TRACES_AND_REPORT = ("paraver", "paraver-cores", "paraver-gpu", "perfetto", "report")
 
 
@@ -44,15 +45,18 @@ def summary(result: Result) -> Summary:
 
 def write_point(result: Result, directory: Path, shown: str | None, records: Path) -> None:
     """One point: resolved study, plan, timelines, statistics; with ``shown``, the key of what they show, the traces and
-    the report too, from an earlier run of which there is one among ``records`` (``rendered``)."""
+    the report too, from an earlier run of which there is one among ``records`` (``rendered``), and what writers that
+    are plugged in make of it."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / "resolved.yaml", resolved)
     if result.plan is not None:
         write_table(result.plan, directory / "plan.parquet")
-    _write(result, ("timeline", "statistics"), directory)
+    _write(result, _ALWAYS, directory)
     if shown is not None:
         rendered.write(directory, records, shown, partial(_write, result, _TRACES_AND_REPORT))
+        built_in = (*_ALWAYS, *_TRACES_AND_REPORT)
+        _write(result, [name for name in names("writer") if name not in built_in], directory)
 
 
 def _write(result: Result, writers: Sequence[str], directory: Path) -> None:

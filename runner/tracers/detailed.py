@@ -17,11 +17,11 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.iterations import windows
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.raw_trace import choose_ranks
 from manyscale.runner.readers.raw_trace import detail as native_detail
 from manyscale.runner.readers.raw_trace.calls import Calls
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES, UNREPEATED
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
 from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, event_ids
 
 _REPEATS = np.array([name not in UNREPEATED for name in NAMES])

@@ -22,8 +22,9 @@ from typing import Any, Final
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import raw_trace, workload_folder
-from manyscale.runner.readers.raw_trace import files as raw_files
+from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
+from manyscale.runner.readers.workload_folder.layout import DETAIL
 from manyscale.runner.tracers import build, emulated, launch, stacks
 from manyscale.runner.tracers.detailed import add_detail, window_lines
 
@@ -107,7 +108,7 @@ def _record(
     ranks = list(range(workload.num_ranks)) if what.ranks is None else what.ranks
     windows = window_lines(workload, first, ranks, what.iterations)
     status = _run(command, program, what, "detailed", second, directory, cache, windows)
-    return add_detail(workload, first, second, directory / workload_folder.DETAIL, what.counting), status
+    return add_detail(workload, first, second, directory / DETAIL, what.counting), status
 
 
 def _run(
@@ -136,15 +137,15 @@ def _run(
         environment["MANYSCALE_TRACE_BUDGET"] = str((raw / "budget").resolve())
     environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
     header: dict[str, Any] = {
-        "format": raw_files.FORMAT,
-        "version": raw_files.VERSION,
+        "format": FORMAT,
+        "version": VERSION,
         "name": directory.resolve().name,
         "level": level,
         "command": list(command),
         "library": program.library,
         "runtime": program.runtime,
     }
-    (raw / raw_files.HEADER).write_text(json.dumps(header, indent=1) + "\n")
+    (raw / HEADER).write_text(json.dumps(header, indent=1) + "\n")
     print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))
     while True:

@@ -35,7 +35,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 
 EPS_BOUNDS: Final = (0.02, 0.15)
 NEAR_NOISE: Final = 2.0
@@ -241,15 +241,17 @@ def _columns(matrix, chosen: np.ndarray, total: np.ndarray) -> np.ndarray:  # ty
     return dense
 
 
-@njit(cache=True, nogil=True)
-def _leaders(columns, radius, most):  # type: ignore[no-untyped-def]
+def _leaders(columns: np.ndarray, radius: float, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows that are leaders, at most ``most``, and the leader of each row, the first within ``radius``; -1 from the
     first row on that would be one too many. O(rows x leaders x columns)."""
-    count = columns.shape[0]
-    leaders = np.empty(min(most, count), np.int64)
-    leader_of = np.full(count, -1, np.int64)
+    leaders, leader_of = np.empty(min(most, len(columns)), np.int64), np.full(len(columns), -1)
+    return leaders[: _find_leaders(columns, radius, leaders, leader_of)], leader_of
+
+
+@allocation_free
+def _find_leaders(columns, radius, leaders, leader_of):  # type: ignore[no-untyped-def]
     num_leaders = 0
-    for row in range(count):
+    for row in range(columns.shape[0]):
         for k in range(num_leaders):
             other = leaders[k]
             apart = 0.0
@@ -266,7 +268,7 @@ def _leaders(columns, radius, most):  # type: ignore[no-untyped-def]
             leaders[num_leaders] = row
             leader_of[row] = num_leaders
             num_leaders += 1
-    return leaders[:num_leaders], leader_of
+    return num_leaders
 
 
 def _distances(points: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference, inner, separate
 from manyscale.models.kernels.hashing import mix
 from manyscale.sampling.taskpoint.state import (
     BUSY,
@@ -68,6 +68,7 @@ def decide(state, instance, core, busy_cores):  # type: ignore[no-untyped-def]
     """DETAILED or FAST, for an instance that ``core`` begins now; ``busy_cores`` execute one, this included. If FAST,
     its pieces go at ``state.cpi[instance]`` cycles per instruction. O(1), O(classes + cores) where resampling begins.
     """
+    state = by_reference(state)
     if state.instructions[instance] == 0:
         state.role[instance] = EMPTY
         return FAST
@@ -101,6 +102,7 @@ def decide(state, instance, core, busy_cores):  # type: ignore[no-untyped-def]
 def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyped-def]
     """An instance begun in detail has ended after ``cycles`` of its core's time (suspensions apart). Others are
     ignored. O(H), O(cores) where sampling ends."""
+    state = by_reference(state)
     role = state.role[instance]
     if role < WARM_UP:
         return
@@ -134,16 +136,16 @@ def observe(state, instance, core, cycles, busy_cores):  # type: ignore[no-untyp
             _forward_from_now(state, busy_cores)
 
 
-@allocation_free
+@inner
 def _level(busy_cores):  # type: ignore[no-untyped-def]
     """The nearest power of two, of those that are equally far the larger one. O(log cores)."""
-    level = np.int32(0)
+    level = 0
     while 3 << level <= 2 * busy_cores:  # halfway between 1 << level and the next is 3 << level halves
         level += 1
     return level
 
 
-@allocation_free
+@inner
 def _want(now, one):  # type: ignore[no-untyped-def]
     """Count a class that is met for the first time in this detail among those that must become full."""
     if now.mode != FORWARDING and one.met < now.round:
@@ -151,7 +153,7 @@ def _want(now, one):  # type: ignore[no-untyped-def]
         now.wanting += 1 - one.full
 
 
-@allocation_free
+@inner
 def _detailed_role(state, one, busy_cores):  # type: ignore[no-untyped-def]
     now = state.now[0]
     if now.mode == WARMING:
@@ -171,7 +173,7 @@ def _detailed_role(state, one, busy_cores):  # type: ignore[no-untyped-def]
     return CANDIDATE
 
 
-@allocation_free
+@inner
 def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-def]
     """Why an instance cannot be fast-forwarded, -1 if it can."""
     now = state.now[0]
@@ -190,7 +192,7 @@ def _resample_reason(state, one, core, busy_cores):  # type: ignore[no-untyped-d
     return -1
 
 
-@allocation_free
+@inner
 def _forward(state, one, instance, core):  # type: ignore[no-untyped-def]
     """Fast-forward an instance of a class that has a history."""
     has_valid = one.num_valid > 0
@@ -203,7 +205,7 @@ def _forward(state, one, instance, core):  # type: ignore[no-untyped-def]
     state.now[0].forwarded += 1
 
 
-@allocation_free
+@separate
 def _resample(state, reason):  # type: ignore[no-untyped-def]
     """All cores in detail from now on, the valid samples forgotten. O(classes + cores)."""
     now = state.now[0]
@@ -233,7 +235,7 @@ def _resample(state, reason):  # type: ignore[no-untyped-def]
             now.wanting += 1 - one.full
 
 
-@allocation_free
+@inner
 def _resample_class(state, one, reason):  # type: ignore[no-untyped-def]
     """Instances of one class in detail from now on."""
     state.resamples[reason] += 1
@@ -243,7 +245,7 @@ def _resample_class(state, one, reason):  # type: ignore[no-untyped-def]
     _forget(state, one)
 
 
-@allocation_free
+@inner
 def _forget(state, one):  # type: ignore[no-untyped-def]
     one.round = state.now[0].round
     one.full = 0
@@ -254,7 +256,7 @@ def _forget(state, one):  # type: ignore[no-untyped-def]
     one.limit = state.rule[0].history
 
 
-@allocation_free
+@inner
 def _forward_from_now(state, busy_cores):  # type: ignore[no-untyped-def]
     """Sampling has ended."""
     now = state.now[0]
@@ -263,20 +265,22 @@ def _forward_from_now(state, busy_cores):  # type: ignore[no-untyped-def]
     if now.busy_count == 0:
         now.busy_sum = busy_cores
         now.busy_count = 1
-    state.core_forwarded[:] = 0
+    for core in range(state.core_forwarded.shape[0]):
+        state.core_forwarded[core] = 0
 
 
-@allocation_free
+@inner
 def _clear_done(state):  # type: ignore[no-untyped-def]
     """Begin to count instances again. O(cores) if any was counted."""
     now = state.now[0]
     if now.done > 0:
         now.done = 0
         now.cores_done = 0
-        state.core_done[:] = 0
+        for core in range(state.core_done.shape[0]):
+            state.core_done[core] = 0
 
 
-@allocation_free
+@inner
 def _enough_done(state, core, per_core):  # type: ignore[no-untyped-def]
     """Count an instance that a core has ended; whether that makes ``per_core`` per core."""
     now = state.now[0]
@@ -289,7 +293,7 @@ def _enough_done(state, core, per_core):  # type: ignore[no-untyped-def]
     return now.done >= per_core * (now.most_busy if state.rule[0].count == BUSY_CORES else num_cores)
 
 
-@allocation_free
+@separate
 def _add_to_all(state, one, of_class, work, cycles, instructions):  # type: ignore[no-untyped-def]
     capacity = state.all.shape[1]
     state.all[of_class, one.next_all, 0] = work
@@ -302,7 +306,7 @@ def _add_to_all(state, one, of_class, work, cycles, instructions):  # type: igno
     one.rate_of_all = _rate(state.all, of_class, one.num_all, state.rule[0].of_cycles, one.by_model)
 
 
-@allocation_free
+@separate
 def _add_to_valid(state, one, of_class, work, cycles, instructions):  # type: ignore[no-untyped-def]
     """A valid sample more; whether its class is full."""
     rule = state.rule[0]
@@ -327,7 +331,7 @@ def _add_to_valid(state, one, of_class, work, cycles, instructions):  # type: ig
         one.limit = min(one.limit + rule.history, rule.most_history)
 
 
-@allocation_free
+@inner
 def _explains(state, history, of_class, count):  # type: ignore[no-untyped-def]
     """Whether instances of the class go by the model: the rule ``correct``. O(count)."""
     rule = state.rule[0]
@@ -339,7 +343,7 @@ def _explains(state, history, of_class, count):  # type: ignore[no-untyped-def]
     return plain > LEAST_SPREAD**2 and _relative_variance(history, of_class, count, 1) <= _EXPLAINED * plain
 
 
-@allocation_free
+@inner
 def _relative_variance(history, of_class, count, by_model):  # type: ignore[no-untyped-def]
     """Of a class's ratios of work to cycles. O(count)."""
     mean = _rate(history, of_class, count, 0, by_model)
@@ -350,7 +354,7 @@ def _relative_variance(history, of_class, count, by_model):  # type: ignore[no-u
     return squares / (count - 1)
 
 
-@allocation_free
+@inner
 def _rate(history, of_class, count, of_cycles, by_model):  # type: ignore[no-untyped-def]
     """Mean ratio of model cycles, or of instructions, to detailed cycles. O(count)."""
     column = 0 if by_model else 2
@@ -364,7 +368,7 @@ def _rate(history, of_class, count, of_cycles, by_model):  # type: ignore[no-unt
     return work / cycles if of_cycles else ratios / count
 
 
-@allocation_free
+@inner
 def _half_width(state, of_class, count):  # type: ignore[no-untyped-def]
     """Of the confidence interval of a class's mean ratio, relative to it; 0 without a target. O(count)."""
     if state.rule[0].target == np.inf:

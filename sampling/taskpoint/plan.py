@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free
+from manyscale.models.kernels import allocation_free, by_reference
 from manyscale.models.kernels.event_heap import event_record, pop, push
 from manyscale.sampling.population import Choice
 from manyscale.sampling.taskpoint.decisions import FAST, decide, observe
@@ -52,6 +52,7 @@ def is_detailed(state: TaskPoint) -> np.ndarray:
 
 @allocation_free
 def _play(state, cycles, running, heap, heap_size):  # type: ignore[no-untyped-def]
+    state = by_reference(state)
     count = cycles.shape[0]
     ready = 0
     for core in range(min(running.shape[0], count)):

@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, inner, inner_inlined
 
 PERCENTILES: Final = (5, 25, 50, 75, 95)
 MOST_CLUSTERS: Final = 8
@@ -105,7 +105,8 @@ def interpolation(instances: Instances) -> Prediction:
     most = int(np.diff(begin).max(initial=0))
     # Each support point lies 10 % outside of the others: of 63-bit counts there are fewer than 2 x 460.
     points = np.empty((2 * min(most, 1000) + 1, 2))
-    cycles, is_measured = _interpolate(instances.instructions, instances.cycles, order, begin, points)
+    cycles, is_measured = np.empty(len(order)), np.zeros(len(order), np.bool_)
+    _interpolate((instances.instructions, instances.cycles), order, begin, points, cycles, is_measured)
     return Prediction(cycles, is_measured)
 
 
@@ -236,49 +237,58 @@ def _silhouette(counts: np.ndarray, weight: np.ndarray, label: np.ndarray) -> fl
     return float(np.average(score, weights=weight))
 
 
-@njit(cache=True, nogil=True)
-def _optimal_splits(values, weight, most):  # type: ignore[no-untyped-def]
+def _optimal_splits(values: np.ndarray, weight: np.ndarray, most: int) -> np.ndarray:
     """int32[most, points + 1]: first point of the last of k + 1 clusters in the best division of the first j points.
 
     K-means of one dimension has an exact solution: clusters are runs of the ascending values (Fisher, J. Am. Stat.
     Assoc. 53, 1958), and the split for j points never lies before that for fewer, so each row is found by halves.
     O(most x points x log points).
     """
-    count = values.shape[0]
-    sums = np.zeros((count + 1, 3))  # of weights, of values and of squares, of the points before
-    for i in range(count):
-        sums[i + 1, 0] = sums[i, 0] + weight[i]
-        sums[i + 1, 1] = sums[i, 1] + weight[i] * values[i]
-        sums[i + 1, 2] = sums[i, 2] + weight[i] * values[i] * values[i]
-    split = np.zeros((most, count + 1), np.int32)
-    before = np.empty(count + 1)
-    now = np.empty(count + 1)
-    for j in range(count + 1):
-        now[j] = _squares(sums, 0, j)
-    todo = np.empty((128, 4), np.int64)  # ranges of j, and of the splits that come into question
-    for k in range(1, most):
-        before[:] = now
-        todo[0] = np.array((k + 1, count, k, count - 1))
-        num_todo = 1
-        while num_todo > 0:
-            num_todo -= 1
-            first, last, low, high = todo[num_todo]
-            if first > last:
-                continue
-            j = (first + last) // 2
-            now[j] = np.inf
-            for i in range(low, min(high, j - 1) + 1):
-                squares = before[i] + _squares(sums, i, j)
-                if squares < now[j]:
-                    now[j] = squares
-                    split[k, j] = i
-            todo[num_todo] = np.array((first, j - 1, low, split[k, j]))
-            todo[num_todo + 1] = np.array((j + 1, last, split[k, j], high))
-            num_todo += 2
+    of_points = np.stack([weight, weight * values, weight * values * values], axis=1)
+    sums = np.concatenate((np.zeros((1, 3)), np.cumsum(of_points, axis=0)))  # of the points before
+    split = np.zeros((most, len(sums)), np.int32)
+    _split(sums, np.empty((2, len(sums))), np.empty((128, 4), np.int64), split)
     return split
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
+def _split(sums, squares, todo, split):  # type: ignore[no-untyped-def]
+    """``squares`` float64[2, points + 1]: least sums with one cluster fewer, and with as many; ``todo``: ranges of j,
+    and of the splits that come into question."""
+    count = sums.shape[0] - 1
+    for j in range(count + 1):
+        squares[1, j] = _squares(sums, 0, j)
+    for k in range(1, split.shape[0]):
+        for j in range(count + 1):
+            squares[0, j] = squares[1, j]
+        _put(todo, 0, k + 1, count, k, count - 1)
+        num_todo = 1
+        while num_todo > 0:
+            num_todo -= 1
+            first, last, low, high = todo[num_todo, 0], todo[num_todo, 1], todo[num_todo, 2], todo[num_todo, 3]
+            if first > last:
+                continue
+            j = (first + last) // 2
+            squares[1, j] = np.inf
+            for i in range(low, min(high, j - 1) + 1):
+                both = squares[0, i] + _squares(sums, i, j)
+                if both < squares[1, j]:
+                    squares[1, j] = both
+                    split[k, j] = i
+            _put(todo, num_todo, first, j - 1, low, split[k, j])
+            _put(todo, num_todo + 1, j + 1, last, split[k, j], high)
+            num_todo += 2
+
+
+@inner_inlined
+def _put(todo, place, first, last, low, high):  # type: ignore[no-untyped-def]
+    todo[place, 0] = first
+    todo[place, 1] = last
+    todo[place, 2] = low
+    todo[place, 3] = high
+
+
+@inner_inlined
 def _squares(sums, first, end):  # type: ignore[no-untyped-def]
     """Sum of squared distances of the points [first, end) to their mean."""
     weight = sums[end, 0] - sums[first, 0]
@@ -288,15 +298,15 @@ def _squares(sums, first, end):  # type: ignore[no-untyped-def]
     return max(sums[end, 2] - sums[first, 2] - total * total / weight, 0.0)
 
 
-@njit(cache=True, nogil=True)
-def _interpolate(instructions, cycles, order, begin, points):  # type: ignore[no-untyped-def]
-    """Predicted cycles and which instances are support points. O(n log(support points)).
+@allocation_free
+def _interpolate(instances, order, begin, points, predicted, is_measured):  # type: ignore[no-untyped-def]
+    """Predicted cycles and which of ``instances`` (their instructions and cycles) are support points. O(n log(support
+    points)).
 
     The support points of a type are rows [low, high] of ``points`` (instructions, cycles), ascending: a new one always
     lies outside of the others.
     """
-    predicted = np.empty(order.shape[0])
-    is_measured = np.zeros(order.shape[0], np.bool_)
+    instructions, cycles = instances
     for group in range(begin.shape[0] - 1):
         low = points.shape[0] // 2
         high = low - 1
@@ -319,10 +329,9 @@ def _interpolate(instructions, cycles, order, begin, points):  # type: ignore[no
             points[at, 1] = cycles[i]
             predicted[i] = cycles[i]
             is_measured[i] = True
-    return predicted, is_measured
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _between(points, low, high, count):  # type: ignore[no-untyped-def]
     """Linear between rows of ``points``, constant outside. O(log(high - low))."""
     if count <= points[low, 0]:

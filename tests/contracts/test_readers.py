@@ -21,6 +21,7 @@ from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace import files as raw_files
+from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.report.traces import simgrid_ti as simgrid_writer
@@ -99,8 +100,8 @@ def raw(folder: Path) -> Path:
     """Two processes, a message between them."""
     path = folder / "raw"
     path.mkdir()
-    head = {"format": raw_files.FORMAT, "version": raw_files.VERSION, "name": "made"}
-    (path / raw_files.HEADER).write_text(json.dumps(head))
+    head = {"format": FORMAT, "version": VERSION, "name": "made"}
+    (path / HEADER).write_text(json.dumps(head))
     for rank, call in enumerate(("MPI_Send", "MPI_Recv")):
         calls = np.zeros(3, raw_files.OPERATION)
         calls["call"] = [NAMES.index(name) for name in ("MPI_Init", call, "MPI_Finalize")]

@@ -46,7 +46,7 @@ def whole() -> Rows:
     ]
     plain["phases"] = [
         {"rank": rank, "operation_id": number, "kind": 0, "region_id": region, "duration_ps": 5}
-        for rank, number, region in ((0, 0, -1), (0, 4, 0), (1, 2, 0))
+        for rank, number, region in ((0, 0, -1), (0, 3, 0), (1, 1, 0))
     ]
     plain["communicators"] = [{"members": [0, 1]}, {"members": [0]}]
     plain["measured"] = [{"start_ps": 0, "end_ps": 5} for _ in range(6)]
@@ -110,8 +110,8 @@ WRONG = [
     ("operations", 3, "bytes", None, "row 3 .*bytes is missing; give it a value"),
     ("operations", 1, "completes", [0, None], "row 1 .*a value of completes is missing"),
     ("phases", 0, "operation_id", 5, r"row 1 \(rank 0\): .* below .*; sort the rows by \(rank, operation_id\)"),
-    ("phases", 2, "operation_id", 3, "operation_id is 3, but there are 2 rows .* of this rank; .*0 to 2$"),
-    ("phases", 1, "operation_id", 5, r"row 1 \(rank 0\): operation_id is 5, but there are 4 rows"),
+    ("phases", 2, "operation_id", 2, "operation_id is 2, but there are 2 rows .* of this rank; .*0 to 1$"),
+    ("phases", 1, "operation_id", 4, r"row 1 \(rank 0\): operation_id is 4, but there are 4 rows"),
     ("phases", 0, "operation_id", -1, "operation_id is -1"),
     ("phases", 0, "kind", 2, "kind is 2; it must lie within 0 to 1"),
     ("phases", 0, "region_id", 1, "region_id is 1, but there are 1 rows in table 'regions'; .* -1 to 0"),
@@ -219,3 +219,33 @@ def test_requests_may_come_in_any_order_and_be_used_by_other_ranks() -> None:
     rows["operations"][2] = operation(0, "irecv", peer=1, request=7)
     with pytest.raises(WorkloadError, match=r"row 2 .*opens request 7 again"):
         build(rows)
+
+
+@pytest.mark.parametrize("length", [2**15 - 1, 2**15, 2**15 + 1, 2**16 + 3])
+def test_rows_are_looked_at_in_blocks(length: int) -> None:
+    """Whether it is the last row of a block or the first of the next that is wrong."""
+    sends = pa.Table.from_pylist([operation(0, "isend", peer=0)], OPERATIONS_SCHEMA).take(
+        pa.array(np.zeros(length, int))
+    )
+    at = sends.schema.get_field_index("request")
+    empty = {level: SCHEMAS[level].empty_table() for level in ("phases", "regions")}
+    world = pa.Table.from_pylist([{"members": [0, 1]}], SCHEMAS["communicators"])
+
+    def built(rank: np.ndarray, request: np.ndarray) -> Workload:
+        table = sends.set_column(at, sends.schema.field(at), pa.array(request, pa.int32()))
+        table = table.set_column(0, table.schema.field(0), pa.array(rank, pa.int32()))
+        return Workload("made", 2, {**empty, "communicators": world, "operations": table})
+
+    numbers, rank = np.arange(length), np.zeros(length, int)
+    built(rank, numbers)
+    built(rank, numbers[::-1])
+    built(np.sort(numbers % 2), numbers % (length // 2 + 1))
+    for row in (1, 2**15 - 2, min(2**15, length - 1), length - 1):
+        turned = rank.copy()
+        turned[row - 1] = 1
+        with pytest.raises(WorkloadError, match=rf"row {row} .* \(rank\) is below"):
+            built(turned, numbers)
+        twice = numbers.copy()
+        twice[row] = twice[row - 1]
+        with pytest.raises(WorkloadError, match=rf"row {row} .*opens request {row - 1} again"):
+            built(rank, twice)

@@ -79,12 +79,12 @@ class Walk(NamedTuple):
 
 class _Stand(NamedTuple):
     """``walker`` WALKER[warps]; ``left`` int32[blocks], warps that walk; of each SM, ``running`` int32[SMs, warps],
-    ``count`` int64[SMs] of them, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn."""
+    ``held`` int64[SMs], how many, ``room`` int64[SMs] for blocks; ``moving`` int32[warps]: those of a turn."""
 
     walker: np.ndarray
     left: np.ndarray
     running: np.ndarray
-    count: np.ndarray
+    held: np.ndarray
     room: np.ndarray
     moving: np.ndarray
 
@@ -240,7 +240,7 @@ def _walk(launch, l1, l1_rules, l2, l2_rules, pending, stand, given):  # type: i
     levels = by_reference(_Levels(l1, by_reference(l1_rules), l2, by_reference(l2_rules), pending))
     segment, block_warps = launch.segment, launch.block_warps
     walker, left, running, moving = stand.walker, stand.left, stand.running, stand.moving
-    count, room = stand.count, stand.room
+    count, room = stand.held, stand.room
     num_blocks, num_sms = len(block_warps) - 1, len(room)
     resident = given
     while resident > 0:

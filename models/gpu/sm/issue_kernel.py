@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from manyscale.models.gpu.launch_program import (
     ATOMIC,
     BARRIER,
@@ -82,7 +84,7 @@ def fetch(sm, program, limits, time):  # type: ignore[no-untyped-def]
             left -= 1
             core.to_fetch -= 1
             core.last_fetched = w
-            cause = warp.cause
+            cause = np.int64(warp.cause)
             release(sm, program, limits, w, time + 1 if left > 0 else time + 2, cause)
     if core.to_fetch > 0:
         sm.try_at[0] = time + 1

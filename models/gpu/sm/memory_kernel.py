@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from manyscale.models.gpu.launch_program import ATOMIC, COPY, NUM_UNITS, REDUCTION, SHARED, STORE
 from manyscale.models.gpu.sm.l1_kernel import BLOCKED, FULL, HIT, bucket_of, read, send, write
 from manyscale.models.gpu.sm.state import (
@@ -43,8 +45,8 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
     w = load.warp
     warp = sm.warp[w]
     access = load.access
-    time = load.time
-    write_registers(sm, program, w, load.row, time, load.cause)
+    time, cause = load.time, np.int64(load.cause)
+    write_registers(sm, program, w, load.row, time, cause)
     warp.loads -= 1
     if access == ATOMIC or access == REDUCTION:
         warp.atomics -= 1
@@ -52,7 +54,7 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
         sm.copies[w, load.group % COPY_GROUPS] -= 1
     _free_load(sm, number)
     warp.done = max(warp.done, time)
-    after_memory(sm, program, limits, w, time, load.cause)
+    after_memory(sm, program, limits, w, time, cause)
 
 
 @inner_inlined

@@ -61,6 +61,9 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
         raise ValueError(f"compute_ps has shape {compute_ps.shape}, not ({num_operations},)")
     if law.gate_cost_ps.shape != program.gate_size.shape:
         raise ValueError(f"{len(law.gate_cost_ps)} costs for {len(program.gate_size)} gates")
+    if program.only_computes:
+        nothing = np.empty(0, np.int64)
+        return Timeline(ends_of_compute(program, compute_ps), nothing, nothing.copy())
     script = Script(
         program.step, program.target, program.strand_steps[1:], read_only(compute_ps), law.cost_ps, law.is_eager,
         law.eager_start,
@@ -76,6 +79,14 @@ def replay_law(program: Program, compute_ps: np.ndarray, law: MessageLaw) -> Tim
     if program.num_queues:
         refuse_unreceived(program, stage.message["posted"])
     return Timeline(stage.end_ps, stage.message["sent"], stage.message["received"])
+
+
+def ends_of_compute(program: Program, compute_ps: np.ndarray) -> np.ndarray:
+    """int64 per operation: when it ends if its rank only computes."""
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(compute_ps, dtype=np.int64)))
+    first = program.rank_offsets[:-1]
+    ends: np.ndarray = total[1:] - np.repeat(total[first], np.diff(program.rank_offsets))
+    return ends
 
 
 def read_only(values: np.ndarray) -> np.ndarray:

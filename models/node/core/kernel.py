@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import Predictor, mispredicts, new_predictors
-from manyscale.models.kernels import allocation_free, inner, inner_inlined, separate
+from manyscale.models.kernels import allocation_free, inner, inner_inlined, read_only, separate
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
@@ -109,11 +109,8 @@ def part_names(node: Node) -> tuple[str, ...]:
 
 
 def stream_of(block_ids: np.ndarray, addresses: np.ndarray) -> Stream:
-    """Of arrays that may be read-only: one compiled kernel for all."""
-    views = np.ascontiguousarray(block_ids, np.int32).view(), np.ascontiguousarray(addresses, np.uint64).view()
-    for view in views:
-        view.flags.writeable = False
-    return Stream(*views)
+    """Of arrays that may be read-only."""
+    return Stream(read_only(block_ids, np.int32), read_only(addresses, np.uint64))
 
 
 def new_cores(node: Node, num_cores: int, code: CoreCode, stream: Stream, request: Request = "insertion") -> Cores:

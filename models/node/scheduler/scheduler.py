@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.kernels import read_only
 from manyscale.models.node.program.node_program import Action, NodeProgram
 from manyscale.models.node.scheduler.codes import (
     CALLED,
@@ -154,21 +155,21 @@ def new_scheduler(
         woken=np.zeros(num_cores, np.int32),
         num_woken=np.zeros(1, np.int64),
         program=ProgramArrays(
-            first_step=_read_only(program.first_step, np.int64),
-            parent=_read_only(program.parent, np.int32),
-            level=_read_only(level, np.int32),
-            instance_flags=_read_only(program.instance_flags, np.uint8),
-            num_predecessors=_read_only(program.num_predecessors, np.int32),
-            first_successor=_read_only(program.first_successor, np.int64),
-            phase_first_step=_read_only(program.phase_first_step, np.int64),
-            phase_first_instance=_read_only(program.phase_first_instance, np.int32),
-            phase_first_loop=_read_only(np.searchsorted(program.first_chunk, program.phase_first_instance), np.int64),
+            first_step=read_only(program.first_step, np.int64),
+            parent=read_only(program.parent, np.int32),
+            level=read_only(level, np.int32),
+            instance_flags=read_only(program.instance_flags, np.uint8),
+            num_predecessors=read_only(program.num_predecessors, np.int32),
+            first_successor=read_only(program.first_successor, np.int64),
+            phase_first_step=read_only(program.phase_first_step, np.int64),
+            phase_first_instance=read_only(program.phase_first_instance, np.int32),
+            phase_first_loop=read_only(np.searchsorted(program.first_chunk, program.phase_first_instance), np.int64),
         ),
-        step_action=_read_only(program.step_action, np.uint8),
-        step_target=_read_only(program.step_target, np.int32),
-        successor=_read_only(program.successor, np.int32),
-        first_chunk=_read_only(program.first_chunk, np.int32),
-        predicted_ps=_read_only(predicted, np.int64),
+        step_action=read_only(program.step_action, np.uint8),
+        step_target=read_only(program.step_target, np.int32),
+        successor=read_only(program.successor, np.int32),
+        first_chunk=read_only(program.first_chunk, np.int32),
+        predicted_ps=read_only(predicted, np.int64),
         node=node,
         instance=np.zeros(rows + 1, _INSTANCE),
         loop=np.zeros(loops, _LOOP),
@@ -178,13 +179,6 @@ def new_scheduler(
         sharers=_sharers(group, num_groups),
         queues=new_queues(runtime.policy, rows, num_cores, num_groups, num_levels, seed, longest),
     )
-
-
-def _read_only(values: np.ndarray, dtype: type) -> np.ndarray:
-    """A view that cannot be written, as Ray and Arrow hand arrays over: one compiled kernel for all."""
-    view: np.ndarray = np.ascontiguousarray(values, dtype).view()
-    view.flags.writeable = False
-    return view
 
 
 def _levels(priority: np.ndarray) -> tuple[np.ndarray, int]:

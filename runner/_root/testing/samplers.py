@@ -22,7 +22,7 @@ from manyscale.sampling.tbpoint.launch_samplers import estimate as of_launches
 from manyscale.sampling.tbpoint.launches import LaunchCounts
 from manyscale.sampling.vectors import Vectors
 from manyscale.testing.contract import ContractError, require, require_nowhere
-from manyscale.testing.workloads import US, workload
+from manyscale.testing.workloads import US, Operation, workload
 
 Chosen: TypeAlias = Plan | Choice
 _DRAWS: Final = 200  # choices that are made to see how random ones hold on average
@@ -77,14 +77,16 @@ def check_sampler(
 
 
 def _chosen(name: str, level: str, population: Population, choose: Callable[[], Any]) -> Chosen:
-    state = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]
+    state = repr(np.random.get_state())
     try:
         found = choose()
     except ValueError as error:
         what = "changes what it is given" if "read-only" in str(error) else f"refuses {population.size} elements"
         raise ContractError(f"{name}: {what} ({error})") from error
-    same = np.array_equal(state, np.random.get_state()[1])  # type: ignore[index,union-attr]
-    require(same, f"{name}: draws from NumPy's global generator; use numpy.random.default_rng(seed)")
+    require(
+        repr(np.random.get_state()) == state,
+        f"{name}: draws from NumPy's global generator; use numpy.random.default_rng(seed)",
+    )
     wanted = Plan if level in ("rank", "iteration") else Choice
     require(isinstance(found, wanted), f"{name}: returns {type(found).__name__}, not a {wanted.__name__}")
     assert isinstance(found, wanted)
@@ -183,7 +185,7 @@ def _ranks() -> list[Population]:
     """Ranks of three kinds, which compute for 1, 2 and 5 us."""
     found = []
     for count in (1, 12):
-        ranks = [[(US * (1, 2, 5)[rank % 3], "barrier", {})] * 4 for rank in range(count)]
+        ranks: list[list[Operation]] = [[(US * (1, 2, 5)[rank % 3], "barrier", {})] * 4 for rank in range(count)]
         traced = np.array([0, 5][:count], np.int64)
         _read_only(traced)
         values = np.array([(1.0, 2.0, 5.0)[rank % 3] for rank in range(count)])

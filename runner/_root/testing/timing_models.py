@@ -51,16 +51,16 @@ def check_timing_model(name: str, *, slower: bool = True, **study: Any) -> None:
     require(isinstance(version, int), f"{name}: VERSION is {version!r}, not an integer that is raised with the results")
     with tempfile.TemporaryDirectory(prefix="manyscale-check-") as folder:
         content = _content(name, study, Path(folder))
-        times = [_predicted(name, content, Path(folder) / each) for each in ("first", "again")]
-        require(np.array_equal(*times), f"{name}: the same question has other times when it is asked again")
+        times, again = (_predicted(name, content, Path(folder) / each) for each in ("first", "again"))
+        require(np.array_equal(times, again), f"{name}: the same question has other times when it is asked again")
         result = api.run(content, Path(folder) / "run", executor="local", cache=Path(folder) / "cache", report=False)
         _check_stacks(name, result)
         if slower:
             content["target"] = _slower_target(content, Path(folder))
             later = _predicted(name, content, Path(folder) / "slower")
             require(
-                later.sum() >= times[0].sum() * (1 - 1e-9),
-                f"{name}: with twice the latencies phases take {later.sum()} ps, less than {times[0].sum()} ps",
+                later.sum() >= times.sum() * (1 - 1e-9),
+                f"{name}: with twice the latencies phases take {later.sum()} ps, less than {times.sum()} ps",
             )
 
 

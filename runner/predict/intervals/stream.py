@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 
 from manyscale.runner.readers import counter_table, simpoint_bb
+from manyscale.runner.readers.simpoint_bb.files import table_file, thread_files
+from manyscale.runner.readers.simpoint_bb.reader import blocks
 from manyscale.sampling.population import ProjectedPopulation
 from manyscale.sampling.vectors import Vectors
 
@@ -23,7 +25,7 @@ def is_large(path: Path) -> bool:
     if not path.is_file() or not simpoint_bb.can_read(path):
         return False
     factor = _PACKED if path.suffix in (".xz", ".gz", ".zst") else 1
-    return factor * sum(file.stat().st_size for file in simpoint_bb.thread_files(path)) > LARGE_BYTES
+    return factor * sum(file.stat().st_size for file in thread_files(path)) > LARGE_BYTES
 
 
 def streamed(
@@ -34,20 +36,20 @@ def streamed(
     Raises UserError with file and line; ValueError for a matrix that has too few rows. O(bytes + pairs x
     dimensions)."""
     notes: list[str] = []
-    files = simpoint_bb.thread_files(path)
+    files = thread_files(path)
     if matrix is not None and len(files) > 1:
         raise ValueError("is large and of several threads, whose blocks lie apart; a matrix cannot project it")
     points, sums, columns = [], [], 0
     for thread, file in enumerate(files):
         parts, totals = [], []
-        for sizes, block, count in simpoint_bb.blocks(file, notes):
+        for sizes, block, count in blocks(file, notes):
             rows = Vectors(np.append(0, np.cumsum(sizes)), block.astype(np.int64) - 1 + (thread << 32), count)
             parts.append(rows.projected(seed, dimensions) if matrix is None else rows.times(matrix))
             totals.append(rows.sums())
             columns = max(columns, int(block.max(initial=0)))
         points.append(np.concatenate(parts))
         sums.append(np.concatenate(totals))
-    table = simpoint_bb.table_file(path)
+    table = table_file(path)
     measured = None if table is None else counter_table.read(table, files, [len(each) for each in sums], notes)
     own = [np.arange(len(each)) for each in sums] if measured is None else measured.intervals
     number, at = np.unique(np.concatenate(own), return_inverse=True)

@@ -6,8 +6,8 @@ another request for that sector. Local memory: word w of a thread stands beside 
 other threads, so that a warp's word is a line of 128 bytes; words of 64 and 128-bit accesses are separate lines. Shared
 memory: distinct words of 4 bytes that the busiest of 32 banks has to give.
 
-Kernels take ``codes.Arrays``; of a static instruction the row; threads at ``addresses`` int64[count]. Requests are
-written to ``sector`` and ``written`` from ``first`` on; the functions return their end.
+Kernels take ``codes.Arrays``, a static instruction's row or its number, and how many threads stand at ``addresses``.
+Requests are written to ``sector`` and ``written`` from ``first`` on; the functions return their end.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ def _span(arrays, first, start, end, is_store):  # type: ignore[no-untyped-def]
 
 
 @inner
-def global_requests(arrays, row, count, first):  # type: ignore[no-untyped-def]
+def global_requests(arrays, number, count, first):  # type: ignore[no-untyped-def]
     """O(count) in ascending order."""
+    row = arrays.rows[number]
     if row.access == _ATOMIC or row.access == _REDUCTION:
         return _atomic_requests(arrays, row.size, count, first)
     addresses = arrays.addresses
@@ -95,7 +96,7 @@ def global_requests(arrays, row, count, first):  # type: ignore[no-untyped-def]
 
 
 @merged
-def strided_requests(arrays, row, stride, count, first):  # type: ignore[no-untyped-def]
+def strided_requests(arrays, number, row, stride, count, first):  # type: ignore[no-untyped-def]
     """The same, of threads at addresses[0], a stride on and so on, which are filled in where they are needed:
     O(requests) where they leave no sector out."""
     addresses = arrays.addresses
@@ -111,7 +112,7 @@ def strided_requests(arrays, row, stride, count, first):  # type: ignore[no-unty
         return _span(arrays, first, low, low + step * (count - 1) + row.size, is_store)
     for k in range(count):
         addresses[k] = low + k * step
-    return global_requests(arrays, row, count, first)
+    return global_requests(arrays, number, count, first)
 
 
 @merged

@@ -64,16 +64,19 @@ OUTSIDE, BEGUN, NAMED = range(3)  # of ``inside``
 class Arrays(NamedTuple):
     """What the kernels read and write.
 
-    ``text`` uint8[]: lines, the last with its newline, and eight bytes more. ``rows`` ROW[], ``kinds`` KIND[], ``pool``
-    uint8[] with their texts; ``slots`` int64[SLOTS]: the last row of a PC's slot, or -1. ``halves`` uint8[warps], of a
-    raw trace: 1 where the first line of an asynchronous copy was met, which holds its address in shared memory, and
-    which its second follows. ``addresses`` int64[32], ``counts`` int64[32], ``words`` int64[32, 32]: scratch.
+    ``form`` FORM[1], ``state`` STATE[1]. ``text`` uint8[]: lines, the last with its newline, and eight bytes more.
+    ``rows`` ROW[], ``kinds`` KIND[], ``pool`` uint8[] with their texts; ``slots`` int64[SLOTS]: the last row of a PC's
+    slot, or -1. ``halves`` uint8[warps], of a raw trace: 1 where the first line of an asynchronous copy was met, which
+    holds its address in shared memory, and which its second follows. ``addresses`` int64[32], ``counts`` int64[32],
+    ``words`` int64[32, 32]: scratch.
 
     ``instruction`` int32[], ``active`` uint8[], ``accesses`` uint8[]: of each instruction its row, active threads, and
     requests or words of a bank; ``owners`` int64[], of a raw trace: its warp. ``sector`` int64[], ``written`` uint32[]:
     of each request. ``warps`` int64[, 4]: block, warp, instructions, requests.
     """
 
+    form: np.ndarray
+    state: np.ndarray
     text: np.ndarray
     rows: np.ndarray
     kinds: np.ndarray

@@ -46,8 +46,10 @@ def _size(form, axis):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _end_warp(state, warps):  # type: ignore[no-untyped-def]
+def _end_warp(arrays):  # type: ignore[no-untyped-def]
     """Write the warp that ends, if there is one: block, warp, instructions, requests."""
+    state = arrays.state[0]
+    warps = arrays.warps
     if state.warp < 0:
         return 0
     if state.lines != state.expected:
@@ -63,10 +65,10 @@ def _end_warp(state, warps):  # type: ignore[no-untyped-def]
 
 
 @merged
-def _end_block(state, warps):  # type: ignore[no-untyped-def]
+def _end_block(arrays, state):  # type: ignore[no-untyped-def]
     if state.inside == codes.OUTSIDE:
         return codes.END_OUTSIDE
-    problem = _end_warp(state, warps)
+    problem = _end_warp(arrays)
     if problem:
         return problem
     if state.inside != codes.NAMED or state.block_warps == 0:
@@ -104,10 +106,10 @@ def _name_block(text, place, form, state):  # type: ignore[no-untyped-def]
 
 
 @merged
-def _begin_warp(text, place, form, state, warps):  # type: ignore[no-untyped-def]
+def _begin_warp(arrays, text, place, form, state):  # type: ignore[no-untyped-def]
     if state.inside != codes.NAMED:
         return codes.BAD_WARP if state.inside == codes.BEGUN else codes.OUTSIDE_BLOCK
-    problem = _end_warp(state, warps)
+    problem = _end_warp(arrays)
     if problem:
         return problem
     number, end = decimal(text, place)
@@ -125,9 +127,12 @@ def _begin_warp(text, place, form, state, warps):  # type: ignore[no-untyped-def
 
 
 @inner
-def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
+def key_line(arrays, place):  # type: ignore[no-untyped-def]
     """Take in a line that is no instruction: 0, or what the call ends with."""
     apart()
+    text = arrays.text
+    form = arrays.form[0]
+    state = arrays.state[0]
     if text[place] == 35:
         if _begins(text, place, b"#BEGIN_TB"):
             if state.inside != codes.OUTSIDE:
@@ -136,7 +141,7 @@ def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
             state.warp = -1
             state.block_warps = 0
             return 0
-        return _end_block(state, warps) if _begins(text, place, b"#END_TB") else 0
+        return _end_block(arrays, state) if _begins(text, place, b"#END_TB") else 0
     value = place
     while text[value] != 10 and text[value] != 61:
         value += 1
@@ -146,7 +151,7 @@ def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
     if _begins(text, place, b"thread block"):
         return _name_block(text, value, form, state)
     if _begins(text, place, b"warp ") or _begins(text, place, b"warp="):
-        return _begin_warp(text, value, form, state, warps)
+        return _begin_warp(arrays, text, value, form, state)
     if not _begins(text, place, b"insts"):
         return codes.OTHER_LINE
     if state.warp < 0:
@@ -159,9 +164,11 @@ def key_line(text, place, form, state, warps):  # type: ignore[no-untyped-def]
 
 
 @inner
-def owner(text, place, form):  # type: ignore[no-untyped-def]
+def owner(arrays, place):  # type: ignore[no-untyped-def]
     """(warp of the launch, where the four fields of a raw line end; -1 where they are none, -2 outside the grid)."""
     apart()
+    text = arrays.text
+    form = arrays.form[0]
     warp = np.int64(0)
     scale = np.int64(1)
     for k in range(4):

@@ -96,25 +96,29 @@ def _addresses(text, place, count, addresses):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _requests(arrays, row, form, stride, count, mask, warp, first):  # type: ignore[no-untyped-def]
-    """Requests to global and local memory, written from ``first`` on, or words of a bank of an instruction."""
+def _requests(arrays, number, stride, count, mask, warp, first):  # type: ignore[no-untyped-def]
+    """Requests to global and local memory, written from ``first`` on, or words of a bank of an instruction
+    of row ``number``."""
+    row = arrays.rows[number]
     if row.space == _GLOBAL and stride != codes.UNSET:
-        return strided_requests(arrays, row, stride, count, first) - first
+        return strided_requests(arrays, number, row, stride, count, first) - first
     if stride != codes.UNSET:
         for k in range(1, count):
             arrays.addresses[k] = arrays.addresses[k - 1] + stride
     if row.space == _GLOBAL:
-        return global_requests(arrays, row, count, first) - first
+        return global_requests(arrays, number, count, first) - first
     if row.space == _LOCAL:
-        return local_requests(arrays, row, count, mask, warp, form.stride, first) - first
+        return local_requests(arrays, row, count, mask, warp, arrays.form[0].stride, first) - first
     return bank_words(arrays, row.size, min(count, row.lanes)) if row.space == _SHARED else np.int64(0)
 
 
 @allocation_free
-def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
+def read_lines(arrays, place, end):  # type: ignore[no-untyped-def]
     """The lines of the text from ``place`` to ``end``; O(bytes). Returns (what the call ended with, where): to go on
     there, or the line that is wrong."""
     arrays = by_reference(arrays)
+    form = arrays.form[0]
+    state = arrays.state[0]
     text = arrays.text
     pool = arrays.pool
     rows = arrays.rows
@@ -152,7 +156,7 @@ def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
                 at = np.int64(-1)
             else:
                 if form.has_owner:
-                    warp, at = owner(text, at, form)
+                    warp, at = owner(arrays, at)
                     if at == -2:
                         return codes.NOT_IN_GRID, begin
                 if at >= 0 and form.has_source_line:
@@ -163,7 +167,7 @@ def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
                     pc_bytes = pc_bytes if pc_bytes <= 8 and not has_more_fields else 0
                     pc, at = hexadecimal_at(text, at)
             if at < 0 or byte_at(text, at) != 32:  # perhaps a key; some begin with a digit, too
-                problem = key_line(text, place, form, state, arrays.warps)
+                problem = key_line(arrays, place)
                 if problem == codes.NOT_A_LINE and form.has_owner and 48 <= first <= 57:
                     problem = codes.BAD_OWNER
                 if problem:
@@ -194,7 +198,7 @@ def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
             at_row = found_row(arrays, at, end, pc)
             if at_row < 0:
                 known = np.int64(pc_word & first_bytes(pc_bytes)) if pc_bytes else np.int64(0)
-                at_row = new_row(arrays, form, state, at, pc, known, pc_bytes)
+                at_row = new_row(arrays, at, pc, known, pc_bytes)
                 if at_row < 0:
                     return -at_row, begin
                 rows[at_row].place = state.base + begin
@@ -215,11 +219,11 @@ def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
                     return codes.BAD_ADDRESS, begin
                 if row.is_generic and count:
                     space = np.int64(_resolved(arrays.addresses[0], form))
-            immediate, place = tail(text, place, form)
+            immediate, place = tail(text, place, form.num_immediates)
             if place < 0:
                 return -place, begin
             place += 1
-            at_row = variant(arrays, state, at_row, immediate, space)
+            at_row = variant(arrays, at_row, immediate, space)
             row = rows[at_row]
             if row.access == _COPY:
                 is_first = count > 0 and arrays.addresses[0] < WINDOW_BYTES
@@ -230,7 +234,7 @@ def read_lines(arrays, form, state, place, end):  # type: ignore[no-untyped-def]
                     state.lines += 1
                     continue
             if row.access and count:
-                requests = _requests(arrays, row, form, stride, count, mask, warp, request)
+                requests = _requests(arrays, at_row, stride, count, mask, warp, request)
                 if requests > 255:
                     return codes.TOO_WIDE, begin
         arrays.instruction[number] = at_row

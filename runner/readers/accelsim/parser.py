@@ -28,8 +28,8 @@ MEND: Final = "the trace is damaged or cut short: copy it again, or trace the ke
 BlockWriter = Callable[[Columns, np.ndarray], None]
 
 
-def _form(header: Header) -> np.void:
-    form = np.zeros(1, codes.FORM)[0]
+def _form(header: Header) -> np.ndarray:
+    form = np.zeros(1, codes.FORM)
     version = header.tracer_version
     form["has_owner"] = header.is_raw or version < 3
     form["has_source_line"] = header.has_source_lines
@@ -49,7 +49,7 @@ def _form(header: Header) -> np.void:
 class LaunchParser:
     """Parses the body of a trace whose head has ``offset`` bytes.
 
-    ``write``, if given, is called with the columns and warps (``accelsim_order``) of whole blocks whenever there are
+    ``write``, if given, is called with the columns and warps (``order.py``) of whole blocks whenever there are
     ``batch`` instructions of them; what it was given is forgotten.
     """
 
@@ -57,12 +57,10 @@ class LaunchParser:
         self, path: Path, header: Header, offset: int, write: BlockWriter | None = None, batch: int = 1 << 20
     ) -> None:
         self._path, self._header, self._write, self._batch = path, header, write, batch
-        self._form = _form(header)
-        self._state = np.zeros(1, codes.STATE)[0]
-        self._state["warp"] = -1
-        self._state["base"] = offset
         size = _FIRST_INSTRUCTIONS
         self._arrays = codes.Arrays(
+            form=_form(header),
+            state=np.zeros(1, codes.STATE),
             text=np.empty(TEXT_BYTES + 2 * MAX_HEADER_BYTES, np.uint8),
             rows=np.zeros(1 << 10, codes.ROW),
             kinds=np.zeros(1 << 6, codes.KIND),
@@ -80,6 +78,9 @@ class LaunchParser:
             written=np.empty(size, np.uint32),
             warps=np.empty((1 << 10, 4), np.int64),
         )
+        self._state = self._arrays.state[0]
+        self._state["warp"] = -1
+        self._state["base"] = offset
         self.other_lines: Counter[str] = Counter(header.other)
 
     def read(self, first: bytes, stream: IO[bytes]) -> None:
@@ -145,7 +146,7 @@ class LaunchParser:
     def _parse(self, end: int) -> None:
         text, place = self._arrays.text, 0
         while True:
-            code, place = read_lines(self._arrays, self._form, self._state, place, end)
+            code, place = read_lines(self._arrays, place, end)
             if code == codes.DONE:
                 return
             if code == codes.ROOM:

@@ -21,19 +21,19 @@ def word_end(text, place):  # type: ignore[no-untyped-def]
 
 
 @inner
-def tail(text, place, form):  # type: ignore[no-untyped-def]
+def tail(text, place, num_immediates):  # type: ignore[no-untyped-def]
     """(immediate, where the line ends) of what stands behind the width and the addresses; what is wrong instead, less
     than 0."""
     immediate = np.int64(0)
     place = skip_blanks(text, place)
-    for k in range(form.num_immediates):
+    for k in range(num_immediates):
         value, end = number_at(text, place)
         if end < 0:
             return immediate, -codes.NO_IMMEDIATE
         if k == 0:
             immediate = value
         place = skip_blanks(text, end)
-    if form.num_immediates == 2:  # what the registers held
+    if num_immediates == 2:  # what the registers held
         while text[place] != 10:
             place += 1
     elif text[place] != 10:
@@ -69,45 +69,48 @@ def _static_end(text, place):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _keep(arrays, state, at, length):  # type: ignore[no-untyped-def]
+def _keep(arrays, at, length):  # type: ignore[no-untyped-def]
     """Copy text to the pool; returns where it stands there."""
     pool = arrays.pool
     text = arrays.text
-    start = state.pool
+    start = arrays.state[0].pool
     for k in range(length):
         pool[start + k] = text[at + k]
-    state.pool = start + length
+    arrays.state[0].pool = start + length
     return start
 
 
 @merged
-def _kind_of(arrays, state, opcode, length):  # type: ignore[no-untyped-def]
+def _kind_of(arrays, opcode, length):  # type: ignore[no-untyped-def]
     """The kind of an opcode that accesses memory; -1 where it was met first, and now is the last one."""
     kinds = arrays.kinds
+    state = arrays.state[0]
     number = state.num_kinds
     for k in range(number):
         kind = kinds[k]
         if kind.length == length and same_bytes(arrays.text, opcode, arrays.pool, kind.text, length):
             return k
-    kinds[number].text = _keep(arrays, state, opcode, length)
+    kinds[number].text = _keep(arrays, opcode, length)
     kinds[number].length = length
     state.num_kinds = number + 1
     return -1
 
 
 @inner
-def new_row(arrays, form, state, at, pc, pc_word, pc_bytes):  # type: ignore[no-untyped-def]
+def new_row(arrays, at, pc, pc_word, pc_bytes):  # type: ignore[no-untyped-def]
     """Make a row of the fields at ``at``: its number, or what the call ends with, less than 0."""
     apart()
     text = arrays.text
+    state = arrays.state[0]
+    num_immediates = arrays.form[0].num_immediates
     number = state.num_rows
     width, after, opcode, opcode_end = _static_end(text, at)
     if after < 0:
         return -codes.BAD_STATIC
-    has_tail = width > 0 or form.num_immediates == 2
+    has_tail = width > 0 or num_immediates == 2
     immediate = np.int64(codes.UNSET)
     if not has_tail:
-        immediate, after = tail(text, after, form)
+        immediate, after = tail(text, after, num_immediates)
         if after < 0:
             return after
     length = after + 1 - at
@@ -120,7 +123,7 @@ def new_row(arrays, form, state, at, pc, pc_word, pc_bytes):  # type: ignore[no-
     row.size = 0
     row.lanes = 0
     if width > 0:
-        k = _kind_of(arrays, state, opcode, opcode_end - opcode)
+        k = _kind_of(arrays, opcode, opcode_end - opcode)
         if k < 0:
             return -codes.CLASSIFY
         kind = arrays.kinds[k]
@@ -130,7 +133,7 @@ def new_row(arrays, form, state, at, pc, pc_word, pc_bytes):  # type: ignore[no-
         row.size = kind.size
         row.lanes = kind.lanes
     row.pc = pc
-    row.text = _keep(arrays, state, at, length)
+    row.text = _keep(arrays, at, length)
     row.length = length
     row.has_tail = has_tail
     row.width = width
@@ -138,17 +141,17 @@ def new_row(arrays, form, state, at, pc, pc_word, pc_bytes):  # type: ignore[no-
     row.pc_word = pc_word
     row.pc_bytes = pc_bytes
     row.follower = number
-    _enter(arrays, state, number)
+    _enter(arrays, number)
     return number
 
 
 @inner
-def _enter(arrays, state, number):  # type: ignore[no-untyped-def]
+def _enter(arrays, number):  # type: ignore[no-untyped-def]
     row = arrays.rows[number]
     slot = (row.pc >> 3) & (codes.SLOTS - 1)
     row.next = arrays.slots[slot]
     arrays.slots[slot] = number
-    state.num_rows = number + 1
+    arrays.state[0].num_rows = number + 1
 
 
 @inner
@@ -165,7 +168,7 @@ def found_row(arrays, at, end, pc):  # type: ignore[no-untyped-def]
 
 
 @inner
-def variant(arrays, state, number, immediate, space):  # type: ignore[no-untyped-def]
+def variant(arrays, number, immediate, space):  # type: ignore[no-untyped-def]
     """The row of the same text with this immediate and space, made if there is none."""
     rows = arrays.rows
     row = rows[number]
@@ -182,10 +185,10 @@ def variant(arrays, state, number, immediate, space):  # type: ignore[no-untyped
         if is_same and (space == codes.UNSET or each.space == space):
             return k
         k = each.next
-    new = state.num_rows
+    new = arrays.state[0].num_rows
     rows[new] = row
     rows[new].immediate = immediate
     if space != codes.UNSET:
         rows[new].space = space
-    _enter(arrays, state, new)
+    _enter(arrays, new)
     return new

@@ -14,10 +14,9 @@ from typing import Final
 from manyscale.models.workload import MAX_RANKS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded
-from manyscale.runner.readers.dumpi.records import is_rank_file
+from manyscale.runner.readers.dumpi.head import is_meta, is_rank_file, read_meta
 
 _NAME: Final = re.compile(r"(.*)-(\d{4,})\.bin")
-_LONGEST_META: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -29,35 +28,12 @@ class TraceFiles:
     num_ranks: int
 
 
-def looks_like_trace(path: Path) -> bool:
-    """Whether a path is a DUMPI trace or one rank's file. Reads a few bytes; never raises."""
-    try:
-        if path.is_dir():
-            return any(map(_is_meta, path.glob("*.meta"))) or any(map(is_rank_file, path.glob("*.bin")))
-        return path.is_file() and (is_rank_file(path) or (path.suffix == ".meta" and _is_meta(path)))
-    except OSError:
-        return False
-
-
-def _is_meta(path: Path) -> bool:
-    try:
-        return bool({"fileprefix", "numprocs"} <= _meta(path).keys())
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _meta(path: Path) -> dict[str, str]:
-    with path.open("rb") as file:
-        lines = file.read(_LONGEST_META).decode().splitlines()
-    return {key.strip(): value.strip() for key, is_there, value in (line.partition("=") for line in lines) if is_there}
-
-
 def find(path: Path) -> TraceFiles:
     """The files of a trace. Raises UserError for a trace that is not whole, or a folder with several."""
     with guarded(path):
         if not path.is_dir():
             return _from_meta(path) if path.suffix == ".meta" else _one_rank(path)
-        metas = sorted(file for file in path.glob("*.meta") if _is_meta(file))
+        metas = sorted(file for file in path.glob("*.meta") if is_meta(file))
         if len(metas) > 1:
             raise UserError(f"{path}: holds {len(metas)} traces; name one: {', '.join(file.name for file in metas)}")
         if metas:
@@ -76,7 +52,7 @@ def _binaries(folder: Path) -> list[str]:
 
 def _from_meta(path: Path) -> TraceFiles:
     try:
-        content = _meta(path)
+        content = read_meta(path)
     except UnicodeDecodeError:
         raise UserError(f"{path}: is not text; give the .meta file of a DUMPI trace") from None
     count = content.get("numprocs", "")

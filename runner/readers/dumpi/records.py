@@ -26,6 +26,7 @@ import numpy as np
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded
+from manyscale.runner.readers.dumpi.head import MAGIC
 from manyscale.runner.readers.dumpi.layouts import (
     ALL_FUNCTIONS,
     LAYOUTS,
@@ -36,7 +37,6 @@ from manyscale.runner.readers.dumpi.layouts import (
 )
 from manyscale.runner.readers.dumpi.scan import BAD_LENGTH, NO_SUCH_FUNCTION, STATUS_VALUES, TABLES, scan
 
-MAGIC: Final = b"\xff\xaa\xddDUMPI"
 _FOOTER_MAGIC: Final = 0xF007FEE7
 _INDEX_BYTES: Final = 64
 _OLDEST: Final = (0, 6, 9)
@@ -166,15 +166,6 @@ class RankFile:
     def places(self, rank: int) -> Places:
         """Where the calls stand, if this is the file of ``rank``."""
         return Places(self.path, rank, self.calls.function, self.calls.position)
-
-
-def is_rank_file(path: Path) -> bool:
-    """Whether a file starts as DUMPI files do."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def read_rank_file(path: Path) -> RankFile:

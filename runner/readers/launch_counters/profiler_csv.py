@@ -22,6 +22,7 @@ import numpy as np
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 
+KERNEL_NAMES: Final = ("kernel_name", "name", "kernel")  # of the column that names a launch's kernel
 _HEAD_BYTES: Final = 1 << 18
 _LOG: Final = re.compile(r"={2,}(\d+|[A-Z]+)={2,}|={6,}")
 _LONG: Final = ("metric_name", "metric_value")

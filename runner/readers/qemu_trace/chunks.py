@@ -14,8 +14,8 @@ import zstandard
 
 from manyscale.models.kernels import njit
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.qemu_trace.head import MAGIC
 
-MAGIC: Final = b"MSQEMU1\0"
 DEFINITIONS, BLOCKS, WORDS, END = range(4)
 _CHUNK_MAGIC: Final = 0x4B51534D
 _HEADER: Final = struct.Struct("<IHHQQ")

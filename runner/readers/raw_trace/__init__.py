@@ -5,23 +5,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from manyscale.models.workload import Workload
-from manyscale.models.workload.iterations import find_iterations
-from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.raw_trace import operations as native_operations
-from manyscale.runner.readers.raw_trace import tasks as native_tasks
-from manyscale.runner.readers.raw_trace.calls import Calls
-from manyscale.runner.readers.raw_trace.files import Process, is_trace, read_header, read_processes
-from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
-from manyscale.runner.readers.raw_trace.trim import trim
+from manyscale.runner.readers.raw_trace.header import is_trace
 
-NAME = "raw-trace"
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 
 def can_read(path: Path) -> bool:
@@ -32,60 +23,6 @@ def can_read(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a raw trace, without its detailed level (``options`` play no part). Raises UserError for damaged
     files, for ranks that left none, and for several programs in one trace."""
-    header = read_header(path)
-    processes, notes = choose_ranks(path, read_processes(path))
-    tables, operation_notes = native_operations.build(processes)
-    task_tables, task_notes = native_tasks.build(processes)
-    notes += [*operation_notes, *task_notes]
-    workload = Workload(str(header["name"]), len(processes), {**tables, **task_tables}, (), NAME)
-    if not all(_ended_well(process) for process in processes):
-        workload, cut = trim(workload)
-        notes += cut
-    found = {**workload.tables, "iterations": find_iterations(workload)}
-    return Workload(workload.name, workload.num_ranks, found, tuple(notes), NAME)
+    from manyscale.runner.readers.raw_trace import reader
 
-
-def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], list[str]]:
-    """One process per rank, and what is to be said about the others and about how they ended."""
-    notes = []
-    if any(process.library for process in processes):
-        strangers = [process for process in processes if not process.library]
-        if strangers:
-            notes.append(f"{len(strangers)} processes never initialised MPI: left out")
-        processes = [process for process in processes if process.library]
-    size = processes[0].size
-    count = Counter(process.rank for process in processes)
-    twice = next((rank for rank, number in count.items() if number > 1), None)
-    if twice is not None:
-        names = ", ".join(process.name for process in processes if process.rank == twice)
-        raise UserError(f"{path}: several processes are rank {twice} ({names}); trace one program at a time")
-    missing = next((rank for rank in range(size) if rank not in count), None)
-    if missing is not None or len(processes) != size:
-        raise UserError(
-            f"{path}: rank {missing} of {size} left no trace; did it start on a node that sees this folder?"
-        )
-    for process in processes:
-        notes += _endings(process)
-    return processes, notes
-
-
-def _ended_well(process: Process) -> bool:
-    """Whether the process came to its end, and to MPI's if it used MPI."""
-    finalized = not process.library or bool(np.any(Calls(process).call == NAMES.index("MPI_Finalize")))
-    return process.is_finished and finalized
-
-
-def _endings(process: Process) -> list[str]:
-    notes = []
-    if process.stopped:
-        notes.append(f"rank {process.rank}: tracing stopped before the program did: {process.stopped}")
-    elif not process.is_finished:
-        notes.append(f"rank {process.rank}: was killed or crashed; the trace holds what it did before")
-    elif not _ended_well(process):
-        notes.append(f"rank {process.rank}: ended without MPI_Finalize; the trace holds what it did before")
-    if process.end.get("forks"):
-        notes.append(f"rank {process.rank}: started {process.end['forks']} processes of its own, which are not traced")
-    if process.end.get("other_threads"):
-        calls = process.end["other_threads"]
-        notes.append(f"rank {process.rank}: {calls} MPI calls of other threads than the first are not recorded")
-    return notes
+    return reader.read(path, options)

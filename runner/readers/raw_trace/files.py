@@ -19,10 +19,7 @@ import numpy as np
 import zstandard
 
 from manyscale.runner.errors import UserError
-
-FORMAT: Final = "manyscale raw trace"
-VERSION: Final = 1
-HEADER: Final = "trace.json"
+from manyscale.runner.readers.raw_trace.header import VERSION
 
 # the structures of trace.h
 OPERATION: Final = np.dtype(
@@ -132,26 +129,6 @@ class Process:
         if len(content) % item_bytes:
             raise UserError(f"{self.path}: stream {stream} ends inside a record; the trace is damaged, trace again")
         return content
-
-
-def is_trace(path: Path) -> bool:
-    """Whether the folder was written by the tracer."""
-    try:
-        return path.is_dir() and json.loads((path / HEADER).read_text()).get("format") == FORMAT
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def read_header(directory: Path) -> dict[str, Any]:
-    """What was run, and how. Raises UserError for a folder that is not a trace of this version."""
-    path = directory / HEADER
-    try:
-        header: dict[str, Any] = json.loads(path.read_text())
-        if header["format"] != FORMAT or header["version"] != VERSION:
-            raise UserError(f"{path}: version {header['version']} is not {VERSION}; trace the program again")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is not a trace ({error}); trace the program again") from None
-    return header
 
 
 def read_processes(directory: Path) -> list[Process]:

@@ -24,14 +24,20 @@ from manyscale.runner.readers.simgrid_ti.common import (
     pair_key,
 )
 from manyscale.runner.readers.simgrid_ti.tokens import Tokens
-from manyscale.runner.readers.simgrid_ti.verbs import (
+from manyscale.runner.readers.simgrid_ti.verb_names import (
     CODE,
-    COLLECTIVE_KEY,
-    COLLECTIVE_TAG,
     COLLECTIVE_VERBS,
-    DATATYPE_BYTES,
     DURATION_VERBS,
     IGNORED_VERBS,
+    REFUSED_VERBS,
+    TEST_VERBS,
+    UNSIZED_VERBS,
+    VERBS,
+)
+from manyscale.runner.readers.simgrid_ti.verbs import (
+    COLLECTIVE_KEY,
+    COLLECTIVE_TAG,
+    DATATYPE_BYTES,
     KIND_OF_VERB,
     LONGEST_PS,
     MOST_ELEMENTS,
@@ -41,16 +47,12 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
     OPENS_REQUEST,
     OTHER,
     POST,
-    REFUSED_VERBS,
     ROLE_OF_VERB,
-    TEST_VERBS,
     TESTALL,
     TESTANY,
     TRACED_ANY_TAG,
     TREATMENT,
     UNDEFINED_RANK,
-    UNSIZED_VERBS,
-    VERBS,
     WAITALL,
     WAITANY,
 )
@@ -74,7 +76,7 @@ class LineError(Exception):
 class RankRows:
     """Rows of one rank: one entry per operation; phases; ragged per-member byte counts of vector collectives.
 
-    ``role``, ``key`` (int64[2, .]) and ``array_length`` describe requests for ti_requests.resolve.
+    ``role``, ``key`` (int64[2, .]) and ``array_length`` describe requests for requests.resolve.
     """
 
     kind: np.ndarray

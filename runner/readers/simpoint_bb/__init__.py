@@ -18,45 +18,19 @@ Memory: about 75 bytes a pair.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-
-from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.profile_tables import (
-    INTERVAL_BLOCKS_SCHEMA,
-    INTERVAL_COUNTERS_SCHEMA,
-    INTERVALS_SCHEMA,
-)
-from manyscale.runner.errors import UserError
-from manyscale.runner.readers import counter_table
-from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream, read_head
-from manyscale.runner.readers.counter_table import Measured
+from manyscale.runner.readers.archive import read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.simpoint_bb import lines as bb_lines
-from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.simpoint_bb.files import table_file, thread_files
 
-NAME: Final = "simpoint-bb"
-INSTRUCTIONS_APART: Final = 0.01  # share by which a table and the vectors may differ unnoticed
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
+
 _HEAD_BYTES: Final = 1 << 14
-_SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
 _VECTOR: Final = re.compile(rb"T[ \t]*:\d+:[\d.]")
 _ROW: Final = re.compile(rb"[ \t]*(T[ \t]*(:\d.*)?|#.*|G?[A-SU-Z][:=].*|[A-Z][a-z]+ .*)?\r?")
-_LOOPPOINT: Final = re.compile(r"(?P<name>.+)\.T\.0(?P<rest>\.bb)")
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """A thread's rows: ``sizes`` int64[rows], pairs of each; ``dimensions`` int32[], ``counts`` float64[] of pairs."""
-
-    sizes: np.ndarray
-    dimensions: np.ndarray
-    counts: np.ndarray
 
 
 def can_read(path: Path) -> bool:
@@ -77,149 +51,6 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, table: Path | None = None) -> Workload:
     """The workload of a profile (``options`` play no part), with what ``table`` measured, else the one beside it.
     Raises UserError with file and line."""
-    notes: list[str] = []
-    files = thread_files(path)
-    threads = [_vectors(file, notes) for file in files]
-    table = table or table_file(path)
-    measured = None if table is None else counter_table.read(table, files, [len(each.sizes) for each in threads], notes)
-    if measured is None:
-        intervals = [np.arange(len(each.sizes), dtype=np.int64) for each in threads]
-        if len({len(each) for each in intervals}) > 1:
-            notes.append(
-                "the threads have different numbers of intervals and no table says which belong together: the first "
-                "intervals of all threads are taken for one, and so on"
-            )
-    else:
-        intervals = measured.intervals
-    tables = _tables(threads, intervals, measured, notes) | rank_tables(1, {})
-    return Workload(name_of(path), 1, tables, tuple(notes), NAME)
+    from manyscale.runner.readers.simpoint_bb import reader
 
-
-def _stem(path: Path) -> tuple[str, str]:
-    """The file's name without and the suffix of its compression."""
-    suffix = next((each for each in _SUFFIXES[1:] if path.name.endswith(each)), "")
-    return path.name.removesuffix(suffix), suffix
-
-
-def name_of(path: Path) -> str:
-    """Of the profiled program, as its file says."""
-    return re.sub(r"(\.T\.0)?\.bb(\.\d+)?$", "", _stem(path)[0])
-
-
-def thread_files(path: Path) -> list[Path]:
-    """The files of all threads, that of thread 0 first."""
-    stem, suffix = _stem(path)
-    found = _LOOPPOINT.fullmatch(stem)
-    files = [path]
-    while True:
-        count = len(files)
-        name = f"{found['name']}.T.{count}{found['rest']}" if found else f"{stem}.{count + 1}"
-        beside = path.with_name(name + suffix)
-        if not beside.is_file():
-            return files
-        files.append(beside)
-
-
-def table_file(path: Path) -> Path | None:
-    """The table beside a profile, if there is one."""
-    names = [f"{name_of(path)}.{kind}{suffix}" for kind in ("cpi.csv", "csv") for suffix in _SUFFIXES]
-    return next((beside for name in names if (beside := path.with_name(name)).is_file()), None)
-
-
-def _vectors(path: Path, notes: list[str]) -> _Vectors:
-    found = [*blocks(path, notes)]
-    return _Vectors(*map(np.concatenate, zip(*found, strict=True)))
-
-
-def blocks(path: Path, notes: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows of one file, some megabytes at a time: pairs of each row (int64[]), dimensions from 1 (int32[]) and counts
-    (float64[]) of all pairs. What was odd is added to ``notes`` at the end. Raises UserError with file and line."""
-    seen = np.zeros(bb_lines.NUM_SEEN, np.int64)
-    rows = 0
-    with guarded(path), open_stream(path) as stream:
-        for text, size, base in _whole_lines(path, stream, notes):
-            *parts, stop, problem = bb_lines.parse_block(text, size, seen)
-            if problem:
-                raise _line_error(path, base + stop, bb_lines.PROBLEMS[problem])
-            rows += len(parts[0])
-            yield parts[0], parts[1], parts[2]
-    if not rows:
-        raise UserError(f"{path}: has no intervals (lines T:DIM:COUNT ...); profile the program again")
-    for index, what in (
-        (bb_lines.EMPTY_ROWS, "intervals without blocks (a bare T), where SimPoint would stop: kept as empty ones"),
-        (bb_lines.OTHER_LINES, "lines that are no vectors (markers and tables of PinPlay): left out"),
-        (bb_lines.CARRIAGE_RETURNS, "lines end in a carriage return"),
-        (bb_lines.FRACTIONS, "counts are no integers"),
-    ):
-        if seen[index]:
-            notes.append(f"{path.name}: {seen[index]} {what}")
-
-
-def _whole_lines(path: Path, stream: IO[bytes], notes: list[str]) -> Iterator[tuple[bytes, int, int]]:
-    """Blocks of whole lines as (text, number of bytes to parse, offset in the file)."""
-    text, base = b"", 0
-    while block := stream.read(CHUNK_BYTES):
-        text += block
-        size = text.rfind(b"\n") + 1
-        if size:
-            yield text, size, base
-            text, base = text[size:], base + size
-    if text:
-        notes.append(f"{path.name}: the last line has no newline, SimPoint would drop it: kept")
-        yield text, len(text), base
-
-
-def _line_error(path: Path, place: int, what: str) -> UserError:
-    number, left = 1, place
-    with open_stream(path) as stream:
-        while left and (block := stream.read(min(left, CHUNK_BYTES))):
-            number += block.count(b"\n")
-            left -= len(block)
-        shown = stream.readline(60).decode(errors="replace").rstrip()
-    return UserError(f"{path}:{number}: {shown!r} {what}; profile the program again or mend the line")
-
-
-def _tables(
-    threads: list[_Vectors], intervals: list[np.ndarray], measured: Measured | None, notes: list[str]
-) -> dict[str, pa.Table]:
-    """Rows sorted by (interval, thread), pairs by dimension within; repeated dimensions are added. O(n log n)."""
-    interval = np.concatenate(intervals)
-    thread = np.repeat(np.arange(len(threads)), [len(each) for each in intervals])
-    order = np.lexsort((thread, interval))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    row = np.repeat(place, np.concatenate([each.sizes for each in threads]))
-    key = row << 32 | np.concatenate([each.dimensions for each in threads])
-    counts = np.concatenate([each.counts for each in threads])
-    if np.any(key[1:] <= key[:-1]):
-        by_key = np.argsort(key, kind="stable")
-        key, counts = key[by_key], counts[by_key]
-        first = np.flatnonzero(np.append(True, np.diff(key) != 0))
-        if len(first) < len(key):
-            key, counts = key[first], np.add.reduceat(counts, first)
-    row = key >> 32
-    interval, thread = interval[order].astype(np.int32), thread[order].astype(np.int32)
-    instructions = np.rint(np.bincount(row, counts, len(order))).astype(np.int64)
-    counter_names: list[str] = []
-    values = np.empty((len(order), 0))
-    if measured is not None:
-        counter_names = list(measured.counters)
-        values = np.array(list(measured.counters.values())).reshape(len(counter_names), len(order)).T[order]
-        if measured.instructions is not None:
-            told, counted = int(measured.instructions.sum()), int(instructions.sum())
-            if abs(told - counted) > INSTRUCTIONS_APART * max(told, counted):
-                notes.append(f"the table tells {told:,} instructions, the vectors hold {counted:,}: the table is taken")
-            instructions = measured.instructions[order]
-    at, code = np.nonzero(~np.isnan(values))
-    named = pa.DictionaryArray.from_arrays(to_arrow(code.astype(np.int16)), text_array(counter_names))
-    blocks = [interval[row], thread[row], (key & 0x7FFFFFFF).astype(np.int32), counts]
-    counters = [to_arrow(interval[at]), to_arrow(thread[at]), named, to_arrow(values[at, code])]
-    return {
-        "intervals": _table([interval, thread, instructions], INTERVALS_SCHEMA),
-        "interval_blocks": _table(blocks, INTERVAL_BLOCKS_SCHEMA),
-        "interval_counters": pa.Table.from_arrays(counters, schema=INTERVAL_COUNTERS_SCHEMA),
-    }
-
-
-def _table(columns: list[np.ndarray], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_arrays(list(map(to_arrow, columns)), schema=schema)
+    return reader.read(path, options, table)

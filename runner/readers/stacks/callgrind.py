@@ -18,17 +18,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.stacks.profile import Profile
-from manyscale.runner.readers.stacks.tables import frame_tables, rank_tables
-from manyscale.runner.readers.stacks.unit_counts import INSTRUCTIONS, unit_tables
+from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, Profile
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "callgrind"
 SNAPSHOT: Final = 1000  # instructions
@@ -72,6 +72,10 @@ class _Part:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a file (``options`` play no part). Raises UserError with file and line for what is not
     Callgrind's."""
+    from manyscale.models.workload import Workload
+    from manyscale.runner.readers.rank_tables import rank_tables
+    from manyscale.runner.readers.stacks.tables import frame_tables, unit_tables
+
     profile = Profile()
     rows: list[tuple[int, int, int, int]] = []
     measured: dict[tuple[int, int], dict[str, float]] = {}
@@ -175,7 +179,7 @@ def _frames(name: str) -> list[str]:
 
 
 def _counters(sums: dict[str, int]) -> dict[str, float]:
-    found = {name: float(value) for name, value in sums.items() if name != "Ir"} | {INSTRUCTIONS: float(sums["Ir"])}
+    found = {name: float(value) for name, value in sums.items() if name != "Ir"} | {UNIT_LENGTH: float(sums["Ir"])}
     if set(sums) >= _NEEDED:
         found["cycles"] = sums["Ir"] + sum(sums.get(event, 0) * cost for event, cost in _CYCLES.items())
     return found

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile
-from manyscale.runner.readers.stacks.tables import workload
 from manyscale.runner.readers.stacks.units import DEFAULT_RULES, UnitRules
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "folded"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
@@ -50,6 +51,8 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
     """The workload of one profile (of ``options`` those of threads count). Raises UserError with file and line for a
     line that is no stack with a count."""
+    from manyscale.runner.readers.stacks.tables import workload
+
     profile = Profile(has_common_clock=False, has_order=False)
     collect(path, profile, 0)
     profile.notes.append("folded stacks have no times and no threads: all of them are one sampling unit")

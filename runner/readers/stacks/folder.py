@@ -11,15 +11,16 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks import jfr, perf_script, speedscope
 from manyscale.runner.readers.stacks.profile import Profile
-from manyscale.runner.readers.stacks.tables import workload
 from manyscale.runner.readers.stacks.units import UnitRules
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "stacks"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
@@ -46,6 +47,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules
 
     Raises UserError for a folder of another version, for ranks that are missing and for damaged files.
     """
+    from manyscale.runner.readers.stacks.tables import workload
+
     header = read_header(path)
     if rules is None:
         rules = UnitRules(**header["rules"])

@@ -30,18 +30,19 @@ import subprocess
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile, TaskCounts
-from manyscale.runner.readers.stacks.tables import workload
 from manyscale.runner.readers.stacks.unit_counts import head_fields, snapshots
 from manyscale.runner.readers.stacks.units import DEFAULT_RULES, UnitRules
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "jfr"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
@@ -86,6 +87,8 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
     """The workload of one profile (of ``options`` those of threads count). Raises UserError, one line, for what cannot
     be read."""
+    from manyscale.runner.readers.stacks.tables import workload
+
     profile, rules = Profile(), rules.chosen(options)
     collect(path, profile, 0, rules)
     name = re.sub(r"_jfr_stacks$", "", path.name.split(".")[0])

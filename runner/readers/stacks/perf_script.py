@@ -20,15 +20,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile
-from manyscale.runner.readers.stacks.tables import workload
 from manyscale.runner.readers.stacks.units import DEFAULT_RULES, NO_CPU, UnitRules
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "perf-script"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
@@ -79,6 +80,8 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
     """The workload of one profile, all processes in rank 0 (of ``options`` those of threads count). Raises UserError
     with file and line for text that ``perf script`` does not print."""
+    from manyscale.runner.readers.stacks.tables import workload
+
     profile = Profile()
     collect(path, profile, 0)
     return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)

@@ -15,6 +15,7 @@ SAMPLES: Final = "samples"  # the event of a profile that says nothing of what i
 CPU_TIME: Final = "cpu-time"
 CLOCKS: Final = ("cpu-clock", "task-clock", CPU_TIME)  # events that count ns of CPU time
 INSTRUCTIONS: Final = "instructions"
+UNIT_LENGTH: Final = "instrs"  # counter of units that a profile cut itself, which says how long they are
 UNKNOWN: Final = "[unknown]"  # the frame of a stack that could not be walked
 _COLUMNS: Final = ("rank", "thread", "cpu", "time_ns", "event", "count", "stack", "weight")
 

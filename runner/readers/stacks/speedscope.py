@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import CPU_TIME, SAMPLES, UNKNOWN, Profile
-from manyscale.runner.readers.stacks.tables import workload
 from manyscale.runner.readers.stacks.units import DEFAULT_RULES, UnitRules
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "speedscope"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
@@ -53,6 +54,8 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
     """The workload of one file (of ``options`` those of threads count). Raises UserError, one line, for what cannot be
     read."""
+    from manyscale.runner.readers.stacks.tables import workload
+
     profile = Profile(has_common_clock=False)
     collect(path, profile, 0)
     return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)

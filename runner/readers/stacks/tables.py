@@ -15,15 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import (
-    COMMUNICATORS_SCHEMA,
-    KIND_NAMES,
-    NO_RANK,
-    NO_REQUEST,
-    OPERATIONS_SCHEMA,
-    PHASES_SCHEMA,
-    REGIONS_SCHEMA,
-    OperationKind,
-    PhaseKind,
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
@@ -35,12 +26,14 @@ from manyscale.models.workload.profile_tables import (
     UNIT_COUNTERS_SCHEMA,
 )
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stacks.idle import executor_stacks, idle_stacks
 from manyscale.runner.readers.stacks.profile import (
     CLOCKS,
     CPU_TIME,
     INSTRUCTIONS,
     SAMPLES,
+    UNIT_LENGTH,
     Profile,
     main_event,
 )
@@ -303,38 +296,38 @@ def frame_tables(frames: Sequence[str], stacks: Sequence[Sequence[int]]) -> dict
     }
 
 
-def rank_tables(num_ranks: int, phases: dict[int, int]) -> dict[str, pa.Table]:
-    """One operation ``other`` per rank, and before it the phase of the ranks that took time."""
-    lasting = sorted(rank for rank, duration in phases.items() if duration > 0)
-    rank = np.arange(num_ranks, dtype=np.int32)
-    zeros = np.zeros(num_ranks, np.int32)
-    kinds = pa.DictionaryArray.from_arrays(to_arrow(np.full(num_ranks, OperationKind.other, np.int8)), KIND_NAMES)
-    nothing = [pa.nulls(num_ranks, OPERATIONS_SCHEMA.field(name).type) for name in
-               ("completes", "send_counts", "receive_counts")]  # fmt: skip
-    operations = [
-        to_arrow(rank),
-        kinds,
-        to_arrow(np.full(num_ranks, NO_RANK, np.int32)),
-        to_arrow(np.full(num_ranks, NO_RANK, np.int32)),
-        to_arrow(zeros),
-        to_arrow(zeros.astype(np.int64)),
-        to_arrow(zeros.astype(np.int64)),
-        to_arrow(zeros),
-        to_arrow(np.full(num_ranks, NO_REQUEST, np.int32)),
-        *nothing,
+def unit_tables(
+    ids: list[tuple[int, int]],
+    threads: list[int],
+    thread: np.ndarray,
+    unit: np.ndarray,
+    stack: np.ndarray,
+    weight: np.ndarray,
+    measured: dict[tuple[int, int], dict[str, float]],
+) -> dict[str, pa.Table]:
+    """The tables of units that a profile cut itself, ``ids`` (thread, unit), ascending: snapshots of ``stack``, each of
+    which stands for ``weight`` of them, in the order of (thread, unit), and counters, of which UNIT_LENGTH becomes the
+    units' length."""
+    key = np.array([(0, threads.index(one), number) for one, number in ids], np.int64).T
+    zeros, unknown = np.zeros(len(ids), np.int64), np.full(len(ids), -1)
+    instructions = np.array([measured.get(one, {}).get(UNIT_LENGTH, -1) for one in ids]).astype(np.int64)
+    units = [
+        *(to_arrow(part.astype(np.int32)) for part in key),
+        text_array([f"thread {one}" for one, _ in ids]),
+        *map(to_arrow, (zeros, zeros, unknown, instructions)),
     ]
-    computing = len(lasting)
-    phase_columns: list[np.ndarray] = [
-        np.array(lasting, np.int32),
-        np.zeros(computing, np.int32),
-        np.full(computing, PhaseKind.compute, np.int8),
-        np.full(computing, -1, np.int32),
-        np.array([phases[one] for one in lasting], np.int64),
+    samples = [
+        to_arrow(np.zeros(len(stack), np.int32)),
+        to_arrow(np.searchsorted(threads, thread).astype(np.int32)),
+        to_arrow(unit.astype(np.int32)),
+        to_arrow(np.zeros(len(stack), np.int64)),
+        to_arrow(stack.astype(np.int32)),
+        to_arrow(weight),
     ]
-    world = pa.ListArray.from_arrays(to_arrow(np.array([0, num_ranks], np.int32)), to_arrow(rank))
+    names = sorted({name for values in measured.values() for name in values} - {UNIT_LENGTH})
+    counters = [(name, np.array([measured[one].get(name, np.nan) for one in ids])) for name in names]
     return {
-        "operations": pa.Table.from_arrays(operations, schema=OPERATIONS_SCHEMA),
-        "phases": pa.Table.from_arrays(list(map(to_arrow, phase_columns)), schema=PHASES_SCHEMA),
-        "regions": pa.Table.from_arrays([text_array([])], schema=REGIONS_SCHEMA),
-        "communicators": pa.Table.from_arrays([world], schema=COMMUNICATORS_SCHEMA),
+        "stack_units": pa.Table.from_arrays(units, schema=STACK_UNITS_SCHEMA),
+        "stack_samples": pa.Table.from_arrays(samples, schema=STACK_SAMPLES_SCHEMA),
+        "unit_counters": counter_table(list(key), counters),
     }

@@ -17,24 +17,22 @@ import csv
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
-from manyscale.models.workload import Workload
-from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.profile_tables import STACK_SAMPLES_SCHEMA, STACK_UNITS_SCHEMA
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.stacks.profile import Profile
-from manyscale.runner.readers.stacks.tables import counter_table, frame_tables, rank_tables
+from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, Profile
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 NAME: Final = "unit-stacks"
 _LONGEST_LINE: Final = 1 << 16
 _SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
-_UNIT, _THREAD, INSTRUCTIONS = "interval", "tid", "instrs"
+_UNIT, _THREAD = "interval", "tid"
 
 
 def can_read(path: Path) -> bool:
@@ -49,6 +47,10 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a file and of the counters beside it (``options`` play no part). Raises UserError with file and
     line for what does not fit the format, and for snapshots of units that the counters do not have."""
+    from manyscale.models.workload import Workload
+    from manyscale.runner.readers.rank_tables import rank_tables
+    from manyscale.runner.readers.stacks.tables import frame_tables, unit_tables
+
     profile = Profile()
     rows: list[tuple[int, int, int]] = []
     for number, fields, seen in snapshots(path, profile):
@@ -79,50 +81,13 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     return Workload(path.name.split(".")[0], 1, tables, tuple(notes), NAME)
 
 
-def unit_tables(
-    ids: list[tuple[int, int]],
-    threads: list[int],
-    thread: np.ndarray,
-    unit: np.ndarray,
-    stack: np.ndarray,
-    weight: np.ndarray,
-    measured: dict[tuple[int, int], dict[str, float]],
-) -> dict[str, pa.Table]:
-    """The tables of units that a profile cut itself, ``ids`` (thread, unit), ascending: snapshots of ``stack``, each of
-    which stands for ``weight`` of them, in the order of (thread, unit), and counters, of which INSTRUCTIONS becomes the
-    units' length."""
-    key = np.array([(0, threads.index(one), number) for one, number in ids], np.int64).T
-    zeros, unknown = np.zeros(len(ids), np.int64), np.full(len(ids), -1)
-    instructions = np.array([measured.get(one, {}).get(INSTRUCTIONS, -1) for one in ids]).astype(np.int64)
-    units = [
-        *(to_arrow(part.astype(np.int32)) for part in key),
-        text_array([f"thread {one}" for one, _ in ids]),
-        *map(to_arrow, (zeros, zeros, unknown, instructions)),
-    ]
-    samples = [
-        to_arrow(np.zeros(len(stack), np.int32)),
-        to_arrow(np.searchsorted(threads, thread).astype(np.int32)),
-        to_arrow(unit.astype(np.int32)),
-        to_arrow(np.zeros(len(stack), np.int64)),
-        to_arrow(stack.astype(np.int32)),
-        to_arrow(weight),
-    ]
-    names = sorted({name for values in measured.values() for name in values} - {INSTRUCTIONS})
-    counters = [(name, np.array([measured[one].get(name, np.nan) for one in ids])) for name in names]
-    return {
-        "stack_units": pa.Table.from_arrays(units, schema=STACK_UNITS_SCHEMA),
-        "stack_samples": pa.Table.from_arrays(samples, schema=STACK_SAMPLES_SCHEMA),
-        "unit_counters": counter_table(list(key), counters),
-    }
-
-
 def _measured(path: Path) -> dict[tuple[int, int], dict[str, float]]:
     """Counters by thread and unit."""
     result: dict[tuple[int, int], dict[str, float]] = {}
     with guarded(path), open_stream(path) as stream:
         rows = csv.DictReader(io.TextIOWrapper(stream, errors="replace"))
-        if not {_UNIT, _THREAD, INSTRUCTIONS} <= set(rows.fieldnames or ()):
-            raise UserError(f"{path}:1: a table of units has the columns {_UNIT}, {_THREAD} and {INSTRUCTIONS}")
+        if not {_UNIT, _THREAD, UNIT_LENGTH} <= set(rows.fieldnames or ()):
+            raise UserError(f"{path}:1: a table of units has the columns {_UNIT}, {_THREAD} and {UNIT_LENGTH}")
         for row in rows:
             try:
                 values = {name: float(value) for name, value in row.items()}

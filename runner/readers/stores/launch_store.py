@@ -26,9 +26,6 @@ from manyscale.models.workload.launch_trace import MAX_OPERANDS, LaunchTrace, St
 from manyscale.runner.errors import UserError
 
 VERSION: Final = 2  # raised when what is stored changes its form
-_INSTRUCTIONS: Final = "instructions.parquet"
-_STATIC: Final = "static.parquet"
-FILES: Final = (_INSTRUCTIONS, _STATIC)
 _HEADER: Final = b"manyscale"
 _COLUMNS: Final = {  # lists, one for each block
     "warp_instructions": np.int32,
@@ -45,6 +42,8 @@ _SCHEMA: Final = pa.schema(
         for name, kind in _COLUMNS.items()
     ]
 )
+_INSTRUCTIONS: Final = "instructions.parquet"
+_STATIC: Final = "static.parquet"
 _STATIC_COLUMNS: Final = {
     "pc": np.int64,
     "opcode": np.int32,
@@ -206,7 +205,7 @@ class StoredLaunch:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         try:
-            self._static = pq.read_table(self.folder / _STATIC)
+            self._static = pq.ParquetFile(self.folder / _STATIC).read()  # read_table imports pandas
             self.head: dict[str, Any] = json.loads(self._static.schema.metadata[_HEADER])
             if self.head["version"] != VERSION or not (self.folder / _INSTRUCTIONS).is_file():
                 raise ValueError("of another version")

@@ -22,8 +22,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream, traced
 from manyscale.runner.predict.intervals.methods import of_one_thread
 from manyscale.runner.predict.intervals.traced import TracedRules
-from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.readers.simpoint_bb import projection
+from manyscale.runner.readers.simpoint_bb.files import name_of
 from manyscale.runner.registry import names
 from manyscale.runner.run.plans import exports, simpoint_files
 from manyscale.runner.run.plans.exports import Exported
@@ -75,7 +75,7 @@ def _population(
         _refuse_cut(cut, path)
         dimensions = getattr(rules, "dimensions", 1) if matrix is None else matrix.shape[1]
         found, notes = stream.streamed(path, request.seed, dimensions, matrix)
-        return simpoint_bb.name_of(path), notes, found, False
+        return name_of(path), notes, found, False
     workload = request.read()
     is_traced = workload.detail is not None and not workload.tables["intervals"].num_rows
     population: IntervalPopulation

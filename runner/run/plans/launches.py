@@ -23,6 +23,7 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu.launch_counts import counts_of
 from manyscale.runner.readers import accelsim, launch_counters
+from manyscale.runner.readers.launch_counters.reader import read_counters
 from manyscale.runner.registry import names
 from manyscale.runner.run.plans import simpoint_files
 from manyscale.runner.run.plans.request import Planned, PlanRequest
@@ -80,7 +81,7 @@ def population_of(
     if cycles is not None:
         known = _cycles_of(cycles, launch_id)
     elif launch_counters.can_read(place):
-        counted = launch_counters.read_counters(place).cycles
+        counted = read_counters(place).cycles
         known = None if counted is None else counted[launch_id - 1]
     if with_blocks and workload.gpu is None:
         raise ValueError("has counters alone; basic-block vectors (bbv_scale) need a trace")

@@ -102,6 +102,25 @@ def assert_tiles(path: CriticalPath, makespan_ps: int) -> None:
     assert edges[-1] == makespan_ps
 
 
+@pytest.mark.parametrize(
+    "ranks",
+    [("compute 1000",), ("compute 0", "compute 700; compute 0; compute 7", ""), ("",)],
+)
+def test_what_only_computes_needs_no_kernel(ranks, tmp_path, monkeypatch) -> None:
+    """Its times and its path are those of the kernels."""
+    replay = Replay(trace(tmp_path, *ranks))
+    assert replay.program.only_computes
+    timeline, path = replay.timeline(), replay.path()
+    assert_tiles(path, timeline.makespan_ps)
+    monkeypatch.setattr(Program, "only_computes", False)
+    expected, expected_path = replay.timeline(), replay.path()
+    for found, by_kernel in ((timeline, expected), (path, expected_path)):
+        for name, array in vars(by_kernel).items():
+            if array is not None:
+                assert getattr(found, name).dtype == array.dtype
+                assert getattr(found, name).tobytes() == array.tobytes()
+
+
 @pytest.mark.theory
 class TestByHand:
     def test_through_compute_and_messages(self, tmp_path):

@@ -15,7 +15,7 @@ from manyscale.models.workload.detail_tables import (
     InstructionClass,
 )
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 # Of each block its instructions, and its accesses as (instruction, whether it stores)

@@ -15,7 +15,7 @@ import pytest
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import BLOCK_ACCESSES_SCHEMA, BLOCKS_SCHEMA
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.detail_store import DetailWriter
 
 NUM_LINES = 1 << 16

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from manyscale.runner.readers.dumpi.head import MAGIC
 from manyscale.runner.readers.dumpi.layouts import (
     ALL_FUNCTIONS,
     END_OF_STREAM,
@@ -15,7 +16,6 @@ from manyscale.runner.readers.dumpi.layouts import (
     STATUSES,
     TEXT,
 )
-from manyscale.runner.readers.dumpi.records import MAGIC
 from manyscale.runner.readers.dumpi.scan import HAS_COUNTERS
 
 Fields = Mapping[str, object]

@@ -155,7 +155,10 @@ def test_finished_launches_are_kept(tmp_path: Path, cache: Path, monkeypatch: py
     (folder / "kernel-2.traceg").write_text(whole)
     parsed = []
     read_launch = accelsim_launch.read_launch
-    monkeypatch.setattr(accelsim, "read_launch", lambda *paths: parsed.append(paths[0].name) or read_launch(*paths))
+    monkeypatch.setattr(
+        "manyscale.runner.readers.accelsim.reader.read_launch",
+        lambda *paths: parsed.append(paths[0].name) or read_launch(*paths),
+    )
     first = accelsim.read(folder)
     assert parsed == ["kernel-2.traceg", "kernel-3.traceg"]
     again = accelsim.read(folder)

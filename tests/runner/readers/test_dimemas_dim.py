@@ -11,6 +11,7 @@ from manyscale.models.network.program import build_program
 from manyscale.models.workload import ANY_SOURCE, NO_RANK, OperationKind, PhaseKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import dimemas as dimemas_dim
+from manyscale.runner.readers.dimemas.operations import GLOBAL_KINDS
 
 DATA = Path(__file__).parents[2] / "data" / "dimemas"
 
@@ -222,7 +223,7 @@ def test_compressed_and_archived_traces_are_the_same(tmp_path, tar_bytes):
 
 def test_blocks_of_any_size_give_the_same(tmp_path, monkeypatch):
     whole = dimemas_dim.read(DATA / "links.dim.gz").digest
-    monkeypatch.setattr(dimemas_dim, "CHUNK_BYTES", 300)
+    monkeypatch.setattr("manyscale.runner.readers.dimemas.reader.CHUNK_BYTES", 300)
     assert dimemas_dim.read(DATA / "links.dim.gz").digest == whole
 
 
@@ -310,6 +311,6 @@ def test_a_cut_archive_is_one_line(tmp_path):
 
 
 def test_all_kinds_of_collectives_have_a_number():
-    names = [OperationKind(int(kind)).name for kind in dimemas_dim.dim_operations.GLOBAL_KINDS]
+    names = [OperationKind(int(kind)).name for kind in GLOBAL_KINDS]
     assert len(names) == 16
     assert (names[0], names[11]) == ("barrier", "allreduce")

@@ -18,8 +18,9 @@ from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import dumpi
+from manyscale.runner.readers.dumpi.head import MAGIC
 from manyscale.runner.readers.dumpi.layouts import LAYOUTS, NUMBER
-from manyscale.runner.readers.dumpi.records import MAGIC, read_rank_file
+from manyscale.runner.readers.dumpi.records import read_rank_file
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 sys.path.insert(0, str(Path(__file__).parent))

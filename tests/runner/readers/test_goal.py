@@ -17,6 +17,7 @@ from manyscale.models.workload import NO_REQUEST, OperationKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import goal
 from manyscale.runner.readers.goal import tokens as goal_tokens
+from manyscale.runner.readers.goal.reader import GRAPH_NOTE
 from manyscale.runner.readers.options import ReadOptions
 
 CASES = Path(__file__).parents[2] / "data" / "goal"
@@ -105,7 +106,7 @@ class TestGrammar:
     def test_chunks_fall_anywhere(self, tmp_path, monkeypatch):
         whole = goal.read(CASES / "incast.goal")
         for size in (1, 7, 64):
-            monkeypatch.setattr(goal, "CHUNK_BYTES", size)
+            monkeypatch.setattr("manyscale.runner.readers.goal.reader.CHUNK_BYTES", size)
             assert goal.read(CASES / "incast.goal").digest == whole.digest
 
     def test_can_read(self, tmp_path):
@@ -168,7 +169,7 @@ class TestOrder:
     def test_no_order_serves(self, tmp_path, body):
         workload = read(tmp_path, rank(body))
         assert not is_ordered(workload)
-        assert workload.notes == (goal.GRAPH_NOTE,)
+        assert workload.notes == (GRAPH_NOTE,)
         assert np.all(workload.column("operations", "request") == NO_REQUEST)
 
     def test_without_any_dependency_it_is_a_graph_too(self, tmp_path):

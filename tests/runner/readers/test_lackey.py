@@ -184,7 +184,7 @@ def test_pieces_of_a_file_give_the_same_as_the_whole(entry, monkeypatch):
     path = DATA / "matmul25_O1.lk.xz"
     entry = entry and int(lackey.read(path).column("blocks", "offset")[3])
     whole = lackey.read(path, entry=entry)
-    monkeypatch.setattr(lackey, "CHUNK_BYTES", 997)
+    monkeypatch.setattr("manyscale.runner.readers.lackey.reader.CHUNK_BYTES", 997)
     assert lackey.read(path, entry=entry).digest == whole.digest
 
 

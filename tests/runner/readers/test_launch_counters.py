@@ -12,7 +12,8 @@ import pytest
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import launch_counters
-from manyscale.runner.readers.launch_counters import LaunchCounters, can_read, read_counters
+from manyscale.runner.readers.launch_counters import can_read
+from manyscale.runner.readers.launch_counters.reader import LaunchCounters, read_counters
 from manyscale.runner.readers.options import ReadOptions
 from manyscale.runner.registry import lookup
 

@@ -16,6 +16,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.task_tables import DependenceKind, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import omt
+from manyscale.runner.readers.omt.reader import _ARRAYS
 
 DATA = Path(__file__).parents[2] / "data" / "detail"
 SHARED = os.environ.get("MANYSCALE_DATA")
@@ -54,11 +55,11 @@ def content(**changes: Any) -> bytes:
     names = ("ev_kind", "ev_a", "ev_b", "ev_c", "ev_x", "ev_dpos", "ev_dt")
     arrays = dict(zip(names, columns, strict=True))
     arrays |= {"block_instr": [0, 5, 3], "block_acc": [0, 2, 2], "rec_kind": RECORDS, "rec_block": BLOCKS}
-    arrays |= {"rec_delta": DELTAS, **{key: value for key, value in changes.items() if key in omt._ARRAYS}}
+    arrays |= {"rec_delta": DELTAS, **{key: value for key, value in changes.items() if key in _ARRAYS}}
     header = {"format": "omptask-trace-1", "program": "x", "sites": SITES}
-    header |= {"arrays": [[name, kind, len(arrays[name])] for name, kind in omt._ARRAYS.items()]}
+    header |= {"arrays": [[name, kind, len(arrays[name])] for name, kind in _ARRAYS.items()]}
     header |= {key: value for key, value in changes.items() if key in ("format", "sites")}
-    packed = b"".join(np.array(arrays[name]).astype(kind).tobytes() for name, kind in omt._ARRAYS.items())
+    packed = b"".join(np.array(arrays[name]).astype(kind).tobytes() for name, kind in _ARRAYS.items())
     return json.dumps(header).encode() + b"\n" + packed + changes.get("more", b"")
 
 

@@ -45,6 +45,7 @@ from manyscale.runner.readers.otf2.events import (
     Archive,
     MetricClass,
 )
+from manyscale.runner.readers.otf2.reader import _Reader
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 data = Path(__file__).parents[2] / "data" / "otf2"
@@ -248,7 +249,7 @@ def read(
         other_locations=Counter(),
         other_events=Counter(),
     )
-    return otf2._Reader(Path("t.otf2"), archive, is_complete).workload()
+    return _Reader(Path("t.otf2"), archive, is_complete).workload()
 
 
 def rows(workload: Workload, rank: int = 0) -> list[dict[str, object]]:

@@ -15,7 +15,7 @@ from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKin
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
-from manyscale.runner.readers.simgrid_ti.verbs import CODE, VERBS
+from manyscale.runner.readers.simgrid_ti.verb_names import CODE, VERBS
 
 DEFAULTS = {
     "peer": NO_RANK, "source": NO_RANK, "tag": 0, "bytes": 0, "receive_bytes": 0, "communicator_id": 0, "request": -1,
@@ -416,7 +416,7 @@ def test_blanks_comments_and_line_ends_mean_nothing(tmp_path, write_trace, plain
 def test_chunks_end_anywhere(tmp_path, monkeypatch, plain_digest, chunk_bytes):
     path = tmp_path / "mixed"
     path.write_bytes(mixed(PROGRAM))
-    monkeypatch.setattr(simgrid_ti, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("manyscale.runner.readers.simgrid_ti.reader.CHUNK_BYTES", chunk_bytes)
     assert simgrid_ti.read(path).digest == plain_digest
     path.write_bytes(b"\n# comment\n" + mixed(PROGRAM) + b"0 frobnicate 1\n")
     with pytest.raises(UserError, match=f"mixed:{3 + 2 * len(PROGRAM[0])}: unknown verb 'frobnicate'"):

@@ -163,7 +163,7 @@ class TestThreads:
 def test_pieces_of_a_file_give_the_same_as_the_whole(tmp_path, monkeypatch):
     path = DATA / "phases.m.bb.xz"
     whole = simpoint_bb.read(path)
-    monkeypatch.setattr(simpoint_bb, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr("manyscale.runner.readers.simpoint_bb.reader.CHUNK_BYTES", 1000)
     assert simpoint_bb.read(path).digest == whole.digest
 
 

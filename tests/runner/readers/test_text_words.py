@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.models.kernels import njit
@@ -32,12 +32,14 @@ def padded(text: bytes) -> np.ndarray:
     return np.frombuffer(text + bytes(16), np.uint8).copy()
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.integers(-(10**18) + 1, 10**18 - 1), st.binary(max_size=3), st.sampled_from([b" ", b"\n", b"\t"]))
 def test_decimal_numbers(number: int, before: bytes, blank: bytes) -> None:
     text = b"%d" % number
     assert _decimal(padded(before + text + blank + b"7"), len(before)) == (number, len(before) + len(text))
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.text("0123456789-+abcxyz.,/:", min_size=1, max_size=20))
 def test_what_is_no_decimal_number(text: str) -> None:
     digits = text.removeprefix("-")
@@ -45,6 +47,7 @@ def test_what_is_no_decimal_number(text: str) -> None:
     assert (_decimal(padded(text.encode() + b" 1 "), 0)[1] >= 0) == is_number
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.integers(0, 2**64 - 1), st.sampled_from(["0x{:x}", "0X{:x}", "0x{:X}", "0x{:016x}"]))
 def test_addresses(number: int, form: str) -> None:
     text = form.format(number).encode()
@@ -52,6 +55,7 @@ def test_addresses(number: int, form: str) -> None:
     assert (value % 2**64, end) == (number, len(text))
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.text("0123456789abcdefABCDEFgGx@`:/ -", min_size=1, max_size=20).map(lambda text: text.replace(" ", "")))
 def test_what_is_no_address(text: str) -> None:
     is_number = 1 <= len(text) <= 16 and all(letter in "0123456789abcdefABCDEF" for letter in text)
@@ -59,6 +63,7 @@ def test_what_is_no_address(text: str) -> None:
     assert _address(padded(text.encode() + b" 1 "), 0)[1] == -1 or text.lower().startswith("0x")
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.binary(max_size=40), st.integers(0, 40), st.binary(min_size=1, max_size=3))
 def test_equal_bytes(text: bytes, place: int, before: bytes) -> None:
     other = before + text

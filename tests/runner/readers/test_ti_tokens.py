@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyscale.runner.readers.simgrid_ti.tokens import tokenise
-from manyscale.runner.readers.simgrid_ti.verbs import CODE, VERB_TABLE, VERBS
+from manyscale.runner.readers.simgrid_ti.verb_names import CODE, VERBS
+from manyscale.runner.readers.simgrid_ti.verbs import VERB_TABLE
 
 NOT_NUMBERS = [
     "",

@@ -1,9 +1,4 @@
-"""manyscale's own workload on disk: a folder with one Arrow file per table that has rows and ``workload.json``.
-
-What ``manyscale trace`` and ``convert`` write; reading it back gives the same digest. Uncompressed files are mapped,
-not read. A tar archive of such a folder is read, too; the stream of a detailed level in it, which is read piece by
-piece, and the instructions of GPU launches are unpacked to scratch files that go with the workload.
-"""
+"""Workloads on disk, read and written."""
 
 from __future__ import annotations
 
@@ -12,62 +7,39 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.models.workload.checks import RULES_VERSION
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, is_tar, tar_members
+from manyscale.runner.readers.archive import tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stores.detail_store import DetailStore
-from manyscale.runner.readers.stores.launch_store import FILES as LAUNCH_FILES
 from manyscale.runner.readers.stores.launch_store import LaunchStore, StoredLaunch
+from manyscale.runner.readers.workload_folder.layout import DETAIL, HEADER, LAUNCHES, TABLE, VERSION
 
 NAME = "workload"
-VERSION = 3
-DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
-LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
-_HEADER = "workload.json"
-_FILES = {_HEADER, DETAIL, *LAUNCH_FILES, *(f"{level}.arrow" for level in SCHEMAS)}
-
-
-def can_read(path: Path) -> bool:
-    """Whether the path is a folder that ``write`` made, or a tar archive of one."""
-    try:
-        if path.is_file() and is_tar(path):
-            with guarded(path):
-                return any(name.rsplit("/", 1)[-1] in _FILES for name, _ in islice(tar_members(path), 1))
-    except UserError:  # a damaged file
-        return False
-    return path.is_dir() and (path / _HEADER).is_file()
-
-
-def reads_one_file(path: Path) -> bool:
-    """Whether the workload is an archive."""
-    return path.is_file()
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = True) -> Workload:
     """The workload of a folder or an archive (``options`` play no part: all is settled). With ``verify`` the tables are
     compared with their digest; those that broke no rule when they were written are not held to the rules again. Raises
     UserError for one that is incomplete, damaged or was changed."""
-    header = path / _HEADER if path.is_dir() else path
+    header = path / HEADER if path.is_dir() else path
     try:
         members = {}
         if path.is_file():
             members = {_inside(name): stream.read() for name, stream in tar_members(path)}
-        content = json.loads(members[_HEADER] if members else header.read_text())
+        content = json.loads(members[HEADER] if members else header.read_text())
         if content["version"] != VERSION:
             raise UserError(
                 f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
             )
         tables = {}
         for level in content["levels"]:
-            name = f"{level}.arrow"
+            name = f"{level}{TABLE}"
             source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
             tables[level] = pa.ipc.open_file(source).read_all()
         detail = None
@@ -148,7 +120,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
     for level in levels:
         table = workload.tables[level]
         with (
-            pa.OSFile(str(path / f"{level}.arrow"), "wb") as sink,
+            pa.OSFile(str(path / f"{level}{TABLE}"), "wb") as sink,
             pa.ipc.new_file(sink, table.schema, options=options) as writer,
         ):
             writer.write_table(table)
@@ -164,4 +136,4 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "rules": RULES_VERSION,  # that hold in the tables: who reads them unchanged need not check them again
         "digest": workload.digest,
     }
-    (path / _HEADER).write_text(json.dumps(content, indent=1) + "\n")
+    (path / HEADER).write_text(json.dumps(content, indent=1) + "\n")

@@ -1,16 +1,4 @@
-"""Reader for memory traces kept as NumPy archives (.npz), of two kinds.
-
-``rec`` (uint64): what clang's SanitizerCoverage reports, one word each. Bits 63:62 say what: 0 a load, 1 a store, 2 a
-basic block that begins; bits 61:56 are log2 of an access's bytes, bits 55:0 its address, or the number of the block. An
-access belongs to the block that began last: what a block does behind a call counts as its callee's. A block that so
-makes different accesses becomes several (``traced_blocks``). Libraries that were not rebuilt are not in the trace.
-
-``kind``, ``addr``, ``size``: the accesses of Valgrind's lackey alone (kinds 1 load, 2 store, 3 both), without the
-instructions. Each kind and size of access stands for a block of its own.
-
-Neither knows the number of instructions, names or times: one rank with one ``other`` operation, and one segment. Memory
-is bounded by the archive's arrays.
-"""
+"""The arrays of an archive as a workload."""
 
 from __future__ import annotations
 
@@ -25,7 +13,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
-from manyscale.runner.readers.stacks.tables import rank_tables
+from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.traced_blocks import (
     ScratchStream,
     TracedBlocks,
@@ -37,20 +25,6 @@ NAME: Final = "sancov-npz"
 _LACKEY: Final = ("kind", "addr", "size")
 _STORE, _BLOCK, _MODIFY = 1, 2, 3
 _ADDRESS: Final = np.uint64((1 << 56) - 1)
-
-
-def can_read(path: Path) -> bool:
-    """Whether the path is a NumPy archive of one of the two kinds. Reads its directory."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile):
-        return False
-    return names == {"rec"} or names == set(_LACKEY)
-
-
-def reads_one_file(path: Path) -> bool:
-    return path.is_file()
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:

@@ -1,0 +1,105 @@
+"""What belongs to an Accel-Sim trace: the list of kernels, with a trace file for each launch, or one trace."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.archive import read_head
+
+LISTS: Final = ("kernelslist.g", "kernelslist")
+_SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
+_TRACE_NAME: Final = re.compile(r"(.+\.traceg|kernel.*\.trace)(\.xz|\.gz|\.zst)?")
+_COPY: Final = re.compile(r"MemcpyHtoD\s*,\s*(?:0[xX])?([0-9a-fA-F]{1,16})\s*,\s*(\d{1,18})")
+HEAD: Final = re.compile(rb"\s*-(kernel name|kernel id|grid dim|block dim) *=")
+LIST_LINE: Final = re.compile(rb"\s*(Memcpy\w+,|kernel\S*\.traceg?)")
+_MAX_NAMED: Final = 5  # opcodes, keys or lines that a note lists
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What a list says: a trace file for each launch, with the list's line; copies (launch that follows, address,
+    bytes)."""
+
+    source: Path
+    files: tuple[Path, ...]
+    copies: tuple[tuple[int, int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    is_list: bool = True
+
+
+def trace_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(file for file in folder.iterdir() if _TRACE_NAME.fullmatch(file.name) and file.is_file())
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from None
+
+
+def commands_of(path: Path) -> Commands:
+    if path.is_dir():
+        for name in LISTS:
+            if (path / name).is_file():
+                return _read_list(path / name)
+        files = trace_files(path)
+        if len(files) != 1:
+            raise UserError(
+                f"{path}: has {len(files)} traces of kernels and no list of their order (kernelslist.g); "
+                "copy the list that stood beside them, or name one trace"
+            )
+        return Commands(files[0], (files[0],), is_list=False)
+    head = read_head(path, 256) or b""
+    if HEAD.match(head) or not LIST_LINE.match(head):
+        return Commands(path, (path,), is_list=False)
+    return _read_list(path)
+
+
+def _read_list(path: Path) -> Commands:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    files, copies = [], []
+    other: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        command = line.strip()
+        if command.startswith("kernel"):
+            files.append(_trace_file(path, number, command))
+        elif command.startswith("MemcpyHtoD"):
+            match = _COPY.fullmatch(command)
+            if match is None:
+                raise UserError(f"{path}:{number}: {command[:60]!r} is no 'MemcpyHtoD,0xADDRESS,BYTES'; mend the line")
+            address = int(match[1], 16)
+            copies.append((len(files) + 1, address - (address >> 63 << 64), int(match[2])))
+        elif command:
+            other[command.split(",")[0][:40]] += 1
+    if not files:
+        raise UserError(f"{path}: names no kernel; a line for each launch is expected, such as kernel-1.traceg")
+    notes = []
+    if other:
+        number = sum(other.values())
+        notes.append(f"{path.name}: {number} lines are neither launches nor MemcpyHtoD, left out: {named(other)}")
+    return Commands(path, tuple(files), tuple(copies), tuple(notes))
+
+
+def _trace_file(path: Path, number: int, name: str) -> Path:
+    """The file that a list names, compressed or not."""
+    plain = re.sub(r"\.(xz|gz|zst)$", "", name)
+    for candidate in (name, *(plain + suffix for suffix in _SUFFIXES)):
+        file = path.parent / candidate
+        if file.is_file():
+            return file
+    raise UserError(
+        f"{path}:{number}: names {name}, which does not stand beside it (nor compressed, as .xz, .gz or .zst); "
+        "copy the file, or take the line out"
+    )
+
+
+def named(counts: Counter[str]) -> str:
+    """The most frequent with their numbers: "FOO 12, BAR 3 and 2 more"."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{name} {count}" for name, count in ranked[:_MAX_NAMED])
+    return text if len(ranked) <= _MAX_NAMED else f"{text} and {len(ranked) - _MAX_NAMED} more"

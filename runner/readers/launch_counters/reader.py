@@ -1,0 +1,322 @@
+"""What profilers count of launches, as a workload."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.gpu_tables import LAUNCHES_SCHEMA
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.launch_counters.profiler_csv import (
+    KERNEL_NAMES,
+    ProfilerTable,
+    decimal_mark,
+    numbers,
+    read_table,
+)
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.rank_tables import rank_tables
+
+NAME: Final = "launch-counters"
+_NO_KERNEL: Final = re.compile(r"\[CUDA mem(cpy|set).*\]")
+_WARP_INSTRUCTIONS: Final = (
+    "smsp_inst_executed_sum", "sm_inst_executed_sum", "inst_executed", "executed_instructions",
+)  # fmt: skip
+_THREAD_INSTRUCTIONS: Final = (
+    "smsp_thread_inst_executed_sum", "sm_thread_inst_executed_sum", "thread_inst_executed",
+)  # fmt: skip
+_THREADS_PER_INSTRUCTION: Final = (
+    "smsp_thread_inst_executed_per_inst_executed_ratio", "smsp_thread_inst_executed_per_inst_executed",
+    "avg_active_threads_per_warp",
+)  # fmt: skip
+_BY_TYPE: Final = (  # nvprof: metrics, and the names that it describes them by
+    ("inst_integer", "integer_instructions"),
+    ("inst_fp_16", "fp_instructions_half"),
+    ("inst_fp_32", "fp_instructions_single"),
+    ("inst_fp_64", "fp_instructions_double"),
+    ("inst_bit_convert", "bit_convert_instructions"),
+    ("inst_control", "control_flow_instructions"),
+    ("inst_compute_ld_st", "load_store_instructions"),
+    ("inst_inter_thread_communication", "inter_thread_instructions"),
+    ("inst_misc", "misc_instructions"),
+)
+_L1: Final = "l1tex_t_{}_pipe_lsu_mem_{}_op_{}_sum"
+_SECTORS: Final = (
+    *((_L1.format("sectors", space, kind),) for space in ("global", "local") for kind in ("ld", "st", "atom", "red")),
+    ("gld_transactions", "global_load_transactions"),
+    ("gst_transactions", "global_store_transactions"),
+    ("local_load_transactions",),
+    ("local_store_transactions",),
+    ("atomic_transactions",),
+)  # fmt: skip
+_REQUESTS: Final = (
+    *((_L1.format("requests", space, kind),) for space in ("global", "local") for kind in ("ld", "st", "atom", "red")),
+    ("gld_request",), ("gst_request",), ("local_load",), ("local_store",),
+    ("sass_inst_executed_global_loads",), ("sass_inst_executed_global_stores",),
+    ("sass_inst_executed_local_loads",), ("sass_inst_executed_local_stores",),
+)  # fmt: skip
+_SUM_OF_SMS: Final = ("elapsed_cycles_sm",)
+_CYCLES: Final = (
+    "gpc_cycles_elapsed_max", "sm_cycles_elapsed_max", "smsp_cycles_elapsed_max", "gpc_elapsed_cycles_max",
+    "elapsed_cycles",
+)  # fmt: skip
+_DURATION: Final = ("gpu_time_duration_sum", "gpu_time_duration", "duration")
+_REGISTERS: Final = ("launch_registers_per_thread", "registers_per_thread")
+_SHARED: Final = ("launch_shared_mem_per_block_static", "static_shared_memory_per_block", "static_smem")
+_DYNAMIC: Final = ("launch_shared_mem_per_block_dynamic", "dynamic_shared_memory_per_block", "dynamic_smem")
+
+
+@dataclass(frozen=True)
+class LaunchCounters:
+    """Of each launch, in the file's order: ``kernel_name``; ``grid`` and ``block`` int64[launches, 3] (1 where the file
+    does not say); ``registers`` of a thread and ``shared_bytes`` of a block int64 (0 likewise); ``warp_instructions``,
+    ``thread_instructions``, ``memory_requests`` float64; ``cycles`` and ``duration_s`` float64 as measured, or None.
+    ``cycles_are_summed``: over SMs. ``notes`` say what stands in for what."""
+
+    kernel_name: tuple[str, ...]
+    grid: np.ndarray
+    block: np.ndarray
+    registers: np.ndarray
+    shared_bytes: np.ndarray
+    warp_instructions: np.ndarray
+    thread_instructions: np.ndarray
+    memory_requests: np.ndarray
+    cycles: np.ndarray | None
+    duration_s: np.ndarray | None
+    cycles_are_summed: bool
+    notes: tuple[str, ...]
+
+    @property
+    def num_launches(self) -> int:
+        return len(self.kernel_name)
+
+    @property
+    def kernel(self) -> np.ndarray:
+        """int64[launches]: a number for each kernel."""
+        return np.unique(np.array(self.kernel_name), return_inverse=True)[1].astype(np.int64)
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The launches that ``options`` choose. Raises UserError with file and line."""
+    counters = read_counters(path)
+    number = np.arange(1, counters.num_launches + 1)
+    unknown = sorted(set(options.launches) - set(number.tolist()))
+    if unknown:
+        raise UserError(f"{path}: has {len(number)} launches, none of number {unknown[0]}; choose others with --launch")
+    kept = np.flatnonzero(np.isin(number, options.launches)) if options.launches else number - 1
+    tables: dict[str, pa.Table] = rank_tables(1, {}) | {"launches": _launches(counters, kept)}
+    return Workload(path.name.split(".")[0], 1, tables, counters.notes, NAME)
+
+
+def read_counters(path: Path) -> LaunchCounters:
+    """What the file says of each launch. Raises UserError with file and line; without warp instructions, or anything
+    that could stand for thread instructions or memory requests, with what to collect."""
+    table = _kernels_only(read_table(path))
+    find = _Finder(table)
+    warp_instructions = find.first(_WARP_INSTRUCTIONS)
+    if warp_instructions is None:
+        raise find.missing("warp instructions", "inst_executed", "smsp__inst_executed.sum")
+    cycles, summed = find.first(_CYCLES), False
+    if cycles is None:
+        cycles = find.first(_SUM_OF_SMS)
+        summed = cycles is not None
+        if summed:
+            find.notes.append("elapsed_cycles_sm is the sum over all SMs")
+    grid, block = _shape(find, "grid", warp_instructions), _shape(find, "block", warp_instructions)
+    return LaunchCounters(
+        kernel_name=tuple(map(_plain_name, find.texts(KERNEL_NAMES))),
+        grid=grid,
+        block=block,
+        registers=_counted(find.first(_REGISTERS), table),
+        shared_bytes=_shared(find),
+        warp_instructions=warp_instructions,
+        thread_instructions=_thread_instructions(find, warp_instructions),
+        memory_requests=_memory_requests(find),
+        cycles=cycles,
+        duration_s=find.first(_DURATION),
+        cycles_are_summed=summed,
+        notes=tuple(find.notes),
+    )
+
+
+def _kernels_only(table: ProfilerTable) -> ProfilerTable:
+    """Without nvprof's rows for copies."""
+    names = next((table.columns[name] for name in KERNEL_NAMES if name in table.columns), None)
+    if names is None:
+        raise UserError(f"{table.path}: has no column of kernel names; profile with --print-gpu-trace (nvprof)")
+    keep = [row for row, name in enumerate(names) if not _NO_KERNEL.match(name)]
+    if not keep:
+        raise UserError(f"{table.path}: lists copies but no kernels; profile a run that launches some")
+    columns = {name: [texts[row] for row in keep] for name, texts in table.columns.items()}
+    return ProfilerTable(table.path, columns, table.units, table.lines[keep])
+
+
+def _plain_name(name: str) -> str:
+    """Without the correlation number that nvprof puts behind it."""
+    return re.sub(r"\s*\[\d+\]$", "", name.strip())
+
+
+class _Finder:
+    """Columns of a table by any of their names."""
+
+    def __init__(self, table: ProfilerTable) -> None:
+        self.table = table
+        self.notes: list[str] = []
+        counts = [*_WARP_INSTRUCTIONS, *_THREAD_INSTRUCTIONS, *_SUM_OF_SMS, *_CYCLES,
+                  *(name for names in (*_BY_TYPE, *_SECTORS, *_REQUESTS) for name in names)]  # fmt: skip
+        others = [*_THREADS_PER_INSTRUCTION, *_DURATION, *_REGISTERS, *_SHARED, *_DYNAMIC]
+        there = [name for name in counts if name in table.columns]
+        self._mark = decimal_mark(table, [*there, *(name for name in others if name in table.columns)], there)
+
+    def texts(self, names: Sequence[str]) -> list[str]:
+        return next(self.table.columns[name] for name in names if name in self.table.columns)
+
+    def first(self, names: Sequence[str]) -> np.ndarray | None:
+        """The first of these columns that the file has."""
+        for name in names:
+            found = numbers(self.table, name, self._mark)
+            if found is not None:
+                if np.any(found < 0):
+                    row = int(np.argmax(found < 0))
+                    raise UserError(f"{self.table.path}:{self.table.lines[row]}: {name} is negative; it is a count")
+                return found
+        return None
+
+    def sum(self, parts: Sequence[Sequence[str]]) -> np.ndarray | None:
+        """The sum of all parts that the file has; None if it has none."""
+        found = [values for values in map(self.first, parts) if values is not None]
+        total: np.ndarray | None = np.sum(found, axis=0) if found else None
+        return total
+
+    def missing(self, what: str, nvprof: str, ncu: str) -> UserError:
+        return UserError(
+            f"{self.table.path}: has no {what}; collect {nvprof} (nvprof --metrics) or {ncu} (ncu --metrics)"
+        )
+
+
+def _thread_instructions(find: _Finder, warp_instructions: np.ndarray) -> np.ndarray:
+    found = find.first(_THREAD_INSTRUCTIONS)
+    if found is not None:
+        return found
+    found = find.sum(_BY_TYPE)
+    if found is not None:
+        find.notes.append("thread instructions are the sum of those by type (without what is predicated off)")
+        return found
+    threads = find.first(_THREADS_PER_INSTRUCTION)
+    if threads is None:
+        raise find.missing("thread instructions", "thread_inst_executed", "smsp__thread_inst_executed.sum")
+    find.notes.append("thread instructions are warp instructions times the threads per instruction, rounded")
+    return np.rint(threads * warp_instructions)
+
+
+def _memory_requests(find: _Finder) -> np.ndarray:
+    found = find.sum(_SECTORS)
+    if found is not None:
+        return found
+    found = find.sum(_REQUESTS)
+    if found is None:
+        raise find.missing(
+            "memory requests", "gld_transactions,gst_transactions",
+            f"{_L1.format('sectors', 'global', 'ld').replace('_sum', '.sum')} (and so on)",
+        )  # fmt: skip
+    find.notes.append("memory requests are those of warps: sectors were not counted")
+    return found
+
+
+def _shape(find: _Finder, what: str, like: np.ndarray) -> np.ndarray:
+    """int64[launches, 3]: of a grid or a block."""
+    shape = np.ones((len(like), 3), np.int64)
+    axes = [numbers(find.table, f"{what}_{axis}", ".") for axis in "xyz"]
+    if axes[0] is not None:
+        for place, values in enumerate(axes):
+            if values is not None:
+                shape[:, place] = np.maximum(_counted(values, find.table), 1)
+        return shape
+    for name in (f"{what}_size", f"launch_{what}_size"):
+        texts = find.table.columns.get(name)
+        if texts is None:
+            continue
+        for row, text in enumerate(texts):
+            parts = _size_parts(text)
+            if len(parts) not in (1, 3) or not all(part.isdigit() for part in parts):
+                raise UserError(
+                    f"{find.table.path}:{find.table.lines[row]}: {name} is {text!r}, no size such as (16, 1, 1)"
+                )
+            shape[row, : len(parts)] = [max(int(part), 1) for part in parts]
+        return shape
+    return shape
+
+
+def _size_parts(text: str) -> list[str]:
+    """Of ``(1,024, 2, 1)``, whose separators are followed by a space, ``(1024,2,1)``, or a product ``1,024.00``."""
+    if "(" not in text:
+        return [re.sub(r"[.,]0+$|[.,]", "", text)]
+    inner = text.strip(" ()")
+    parts = re.split(r"[,;]\s+", inner)
+    return [re.sub(r"[.,\s]", "", part) for part in parts] if len(parts) > 1 else inner.split(",")
+
+
+def _shared(find: _Finder) -> np.ndarray:
+    """int64[launches]. R's tables have lost nvprof's units: what they hold may be bytes or kilobytes."""
+    total = np.zeros(find.table.num_launches)
+    for names in (_SHARED, _DYNAMIC):
+        values = find.first(names)
+        if values is None:
+            continue
+        if not find.table.units:
+            find.notes.append("shared memory has no unit in the file: left out")
+            return np.zeros(find.table.num_launches, np.int64)
+        total += values
+    return _counted(total, find.table)
+
+
+def _counted(values: np.ndarray | None, table: ProfilerTable) -> np.ndarray:
+    if values is None:
+        return np.zeros(table.num_launches, np.int64)
+    return np.rint(values).astype(np.int64)
+
+
+def _launches(counters: LaunchCounters, kept: np.ndarray) -> pa.Table:
+    blocks = counters.grid.prod(axis=1)
+    threads = counters.block.prod(axis=1)
+    counts = [np.rint(values).astype(np.int64) for values in
+              (counters.warp_instructions, counters.thread_instructions, counters.memory_requests)]  # fmt: skip
+    shape = np.concatenate((counters.grid, counters.block), axis=1)
+    columns: dict[str, np.ndarray] = {
+        "launch_id": np.arange(1, counters.num_launches + 1),
+        **{f"{what}_{axis}": shape[:, place] for place, (what, axis) in enumerate(product(("grid", "block"), "xyz"))},
+        "shared_bytes": counters.shared_bytes,
+        "registers": counters.registers,
+        "binary_version": np.zeros(counters.num_launches, np.int64),
+        "stream": np.zeros(counters.num_launches, np.int64),
+        "blocks": blocks,
+        "warps": blocks * -(-threads // 32),
+        "warp_instructions": counts[0],
+        "thread_instructions": counts[1],
+        "memory_requests": counts[2],
+        "block_size_cov": np.full(counters.num_launches, np.nan),
+    }  # fmt: skip
+    what = np.concatenate((shape, *(values[:, None] for values in counts)), axis=1)
+    texts: dict[str, Callable[[int], str]] = {
+        "kernel_name": lambda row: counters.kernel_name[row],
+        "digest": lambda row: hashlib.blake2b(
+            f"{counters.kernel_name[row]} {what[row].tolist()}".encode(), digest_size=20
+        ).hexdigest(),
+    }
+    arrays = [
+        text_array([texts[field.name](row) for row in kept.tolist()])
+        if field.name in texts
+        else to_arrow(columns[field.name][kept].astype(field.type.to_pandas_dtype()))
+        for field in LAUNCHES_SCHEMA
+    ]
+    return pa.Table.from_arrays(arrays, schema=LAUNCHES_SCHEMA)

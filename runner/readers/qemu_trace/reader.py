@@ -1,0 +1,230 @@
+"""What the plugin recorded as a workload."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.binaries import symbols
+from manyscale.runner.readers.binaries.instructions import Disassembler, Instruction
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.qemu_trace import chunks as qemu_chunks
+from manyscale.runner.readers.qemu_trace.chunks import Code
+from manyscale.runner.readers.rank_tables import rank_tables
+from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks
+
+NAME: Final = "qemu-trace"
+_PT_LOAD: Final = 1
+_EXECUTABLE: Final = 1
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload of a trace (``options`` play no part). Raises UserError for a damaged file, and for a function that
+    was never entered."""
+    notes: list[str] = []
+    code = qemu_chunks.read_code(path)
+    told = qemu_chunks.definitions(path)
+    end = told[-1] if told and told[-1].get("end") else {}
+    blocks = TracedBlocks()
+    with ScratchStream() as stream:
+        num_instructions, entries = _write_stream(path, code, blocks, stream, int(end.get("entries", 0)) > 0, notes)
+        if not blocks.num_blocks:
+            never = "its function was never entered" if end.get("entries") == 0 else "it holds no executions"
+            why = end.get("stopped") or never
+            raise UserError(f"{path}: {why}; check --function and the limit, and trace the program again")
+        stream.writer.end_segment(0, 0, 0, -1, -1, num_instructions)
+        segments, store = stream.close()
+    notes += _endings(end)
+    table, instructions = _static_tables(code, blocks, entries, told, end, notes)
+    tables: dict[str, pa.Table] = rank_tables(1, {}) | {
+        "blocks": table,
+        "instructions": instructions,
+        "block_accesses": blocks.accesses(),
+        "segments": segments,
+    }
+    name = os.path.basename(str(end.get("program") or "")) or path.name.split(".")[0]
+    return Workload(name, 1, tables, tuple(notes), NAME, store)
+
+
+def _write_stream(
+    path: Path, code: Code, blocks: TracedBlocks, stream: ScratchStream, is_region: bool, notes: list[str]
+) -> tuple[int, set[int]]:
+    """(number of instructions, numbers of the code's blocks to which a call led; of a function's trace the first one,
+    too)."""
+    last = np.zeros(int(code.first_instruction[-1]), np.uint64)
+    calls = np.array([_ends_in_call(each) for each in code.codes], np.bool_)
+    num_instructions, previous, number = 0, -1, 0
+    entries: set[int] = set()
+    for _, content in qemu_chunks.chunks(path, (qemu_chunks.WORDS,), notes):
+        words = np.frombuffer(content, "<u8")
+        num_executions = int(qemu_chunks.count_parts(words, code.first_part))
+        if num_executions < 0:
+            raise UserError(f"{path}: word {number - 1 - num_executions} names no block; trace the program again")
+        keys = np.empty(num_executions, np.int64)
+        sizes, counts = np.empty(num_executions, np.int32), np.empty(num_executions, np.int32)
+        attributes, addresses = np.empty(len(words), np.int64), np.empty(len(words), np.uint64)
+        num_accesses = int(
+            qemu_chunks.expand(
+                words, code.first_instruction, code.first_part, code.part, code.place, code.block, code.size, last,
+                keys, sizes, counts, attributes, addresses,
+            )
+        )  # fmt: skip
+        if num_accesses < 0:
+            raise UserError(f"{path}: word {number - 1 - num_accesses} is of no instruction of its block; trace again")
+        stream.writer.add(blocks.number(keys, sizes, counts, attributes), counts, addresses[:num_accesses])
+        num_instructions += int(sizes.sum(dtype=np.int64))
+        is_called = np.append(previous < 0 if is_region else previous >= 0 and bool(calls[previous]), calls[keys[:-1]])
+        called = keys[is_called]
+        entries.update(np.unique(called).tolist())
+        previous, number = int(keys[-1]), number + len(words)
+    return num_instructions, entries
+
+
+def _endings(end: dict[str, Any]) -> list[str]:
+    """What is to be said about how the trace ended."""
+    if not end:
+        return ["the program was killed or became another one (exec); the trace holds what it did before"]
+    notes = []
+    if end.get("stopped"):
+        notes.append(f"recording stopped before the program did: {end['stopped']}")
+    if end.get("lost"):
+        notes.append(f"{end['lost']} accesses of blocks with too many of them are lost")
+    if end.get("other_threads"):
+        notes.append(f"other threads than the first executed {end['other_threads']} blocks, which are not recorded")
+    return notes
+
+
+def _ends_in_call(code: bytes) -> bool:
+    """Whether code ends in a near call: relative, or through a register or memory (whose length varies)."""
+    if len(code) >= 5 and code[-5] == 0xE8:
+        return True
+    for length in range(2, 8):  # ff /2
+        if len(code) >= length and code[-length] == 0xFF and code[1 - length] >> 3 & 7 == 2:
+            return True
+    return False
+
+
+def _static_tables(
+    code: Code, blocks: TracedBlocks, entries: set[int], told: list[dict[str, Any]], end: dict[str, Any],
+    notes: list[str],
+) -> tuple[pa.Table, pa.Table]:  # fmt: skip
+    """The tables ``blocks`` and ``instructions``."""
+    numbers = blocks.keys
+    addresses = code.addresses[numbers]
+    modules, offsets = _Mappings.of(told, end).locate(addresses)
+    places: dict[tuple[str, int], symbols.Place] = {}
+    for module in sorted(set(modules) - {""}):
+        mine = sorted({offset for each, offset in zip(modules, offsets, strict=True) if each == module})
+        found, note = symbols.resolve(module, mine)
+        places |= {(module, offset): place for offset, place in zip(mine, found, strict=True)}
+        notes += [note] if note else []
+    nowhere = symbols.Place("", "", 0)
+    shown = [places.get(key, nowhere) for key in zip(modules, offsets, strict=True)]
+    columns = [
+        text_array([place.function for place in shown]),
+        text_array([place.file for place in shown]),
+        to_arrow(np.array([place.line for place in shown], np.int32)),
+        text_array([os.path.basename(module) for module in modules]),
+        to_arrow(np.array(offsets, np.int64)),
+        pa.array([number in entries for number in numbers.tolist()], pa.bool_()),
+        to_arrow(blocks.num_instructions),
+    ]
+    table = pa.Table.from_arrays(columns, schema=BLOCKS_SCHEMA)
+    return table, _instructions([code.codes[number] for number in numbers.tolist()], addresses, notes)
+
+
+def _instructions(codes: list[bytes], addresses: np.ndarray, notes: list[str]) -> pa.Table:
+    try:
+        disassembler = Disassembler()
+    except UserError as error:
+        notes.append(f"instructions are not known: {error}")
+        return INSTRUCTIONS_SCHEMA.empty_table()
+    decoded: dict[tuple[bytes, int], list[Instruction]] = {}
+    rows: list[tuple[int, Instruction]] = []
+    for block, (each, address) in enumerate(zip(codes, addresses.tolist(), strict=True)):
+        key = each, address
+        if key not in decoded:
+            decoded[key] = list(disassembler.disassemble(each, address))
+        rows += [(block, instruction) for instruction in decoded[key]]
+    columns = [
+        to_arrow(np.array([block for block, _ in rows], np.int32)),
+        to_arrow(np.array([int(one.kind) for _, one in rows], np.int8)),
+        to_arrow(np.array([one.lanes for _, one in rows], np.int8)),
+        _lists([one.sources for _, one in rows]),
+        _lists([one.destinations for _, one in rows]),
+    ]
+    return pa.Table.from_arrays(columns, schema=INSTRUCTIONS_SCHEMA)
+
+
+def _lists(rows: list[tuple[int, ...]]) -> pa.ListArray:
+    offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum([len(row) for row in rows], dtype=np.int32)))
+    values = np.array([value for row in rows for value in row], np.int16)
+    return pa.ListArray.from_arrays(to_arrow(offsets.astype(np.int32)), to_arrow(values))
+
+
+@dataclass(frozen=True)
+class _Mappings:
+    """The emulator's mappings of files, (start, end, offset in the file, path) in order, and where the guest's address
+    0 lies in it."""
+
+    rows: list[tuple[int, int, int, str]]
+    guest_base: int
+
+    @classmethod
+    def of(cls, told: list[dict[str, Any]], end: dict[str, Any]) -> _Mappings:
+        rows = sorted(
+            (int(each["start"]), int(each["end"]), int(each["offset"]), str(each["mapped"]))
+            for each in told
+            if "mapped" in each
+        )
+        program = os.path.realpath(str(end.get("program") or ""))
+        segment = next((each for each in _segments(program) if each[3] & _EXECUTABLE), None)
+        for start, stop, offset, path in rows:
+            if segment is not None and path == program and offset <= segment[1] < offset + stop - start:
+                return cls(rows, start + segment[1] - offset - int(end["code"]))
+        return cls([], 0)
+
+    def locate(self, addresses: np.ndarray) -> tuple[list[str], list[int]]:
+        """Files of the guest's addresses, empty where unknown, and the addresses in them (else as they are)."""
+        starts = np.array([row[0] for row in self.rows], np.int64)
+        index = np.searchsorted(starts, addresses + self.guest_base, side="right") - 1
+        segments = {path: _segments(path) for _, _, _, path in self.rows}
+        modules, offsets = [], []
+        for address, at in zip(addresses.tolist(), index.tolist(), strict=True):
+            start, stop, offset, path = self.rows[at] if at >= 0 else (0, 0, 0, "")
+            place = address + self.guest_base - start + offset
+            inside = address + self.guest_base < stop
+            found = next((each for each in segments.get(path, ()) if each[1] <= place < each[1] + each[2]), None)
+            modules.append(path if inside and found else "")
+            offsets.append(found[0] + place - found[1] if inside and found else address)
+        return modules, offsets
+
+
+def _segments(path: str) -> list[tuple[int, int, int, int]]:
+    """(address, offset, bytes, flags) of an ELF file's loaded segments; none of a file that is none."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(64)
+            if header[:5] != b"\x7fELF\x02" or len(header) < 64:
+                return []
+            table, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
+            file.seek(table)
+            rows = file.read(size * count)
+    except OSError:
+        return []
+    found = []
+    for at in range(0, len(rows) - size + 1, size):
+        kind, flags, offset, address, _, stored = struct.unpack_from("<IIQQQQ", rows, at)
+        if kind == _PT_LOAD:
+            found.append((address, offset, stored, flags))
+    return found

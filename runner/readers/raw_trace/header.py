@@ -1,0 +1,33 @@
+"""What the tracer says of a run in the folder of its trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from manyscale.runner.errors import UserError
+
+FORMAT: Final = "manyscale raw trace"
+VERSION: Final = 1
+HEADER: Final = "trace.json"
+
+
+def is_trace(path: Path) -> bool:
+    """Whether the folder was written by the tracer."""
+    try:
+        return path.is_dir() and json.loads((path / HEADER).read_text()).get("format") == FORMAT
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def read_header(directory: Path) -> dict[str, Any]:
+    """What was run, and how. Raises UserError for a folder that is not a trace of this version."""
+    path = directory / HEADER
+    try:
+        header: dict[str, Any] = json.loads(path.read_text())
+        if header["format"] != FORMAT or header["version"] != VERSION:
+            raise UserError(f"{path}: version {header['version']} is not {VERSION}; trace the program again")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not a trace ({error}); trace the program again") from None
+    return header

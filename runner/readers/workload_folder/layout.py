@@ -1,0 +1,11 @@
+"""The files of a workload's folder, or of an archive of one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 3
+HEADER: Final = "workload.json"
+DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
+LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number
+TABLE: Final = ".arrow"  # how those of tables end
