@@ -149,7 +149,7 @@ def link_by_name(kernel: Any) -> None:
                 function.libs = ()
 
 
-class KernelCache(caching._Cache):  # type: ignore[misc]
+class KernelCache(caching._Cache):
     """The compiled forms of one function, as Numba asks for them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
