@@ -106,11 +106,7 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 return _pay(sch, core, step, ENDING, time_ps, node.complete_ps)
             finished = row
         elif sch.step_action[step] == _COMPUTE:
-            sch.instance[row].step = step
-            me.why = STEP_DONE
-            me.piece = sch.step_target[step]
-            me.start_ps = time_ps
-            return PIECE
+            return _begin_piece(sch, core, row, step, time_ps)
         elif sch.step_action[step] <= _CALL:
             child = sch.step_target[step] - node.base
             if node.create_ps > 0 and why != CREATING and not sch.instance[child].flags & _PSEUDO:
@@ -149,6 +145,16 @@ def _go_on_with(sch, core, row):  # type: ignore[no-untyped-def]
     me.row = row
     me.instance = row + sch.node[0].base if row > 0 else 0
     return sch.instance[row].step
+
+
+@inner_inlined
+def _begin_piece(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
+    me = sch.core[core]
+    sch.instance[row].step = step
+    me.why = STEP_DONE
+    me.piece = sch.step_target[step]
+    me.start_ps = time_ps
+    return PIECE
 
 
 @inner_inlined
