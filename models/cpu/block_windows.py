@@ -14,11 +14,11 @@ stack pointer is always ready; units are never short here (the interval model bo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, by_reference, inner_inlined
 from manyscale.models.machine.processor import Core
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.workload import Workload
@@ -169,20 +169,21 @@ def window_cycles(
     resolution = np.zeros((num_blocks, 2))
     is_fused = code.is_fused & core.fuses_branches
     slot, leave_slot = 1.0 / core.width, 1.0 / (core.commit or core.width)
+    one = _Pass(
+        windows.first, windows.executed, code.first_instruction, code.kind, code.num_loads, is_fused,
+        code.first_source, code.first_data, code.first_destination, code.register, latency, np.zeros(512),
+        np.zeros(reorder_buffer),
+    )  # fmt: skip
     for k, load in enumerate(np.asarray(load_latencies, np.float64).tolist()):
-        _run(
-            (windows.first, windows.executed), (code.first_instruction, code.kind, code.num_loads, is_fused),
-            (code.first_source, code.first_data, code.first_destination, code.register), latency, load,
-            (slot, leave_slot, reorder_buffer), cycles[:, k], counted,
-            resolution if k == 0 else np.zeros((num_blocks, 2)),
-        )  # fmt: skip
+        of_first = resolution if k == 0 else np.zeros((num_blocks, 2))
+        _run(one, slot, leave_slot, load, cycles[:, k], counted, of_first)
     weight = np.bincount(windows.block, counted, num_blocks)
     sums = np.stack([np.bincount(windows.block, column, num_blocks) for column in cycles.T], axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return WindowCycles(sums / weight[:, None], resolution[:, 0] / resolution[:, 1])
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _cut(block_ids, start, end, block_instructions, most):  # type: ignore[no-untyped-def]
     """O(executions in windows)."""
     for window in range(start.shape[0]):
@@ -193,44 +194,53 @@ def _cut(block_ids, start, end, block_instructions, most):  # type: ignore[no-un
         end[window] = at
 
 
-@njit(cache=True, nogil=True)
-def _run(windows, instructions, registers, latency, load_latency, limits, cycles, counted, resolution):  # type: ignore[no-untyped-def]
+class _Pass(NamedTuple):
+    """Windows and code as above. ``ready`` float64[512]: when each register is; ``left`` float64[]: when the
+    instruction at each place of the reorder buffer leaves."""
+
+    first: np.ndarray
+    executed: np.ndarray
+    first_instruction: np.ndarray
+    kind: np.ndarray
+    num_loads: np.ndarray
+    is_fused: np.ndarray
+    first_source: np.ndarray
+    first_data: np.ndarray
+    first_destination: np.ndarray
+    register: np.ndarray
+    latency: np.ndarray
+    ready: np.ndarray
+    left: np.ndarray
+
+
+@allocation_free
+def _run(one, slot, leave_slot, load_latency, cycles, counted, resolution):  # type: ignore[no-untyped-def]
     """``cycles`` and ``counted`` float64[windows]: of the instructions in the second half of each, or of all where it
     is shorter than two reorder buffers. O(instructions in windows)."""
-    first, executed = windows
-    first_instruction, kind, num_loads, is_fused = instructions
-    first_source, first_data, first_destination, register = registers
-    slot, leave_slot, size = limits
-    ready = np.zeros(512)
-    left = np.zeros(size)
-    for window in range(first.shape[0] - 1):
+    one = by_reference(one)
+    ready, left = one.ready, one.left
+    size = left.shape[0]
+    for window in range(one.first.shape[0] - 1):
         total = 0
-        for k in range(first[window], first[window + 1]):
-            total += first_instruction[executed[k] + 1] - first_instruction[executed[k]]
+        for k in range(one.first[window], one.first[window + 1]):
+            total += one.first_instruction[one.executed[k] + 1] - one.first_instruction[one.executed[k]]
         half = total // 2 if total >= 2 * size else 0
-        ready[:] = 0.0
-        left[:] = 0.0
+        for each in range(ready.shape[0]):
+            ready[each] = 0.0
+        for each in range(size):
+            left[each] = 0.0
         entered, gone, since, number, seen = 0.0, 0.0, 0.0, 0, 0
-        for k in range(first[window], first[window + 1]):
-            block = executed[k]
+        for k in range(one.first[window], one.first[window + 1]):
+            block = one.executed[k]
             enter, done = 0.0, 0.0
-            for i in range(first_instruction[block], first_instruction[block + 1]):
+            for i in range(one.first_instruction[block], one.first_instruction[block + 1]):
                 enter = entered
-                if not is_fused[i]:
+                if not one.is_fused[i]:
                     enter = max(entered + slot, left[number % size])
                     entered = enter
-                start = enter
-                for r in range(first_source[i], first_data[i]):
-                    start = max(start, ready[register[r]])
-                if num_loads[i] > 0:
-                    start += load_latency
-                for r in range(first_data[i], first_destination[i]):
-                    start = max(start, ready[register[r]])
-                done = start + latency[kind[i]]
-                for r in range(first_destination[i], first_source[i + 1]):
-                    ready[register[r]] = done
-                gone = max(gone if is_fused[i] else gone + leave_slot, done)
-                if not is_fused[i]:
+                done = _done(one, i, enter, load_latency)
+                gone = max(gone if one.is_fused[i] else gone + leave_slot, done)
+                if not one.is_fused[i]:
                     left[number % size] = gone
                     number += 1
                 seen += 1
@@ -240,3 +250,19 @@ def _run(windows, instructions, registers, latency, load_latency, limits, cycles
             resolution[block, 1] += 1.0
         cycles[window] = gone - since
         counted[window] = total - half
+
+
+@inner_inlined
+def _done(one, i, enter, load_latency):  # type: ignore[no-untyped-def]
+    """When instruction ``i``, which enters at ``enter``, is done."""
+    start = enter
+    for r in range(one.first_source[i], one.first_data[i]):
+        start = max(start, one.ready[one.register[r]])
+    if one.num_loads[i] > 0:
+        start += load_latency
+    for r in range(one.first_data[i], one.first_destination[i]):
+        start = max(start, one.ready[one.register[r]])
+    done = start + one.latency[one.kind[i]]
+    for r in range(one.first_destination[i], one.first_source[i + 1]):
+        one.ready[one.register[r]] = done
+    return done

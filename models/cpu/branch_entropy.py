@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 
 HISTORY_BITS: Final = 8
 
@@ -56,7 +56,7 @@ def branch_entropy(
     return BranchEntropy(is_branch, entropy, executions)
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _find_branches(block_ids, first, end, successor, is_branch):  # type: ignore[no-untyped-def]
     """O(executions)."""
     for piece in range(first.shape[0]):
@@ -69,7 +69,7 @@ def _find_branches(block_ids, first, end, successor, is_branch):  # type: ignore
                     is_branch[block] = True
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _count(block_ids, first, end, successor, number, outcomes):  # type: ignore[no-untyped-def]
     """O(executions)."""
     mask = outcomes.shape[1] - 1

@@ -368,7 +368,7 @@ def _load(core, access, place, vector, now, start, reason):  # type: ignore[no-u
     begin = max(begin, _claim(state.unit_free, ACCESSES, now, steps * limits.access))
     if begin > start:
         start, reason = begin, UNITS
-    arrival, part = _line(core, now, start, address, core.piece.levels[place], False)
+    arrival, part = _line(core, now, start, address, np.int64(core.piece.levels[place]), False)
     arrival += limits.vector_load * vector
     if part == DEPENDENCY and reason != BASE:
         part = reason
@@ -450,7 +450,7 @@ def _execute(core, i, at, ends_block):  # type: ignore[no-untyped-def]
                 done, reason = begin, UNITS
             place = at + access - first_access
             address = piece.addresses[place]
-            arrival, _ = _line(core, now, done, address, piece.levels[place], True)
+            arrival, _ = _line(core, now, done, address, np.int64(piece.levels[place]), True)
             _remember_store(state, address, code.accesses[access, BYTES], vector, updates, done)
             line_ready = max(line_ready, arrival)
     for k in range(code.instructions[i, FIRST_DESTINATION], code.instructions[i + 1, FIRST_REGISTER]):

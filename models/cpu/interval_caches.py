@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free
 from manyscale.models.machine.processor import Cache
 from manyscale.models.node.instance_profile import GROUP_BANDS, InstanceProfiles, bin_edges
 
@@ -109,7 +109,7 @@ def _hit_ratio(
     return np.asarray(np.where(is_written, behind, again))
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _stack_distances(first, bins, counts, num_lines, num_accesses, edges, result):  # type: ignore[no-untyped-def]
     """Expected stack distances of the middles of the bins: the sum over all k below of P(reuse distance >= k), in each
     instance's own distribution; its lines' last uses are never used again. O(rows x bins)."""

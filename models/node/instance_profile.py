@@ -205,7 +205,7 @@ def profile_instances(
     site = _records(kernel.SITE, site_instruction, sites.is_store)
     own = kernel.new_own_profile(block_ids, line_ids, len(line_number), piece, first_piece, block, site, _SAMPLES)
     while not kernel.profile_by_instance(own):
-        own = own._replace(columns=own.columns._make(_longer(column) for column in own.columns))
+        own = own._replace(columns=kernel.OwnColumns(*map(_longer, own.columns)))
     first_vector, first_reuse, first_line = (own.first[name].copy() for name in ("vector", "reuse", "line"))
     vector_block, vector_instructions, reuse_bin, reuse_count, line, line_written = (
         column[: int(first[-1])].copy()
@@ -305,9 +305,9 @@ def _earlier(order: np.ndarray, own: kernel.OwnProfile) -> tuple[EarlierUses, Ea
     for distance in (cold, warm):
         uses = kernel.new_first_uses(order, own, was_written, distance, GROUP_BANDS, GROUP_INSTRUCTIONS)
         while not kernel.count_first_uses(uses):
-            uses = uses._replace(bin=_longer(uses.bin), count=_longer(uses.count))
+            uses = uses._replace(bin=_longer(uses.bin), num_lines=_longer(uses.num_lines))
         size = uses.first[:, 1] - uses.first[:, 0]
         first = np.concatenate(([0], np.cumsum(size)))
         back = np.repeat(uses.first[:, 0] - first[:-1], size) + np.arange(first[-1])
-        found.append(EarlierUses(first, uses.bin[back], uses.count[back], uses.groups))
+        found.append(EarlierUses(first, uses.bin[back], uses.num_lines[back], uses.groups))
     return found[0], found[1]

@@ -311,9 +311,9 @@ _EARLIER_CONTROL: Final = np.dtype([("place", "i8"), ("read", "i8"), ("row", "i8
 class FirstUses(NamedTuple):
     """Instances in ``order``; ``distance`` int64[]: distinct lines between, in that order, -1 where there is no use
     before; ``was_written`` bool[lines]: whether what used each last wrote it, before and after. ``groups``
-    int32[instances, bands, sizes]: see EarlierUses. Rows of each instance ``first`` int64[instances, 2] to end: ``bin``
-    and ``count``; a bin is 2 x the distance's + 1 where the instance that used it last wrote it, and the last two are
-    of lines never used before."""
+    int32[instances, bands, sizes]: see EarlierUses. Rows of each instance, ``first`` int64[instances, 2] to end:
+    ``bin`` and ``num_lines``; a bin is 2 x the distance's + 1 where the instance that used it last wrote it, and the
+    last two are of lines never used before."""
 
     order: np.ndarray
     own_first: np.ndarray  # records: FIRST
@@ -325,7 +325,7 @@ class FirstUses(NamedTuple):
     groups: np.ndarray
     first: np.ndarray
     bin: np.ndarray
-    count: np.ndarray
+    num_lines: np.ndarray
     control: np.ndarray
     in_bin: np.ndarray
     of_line: np.ndarray  # int64[lines]: distance of the instance's first use
@@ -362,7 +362,7 @@ def count_first_uses(uses):  # type: ignore[no-untyped-def]
         _count_groups(uses, instance, first, end)
         uses.first[instance, 0] = control.row
         if end > first:
-            control.row = _write_bins(uses.in_bin, uses.bin, uses.count, control.row)
+            control.row = _write_bins(uses.in_bin, uses.bin, uses.num_lines, control.row)
         uses.first[instance, 1] = control.row
         control.place += 1
     return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, read_only
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.workload.detail_tables import Detail
@@ -66,13 +66,13 @@ def pieces_of_stream(
     first_access = stream.segment_access[first].copy()
     instructions = np.zeros(count, np.int64)
     _count(
-        np.asarray(stream.block_ids), np.diff(sites.offsets), np.asarray(block_instructions, np.int64), begin_execution,
-        first_execution, last_execution, first_access, instructions,
+        read_only(stream.block_ids, np.int32), np.diff(sites.offsets), np.asarray(block_instructions, np.int64),
+        begin_execution, first_execution, last_execution, first_access, instructions,
     )  # fmt: skip
     return PieceStream(first_execution, last_execution, first_access, instructions, stack)
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _count(  # type: ignore[no-untyped-def]
     block_ids, block_accesses, block_instructions, begin, first, end, first_access, instructions
 ):

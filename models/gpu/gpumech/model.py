@@ -214,10 +214,11 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
     l1_counts = np.zeros(6, np.int64)
     if len(answer):
         l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
-        walk(
-            Walk(*(getattr(outlined, name) for name in Walk._fields[:-1]), answer), l1, l1_rules, l2.caches, l2.rules,
-            sms, slots, pending_hits,
+        launch = Walk(
+            outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
+            outlined.first_line, outlined.line, answer,
         )  # fmt: skip
+        walk(launch, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits)
         l1_counts = l1.counts.copy()
     met, chosen = np.zeros((0, NUM_EVENTS), np.int64), np.zeros(0, np.int64)
     if len(outlined.instruction):

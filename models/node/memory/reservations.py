@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, apart, inlined
+from manyscale.models.kernels import inlined, separate
 
 WINDOW: Final = 64.0  # cycles: some lines of main memory; less would cost more memory and gain little
 NUM_WINDOWS: Final = 1024
@@ -50,10 +50,9 @@ def reserve(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
     return max(cycle, free)
 
 
-@allocation_free
+@separate
 def _reserve_later(taken, resource, cycle, amount):  # type: ignore[no-untyped-def]
     """As ``reserve``, wherever there is room."""
-    apart()
     first = np.int64(cycle * _PER_CYCLE)
     window = first
     end = (window + 1) * WINDOW

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.kernels import njit
+from manyscale.models.kernels import allocation_free, inner_inlined
 from manyscale.models.workload.task_tables import EventKind
 
 _K = EventKind
@@ -63,7 +63,7 @@ def scan(
     return constructs, int(stray), int(num_created), int(deepest)
 
 
-@njit(cache=True, nogil=True)
+@allocation_free
 def _scan(kind, task, value, operation, task_type, is_mark, constructs, of_task):  # type: ignore[no-untyped-def]
     """See scan. ``of_task`` [tasks, 2]: the task's open construct and the one that it closed last. O(events)."""
     count = 0
@@ -122,7 +122,7 @@ def _scan(kind, task, value, operation, task_type, is_mark, constructs, of_task)
     return stray, num_created, deepest
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner_inlined
 def ends_construct(kind):  # type: ignore[no-untyped-def]
     """Whether an event of a task that has a loop or sections open is their end; the begin of others is one, too."""
     return (
@@ -155,18 +155,23 @@ def place_chunks(constructs: np.ndarray, loops: Loops, num_cores: int) -> tuple[
         row[np.repeat(np.isin(np.arange(len(constructs)), cut), constructs["num_chunks"])] = 0
     guided = np.flatnonzero(is_loop & (constructs["num_chunks"] > 0) & (schedule == "guided"))
     if len(guided):
-        num_rows = _guided(
-            constructs["first_chunk"][guided], constructs["num_chunks"][guided], loops.first_chunk[loop[guided]],
-            np.maximum(loops.chunk_iterations[loop[guided]], 1), loops.iterations_of_chunk, num_cores, row,
+        num_rows, which = np.empty(len(guided), np.int64), loop[guided]
+        _guided(
+            (
+                constructs["first_chunk"][guided], constructs["num_chunks"][guided], loops.first_chunk[which],
+                np.maximum(loops.chunk_iterations[which], 1),
+            ),
+            loops.iterations_of_chunk, num_cores, row, num_rows,
         )  # fmt: skip
         constructs["num_rows"][guided] = num_rows
     return row, uncut
 
 
-@njit(cache=True, nogil=True)
-def _guided(first, count, first_of_table, least, iterations, num_cores, row):  # type: ignore[no-untyped-def]
-    """Group the chunks of guided loops: ``row`` of each, and how many groups there are. O(chunks)."""
-    num_rows = np.empty(first.shape[0], np.int64)
+@allocation_free
+def _guided(loops, iterations, num_cores, row, num_rows):  # type: ignore[no-untyped-def]
+    """Group the chunks of guided loops: ``row`` of each, and how many groups there are. ``loops``: of each loop its
+    first chunk, how many it has, its first one in the table of ``iterations``, and the least of a group. O(chunks)."""
+    first, count, first_of_table, least = loops
     for i in range(first.shape[0]):
         remaining = 0
         for j in range(count[i]):
@@ -181,4 +186,3 @@ def _guided(first, count, first_of_table, least, iterations, num_cores, row):  #
             wanted -= iterations[first_of_table[i] + j]
             remaining -= iterations[first_of_table[i] + j]
         num_rows[i] = group + 1
-    return num_rows

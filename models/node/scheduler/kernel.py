@@ -89,7 +89,7 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
             row = np.int64(me.row)
             step = sch.instance[row].step
             near = np.int64(core)
-            why = STARTING
+            why = np.int64(STARTING)
         elif _many_ready(sch):
             _wake(sch, near)
         finished = np.int64(-1)  # an instance that ends by this step
@@ -100,17 +100,13 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 return PHASE_END
             if row == 0:
                 suspend(sch, row, step, ALL)
-                row = -1
+                row = np.int64(-1)
                 continue
             if node.complete_ps > 0 and why != ENDING:
                 return _pay(sch, core, step, ENDING, time_ps, node.complete_ps)
             finished = row
         elif sch.step_action[step] == _COMPUTE:
-            sch.instance[row].step = step
-            me.why = STEP_DONE
-            me.piece = sch.step_target[step]
-            me.start_ps = time_ps
-            return PIECE
+            return _begin_piece(sch, core, row, step, time_ps)
         elif sch.step_action[step] <= _CALL:
             child = sch.step_target[step] - node.base
             if node.create_ps > 0 and why != CREATING and not sch.instance[child].flags & _PSEUDO:
@@ -129,13 +125,13 @@ def advance(sch, core, time_ps):  # type: ignore[no-untyped-def]
                 return code
             step += 1
             if code == WAITS:
-                row = -1
+                row = np.int64(-1)
                 continue
         if finished >= 0:
             caller = _complete(sch, core, finished, finished == row)
             if finished == row:
                 goes_on_with = caller
-        why = STARTING
+        why = np.int64(STARTING)
         if goes_on_with != row:  # none, the caller of an instance that is done, or one that is called
             row = goes_on_with
             if row >= 0:
@@ -149,6 +145,16 @@ def _go_on_with(sch, core, row):  # type: ignore[no-untyped-def]
     me.row = row
     me.instance = row + sch.node[0].base if row > 0 else 0
     return sch.instance[row].step
+
+
+@inner_inlined
+def _begin_piece(sch, core, row, step, time_ps):  # type: ignore[no-untyped-def]
+    me = sch.core[core]
+    sch.instance[row].step = step
+    me.why = STEP_DONE
+    me.piece = sch.step_target[step]
+    me.start_ps = time_ps
+    return PIECE
 
 
 @inner_inlined

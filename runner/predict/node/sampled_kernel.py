@@ -164,8 +164,8 @@ def _choose(lines):  # type: ignore[no-untyped-def]
     """
     num = lines.num
     num[1] += 1
-    for core in range(lines.room.shape[0]):
-        lines.room[core] = num[2]
+    for each in range(lines.room.shape[0]):
+        lines.room[each] = num[2]
     first = lines.chosen.shape[0]
     for k in range(num[0] - 1, -1, -1):
         instance, core = np.int64(lines.skipped[k, 0]), np.int64(lines.skipped[k, 1])

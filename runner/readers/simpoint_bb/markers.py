@@ -16,7 +16,7 @@ from typing import Final
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
-from manyscale.runner.readers.simpoint_bb import thread_files
+from manyscale.runner.readers.simpoint_bb.files import thread_files
 
 _MARKER: Final = re.compile(
     rb"(?P<kind>G?[SM]):\s*(?P<pc>(0x)?[0-9a-f]+)\s+(?P<count>\d+)"
