@@ -65,7 +65,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "run cholesky-8 --target marenostrum3 --set mapping.cores_per_rank=8 --set runtime.policy=critical-path",
         "run jacobi-8 --target marenostrum3 --set mapping.cores_per_rank=4",
         "run jacobi-8 --target marenostrum3 --set mapping.cores_per_rank=4 --model network=dimemas",
-        "run jacobi-8 --target fattree256 --set target.node.cores=4 --set mapping.cores_per_rank=4"
+        "run jacobi-8 --target fattree256 --set target.node.cores_per_socket=4 --set mapping.cores_per_rank=4"
         " --model network=flow",
         "run cholesky-8",
     ),
