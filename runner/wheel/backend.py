@@ -27,7 +27,7 @@ from setuptools.build_meta import *  # noqa: F403  # the other hooks are setupto
 Settings = dict[str, Any] | None
 _PROCESSOR: Final = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
 _FLAGS: Final = {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}  # of x86-64-v3, as Linux names them
-_NOT_TO_COMPILE: Final = ("plotly", "ray")  # dependencies that the commands of the build do not need
+_NOT_TO_COMPILE: Final = ("ray",)  # dependencies that the commands of the build do not need
 _KERNELS: Final = "manyscale/models/kernels/compiled"
 
 

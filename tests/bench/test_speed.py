@@ -168,6 +168,18 @@ def test_whole_process(simgrid: Callable[[], float], tmp_path: Path, keep: str) 
     assert ratio <= (0.6 if keep == "nothing" else 0.4)
 
 
+def test_everything_again_with_traces_and_report(simgrid: Callable[[], float], tmp_path: Path) -> None:
+    """At most a quarter of SimGrid's time."""
+    command = [sys.executable, "-m", "manyscale", "run", "nas-cg-A-64", "--executor", "local"]
+    ratios = []
+    for index in range(RUNS + 1):
+        taken = cpu_of([*command, "--cache", str(tmp_path / "cache"), "-o", str(tmp_path / f"run{index}")])
+        if index:  # the first fills the cache
+            ratios.append(taken / simgrid())
+    print(f"\nagain, with traces and report: {statistics.median(ratios):.3f} of SimGrid's ({min(ratios):.3f} at least)")
+    assert statistics.median(ratios) <= 0.25
+
+
 def test_first_run_ever(simgrid_cpu: float, tmp_path: Path) -> None:
     """With no compiled code and no cache at all: at most 20 CPU seconds."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
