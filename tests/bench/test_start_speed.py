@@ -101,8 +101,8 @@ for _ in sys.stdin:
 @pytest.mark.skipif(not binding.get_host_cpu_features().get("avx2"), reason="this processor is no x86-64-v3")
 @pytest.mark.parametrize("work", ["bfs-16", "lulesh-64"])
 def test_kernels_for_many_processors_are_as_fast(work: str) -> None:
-    """Kernels for x86-64-v3 against those for this processor, in turns: the median of their ratios, or that of the fastest
-    turns, since what else runs on the machine comes and goes."""
+    """Kernels for x86-64-v3 against those for this processor, in turns: the median of their ratios, or that of the
+    fastest turns, since what else runs on the machine comes and goes."""
     processes = []
     for name, features in ((compiled.LEVEL, {"NUMBA_CPU_FEATURES": ""}), (binding.get_host_cpu_name(), {})):
         process = subprocess.Popen(
