@@ -88,9 +88,23 @@ def _compiled_once(*, is_separate: bool = False, **options: Any) -> Callable[[An
             return found
 
         dispatcher.get_call_template = widened
+        if options.get("no_cpython_wrapper"):
+            _refuse_python(dispatcher)
         return dispatcher
 
     return decorate
+
+
+def _refuse_python(dispatcher: Any) -> None:
+    """A call by Python raises TypeError: Numba would go where it has put no code."""
+
+    def add(result: Any) -> None:
+        dispatcher.overloads[tuple(result.signature.args)] = result
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TypeError(f"{dispatcher.py_func.__qualname__} is for kernels to call: Python cannot")
+
+    dispatcher.add_overload, dispatcher._compile_for_args = add, refuse
 
 
 def _widest(kind: Any) -> Any:

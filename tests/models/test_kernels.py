@@ -7,6 +7,7 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from manyscale.models.kernels import allocation_free, apart, by_reference, count_ones, inner
 
@@ -111,3 +112,21 @@ def test_functions_are_compiled_once_for_integers_of_all_kinds() -> None:
     numbers = np.array([(1, 2)], np.dtype([("narrow", "i4"), ("wide", "i8")]))
     assert _twice_each(numbers) == 2 * (1 + 2 + 3)
     assert len(_twice.signatures) == 1
+
+
+@inner
+def _plus_one(value):  # type: ignore[no-untyped-def]
+    return value + 1
+
+
+@allocation_free
+def _plus_two(value):  # type: ignore[no-untyped-def]
+    return _plus_one(_plus_one(value))
+
+
+def test_a_function_for_kernels_alone_refuses_python() -> None:
+    with pytest.raises(TypeError, match="_plus_one is for kernels to call: Python cannot"):
+        _plus_one(1)
+    assert _plus_two(1) == 3
+    with pytest.raises(TypeError, match="_plus_one is for kernels to call: Python cannot"):
+        _plus_one(1)

@@ -232,7 +232,7 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     return max(done - plain, 0.0)
 
 
-@separate
+@inner
 def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
@@ -293,7 +293,7 @@ def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
         c.num_stores += 1
 
 
-@separate
+@inner
 def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]

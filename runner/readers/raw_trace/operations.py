@@ -121,7 +121,8 @@ class _Builder:
         return pa.ListArray.from_arrays(to_arrow(offsets.astype(np.int32)), to_arrow(flat.astype(dtype)))
 
     def _communicators(self) -> pa.Table:
-        members = [self.communicators.members[number] for number in self.used]
+        every = [self.communicators.members[number] for number in self.used]
+        members = [who[who >= 0] for who in every]  # those of other worlds have no part in what is replayed
         offsets = np.concatenate(([0], np.cumsum([len(who) for who in members]))).astype(np.int32)
         lists = pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(np.concatenate(members).astype(np.int32)))
         return pa.Table.from_arrays([lists], schema=COMMUNICATORS_SCHEMA)

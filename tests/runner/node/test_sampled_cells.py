@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manyscale.models.node.memory.system import new_memory_system
-from manyscale.runner.predict.node.sampled_kernel import SkippedLines, skip, skipped_lines, touch_skipped
+from manyscale.runner.predict.node.sampled_kernel import SkippedLines, skip_all, skipped_lines, touch_skipped
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
@@ -23,8 +23,7 @@ def lines_of(
     is_own = np.isin(np.arange(len(number)), own)
     written = np.full(len(line), writes) if isinstance(writes, bool) else np.concatenate(writes)
     lines = skipped_lines(ends, line, written, number, 2, own_lines, most, is_own)
-    for instance in range(len(uses)):
-        skip(lines, instance, instance % 2)
+    skip_all(lines, np.arange(len(uses)), np.arange(len(uses)) % 2)
     return lines
 
 
