@@ -80,7 +80,7 @@ def _compile(wheel: Path, scratch: Path) -> str:
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
     print(done.stderr, end="", flush=True)
     if done.returncode and not any((scratch / _KERNELS).rglob("*.nbc")):
-        return done.stderr.strip().rpartition("\n")[2] or "compiling failed, see above"
+        return done.stderr.strip().rpartition("\n")[2] or f"the process that compiles them ended with {done.returncode}"
     return ""
 
 
