@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.models.kernels.later import later
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "allocation_free", "apart", "by_reference", "count_ones", "inlined", "inner", "inner_inlined", "merged", "njit",
@@ -47,6 +48,8 @@ read_soon: Final = later(lambda: _style("read_soon"))
 
 def read_only(values: np.ndarray, dtype: Any) -> np.ndarray:
     """A view that cannot be written, as Ray and Arrow hand arrays over: kernels are compiled once for all."""
+    import numpy as np  # the command line asks this package whether kernels are compiled, and loads no more for help
+
     view: np.ndarray = np.ascontiguousarray(values, dtype).view()
     view.flags.writeable = False
     return view
