@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.runner.readers.launch_counters.reader import LaunchCounters, read_counters
 from manyscale.runner.readers.launch_counters.profiler_csv import read_table
+from manyscale.runner.readers.launch_counters.reader import LaunchCounters, read_counters
 from manyscale.sampling.tbpoint.estimate import LaunchEstimate, estimate, more
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
 
