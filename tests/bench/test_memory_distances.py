@@ -51,8 +51,8 @@ def feed_in_pieces(line: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "times_faster"),
     [
-        # half of what was measured: 540 and 960
-        ("matrix multiply, n = 200", lambda: matmul_lines(200), 270),
+        # below what was measured, on two kinds of processors: 204 to 540, and 745 to 960 times
+        ("matrix multiply, n = 200", lambda: matmul_lines(200), 160),
         ("random over 10^6 lines", lambda: random_lines(8_000_000, 10**6), 480),
     ],
 )
