@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from manyscale.models.cpu.branch_predictor import Predictor, mispredicts, new_predictors
-from manyscale.models.kernels import allocation_free, inner, inner_inlined, read_only, separate
+from manyscale.models.kernels import allocation_free, inner_inlined, read_only, separate
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.node.core.code import LOAD, NUM_REGISTERS, RESULT, CoreCode
@@ -232,7 +232,7 @@ def _wait(cores, core, position, done, entered):  # type: ignore[no-untyped-def]
     return max(done - plain, 0.0)
 
 
-@inner
+@inner_inlined
 def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
     """The access of ``node``, which entered the reorder buffer at ``entered``. O(terms) and the memory's cost."""
     c, limits = cores.core[core], cores.limits[0]
@@ -293,7 +293,7 @@ def do_access(cores, mem, core, node, entered):  # type: ignore[no-untyped-def]
         c.num_stores += 1
 
 
-@inner
+@inner_inlined
 def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     """Registers, leaving and the branch at the end of an execution. O(terms)."""
     c, limits = cores.core[core], cores.limits[0]
@@ -329,7 +329,7 @@ def end_block(cores, core, block):  # type: ignore[no-untyped-def]
     c.instructions += cores.code.instructions[c.block]
 
 
-@inner
+@inner_inlined
 def begin_block(cores, core):  # type: ignore[no-untyped-def]
     c, limits = cores.core[core], cores.limits[0]
     block_ids = cores.stream.block_ids
