@@ -43,7 +43,11 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     """A wheel with kernels, or setuptools' own."""
-    name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with tempfile.TemporaryDirectory() as scratch:  # setuptools would pack what an earlier build left in build/, too
+        settings = Path(scratch, "settings.cfg")
+        settings.write_text(f"[build]\nbuild_base = {scratch}/build\n", "utf-8")
+        os.environ["DIST_EXTRA_CONFIG"] = str(settings)
+        name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     reason = _reason_against()
     if not reason:
         plain = Path(wheel_directory, name)
