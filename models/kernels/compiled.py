@@ -45,6 +45,7 @@ LEVEL: Final = "x86-64-v3"
 _STYLES: Final = "manyscale.models.kernels.styles"  # which imports this module
 _LEVEL_NEEDS: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _LONGEST_WAIT_SECONDS: Final = 120.0  # for another process that compiles the same kernel
+_DIGEST_BYTES: Final = 32  # SHA-256 of what follows, at the begin of each file
 _UNUSED_DAYS: Final = 30  # after which a kernel is removed from the user's cache directory
 _OWN_IMPORTS: Final = re.compile(
     r"^from (manyscale[\w.]*) import (\([^)]*\)|.*)|^import (manyscale[\w.]*)", re.MULTILINE
@@ -190,7 +191,8 @@ class KernelCache(caching._Cache):
         elif path in self._locks:
             try:
                 with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                    file.write(serialize.dumps((_needs(result.library), serialize.dumps(result._reduce()))))
+                    content = serialize.dumps((_needs(result.library), serialize.dumps(result._reduce())))
+                    file.write(hashlib.sha256(content).digest() + content)
                 os.replace(file.name, path)
             except OSError as error:
                 _warn_of_folder(error)
@@ -235,11 +237,15 @@ class KernelCache(caching._Cache):
 
 
 def _load(path: Path, context: Any) -> Any:
-    """What the file holds; None where it or what its code refers to is not there."""
+    """What the file holds; None where it or what its code refers to is not there, or where it is damaged."""
     try:
-        needs, content = pickle.loads(path.read_bytes())
-    except (OSError, EOFError, pickle.UnpicklingError):  # not there, or cut short when the machine went down
+        held = path.read_bytes()
+    except OSError:
         return None
+    digest, content = held[:_DIGEST_BYTES], held[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        return None
+    needs, content = pickle.loads(content)
     for name, module, place, signature in needs:
         kernel = operator.attrgetter(place)(importlib.import_module(module))
         kernel.compile(signature)
@@ -270,7 +276,7 @@ def _note_use(path: Path) -> None:
 def _remove_unused() -> None:
     """Once in a process that compiles: remove what none has used for long, of former versions mostly."""
     oldest = time.time() - 86400 * _UNUSED_DAYS
-    for file in folder().parent.glob("*/*"):
+    for file in folder().parent.glob("*-python*-numba*-llvmlite*/manyscale.*"):  # others may keep theirs beside
         with suppress(OSError):
             if file.stat().st_mtime < oldest:
                 file.unlink()

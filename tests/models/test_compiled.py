@@ -71,8 +71,25 @@ def test_a_changed_constant_of_another_module_compiles_its_callers_again(tmp_pat
 def test_a_damaged_file_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path, step=1)
     for file in (tmp_path / "kept").rglob("*.nbc"):
-        file.write_bytes(file.read_bytes()[:100] if "twice" in file.name else b"")
+        held = bytearray(file.read_bytes())
+        held[len(held) // 2] ^= 1  # in the code: it could run, and give another number
+        file.write_bytes(held if "twice" in file.name else b"")
     assert run(tmp_path, step=1) == [22, 2]
+
+
+def test_only_kernels_of_former_times_are_removed(tmp_path: Path) -> None:
+    """The folder may be one where others keep what they compile, too."""
+    run(tmp_path, step=1)
+    (kernel,) = (tmp_path / "kept").glob("*/*twice*.nbc")
+    of_others = [tmp_path / "kept" / name for name in ("other_0123/index.nbi", "notes/manyscale.txt")]
+    former = [kernel.with_name(f"manyscale.former-{number}.nbc") for number in range(2)]
+    for file in (*of_others, *former):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("")
+        os.utime(file, (0, 0))
+    run(tmp_path, step=2)
+    assert all(file.exists() for file in of_others)
+    assert not any(file.exists() for file in former)
 
 
 def test_where_nothing_can_be_kept_kernels_are_compiled(tmp_path: Path) -> None:
