@@ -23,7 +23,7 @@ from manyscale.models.workload.launch_trace import (
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.readers.rank_tables import rank_tables
-from manyscale.runner.study.gpu_stream import with_phases
+from manyscale.runner.study.traces import with_phases
 
 CAUSES = ("issue", "dram")
 

@@ -87,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _intervals(options: argparse.Namespace) -> int:
     from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.interval_profile import interval_profile
-    from manyscale.runner.run.plans.simpoint_bb import write_intervals
+    from manyscale.runner.run.interval_profile import interval_profile, write_intervals
 
     for name, value in _OF_DISTANCES.items():
         if getattr(options, name) != value:

@@ -1,10 +1,15 @@
 """Studies: what is predicted, with which models, on which machines. A YAML file, or options of the command line."""
 
-from manyscale.runner.study.assignment import apply_what_if, assign, parse_assignment
-from manyscale.runner.study.files import load_study_content
+from manyscale.runner.study.content import (
+    apply_what_if,
+    assign,
+    load_study_content,
+    parse_assignment,
+    point_place,
+    sweep_points,
+)
 from manyscale.runner.study.mapping import IpcCorrection, Mapping_, PlacementFile
 from manyscale.runner.study.schema import ModelChoice, SamplingChoice, Study, parse_study
-from manyscale.runner.study.sweep import point_place, sweep_points
 from manyscale.runner.study.workload import Repeat, WorkloadChoice
 
 __all__ = [

@@ -16,6 +16,7 @@ from access_patterns import (
     joined,
     matmul,
     stream,
+    walked_back_profile,
 )
 from cache_traces import cache
 from cpu_time import least_cpu
@@ -25,7 +26,6 @@ from manyscale.models.memory.caches.set_sampling import SetSample
 from manyscale.models.memory.distances.block_sampling import (
     ExecutionSampler,
     SampledBlocks,
-    walked_back_profile,
 )
 from manyscale.models.memory.distances.interleave import interleaved
 from manyscale.models.memory.distances.shards import Shards

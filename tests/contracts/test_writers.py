@@ -20,8 +20,8 @@ from manyscale.runner.run import parquet
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.testing import ContractError, check_trace_writer, check_writer
-from manyscale.testing.runs import ping_pong_result, result_of
 from manyscale.testing.workloads import known
+from manyscale.testing.writers import ping_pong_result, result_of
 
 pytestmark = pytest.mark.contract
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manyscale.sampling.simprof.operations import KNOWN, OTHER, kinds_of
+from manyscale.sampling.simprof.stack_population import KNOWN, OTHER, kinds_of
 
 
 @pytest.mark.parametrize(("name", "kind"), [

@@ -18,8 +18,7 @@ from manyscale.sampling.simprof import (
     names_of_phases,
     variation,
 )
-from manyscale.sampling.simprof.operations import kinds_of
-from manyscale.sampling.simprof.stack_population import StackPopulation
+from manyscale.sampling.simprof.stack_population import StackPopulation, kinds_of
 
 METHODS = ["main", "map", "sort", "write", "idle"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from block_simulator import Run, regions_of, run
 
+from manyscale.runner.predict.gpu.region_sampling import first_shown
 from manyscale.sampling.tbpoint.block_estimate import STATE_ERROR, sampled_counts
 from manyscale.sampling.tbpoint.regions import NO_REGION
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
-from manyscale.sampling.tbpoint.warming import first_shown
 
 
 def even(labels: list[int], lasting: np.ndarray | float = 10.0, occupancy: int = 4, **rules: float) -> Run:

@@ -196,17 +196,6 @@ def _chosen_units(
     return offsets[chosen.first_access], offsets[chosen.end_access]
 
 
-def walked_back_profile(
-    block_ids: np.ndarray, batch: Accesses, sampler: ExecutionSampler, granularity_bytes: int
-) -> ReuseProfile:
-    """Algorithms 1 and 2 as printed, of a whole trace in memory whose accesses are units, one each; ``sampler`` chooses
-    forwards. O(executions + sum of the reuse distances)."""
-    chosen = sampler.choose(block_ids)
-    position = ranges(chosen.first_access, chosen.end_access)
-    weight = np.repeat(chosen.weight, chosen.end_access - chosen.first_access)
-    return ReuseProfile.of(granularity_bytes, batch.site[position], walked_back(batch.unit, position), weight)
-
-
 def walked_back(unit: np.ndarray, position: np.ndarray) -> np.ndarray:
     """int64[k]: exact stack distances of the accesses at ``position`` int64[k], each found by walking back through
     ``unit`` int64[n] to the last use (algorithm 2). O(sum of the reuse distances)."""

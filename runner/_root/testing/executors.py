@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.kernels.team import ALONE, Team
 from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Outcome, WorkUnit, unit_key
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.store import Store
@@ -53,8 +54,27 @@ def check_executor(executor: Any, num_units: int = 40) -> None:
     executor.close()
 
 
+def doubled(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Twice the shared input ``values``, plus ``offset``."""
+    return {"doubled": 2 * inputs["values"] + parameters["offset"]}
+
+
+def refuses(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Fails as a model does whose parameters make no sense."""
+    raise ValueError(f"parameter {parameters['offset']} makes no sense")
+
+
+def pooled(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> dict[str, np.ndarray]:
+    """``doubled``, of which each member of a team computes every ``team.count``-th value."""
+    values = inputs["values"]
+    shared = team.arrays("values", {"doubled": (values.shape, values.dtype)})["doubled"]
+    shared[team.me :: team.count] = 2 * values[team.me :: team.count] + parameters["offset"]
+    team.wait()
+    return {"doubled": np.array(shared)}
+
+
 def _unit(function: str, offset: int, weight: int = 1, shards: int = 1) -> WorkUnit:
-    kind, parameters = f"manyscale.testing.units:{function}", {"offset": offset}
+    kind, parameters = f"manyscale.testing.executors:{function}", {"offset": offset}
     return WorkUnit(unit_key(kind, 1, parameters, [], 0), kind, parameters, {"values": "values"}, weight, shards)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.run import api
 from manyscale.runner.run.results import Result
 from manyscale.testing.contract import ContractError, contents, name_of, require, require_one_line
-from manyscale.testing.runs import ping_pong_result
 from manyscale.testing.workloads import known
 
 
@@ -69,6 +71,22 @@ def check_trace_writer(write: Any, reader: Any, workload: Workload | None = None
         require(
             beside.read_bytes() == b"a file, no folder", f"{name}: writes over a file where it cannot write a trace"
         )
+
+
+@cache
+def ping_pong_result() -> Result:
+    """Messages between two ranks, on the target crossbar256."""
+    return result_of(known()[0].workload)
+
+
+def result_of(workload: Workload, **study: Any) -> Result:
+    """What a run of a workload predicts. ``study``: keys of the study, target crossbar256 if nothing else is said.
+    Raises UserError, RunError."""
+    with tempfile.TemporaryDirectory(prefix="manyscale-check-") as name:
+        folder = Path(name)
+        workload_folder.write(workload, folder / "trace")
+        content = {"workload": {"path": str(folder / "trace")}, "target": "crossbar256", **study}
+        return api.run(content, folder / "run", executor="local", cache=folder / "cache", report=False)
 
 
 def _digest(result: Result) -> dict[str, str]:

@@ -26,22 +26,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from manyscale.models.network.critical_path import KINDS
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.operation_times import column, operation_rows, state_at
-from manyscale.runner.report.perfetto.cores import write_cores
 from manyscale.runner.report.perfetto.gpu import write_launches
-from manyscale.runner.report.perfetto.links import write_links
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
+from manyscale.runner.run.links import busy_ps, link_names
 from manyscale.runner.run.results import STATES, Result
 
 MAX_ARROWS: Final = 1_000_000
+MAX_COUNTERS: Final = 32
 _COMPRESSION: Final = 1  # level 6 takes more than twice as long to save a sixth
 _MARGIN_PS: Final = 2_000  # cutting start and duration to nanoseconds moves the end of a slice by less than this
 _PROCESS: Final = '"pid":1'
+_FIRST_OF_CORES: Final = 10  # the processes before are the application, its critical path, its links and launches
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +62,7 @@ def write(result: Result, directory: Path) -> None:
         _write_states(file, result)
         _write_arrows(file, result, arrows)
         _write_critical_path(file, result)
-        write_links(file, result.links)
+        _write_links(file, result.links)
         write_cores(file, result.cores)
         for note in write_launches(file, result):
             _log.warning("trace.json.gz: %s", note)
@@ -116,6 +119,68 @@ def _write_critical_path(file: gzip.GzipFile, result: Result) -> None:
         file.write(contents(text))
     named = {"ph": "M", "pid": 2, "tid": 1, "name": "process_name", "args": {"name": "critical path"}}
     file.write((json.dumps(named, separators=(",", ":")) + ",\n").encode())
+
+
+def _write_links(file: gzip.GzipFile, links: pa.Table | None) -> None:
+    """Per cent of the capacity of at most MAX_COUNTERS links, the most used first; nothing where links are not known. A
+    counter keeps its value until the next event, so a link that goes idle is set to 0."""
+    if links is None:
+        return
+    names = link_names(links)
+    shown = np.argsort(-busy_ps(links), kind="stable")[:MAX_COUNTERS]
+    code, start, end, used = (to_numpy(links.column(name)) for name in ("link", "start_ps", "end_ps", "utilisation"))
+    rows = np.flatnonzero(np.isin(code, shown))
+    code, start, end, used = code[rows], start[rows], end[rows], used[rows]
+    follows = np.append((code[1:] == code[:-1]) & (start[1:] == end[:-1]), False)  # rows are sorted by link and time
+    # a change per row, and one to zero after each row that no other one follows
+    link = np.concatenate((code, code[~follows]))
+    time = np.concatenate((start, end[~follows]))
+    percent = np.concatenate((np.rint(100 * used), np.zeros(np.count_nonzero(~follows)))).astype(np.int64)
+    order = np.lexsort((time, link))
+    link, time, percent = link[order], time[order], percent[order]
+    head = [f'{{"ph":"C","pid":3,"name":{json.dumps(name)},"ts":' for name in names]
+    for batch in batches(len(time)):
+        text = join(
+            picked(head, link[batch]), microseconds(time[batch]),
+            ',"args":{"percent":', integers(percent[batch]), "}},\n",
+        )  # fmt: skip
+        file.write(contents(text))
+    if len(time):
+        named = {"ph": "M", "pid": 3, "name": "process_name", "args": {"name": "most used links"}}
+        file.write((json.dumps(named, separators=(",", ":")) + ",\n").encode())
+
+
+def write_cores(file: gzip.GzipFile, cores: pa.Table | None) -> None:
+    """Task instances: a complete event per row, named as the task type, and the names of the tracks; those of a track
+    never overlap, cut to nanoseconds neither. Nothing where no cores were simulated."""
+    if cores is None or not cores.num_rows:
+        return
+    names = ("rank", "core", "start_ps", "end_ps", "task_instance_id")
+    rank, core, start, end, instance = (to_numpy(cores.column(name)) for name in names)
+    (kind, types), (model, models) = (codes_and_names(cores.column(name)) for name in ("task_type", "model"))
+    width = int(core.max()) + 1
+    known, track = np.unique(rank.astype(np.int64) * width + core, return_inverse=True)
+    tracks = [divmod(each, width) for each in known.tolist()]
+    head = [f'{{"ph":"X","pid":{_FIRST_OF_CORES + owner},"tid":{number + 1},"ts":' for owner, number in tracks]
+    called = [f',"name":{json.dumps(name)},"args":{{"task_instance_id":' for name in types]
+    tail = [f',"model":{json.dumps(name)}}}}},\n' for name in models]
+    for batch in batches(len(rank)):
+        text = join(
+            picked(head, track[batch]), microseconds(start[batch]),
+            ',"dur":', microseconds(end[batch] - start[batch]),
+            picked(called, kind[batch]), integers(instance[batch]), picked(tail, model[batch]),
+        )  # fmt: skip
+        file.write(contents(text))
+    events: list[dict[str, Any]] = []
+    for owner in dict.fromkeys(owner for owner, _ in tracks):
+        common = {"ph": "M", "pid": _FIRST_OF_CORES + owner, "tid": 1}
+        events.append({**common, "name": "process_name", "args": {"name": f"cores of rank {owner}"}})
+        events.append({**common, "name": "process_sort_index", "args": {"sort_index": _FIRST_OF_CORES + owner}})
+    for owner, number in tracks:
+        common = {"ph": "M", "pid": _FIRST_OF_CORES + owner, "tid": number + 1}
+        events.append({**common, "name": "thread_name", "args": {"name": f"core {number}"}})
+        events.append({**common, "name": "thread_sort_index", "args": {"sort_index": number}})
+    file.write("".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events).encode())
 
 
 @dataclass(frozen=True)

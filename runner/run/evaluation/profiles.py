@@ -37,7 +37,6 @@ from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import estimate as interval_estimate
 from manyscale.sampling.estimate import IntervalEstimate
 from manyscale.sampling.interval_samplers import SizeRules, SystematicRules
-from manyscale.sampling.phases.quality import phase_deviation
 from manyscale.sampling.population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.simprof.stack_population import stack_units_of
 from manyscale.sampling.tbpoint import launch_samplers
@@ -280,6 +279,16 @@ def _within(profile: Profile, choice: Choice) -> float:
     ipc, alike = 1 / profile.cpi, np.zeros(len(profile.cpi), np.int64)
     whole = phase_deviation(ipc, alike, profile.instructions)
     return phase_deviation(ipc, choice.label, profile.instructions) / whole if whole > 0 else 0.0
+
+
+def phase_deviation(ipc: np.ndarray, label: np.ndarray, instructions: np.ndarray) -> float:
+    """The standard deviation of ``ipc`` float64[n] within each phase, weighed by the phases' shares of
+    ``instructions`` float64[n], which weigh intervals within phases, too (Hung, National Taiwan University 2010,
+    section 6.2). ``label`` int[n] from 0. O(n)."""
+    size = np.bincount(label, instructions)
+    mean = np.bincount(label, instructions * ipc) / np.where(size > 0, size, 1.0)
+    square = np.bincount(label, instructions * (ipc - mean[label]) ** 2) / np.where(size > 0, size, 1.0)
+    return float(size @ np.sqrt(square) / size.sum())
 
 
 def _estimate(profile: Profile, choice: Choice) -> IntervalEstimate:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from access_patterns import LINE_BYTES, MATMUL_SITES, STREAM_SITES, errors, exact_profile, joined, matmul, sites_with
+from access_patterns import (
+    LINE_BYTES,
+    MATMUL_SITES,
+    STREAM_SITES,
+    errors,
+    exact_profile,
+    joined,
+    matmul,
+    sites_with,
+    walked_back_profile,
+)
 from access_patterns import stream as stream_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +29,6 @@ from manyscale.models.memory.distances.block_sampling import (
     SampledBlocks,
     unit_offsets,
     walked_back,
-    walked_back_profile,
 )
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile

@@ -22,7 +22,7 @@ from manyscale.runner.readers import paraver as paraver_reader
 from manyscale.runner.report import text_columns
 from manyscale.runner.report.paraver import cores as paraver_cores
 from manyscale.runner.report.perfetto import ranks as perfetto
-from manyscale.runner.report.perfetto.cores import write_cores
+from manyscale.runner.report.perfetto.ranks import write_cores
 
 from . import tiny
 

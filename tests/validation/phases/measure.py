@@ -28,11 +28,11 @@ from manyscale.runner.predict.intervals.node_intervals import (
 )
 from manyscale.runner.readers import workload_folder
 from manyscale.sampling.phases.parallel_phases import PhaseRules, choose, parts_of
-from manyscale.sampling.phases.quality import judge
 from manyscale.sampling.population import IntervalPopulation
 from manyscale.sampling.vectors import Vectors
 
 from . import machines
+from .quality import judge
 from .trace_programs import PROGRAMS
 
 CORES: Final = (4, 8)

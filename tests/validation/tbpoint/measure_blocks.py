@@ -28,6 +28,7 @@ from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace, Space
+from manyscale.runner.predict.gpu.region_sampling import first_shown
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
 from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
@@ -41,7 +42,6 @@ from manyscale.sampling.tbpoint.state import (
     new_region_sampling,
     next_block,
 )
-from manyscale.sampling.tbpoint.warming import first_shown
 
 from .baselines import RANDOM_SHARE, Baseline, random_units, simpoint_units, systematic_units
 from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs

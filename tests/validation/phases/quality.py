@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manyscale.runner.run.evaluation.profiles import phase_deviation
 from manyscale.sampling.population import Choice, IntervalPopulation
 
 
@@ -59,12 +60,3 @@ def judge(choice: Choice, chosen_on: IntervalPopulation, judged_on: IntervalPopu
         phase_deviation(ipc, choice.label, instructions),
         phase_deviation(ipc, np.zeros(len(ipc), np.int64), instructions),
     )
-
-
-def phase_deviation(ipc: np.ndarray, label: np.ndarray, instructions: np.ndarray) -> float:
-    """The standard deviation of ``ipc`` float64[n] within each phase, weighed by the phases' shares of
-    ``instructions`` float64[n], which weigh intervals within phases, too. ``label`` int[n] from 0. O(n)."""
-    size = np.bincount(label, instructions)
-    mean = np.bincount(label, instructions * ipc) / np.where(size > 0, size, 1.0)
-    square = np.bincount(label, instructions * (ipc - mean[label]) ** 2) / np.where(size > 0, size, 1.0)
-    return float(size @ np.sqrt(square) / size.sum())

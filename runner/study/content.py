@@ -1,0 +1,120 @@
+"""A study's content: as it stands in a file, with dotted keys set (``--set KEY=VALUE``, a sweep, a what-if), and at the
+points of its sweep."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from manyscale.runner.errors import UserError
+from manyscale.runner.problems import load_yaml
+from manyscale.runner.study import what_if
+from manyscale.runner.study.schema import Study, parse_study
+
+
+def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """``content`` with one dotted key set; a target that is a name becomes a mapping to take keys of the machine."""
+    return _assign(content, dotted.split("."), value, dotted)
+
+
+def _assign(content: dict[str, Any], keys: Sequence[Any], value: Any, place: str) -> dict[str, Any]:
+    head, *rest = keys
+    if head == "":
+        raise UserError(f"{place!r} is not a dotted key such as target.network.latency")
+    if not rest:
+        return {**content, head: value}
+    inner = content.get(head, {})
+    if head == "target" and isinstance(inner, str):
+        inner = {"name": inner}
+    if inner is None:
+        inner = {}
+    if not isinstance(inner, dict):
+        raise UserError(f"{place!r}: {head!r} holds no keys")
+    return {**content, head: _assign(inner, rest, value, place)}
+
+
+def apply_what_if(content: dict[str, Any], text: str) -> dict[str, Any]:
+    """``content`` with what a what-if changes. Raises UserError."""
+    for change in what_if.changes(text):
+        value = change.value
+        if change.multiplies:
+            inner: Any = content
+            for key in change.keys:
+                inner = inner.get(key) if isinstance(inner, dict) else None
+            value = value * inner if isinstance(inner, int | float) else value
+        content = _assign(content, change.keys, value, ".".join(map(str, change.keys)))
+    return content
+
+
+def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
+    """KEY=VALUE of the command line; the value is YAML. ``option`` is the one that took it, for errors."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        form = "KEY=VALUE, for example target.network.latency='2 us'" if option == "--set" else "LEVEL=NAME"
+        raise UserError(f"{option} {text!r}: write {form}")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"{option} {text!r}: the value is not valid YAML") from None
+
+
+TARGET_SUFFIXES: Final = (".yaml", ".cfg")
+
+
+def load_study_content(path: Path) -> Any:
+    """A study file's content, paths of its workload and target made absolute if they are relative to the file."""
+    content = load_yaml(path)
+    if not isinstance(content, dict):
+        return content
+    inner_paths = (
+        ("workload", "path", ""),
+        ("workload", "detail", ""),
+        ("workload", "gpu_trace", ""),
+        ("mapping", "launches", ""),
+        ("target", "name", TARGET_SUFFIXES),
+    )
+    for key, inner, suffix in inner_paths:
+        value = content.get(key)
+        if isinstance(value, dict) and inner in value:
+            content[key] = {**value, inner: _beside(path, value[inner], suffix)}
+    mapping = content.get("mapping")
+    if isinstance(mapping, dict) and isinstance(mapping.get("placement"), dict) and "file" in mapping["placement"]:
+        placement = {**mapping["placement"], "file": _beside(path, mapping["placement"]["file"])}
+        content["mapping"] = {**mapping, "placement": placement}
+    if isinstance(content.get("target"), str):
+        content["target"] = _beside(path, content["target"], TARGET_SUFFIXES)
+    if isinstance(content.get("sweep"), dict) and isinstance(content["sweep"].get("target"), list):
+        targets = [_beside(path, target, TARGET_SUFFIXES) for target in content["sweep"]["target"]]
+        content["sweep"] = {**content["sweep"], "target": targets}
+    return content
+
+
+def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:
+    """The path ``given`` in a study file, absolute if it stands beside the file; anything else as it is."""
+    is_path = isinstance(given, str) and given.endswith(suffix) and not Path(given).is_absolute()
+    return str((study.parent / given).resolve()) if is_path and os.path.exists(study.parent / given) else given
+
+
+def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], Study]]:
+    """(values of the axes, study) of every point, the last axis fastest; one point with no values without a sweep."""
+    study = parse_study(content, place)
+    axes = study.sweep
+    for values in itertools.product(*axes.values()):
+        point = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}
+        for key, value in zip(axes, values, strict=True):
+            try:
+                point = apply_what_if(point, value) if key == what_if.AXIS else assign(point, key, value)
+            except UserError as error:
+                raise UserError(f"{place}: sweep: {error}") from None
+        chosen = dict(zip(axes, values, strict=True))
+        yield chosen, parse_study(point, point_place(place, chosen))
+
+
+def point_place(place: str, axes: Mapping[str, Any]) -> str:
+    """Where a point of a sweep stands, for errors."""
+    return f"{place}: sweep {', '.join(f'{key}={value}' for key, value in axes.items())}" if axes else place
