@@ -9,7 +9,6 @@ import numpy as np
 from scipy.stats import binom
 
 from manyscale.models.memory.access_stream import Accesses, Sites
-from manyscale.models.memory.distances.block_sampling import ExecutionSampler, ranges, walked_back
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import ReuseProfile
 
@@ -115,14 +114,3 @@ def simulated_hits(line: np.ndarray, num_sets: int, ways: int) -> np.ndarray:
                 lines.popitem(last=False)
             lines[tag] = None
     return hits
-
-
-def walked_back_profile(
-    block_ids: np.ndarray, batch: Accesses, sampler: ExecutionSampler, granularity_bytes: int
-) -> ReuseProfile:
-    """Algorithms 1 and 2 as printed, of a whole trace in memory whose accesses are units, one each; ``sampler`` chooses
-    forwards. O(executions + sum of the reuse distances)."""
-    chosen = sampler.choose(block_ids)
-    position = ranges(chosen.first_access, chosen.end_access)
-    weight = np.repeat(chosen.weight, chosen.end_access - chosen.first_access)
-    return ReuseProfile.of(granularity_bytes, batch.site[position], walked_back(batch.unit, position), weight)

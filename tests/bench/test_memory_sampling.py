@@ -16,10 +16,10 @@ from access_patterns import (
     joined,
     matmul,
     stream,
-    walked_back_profile,
 )
 from cache_traces import cache
 from cpu_time import least_cpu
+from walking_back import walked_back_profile
 
 from manyscale.models.memory.access_stream import Accesses, Sites, executions_per_block
 from manyscale.models.memory.caches.set_sampling import SetSample

@@ -1,12 +1,12 @@
 """Conditional reuse profiles from a sample of each block's executions.
 
 Source: AMM, section 3.2. Algorithm 1: of every basic block some per cent of its executions are chosen at random, and
-the distances of their accesses are its conditional profile. Algorithm 2 finds each distance by walking back through
-the trace (``walked_back``): exact, at a cost that grows with the distances, so that a sample of 1 % may take longer
-than measuring all. ``SampledBlocks`` reads the trace from its end to its begin instead and measures how many accesses
-lie between each chosen access and its last use, which StatStack turns into distances: all the accesses that are not
-chosen cost nearly nothing. ``ExactSampledBlocks`` has the exact engine tell the distances of what algorithm 1 chooses:
-as algorithm 2, and faster, but at the engine's cost for every access.
+the distances of their accesses are its conditional profile. Algorithm 2 finds each distance by walking back through the
+trace: exact, at a cost that grows with the distances, so that a sample of 1 % may take longer than measuring all.
+``SampledBlocks`` reads the trace from its end to its begin instead and measures how many accesses lie between each
+chosen access and its last use, which StatStack turns into distances: all the accesses that are not chosen cost nearly
+nothing. ``ExactSampledBlocks`` has the exact engine tell the distances of what algorithm 1 chooses: as algorithm 2, and
+faster, but at the engine's cost for every access.
 
 A block's executions are divided into as many strata as are to be chosen, each as long as the others to within one, and
 of each stratum one execution is chosen (``draws``). It stands for all of its stratum, so that every block's counts add
@@ -25,7 +25,7 @@ from manyscale.models.memory.access_stream import SPLITS_FROM_BYTES, Accesses, S
 from manyscale.models.memory.distances.reuse_watch import ReuseWatch
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.distances.statstack import ReuseCounts, expected_stack_distance
-from manyscale.models.memory.draws import GOLDEN, mixed, offset_in_stratum
+from manyscale.models.memory.draws import mixed, offset_in_stratum
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile, merged
 
 FORWARDS: Final = 1
@@ -196,14 +196,6 @@ def _chosen_units(
     return offsets[chosen.first_access], offsets[chosen.end_access]
 
 
-def walked_back(unit: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """int64[k]: exact stack distances of the accesses at ``position`` int64[k], each found by walking back through
-    ``unit`` int64[n] to the last use (algorithm 2). O(sum of the reuse distances)."""
-    distance = np.empty(len(position), np.int64)
-    _walk_back(unit, position, distance)
-    return distance
-
-
 def ranges(first: np.ndarray, end: np.ndarray) -> np.ndarray:
     """int64[]: all of [first[0], end[0]), then all of [first[1], end[1]), ... O(result)."""
     length = end - first
@@ -273,44 +265,3 @@ def _choose(block_ids, direction, blocks, walk, columns):  # type: ignore[no-unt
         elif occurrence < 0 or occurrence >= num_executions[block]:
             return -1
     return found
-
-
-@njit(cache=True, nogil=True)
-def _walk_back(unit, position, distance):  # type: ignore[no-untyped-def]
-    """``seen`` holds the units met on a walk; a place counts as free if its stamp is of another walk."""
-    seen, stamp = np.empty(1 << 12, np.int64), np.full(1 << 12, -1, np.int64)
-    for k in range(position.shape[0]):
-        wanted = unit[position[k]]
-        distinct = 0
-        result = -1
-        for i in range(position[k] - 1, -1, -1):
-            if unit[i] == wanted:
-                result = distinct
-                break
-            if _add(seen, stamp, unit[i], k):
-                distinct += 1
-                if 2 * distinct > seen.shape[0]:
-                    larger, larger_stamp = (
-                        np.empty(4 * seen.shape[0], np.int64),
-                        np.full(4 * seen.shape[0], -1, np.int64),
-                    )
-                    for place in range(seen.shape[0]):
-                        if stamp[place] == k:
-                            _add(larger, larger_stamp, seen[place], k)
-                    seen, stamp = larger, larger_stamp
-        distance[k] = result
-
-
-@njit(cache=True, nogil=True)
-def _add(seen, stamp, unit, walk):  # type: ignore[no-untyped-def]
-    """Whether the unit is new to the walk. O(1) expected."""
-    mask = seen.shape[0] - 1
-    mixed_bits = np.uint64(unit) * np.uint64(GOLDEN)
-    place = np.int64(mixed_bits >> np.uint64(32)) & mask
-    while stamp[place] == walk:
-        if seen[place] == unit:
-            return False
-        place = (place + 1) & mask
-    seen[place] = unit
-    stamp[place] = walk
-    return True

@@ -13,12 +13,12 @@ from access_patterns import (
     joined,
     matmul,
     sites_with,
-    walked_back_profile,
 )
 from access_patterns import stream as stream_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import stream, traced
+from walking_back import walked_back, walked_back_profile
 
 from manyscale.models.memory.access_stream import Accesses, Sites, accesses, executions_per_block
 from manyscale.models.memory.distances.block_sampling import (
@@ -28,7 +28,6 @@ from manyscale.models.memory.distances.block_sampling import (
     ExecutionSampler,
     SampledBlocks,
     unit_offsets,
-    walked_back,
 )
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
