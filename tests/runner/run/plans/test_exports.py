@@ -20,7 +20,7 @@ from manyscale.runner.run.plans.exports import Exported
 from manyscale.sampling.population import Choice, IntervalPopulation, intervals_of
 from manyscale.sampling.vectors import Vectors
 
-DATA = Path(__file__).parents[2] / "data" / "simpoint"
+DATA = Path(__file__).parents[3] / "data" / "simpoint"
 SLICE = re.compile(r"cluster (\d+) from slice (\d+)")
 
 

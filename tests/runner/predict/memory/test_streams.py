@@ -20,7 +20,7 @@ from manyscale.runner.readers.stores.detail_store import DetailWriter
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
-TRACE = Path(__file__).parents[2] / "data" / "detail" / "bs16_O1.lk.xz"
+TRACE = Path(__file__).parents[3] / "data" / "detail" / "bs16_O1.lk.xz"
 
 
 def shared_out(folder: Path, threads: list[tuple[int, int]], num_segments: int) -> Workload:

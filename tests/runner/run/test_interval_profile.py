@@ -1,4 +1,4 @@
-"""Intervals of a node's simulation as .bb files: read back as they were."""
+"""What ``manyscale profile --interval`` writes: intervals of a simulated node as .bb files, read back as they were."""
 
 from __future__ import annotations
 

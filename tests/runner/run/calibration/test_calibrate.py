@@ -13,7 +13,7 @@ from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers.ping_pong import read
 from manyscale.runner.study.targets import build_machine
 
-DATA = Path(__file__).parents[1] / "data" / "pingpong"
+DATA = Path(__file__).parents[3] / "data" / "pingpong"
 OSU = "# OSU MPI Latency Test v5.6.2\n# Size          Latency (us)\n0   1.50\n1   1.50\n1024   2.50\n"
 OSU_7 = "# OSU MPI Latency Test v7.5\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n1   1.50\n1024   2.50\n"
 OSU_BW = "# OSU MPI Bandwidth Test v5.9\n# Size      Bandwidth (MB/s)\n1   4.00\n1024   2048.00\n"

@@ -17,7 +17,7 @@ from manyscale.sampling.phases.traced_intervals import TracedIntervals
 from manyscale.sampling.population import intervals_of
 from manyscale.sampling.vectors import Vectors
 
-DATA = Path(__file__).parents[2] / "data" / "detail"
+DATA = Path(__file__).parents[3] / "data" / "detail"
 MATMUL = DATA / "matmul25_O1.lk.xz"  # 117,662 instructions
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "models" / "node"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "models" / "node"))
 from block_programs import LINE, alu, blocks, load, node, stream_of, tasks_program
 from node_programs import Steps, node_program
 

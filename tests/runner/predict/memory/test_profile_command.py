@@ -26,8 +26,8 @@ from naive import (
     stack_distances,
     write_target,
 )
+from report.test_report import Outline, check_self_contained
 from test_streams import shared_out
-from writers.test_report import Outline, check_self_contained
 
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.stores import detail_store

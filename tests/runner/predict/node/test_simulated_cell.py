@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "models" / "node"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "models" / "node"))
 from block_programs import tasks_program
 from node_memory import caches, node
 from node_programs import node_program

@@ -14,7 +14,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 
-DATA = Path(__file__).parents[1] / "data" / "dimemas"
+DATA = Path(__file__).parents[2] / "data" / "dimemas"
 
 WAN = '"wide area network information" {"", 1, 0, 4, 0.0, 0.0, 1};;'
 ENVIRONMENT = '"environment information" {"cluster", 0, "", 4, 1250.0, 3, 3};;'

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-BFS = Path(__file__).parents[2] / "data" / "gpu" / "bfs"
+BFS = Path(__file__).parents[3] / "data" / "gpu" / "bfs"
 STUDY = """schema: 1
 workload: {path: app}
 target: {name: rtx3070, node: {gpu: {compute_capability: 86}}}

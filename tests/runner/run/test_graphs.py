@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-GOAL = Path(__file__).parents[1] / "data" / "goal"
+GOAL = Path(__file__).parents[2] / "data" / "goal"
 SCHEDULE = """\
 num_ranks 2
 rank 0 {

@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-DETAIL = Path(__file__).parents[2] / "data" / "detail"
+DETAIL = Path(__file__).parents[3] / "data" / "detail"
 COLD = -1
 
 Access = tuple[int, int, bool]  # address, bytes, whether it stores

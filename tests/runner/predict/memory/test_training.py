@@ -11,7 +11,7 @@ from manyscale.models.memory.access_stream import sites_of
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory.training import parse_inputs, parse_sizes, read_training
 
-DETAIL = Path(__file__).parents[2] / "data" / "detail"
+DETAIL = Path(__file__).parents[3] / "data" / "detail"
 
 
 @pytest.mark.contract
