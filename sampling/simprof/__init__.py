@@ -51,7 +51,7 @@ class SimProfRules(Strict):
     so many short pieces of it, each of ``piece_instructions`` behind ``warm_up_instructions`` that are not counted
     (those of SMARTS). ``tolerance``: by how much the mean or deviation of a phase may move with another input (eq. 38),
     the mean alone with ``sensitive_by: mean``. ``operations``: patterns of methods by kind of operation, before those
-    that are known (operations.py)."""
+    that are known (stack_population.py)."""
 
     methods: Count = 100
     max_k: Count = 20
