@@ -8,6 +8,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import one_chunk, to_numpy
+from manyscale.models.workload.notes import Note
 from manyscale.sampling.vectors import Vectors, side_by_side
 
 
@@ -67,7 +68,7 @@ class Choice:
     weight: np.ndarray
     label: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     expected_error: float | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     is_random: bool = False
 
 

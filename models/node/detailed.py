@@ -31,6 +31,7 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.node.scheduler.scheduler import new_scheduler, why_stuck
 from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload.notes import Note
 
 NAME = "detailed"
 VERSION = 1
@@ -68,7 +69,7 @@ class DetailedPhases:
     counts: np.ndarray
     num_instructions: int
     num_pieces: int
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 class NodeSimulation:
@@ -241,7 +242,7 @@ def _records(
 
 def _result(
     records: Records, overhead_ps: np.ndarray, makespan_ps: np.ndarray, counts: np.ndarray, node: Node,
-    cycles_per_ps: float, origin_ps: int, notes: tuple[str, ...],
+    cycles_per_ps: float, origin_ps: int, notes: tuple[Note, ...],
 ) -> DetailedPhases:  # fmt: skip
     parts = part_names(node)
     beside = np.stack([records.fast_ps, overhead_ps], axis=1) * cycles_per_ps

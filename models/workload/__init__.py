@@ -33,6 +33,7 @@ from manyscale.models.workload.checks import WorkloadError
 from manyscale.models.workload.columns import first_rows, one_chunk, to_numpy
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.models.workload.gpu_tables import LaunchStreams
+from manyscale.models.workload.notes import Note
 from manyscale.models.workload.operation_tables import (
     ANY_SOURCE,
     ANY_TAG,
@@ -98,7 +99,7 @@ OPTIONAL_LEVELS: Final = tuple(level for level in SCHEMAS if level not in REQUIR
 class Workload:
     """A trace, read. See the module's docstring for the tables.
 
-    ``notes`` say what the trace's format could not record and how the reader settled it; reports repeat them.
+    ``notes`` say what the trace's format could not record and how the reader settled it: part of every number.
     ``detail`` holds the streams that ``segments`` cut up, where the detailed level was traced; ``gpu`` the instructions
     of ``launches``.
     Kinds of operations may come with any dictionary of names: they are encoded as ``OperationKind`` numbers them.
@@ -109,7 +110,7 @@ class Workload:
     name: str
     num_ranks: int
     tables: Mapping[str, pa.Table]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     source_format: str = field(default="", compare=False)
     detail: Detail | None = field(default=None, compare=False)
     gpu: LaunchStreams | None = field(default=None, compare=False)
@@ -118,6 +119,9 @@ class Workload:
     def __post_init__(self, is_checked: bool) -> None:
         if not 1 <= self.num_ranks <= MAX_RANKS:
             raise WorkloadError(f"{self.name}: {self.num_ranks} ranks; between 1 and {MAX_RANKS} can be replayed")
+        wrong = next((note for note in self.notes if not isinstance(note, Note)), None)
+        if wrong is not None:
+            raise WorkloadError(f"{self.name}: {wrong!r} is no Note; make notes by models.workload.notes")
         # (empty_table would import pandas)
         empty = {level: pa.Table.from_batches([], SCHEMAS[level]) for level in OPTIONAL_LEVELS}
         object.__setattr__(self, "tables", {**empty, **self.tables})

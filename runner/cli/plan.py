@@ -103,5 +103,5 @@ def _by_method(options: argparse.Namespace) -> int:
     )
     planned = methods.by_method(request)
     file = methods.write(planned, options.output)
-    print("\n".join((*planned.notes, planned.summary, *planned.choice.notes, f"results: {file}")))
+    print("\n".join((*map(str, planned.notes), planned.summary, *map(str, planned.choice.notes), f"results: {file}")))
     return 0

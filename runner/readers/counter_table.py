@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 
@@ -32,7 +33,7 @@ class Measured:
     counters: dict[str, np.ndarray]
 
 
-def read(path: Path, files: list[Path], num_rows: list[int], notes: list[str]) -> Measured:
+def read(path: Path, files: list[Path], num_rows: list[int], notes: list[Note]) -> Measured:
     """The table of the vectors in ``files``, which hold ``num_rows`` intervals. Raises UserError where it does not fit
     them or holds what is no count; ``notes`` say what it lacks."""
     table = _columns(path)
@@ -67,14 +68,18 @@ def read(path: Path, files: list[Path], num_rows: list[int], notes: list[str]) -
         if name not in _COLUMNS
     }
     if "cycles" not in counters:
-        notes.append(f"{path.name}: has no column 'cycles', so CPI is not known; it has {', '.join(table)}")
+        text = f"has no column 'cycles', so CPI is not known; it has {', '.join(table)}"
+        notes.append(informs("counters-missing", text, path.name))
     whole = np.unique(interval)
     if len(whole) <= whole.max(initial=-1):
-        notes.append(f"{path.name}: {whole.max() + 1 - len(whole)} intervals before the last one have no row")
+        number = int(whole.max() + 1 - len(whole))
+        text = f"{number} intervals before the last one have no row"
+        notes.append(changes("counts-incomplete", text, path.name, number))
     for name, values in counters.items():
         lacking = len(whole) - len(np.unique(interval[order][~np.isnan(values)]))
         if lacking:
-            notes.append(f"{path.name}: {name} was not measured in {lacking} of {len(whole)} intervals")
+            text = f"{name} was not measured in {lacking} of {len(whole)} intervals"
+            notes.append(changes("counts-incomplete", text, path.name, lacking))
     instructions = table["instrs"].astype(np.int64)[order] if "instrs" in table else None
     return Measured([interval[mine] for mine in rows], instructions, counters)
 

@@ -209,11 +209,11 @@ def _notes(result: PredictResult) -> list[str]:
     """Each note once, with the inputs that it is about."""
     about: dict[str, list[int]] = {}
     for each in result.predictions:
-        for note in (each.how, *each.notes):
+        for note in (each.how, *map(str, each.notes)):
             about.setdefault(note, []).append(each.size)
     every = len(result.predictions)
     found = [text if len(sizes) == every else f"input {_listed(sizes)}: {text}" for text, sizes in about.items()]
-    return [*found, *result.training.runs[-1].workload.notes]
+    return [*found, *map(str, result.training.runs[-1].workload.notes)]
 
 
 def _limits(result: PredictResult) -> list[str]:

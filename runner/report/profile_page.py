@@ -164,7 +164,7 @@ def _blocks_table(result: ProfileResult) -> str:
 
 
 def _limits(result: ProfileResult) -> list[str]:
-    found = list(result.notes)
+    found = [str(note) for note in result.notes]
     if result.method != "exact":
         found.append(f"Distances were sampled ({result.method}): rare ones may be missing.")
     if len(result.streams) > 1 and not result.concurrent:
@@ -173,4 +173,4 @@ def _limits(result: ProfileResult) -> list[str]:
         )
     if result.caches and result.simulated is None:
         found.append("Hit rates are SDCM's; --simulate adds those of the caches with their real sets, for comparison.")
-    return [*found, *result.workload.notes] or ["Nothing known."]
+    return [*found, *map(str, result.workload.notes)] or ["Nothing known."]

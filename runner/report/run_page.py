@@ -86,7 +86,9 @@ def write(result: Result, directory: Path) -> None:
     _messages(page, result)
     add_links(page, result)
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
-    notes = items(workload.notes) if workload.notes else "<p>The trace recorded all that the replay needs.</p>"
+    notes = (
+        items(map(str, workload.notes)) if workload.notes else "<p>The trace recorded all that the replay needs.</p>"
+    )
     page.add("What the trace could not record", notes)
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
     page.add("Study", f"<details open><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")

@@ -12,6 +12,7 @@ import numpy as np
 from manyscale.models.machine import Machine
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.block_probabilities import count_transitions
+from manyscale.models.workload.notes import Note
 from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
@@ -128,7 +129,7 @@ def profile(
         )
     if (simulate or together) and not caches:
         raise UserError("--simulate and --together need the caches' lines; leave --granularity out")
-    notes: list[str] = []
+    notes: list[Note] = []
     if sampling == "exact":
         with workers.execution(sum(stream.num_accesses for stream in streams)) as execution:
             found = profile_units.profiles(streams, sites, unit, execution, steady=steady)

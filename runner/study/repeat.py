@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import OPTIONAL_LEVELS, SCHEMAS, Workload
 from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.notes import informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.study.workload import Repeat
 
@@ -66,9 +67,10 @@ def repeat(workload: Workload, asked: Repeat, place: str) -> RepeatedWorkload:
     tables = {level: workload.tables[level] for level in ("regions", "communicators")}
     tables |= {"operations": operations, "phases": phases, "iterations": _iterations(first, end, sequence, spans)}
     tables |= {level: pa.Table.from_batches([], SCHEMAS[level]) for level in OPTIONAL_LEVELS if level not in tables}
-    note = f"{traced} traced iterations were repeated to {asked.iterations}: the first, then the others in turn" + (
+    text = f"{traced} traced iterations were repeated to {asked.iterations}: the first, then the others in turn" + (
         f", each task instance's time drawn anew with a deviation of {asked.jitter:g}" if asked.jitter else ""
     )
+    note = informs("iterations-repeated", text)
     return RepeatedWorkload(
         workload.name, workload.num_ranks, tables, (*workload.notes, note), workload.source_format, base=workload,
         base_operation=base_operation.astype(np.int32), repetition=repetition.astype(np.int32), jitter=asked.jitter,

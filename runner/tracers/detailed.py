@@ -7,6 +7,7 @@ operations that happen in every run, counted from the start of each rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.iterations import windows
+from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import detail as native_detail
 from manyscale.runner.readers.raw_trace.calls import Calls
@@ -26,9 +28,11 @@ from manyscale.runner.readers.raw_trace.task_events import DEPENDENCE, event_ids
 
 _REPEATS = np.array([name not in UNREPEATED for name in NAMES])
 _EVER = 2**32 - 1
-SLOW_BUILD: Final = (
+SLOW_BUILD: Final = changes(
+    "times-of-instrumented-run",
     "times are those of a build that counts its blocks, several times as long as without; name this trace by "
-    "workload.detail beside one of the usual build (--level tasks)"
+    "workload.detail beside one of the usual build (--level tasks)",
+    errs=Errs.long,
 )
 
 
@@ -78,7 +82,8 @@ def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, count
         mine = rank_of == rank
         operation[mine] = _same_place(Calls(second[rank]), Calls(first[rank]), operation[mine])
         if not _same_events(first[rank], second[rank]):
-            notes.append(f"rank {rank}: the runtime system's events differ between the two runs; segments name none")
+            text = "the runtime system's events differ between the two runs; segments name none"
+            notes.append(changes("runs-differ", text, f"rank {rank}"))
             event[mine] = -1
         else:
             event[mine] = _event_ids(second[rank], event[mine])
@@ -86,7 +91,8 @@ def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, count
         index = segments.schema.get_field_index(name)
         segments = segments.set_column(index, segments.schema.field(index), to_arrow(column.astype(np.int32)))
     found: dict[str, pa.Table] = {**workload.tables, **tables, "segments": segments}
-    told = (*workload.notes, *(f"detailed run: {note}" for note in endings), *notes, SLOW_BUILD)
+    of_second = (replace(note, where=f"detailed run, {note.where}".removesuffix(", ")) for note in endings)
+    told = (*workload.notes, *of_second, *notes, SLOW_BUILD)
     return Workload(workload.name, workload.num_ranks, found, told, workload.source_format, stream)
 
 

@@ -32,6 +32,7 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from manyscale.models.workload.notes import informs
 from manyscale.models.workload.parameters import Count, Strict
 from manyscale.sampling import simpoint
 from manyscale.sampling.population import Choice, IntervalPopulation
@@ -74,7 +75,8 @@ def choose(population: IntervalPopulation, parts: tuple[str, ...], rules: PhaseR
     points = points_of(population, parts, rules, seed)
     found = simpoint.choose(points, population.instructions, rules, seed)
     silent = [part for part in parts if part != "sbbv" and not np.any(counts_of(population, part))]
-    notes = tuple(f"{part}: all of its counts are 0, so it tells no intervals apart" for part in silent)
+    text = "all of its counts are 0, so it tells no intervals apart"
+    notes = tuple(informs("part-without-counts", text, part) for part in silent)
     is_random = rules.per_cluster > 1
     return Choice(found.point, found.cluster, found.weight, found.label, is_random=is_random, notes=notes)
 

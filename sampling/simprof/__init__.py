@@ -19,6 +19,7 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from manyscale.models.workload.notes import Note, informs
 from manyscale.models.workload.parameters import Count, CountOrNone, Strict
 from manyscale.sampling import stratified
 from manyscale.sampling.population import Choice
@@ -161,10 +162,11 @@ def choose(population: StackPopulation, rules: SimProfRules, seed: int) -> tuple
     phases = find_phases(population.vectors, population.cpi, rules, seed)
     label, cpi = phases.label, population.cpi
     sizes = np.bincount(label)
-    notes: list[str] = []
+    notes: list[Note] = []
     if cpi is None:
         count = np.minimum(rules.pilot, sizes)
-        notes.append("cycles are not known of all units: a pilot of each phase, to measure the deviations of CPI with")
+        text = "cycles are not known of all units: a pilot of each phase, to measure the deviations of CPI with"
+        notes.append(informs("pilot", text))
     else:
         deviations = np.array([cpi[label == phase].std() for phase in range(len(sizes))])
         n = rules.units
@@ -180,7 +182,7 @@ def choose(population: StackPopulation, rules: SimProfRules, seed: int) -> tuple
     return _chosen(phases.label, drawn, expected, notes), phases
 
 
-def _chosen(label: np.ndarray, drawn: list[np.ndarray], expected: float | None, notes: list[str]) -> Choice:
+def _chosen(label: np.ndarray, drawn: list[np.ndarray], expected: float | None, notes: list[Note]) -> Choice:
     """Of the units drawn in each phase, each of which stands for as many as all of its phase."""
     sizes, count = np.bincount(label), np.array([len(each) for each in drawn])
     row = np.concatenate(drawn)

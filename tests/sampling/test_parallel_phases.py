@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.sampling.phases import parallel_phases
 from manyscale.sampling.phases.parallel_phases import (
@@ -187,7 +188,7 @@ def test_communication_tells_apart_what_executes_the_same():
 
 def test_counts_of_nothing_are_told():
     found = parallel_phases.choose(population(NODE | {"llc_misses": [[0, 0]] * 3}), ("icv", "mcv"), PhaseRules(), 0)
-    assert found.notes == ("mcv: all of its counts are 0, so it tells no intervals apart",)
+    assert told(found.notes) == ("mcv: all of its counts are 0, so it tells no intervals apart",)
 
 
 @pytest.mark.contract

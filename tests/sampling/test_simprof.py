@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.sampling import simprof
 from manyscale.sampling.simprof import (
@@ -116,7 +117,7 @@ def test_a_pilot_where_cpi_is_not_known() -> None:
     assert phases.num_phases == 3
     assert np.bincount(truth[chosen.element]).tolist() == [3, 3, 3]
     assert chosen.expected_error is None
-    assert "pilot" in chosen.notes[0]
+    assert "pilot" in told(chosen.notes)[0]
 
 
 def test_units_of_another_input_go_to_the_nearest_phase() -> None:

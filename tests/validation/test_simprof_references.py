@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simprof import measure
+from told import told
 
 from manyscale.runner.readers.stacks import jfr
 from manyscale.runner.readers.stacks import unit_counts as unit_stacks
@@ -108,7 +109,7 @@ def test_phases_are_named_by_methods_and_idle_threads_are_out(name: str, expecte
     threads = set(workload.tables["stack_units"].column("thread_name").to_pylist())
     if name == "spark2":
         assert all(thread.startswith("Executor task launch worker") for thread in threads)
-        notes = "\n".join(workload.notes)
+        notes = "\n".join(told(workload.notes))
         assert "6 samples of waiting threads are left out" in notes
         assert "637 samples of 22 threads that run no task of Spark are left out (Thread-3 411, main 74, " in notes
     waits = [method for method in found.methods if method.endswith((".epollWait", ".park", ".wait0", "Thread.sleep"))]

@@ -45,6 +45,7 @@ from manyscale.models.memory.amm.polynomials import FEWEST_POINTS
 from manyscale.models.memory.amm.profile_parts import Part, parts_of_site
 from manyscale.models.memory.amm.sdcm import Geometry, hit_rate
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.models.workload.notes import Note, changes
 
 FAR: Final = 10.0  # times the largest input
 NOTED_SHARE: Final = 0.01  # of all accesses; less is not worth a note
@@ -105,7 +106,7 @@ class Extrapolation:
     profile: ReuseProfile
     shortest: ReuseProfile
     longest: ReuseProfile
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     def hit_rate(self, geometry: Geometry) -> HitRate:
         """The hit rate of a cache whose lines are the units of the profile (SDCM). O(entries log entries)."""
@@ -240,34 +241,35 @@ def _assembled(parts: list[Part], counts: np.ndarray, distances: list[np.ndarray
     )
 
 
-def _notes_on_inputs(inputs: np.ndarray, input_size: float, unit_elements: int) -> list[str]:
+def _notes_on_inputs(inputs: np.ndarray, input_size: float, unit_elements: int) -> list[Note]:
     notes = []
     if unit_elements > 1:
         others = [each for each in inputs if (each - input_size) % unit_elements]
         if others:
-            notes.append(
+            text = (
                 f"inputs {', '.join(f'{each:g}' for each in others)} are not congruent to {input_size:g} modulo the "
                 f"{unit_elements} elements of a unit; their alignment differs, and with it their profiles"
             )
+            notes.append(changes("inputs-not-congruent", text, count=len(others)))
     if input_size > FAR * inputs[-1]:
-        notes.append(f"an input of {input_size:g} is {input_size / inputs[-1]:.3g} times the largest that was run")
+        text = f"an input of {input_size:g} is {input_size / inputs[-1]:.3g} times the largest that was run"
+        notes.append(changes("far-extrapolation", text))
     return notes
 
 
-def _notes_on_sites(total: np.ndarray, is_always: np.ndarray, is_open: np.ndarray) -> list[str]:
+def _notes_on_sites(total: np.ndarray, is_always: np.ndarray, is_open: np.ndarray) -> list[Note]:
     notes = []
-    for which, text in (
-        (~is_always, "are by code that some of the runs do not execute"),
-        (is_open, f"have counts {HIGHEST_DEGREE}"),
-    ):
-        share = total[which].sum() / total.sum()
-        if share > NOTED_SHARE:
-            notes.append(f"{share:.1%} of the accesses {text}")
+    rare, open_ones = (float(total[which].sum() / total.sum()) for which in (~is_always, is_open))
+    if rare > NOTED_SHARE:
+        text = f"{rare:.1%} of the accesses are by code that some of the runs do not execute"
+        notes.append(changes("code-not-always-run", text))
+    if open_ones > NOTED_SHARE:
+        notes.append(changes("growth-not-settled", f"{open_ones:.1%} of the accesses have counts {HIGHEST_DEGREE}"))
     return notes
 
 
-def _notes_on_parts(share: np.ndarray, parts: list[Part], is_open: np.ndarray) -> list[str]:
+def _notes_on_parts(share: np.ndarray, parts: list[Part], is_open: np.ndarray) -> list[Note]:
     open_share = float(share[is_open].sum())
     if open_share <= NOTED_SHARE:
         return []
-    return [f"{open_share:.1%} of the accesses have distances {HIGHEST_DEGREE}"]
+    return [changes("growth-not-settled", f"{open_share:.1%} of the accesses have distances {HIGHEST_DEGREE}")]

@@ -21,14 +21,21 @@ import numpy as np
 from manyscale.models.memory.caches.page_frames import PAGE_BYTES
 from manyscale.models.memory.nests.exact_polynomials import Polynomial, polynomial_through
 from manyscale.models.memory.nests.loop_nests import NotAffineError
+from manyscale.models.workload.notes import Note, changes, informs
 
 NEIGHBOUR_BYTES: Final = 64  # ranges at most so far apart touch
 FIRST_PLACE: Final = 1 << 44  # where arrays are laid out: above programs' own addresses, below 2^47
 MOST_RANDOM_PAGES: Final = 512
 
-LAID_OUT_ANEW: Final = "arrays that grow are laid out anew; where they begin in a page is as traced"
-UNKNOWN_OFFSET: Final = "where an array begins in its page follows no rule: taken from the largest input traced"
-TORN_APART: Final = "references that touch, at distances that follow no rule, are taken as different arrays"
+LAID_OUT_ANEW: Final = informs(
+    "arrays-laid-out-anew", "arrays that grow are laid out anew; where they begin in a page is as traced"
+)
+UNKNOWN_OFFSET: Final = changes(
+    "offsets-guessed", "where an array begins in its page follows no rule: taken from the largest input traced"
+)
+TORN_APART: Final = changes(
+    "arrays-torn-apart", "references that touch, at distances that follow no rule, are taken as different arrays"
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Array:
 
 def arrays_of(
     inputs: tuple[int, ...], rows: np.ndarray, constant: np.ndarray, low: np.ndarray, end: np.ndarray, is_strict: bool
-) -> tuple[list[Array], list[str]]:
+) -> tuple[list[Array], list[Note]]:
     """The references ``rows`` by array, in the order of their places at the largest input, and what was assumed.
 
     ``constant``, ``low``, ``end`` int64[references, traces]: the constant part of each reference's address, its lowest
@@ -58,7 +65,7 @@ def arrays_of(
     labels = np.array([_touching(low[rows, t], end[rows, t]) for t in range(len(inputs))]).T
     _, label = np.unique(labels, axis=0, return_inverse=True) if len(rows) else (None, np.empty(0, np.int64))
     found: list[Array] = []
-    notes: dict[str, None] = {}
+    notes: dict[Note, None] = {}
     for k in range(int(label.max(initial=-1)) + 1):
         group = rows[label.ravel() == k]
         while len(group):

@@ -38,6 +38,7 @@ from manyscale.models.memory.nests.loop_nests import (
     affine_fit,
 )
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 
 MODULI: Final = (1, 2, 3, 4, 8, 16)
 LEAST_INPUTS: Final = 3  # two for a line, one to confirm it
@@ -63,7 +64,7 @@ class NestFit:
     arrays: tuple[Array, ...]
     is_regular: np.ndarray
     coverage: float
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class NestProgram:
         return min(fit.coverage for fit in self.fits.values())
 
     @cached_property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What was assumed beyond what the traces show."""
         return tuple(dict.fromkeys(note for fit in self.fits.values() for note in fit.notes))
 

@@ -31,6 +31,7 @@ from manyscale.models.memory.access_stream import Sites, sites_of
 from manyscale.models.node.core.block_limits import NOBODY, access_cycles, block_limits, load_cycles
 from manyscale.models.node.core.owned_accesses import OwnedAccesses, owned_accesses
 from manyscale.models.workload import Workload, table_digest
+from manyscale.models.workload.notes import Errs, Note, changes
 
 NUM_REGISTERS: Final = dataflow.NUM_REGISTERS
 _MOST_TERMS: Final = 6
@@ -86,7 +87,7 @@ class CoreCode(NamedTuple):
     num_places: np.ndarray
 
 
-_codes: dict[tuple[str, ...], tuple[CoreCode, tuple[str, ...]]] = {}  # the latest, by what they were made of
+_codes: dict[tuple[str, ...], tuple[CoreCode, tuple[Note, ...]]] = {}  # the latest, by what they were made of
 Terms = dict[int, float]  # cycles after the time of each place
 
 
@@ -117,14 +118,14 @@ class _Tables:
         return first, len(self.terms)
 
 
-def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]]:
+def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...]]:
     """The tables, and notes on what the trace does not show. O(n log n) in the static instructions."""
     num_instructions = workload.column("blocks", "num_instructions").astype(np.int64)
     if not workload.tables["instructions"].num_rows:
         sites = sites_of(workload)
         counts = np.maximum(num_instructions, np.maximum(np.diff(sites.offsets), 1))
-        note = "the trace shows no instructions of its blocks: no access waits for another one's data"
-        return _without_instructions(sites, counts, core), (note,)
+        text = "the trace shows no instructions of its blocks: no access waits for another one's data"
+        return _without_instructions(sites, counts, core), (changes("instructions-unknown", text, errs=Errs.short),)
     owned = owned_accesses(workload)
     code, ends_in_branch = code_of(owned.workload, owned.sites, core)
     tables = _Tables()
@@ -139,7 +140,7 @@ def core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]
     return _finish(tables, counts, ends_in_branch), _notes(owned)
 
 
-def kept_core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str, ...]]:
+def kept_core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[Note, ...]]:
     """As ``core_code``; work units of a study share what it compiles."""
     tables = ("blocks", "instructions", "block_accesses")
     key = (core.model_dump_json(), *(table_digest(workload.tables[name]) for name in tables))
@@ -150,18 +151,20 @@ def kept_core_code(workload: Workload, core: Core) -> tuple[CoreCode, tuple[str,
     return _codes[key]
 
 
-def _notes(owned: OwnedAccesses) -> tuple[str, ...]:
+def _notes(owned: OwnedAccesses) -> tuple[Note, ...]:
     notes = []
     if owned.num_loose:
-        notes.append(
+        text = (
             f"{owned.num_loose} of the code's {len(owned.all_sites)} accesses belong to no instruction that the trace "
             "shows: they wait for no data, and nothing waits for theirs"
         )
+        notes.append(changes("accesses-without-instruction", text, count=int(owned.num_loose), errs=Errs.short))
     if owned.hidden:
-        notes.append(
+        text = (
             f"the trace shows no instructions of {len(owned.hidden)} blocks that access memory: none of their accesses "
             "waits for another one's data"
         )
+        notes.append(changes("instructions-unknown", text, count=len(owned.hidden), errs=Errs.short))
     return tuple(notes)
 
 

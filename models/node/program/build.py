@@ -38,6 +38,7 @@ from manyscale.models.node.program.node_program import NodeProgram
 from manyscale.models.node.program.traced_rank import TracedRank
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 
 _MAX_INSTANCES: Final = 2**31 - 1
 _DEFAULT: Final = RuntimeSystem()
@@ -113,23 +114,24 @@ def _priorities(workload: Workload, runtime: RuntimeSystem) -> np.ndarray:
     return priority
 
 
-def _notes(part: TracedRank, uncut: int, unstarted: int) -> tuple[str, ...]:
-    label = f"rank {part.rank}: "
+def _notes(part: TracedRank, uncut: int, unstarted: int) -> tuple[Note, ...]:
+    where = f"rank {part.rank}"
     notes = []
     if part.num_exclusive:
-        notes.append(f"{label}task instances that exclude each other (mutexinoutset) run in order of creation")
+        text = "task instances that exclude each other (mutexinoutset) run in order of creation"
+        notes.append(changes("exclusion-in-order", text, where, int(part.num_exclusive), Errs.long))
     if uncut:
-        notes.append(
-            f"{label}{uncut} chunks of static loops create tasks, wait or communicate: they are not cut into parts"
-        )
+        text = f"{uncut} chunks of static loops create tasks, wait or communicate: they are not cut into parts"
+        notes.append(changes("chunks-not-cut", text, where, int(uncut), Errs.long))
     if unstarted:
-        notes.append(f"{label}{unstarted} task instances never began (cancelled): they take no time")
+        text = f"{unstarted} task instances never began (cancelled): they take no time"
+        notes.append(informs("tasks-never-began", text, where, int(unstarted)))
     return tuple(notes)
 
 
 def _program(
     part: TracedRank, draft: Draft, constructs: np.ndarray, priority: np.ndarray, predecessor: np.ndarray,
-    successor: np.ndarray, num_cores: int, notes: tuple[str, ...],
+    successor: np.ndarray, num_cores: int, notes: tuple[Note, ...],
 ) -> NodeProgram:  # fmt: skip
     control = draft.control[0]
     num_rows, num_pieces = int(control["num_rows"]), int(control["num_pieces"])

@@ -19,6 +19,8 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note
+
 
 class Action(IntEnum):
     """What a step asks for; what ``target`` means."""
@@ -98,7 +100,7 @@ class NodeProgram:
     phase_operation: np.ndarray
     phase_iteration: np.ndarray
     num_locks: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def num_instances(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any, Final
 from manyscale.models.network.program import build_program
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.models.workload.checks import check
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.testing.contract import ContractError, contents, name_of, require, require_one_line
 
@@ -69,7 +71,8 @@ def _workload(reader: Any, path: Path) -> Workload:
     require(isinstance(workload, Workload), f"{name}: read returns {type(workload).__name__}, not a Workload")
     require(workload.name.strip(), f"{name}: the workload has no name")
     for note in workload.notes:
-        require(isinstance(note, str) and note.strip() and "\n" not in note, f"{name}: {note!r} is no note of one line")
+        is_note = isinstance(note, Note) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", note.code) and note.text.strip()
+        require(is_note and "\n" not in str(note), f"{name}: {note!r} is no note of one line with a code")
     try:
         check(workload.name, workload.num_ranks, workload.tables)
     except WorkloadError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.readers.simpoint_bb import points as simpoint_points
 from manyscale.runner.study.samplers import sampler_named
 from manyscale.sampling.population import Choice, IntervalPopulation
@@ -29,8 +30,10 @@ def _given(path: Path, population: IntervalPopulation) -> Choice:
     label = points.label if len(points.label) == len(population) else np.zeros(0, np.int32)
     notes = []
     if len(label) < len(points.label):
-        notes.append(f"{path}: labels are of {len(points.label)} intervals, not {len(population)}, and left out")
+        text = f"labels are of {len(points.label)} intervals, not {len(population)}, and left out"
+        notes.append(informs("labels-left-out", text, str(path)))
     total = float(points.weight.sum())
     if abs(total - 1) > 1e-3:
-        notes.append(f"{path}: weights sum to {total:.4g} and were scaled to 1")
+        text = f"weights sum to {total:.4g} and were scaled to 1"
+        notes.append(changes("weights-scaled", text, str(path)))
     return Choice(row, points.cluster, points.weight / total, label, notes=tuple(notes))

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.readers import counter_table, simpoint_bb
 from manyscale.runner.readers.simpoint_bb.files import table_file, thread_files
 from manyscale.runner.readers.simpoint_bb.reader import blocks
@@ -30,12 +31,12 @@ def is_large(path: Path) -> bool:
 
 def streamed(
     path: Path, seed: int, dimensions: int, matrix: np.ndarray | None = None
-) -> tuple[ProjectedPopulation, tuple[str, ...]]:
+) -> tuple[ProjectedPopulation, tuple[Note, ...]]:
     """The intervals of a profile with their projected vectors, and notes of what was odd. Without a table beside it,
     row r of all threads is interval r. ``matrix`` float64[blocks, dimensions], if given, projects, else random numbers.
     Raises UserError with file and line; ValueError for a matrix that has too few rows. O(bytes + pairs x
     dimensions)."""
-    notes: list[str] = []
+    notes: list[Note] = []
     files = thread_files(path)
     if matrix is not None and len(files) > 1:
         raise ValueError("is large and of several threads, whose blocks lie apart; a matrix cannot project it")

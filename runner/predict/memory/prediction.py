@@ -32,6 +32,7 @@ from manyscale.models.memory.amm.sdcm import HitRates, geometry_of
 from manyscale.models.memory.nests.extrapolation import NestProgram, recognise
 from manyscale.models.memory.nests.instance import NestInstance
 from manyscale.models.memory.nests.loop_nests import NotAffineError
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import simulated
 from manyscale.runner.predict.memory.hit_rates import caches_of
@@ -79,7 +80,7 @@ class Prediction:
     num_accesses: float
     num_instructions: float | None
     how: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     @property
     def hit_rates(self) -> HitRates:
@@ -179,7 +180,8 @@ class Predictor:
         counts = program_counts(self._training.program, executions.astype(np.float64))
         set_aware = None if own is None else own.rates
         if own is not None and set_aware is None:
-            notes.append(f"{counts.num_accesses:,.0f} accesses are too many to simulate; hit rates are SDCM's")
+            text = f"{counts.num_accesses:,.0f} accesses are too many to simulate; hit rates are SDCM's"
+            notes.append(informs("hit-rates-of-sdcm", text))
         num_instructions: float | None = None
         times: dict[str, Time] = {}
         try:
@@ -188,7 +190,7 @@ class Predictor:
             times |= self._amm_times(counts, sdcm, set_aware, beyond)
             times["overlap"] = _own_time(own) if own is not None else self._scaled(size, num_instructions, traced)
         except ValueError as error:
-            notes.append(f"no run time: {self._machine.name}: {error}")
+            notes.append(informs("no-run-time", f"no run time: {error}", self._machine.name))
         return Prediction(
             size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions, str(how),
             tuple(notes),

@@ -19,6 +19,7 @@ from manyscale.models.memory.caches.counts import Counter
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.predict.memory.simulated import Simulated
 from manyscale.runner.predict.memory.streams import Stream
@@ -48,7 +49,7 @@ class ProfileResult:
     caches: Mapping[str, Cache] = field(default_factory=dict)
     concurrent: Mapping[str, ReuseProfile] = field(default_factory=dict)
     simulated: Simulated | None = None
-    notes: Sequence[str] = ()
+    notes: Sequence[Note] = ()
 
     @cached_property
     def whole(self) -> ReuseProfile:

@@ -11,6 +11,7 @@ from manyscale.models.memory.distances.block_sampling import ExactSampledBlocks,
 from manyscale.models.memory.distances.shards import Shards
 from manyscale.models.memory.distances.statstack import StatStack
 from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory.streams import Stream
 
@@ -31,11 +32,11 @@ def parse_rate(text: str, option: str = "--rate") -> float:
 
 def profiles(
     streams: Sequence[Stream], sites: Sites, granularity_bytes: int, method: str, rate: float, seed: int
-) -> tuple[list[ReuseProfile], list[str]]:
+) -> tuple[list[ReuseProfile], list[Note]]:
     """(the estimated profile of every stream by itself, notes on its error). ``method``: a name of ``METHODS``. Raises
     UserError where a stream touches too little for the method."""
     found = {"blocks": _blocks, "blocks-statstack": _blocks_statstack, "statstack": _statstack}
-    result, notes = [], []
+    result, notes = [], list[Note]()
     for stream in streams:
         if method != "shards":
             result.append(found[method](stream, sites, granularity_bytes, rate, seed))
@@ -47,10 +48,11 @@ def profiles(
             result.append(sample.profile(granularity_bytes))
         except ValueError as error:
             raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --sampling exact") from None
-        notes.append(
-            f"{stream.name}: SHARDS sampled {sample.num_sampled_units:,} distinct units; distances are expected to be "
+        text = (
+            f"SHARDS sampled {sample.num_sampled_units:,} distinct units; distances are expected to be "
             f"{100 * sample.expected_relative_error:.1f} % off"
         )
+        notes.append(informs("distances-sampled", text, stream.name))
     return result, notes
 
 

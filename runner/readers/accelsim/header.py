@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
 
 MAX_HEADER_BYTES: Final = 1 << 16
@@ -34,7 +35,7 @@ class Header:
     has_source_lines: bool = False
     is_raw: bool = False
     other: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[Note, ...] = field(default=())
 
     @property
     def num_blocks(self) -> int:
@@ -88,7 +89,7 @@ def _is_raw(body: bytes) -> bool:
 
 
 def _header(path: Path, values: dict[str, tuple[str, int]], other: tuple[str, ...], is_raw: bool) -> Header:
-    notes = []
+    notes: list[Note] = []
 
     def number(key: str, base: int = 10, bits: int = 31) -> int:
         if key not in values:
@@ -140,7 +141,9 @@ def _header(path: Path, values: dict[str, tuple[str, int]], other: tuple[str, ..
             f"{path}:{line}: a grid of {header.num_blocks} blocks is larger than GPUs launch; mend the line"
         )
     if "binary version" not in values:
-        notes.append("the head does not name the binary version: opcodes classed without regard to a generation")
+        text = "the head does not name the binary version: opcodes classed without regard to a generation"
+        notes.append(changes("binary-version-unknown", text))
     if header.tracer_version > _NEWEST_TRACER:
-        notes.append(f"tracer version {header.tracer_version} is newer than {_NEWEST_TRACER}: read as that")
+        text = f"tracer version {header.tracer_version} is newer than {_NEWEST_TRACER}: read as that"
+        notes.append(informs("newer-tracer", text))
     return Header(**{**header.__dict__, "notes": tuple(notes)})

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import to_json
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.header import MAX_HEADER_BYTES, Header, split_header
 from manyscale.runner.readers.accelsim.order import (
@@ -27,7 +28,7 @@ from manyscale.runner.readers.accelsim.parser import MEND, LaunchParser
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch
 
-READER_VERSION: Final = 1  # raised when what is read of the same file changes
+READER_VERSION: Final = 2  # raised when what is read of the same file changes
 BATCH_INSTRUCTIONS: Final = 1 << 20
 
 
@@ -106,6 +107,6 @@ class _Launch:
             "unknown_opcodes": dict(unknown),
             "newer_opcodes": dict(newer),
             "other_lines": dict(parser.other_lines),
-            "notes": list(header.notes),
+            "notes": to_json(header.notes),
         }
         return self._writer.close(statics.table, head)

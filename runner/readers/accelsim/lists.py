@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +23,12 @@ _MAX_NAMED: Final = 5  # opcodes, keys or lines that a note lists
 @dataclass(frozen=True)
 class Commands:
     """What a list says: a trace file for each launch, with the list's line; copies (launch that follows, address,
-    bytes)."""
+    bytes); how many ``other`` lines begin with a word."""
 
     source: Path
     files: tuple[Path, ...]
     copies: tuple[tuple[int, int, int], ...] = ()
-    notes: tuple[str, ...] = ()
+    other: Counter[str] = field(default_factory=Counter)
     is_list: bool = True
 
 
@@ -78,11 +78,7 @@ def _read_list(path: Path) -> Commands:
             other[command.split(",")[0][:40]] += 1
     if not files:
         raise UserError(f"{path}: names no kernel; a line for each launch is expected, such as kernel-1.traceg")
-    notes = []
-    if other:
-        number = sum(other.values())
-        notes.append(f"{path.name}: {number} lines are neither launches nor MemcpyHtoD, left out: {named(other)}")
-    return Commands(path, tuple(files), tuple(copies), tuple(notes))
+    return Commands(path, tuple(files), tuple(copies), other)
 
 
 def _trace_file(path: Path, number: int, name: str) -> Path:

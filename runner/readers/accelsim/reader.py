@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
+from manyscale.models.workload.notes import Errs, Note, changes, from_json, informs
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.launch import READER_VERSION, read_launch
@@ -45,7 +47,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     }
     name = (path if path.is_dir() else path.parent if commands.is_list else path).resolve().name
     name = name if path.is_dir() or commands.is_list else name.split(".")[0]
-    notes = (*commands.notes, *_notes(launches))
+    notes = (*_notes_on_list(commands), *_notes(launches))
     return Workload(name, 1, tables, notes, NAME, gpu=LaunchStore(launches))
 
 
@@ -81,23 +83,34 @@ def _key(file: Path) -> str:
     return state.hexdigest()
 
 
-def _notes(launches: dict[int, StoredLaunch]) -> list[str]:
+def _notes_on_list(commands: Commands) -> list[Note]:
+    number = commands.other.total()
+    text = f"{number} lines are neither launches nor MemcpyHtoD, left out: {named(commands.other)}"
+    return [changes("commands-left-out", text, commands.source.name, number, Errs.short)] if number else []
+
+
+def _notes(launches: dict[int, StoredLaunch]) -> list[Note]:
     """What the launches' traces hold that is not known or not kept, over all of them."""
     unknown: Counter[str] = Counter()
     newer: Counter[str] = Counter()
     other: Counter[str] = Counter()
-    notes: Counter[str] = Counter()
+    notes: Counter[Note] = Counter()
     for launch in launches.values():
         unknown.update(launch.head["unknown_opcodes"])
         newer.update(launch.head["newer_opcodes"])
         other.update(launch.head["other_lines"])
-        notes.update(launch.head["notes"])
+        notes.update(from_json(launch.head["notes"]))
     found = []
     if unknown:
-        found.append(f"opcodes in no table, classed by their names' families: {named(unknown)}")
+        text = f"opcodes in no table, classed by their names' families: {named(unknown)}"
+        found.append(changes("unknown-opcodes", text, count=unknown.total()))
     if newer:
-        found.append(f"opcodes newer than the binary version of their launch, classed all the same: {named(newer)}")
+        text = f"opcodes newer than the binary version of their launch, classed all the same: {named(newer)}"
+        found.append(informs("newer-opcodes", text, count=newer.total()))
     if other:
-        found.append(f"lines of keys that are not known, left out: {named(other)}")
-    found += [f"{note} ({count} launches)" for note, count in sorted(notes.items())]
-    return found
+        text = f"lines of keys that are not known, left out: {named(other)}"
+        found.append(changes("unknown-keys", text, count=other.total()))
+    return found + [
+        replace(note, text=f"{note.text} ({count} launches)", count=count)
+        for note, count in sorted(notes.items(), key=lambda item: item[0].text)
+    ]

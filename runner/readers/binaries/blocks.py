@@ -20,6 +20,7 @@ from manyscale.models.workload.detail_tables import (
     BLOCKS_SCHEMA,
     INSTRUCTIONS_SCHEMA,
 )
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.binaries.elf import Elf
 from manyscale.runner.readers.binaries.instructions import Instruction
@@ -143,7 +144,7 @@ class Blocks:
         """int64[]: of each row of the table."""
         return np.array([len(row.instructions) for row in self._rows], np.int64)
 
-    def tables(self) -> tuple[dict[str, pa.Table], list[str]]:
+    def tables(self) -> tuple[dict[str, pa.Table], list[Note]]:
         """The tables ``blocks``, ``instructions`` and ``block_accesses``, and notes on what they lack."""
         places, notes = self._places()
         sizes = self.num_instructions
@@ -181,29 +182,33 @@ class Blocks:
             *notes, *self._notes()
         ]  # fmt: skip
 
-    def _notes(self) -> list[str]:
+    def _notes(self) -> list[Note]:
         notes = []
         uncounted = [module.elf.path.name for module in self.modules if module.counting is None]
         if uncounted:
-            notes.append(
+            text = (
                 f"instructions of {', '.join(uncounted)} are those of the instrumented build, which has up to 140 % "
                 "more than the plain one; build it also with what --flags counting prints and name it with --counting"
             )
+            notes.append(changes("instructions-of-instrumented-build", text, count=len(uncounted), errs=Errs.long))
         if self._unlike:
-            notes.append(
+            text = (
                 f"{self._unlike} blocks have other calls in the counting build: their instructions are those of the "
                 "instrumented build"
             )
+            notes.append(changes("instructions-of-instrumented-build", text, count=self._unlike, errs=Errs.long))
         if self._wide:
-            notes.append(
+            text = (
                 f"{self._wide} instructions access {2 * WIDEST_SEEN} bytes or more at once, which clang's coverage "
                 "does not report: these accesses are missing; compile both builds with -mprefer-vector-width=128"
             )
+            notes.append(changes("accesses-missing", text, count=self._wide, errs=Errs.short))
         if self._variants:
-            notes.append(
+            text = (
                 f"{len(self._variants)} blocks were executed with other accesses than their code shows (cut by the "
                 "window, by a jump out of the function or by the end); they stand in blocks of their own"
             )
+            notes.append(informs("blocks-cut", text, count=len(self._variants)))
         return notes
 
     def check_counting(self) -> None:
@@ -277,15 +282,15 @@ class Blocks:
         if number is not None and part.ends == Ends.calls_foreign:
             part.ends = Ends.calls_known
 
-    def _places(self) -> tuple[list[tuple[str, str, int]], list[str]]:
+    def _places(self) -> tuple[list[tuple[str, str, int]], list[Note]]:
         """(function, file, line) of each row."""
         found: list[tuple[str, str, int]] = [("", "", 0)] * len(self._rows)
-        notes = []
+        notes: list[Note] = []
         for index, module in enumerate(self.modules):
             rows = [(number, row) for number, row in enumerate(self._rows) if row.module == index]
             mine = [(number, place) for number, row in rows for place in row.places]
-            places, note = resolve(str(module.elf.path), [place for _, place in mine])
-            notes += [note] if note and not any(place.line for place in places) else []
+            places, missing = resolve(str(module.elf.path), [place for _, place in mine])
+            notes += () if any(place.line for place in places) else missing
             for (number, _), place in zip(reversed(mine), reversed(places), strict=True):  # the first one counts
                 if place.line or not found[number][2]:
                     found[number] = (place.function, place.file, place.line)

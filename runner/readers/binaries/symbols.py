@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from manyscale.models.workload.notes import Note, informs
+
 _LLVM = ("--output-style=GNU", "--functions=linkage", "--no-inlines", "--demangle", "--relativenames")
 
 
@@ -23,26 +25,29 @@ class Place:
     line: int
 
 
-def resolve(module: str, addresses: Sequence[int]) -> tuple[list[Place], str]:
+def resolve(module: str, addresses: Sequence[int]) -> tuple[list[Place], tuple[Note, ...]]:
     """Places of addresses in the file ``module`` (as the file counts them, not where it was loaded), and a note on what
-    is missing, or an empty one. Never raises for what cannot be found."""
+    is missing, if anything is. Never raises for what cannot be found."""
     unknown = [Place(hex(address), "", 0) for address in addresses]
     name = os.path.basename(module)
     if not addresses:
-        return [], ""
+        return [], ()
     command = _command(module)
     if command is None:
-        return unknown, f"{name}: neither addr2line nor llvm-symbolizer is installed: its places are bare addresses"
+        text = "neither addr2line nor llvm-symbolizer is installed: its places are bare addresses"
+        return unknown, (informs("places-unknown", text, name, len(addresses)),)
     text = "".join(f"{address:#x}\n" for address in addresses)
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, errors="replace")
     lines = [line for line in done.stdout.splitlines() if line]
     if len(lines) != 2 * len(addresses):
-        return unknown, f"{name}: {os.path.basename(command[0])} cannot read it: its places are bare addresses"
+        text = f"{os.path.basename(command[0])} cannot read it: its places are bare addresses"
+        return unknown, (informs("places-unknown", text, name, len(addresses)),)
     places = [_place(*pair) for pair in zip(addresses, lines[::2], lines[1::2], strict=True)]
     missing = sum(not place.line for place in places)
     if missing:
-        return places, f"{name}: {missing} of {len(places)} places have no line; compile it with -g"
-    return places, ""
+        text = f"{missing} of {len(places)} places have no line; compile it with -g"
+        return places, (informs("places-unknown", text, name, missing),)
+    return places, ()
 
 
 def _command(module: str) -> list[str] | None:

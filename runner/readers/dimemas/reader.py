@@ -19,6 +19,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES
 from manyscale.runner.readers.dimemas import (
@@ -60,7 +61,7 @@ class _Reader:
     communicators: dict[int, np.ndarray] = field(default_factory=dict)
     records: Records | None = None
     offsets: dict[int, tuple[int, list[int]]] = field(default_factory=dict)  # per task: line, offsets of its threads
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     @property
     def num_tasks(self) -> int:
@@ -180,9 +181,9 @@ class _Reader:
         is_operation = ((kind == SEND) | (kind == RECEIVE) | (kind == GLOBAL)) & ~is_pseudo
         is_phase = (kind == BURST) | (kind == GPU_BURST)
         if np.any(kind == GPU_BURST):
-            self.notes.append(
-                f"{np.count_nonzero(kind == GPU_BURST)} bursts on a GPU keep their duration on any target"
-            )
+            number = int(np.count_nonzero(kind == GPU_BURST))
+            text = f"{number} bursts on a GPU keep their duration on any target"
+            self.notes.append(changes("gpu-bursts-as-traced", text, count=number))
         fields = records.fields[value[is_operation]]
         members = self._place_communicators(fields, kind[is_operation], start[is_operation])
         self._check_partners(fields, kind[is_operation], start[is_operation])
@@ -229,9 +230,9 @@ class _Reader:
                 int(records.start[at]),
                 f"is of thread {thread[at]} of task {task[at]}; the header has {self.num_threads[task[at]]} there",
             )
-        changes = np.flatnonzero((np.diff(task) != 0) | (np.diff(thread) != 0)) + 1
-        begins = np.concatenate((np.zeros(1, np.int64), changes))
-        ends = np.append(changes, len(task))
+        bounds = np.flatnonzero((np.diff(task) != 0) | (np.diff(thread) != 0)) + 1
+        begins = np.concatenate((np.zeros(1, np.int64), bounds))
+        ends = np.append(bounds, len(task))
         first_of_task = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.num_threads)))
         who = first_of_task[task[begins]] + thread[begins]
         _, first, count = np.unique(who, return_index=True, return_counts=True)
@@ -255,7 +256,8 @@ class _Reader:
 
     def _check_offsets(self, task: np.ndarray, thread: np.ndarray, start: np.ndarray) -> None:
         if self.offset_of_table is None:
-            self.notes.append("the trace has no table of offsets (Dimemas itself cannot read it): read in order")
+            text = "the trace has no table of offsets (Dimemas itself cannot read it): read in order"
+            self.notes.append(informs("no-offsets", text))
             return
         if not self.offsets:
             raise UserError(f"{self.path}: the table of offsets (lines s:) is missing; the file may be cut short")
@@ -279,10 +281,11 @@ class _Reader:
     def _note_threads(self, thread: np.ndarray) -> None:
         left_out = int(np.count_nonzero(thread))
         if left_out:
-            self.notes.append(
+            text = (
                 f"{left_out} records of threads other than the first of their task are left out: what they compute "
                 "takes no time"
             )
+            self.notes.append(changes("threads-left-out", text, count=left_out))
 
     def _place_communicators(self, fields: np.ndarray, kind: np.ndarray, start: np.ndarray) -> list[np.ndarray]:
         """Replace the ids of communicators in the operations' fields by rows; members by row, the world first."""
@@ -327,11 +330,11 @@ class _Reader:
 
     def _note_operations(self, columns: dim_operations.Columns) -> None:
         if columns.num_uncompleted:
-            self.notes.append(
-                f"{columns.num_uncompleted} non-blocking receives and collectives are never waited for: nobody does"
-            )
+            text = f"{columns.num_uncompleted} non-blocking receives and collectives are never waited for: nobody does"
+            self.notes.append(changes("waits-missing", text, count=columns.num_uncompleted, errs=Errs.short))
         if columns.num_spread:
-            self.notes.append(
+            text = (
                 f"{columns.num_spread} irregular all-to-alls record totals only: each rank's bytes are spread over the "
                 "others in proportion to what these receive"
             )
+            self.notes.append(changes("sizes-spread", text, count=columns.num_spread))

@@ -29,19 +29,19 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.dumpi import communicators as dumpi_communicators
 from manyscale.runner.readers.dumpi import files as dumpi_files
-from manyscale.runner.readers.dumpi.layouts import LAYOUTS, NUMBER
+from manyscale.runner.readers.dumpi.layouts import LAYOUTS
 from manyscale.runner.readers.dumpi.operations import RankOperations, convert
 from manyscale.runner.readers.dumpi.phases import RankPhases, phases
 from manyscale.runner.readers.dumpi.records import RankFile, read_rank_file
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.unreplayed import calls_left_out, notes_on_calls
 
 NAME = "dumpi"
 LONGEST_NS: Final = 53 * 86400 * 10**9
-_ONE_SIDED: Final = ("MPI_Put", "MPI_Get", "MPI_Accumulate")
-_NOT_REPLAYED: Final = ("MPI_Win_", "MPI_File_", "MPIO_")  # how their names start
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
@@ -294,13 +294,15 @@ class _Tables:
         arrays = [to_arrow(phase_id.astype(np.int64)), named, to_arrow(value.astype(np.int64))]
         return {"counters": pa.Table.from_arrays(arrays, schema=COUNTERS_SCHEMA)}
 
-    def _measured(self) -> tuple[pa.Table | None, list[str]]:
+    def _measured(self) -> tuple[pa.Table | None, list[Note]]:
         if not all(len(rank.phases.start_ns) for rank in self.ranks):
-            return None, ["no wall-clock times: phases are those of the CPU clock, and nothing was measured"]
+            text = "no wall-clock times: phases are those of the CPU clock, and nothing was measured"
+            return None, [informs("no-measured-times", text)]
         origin = min(int(rank.phases.start_ns.min()) for rank in self.ranks)
         end = max(int(rank.phases.end_ns.max()) for rank in self.ranks)
         if end - origin > LONGEST_NS:
-            return None, ["the wall clocks of the ranks lie more than 53 days apart: their times are left out"]
+            text = "the wall clocks of the ranks lie more than 53 days apart: their times are left out"
+            return None, [informs("no-measured-times", text)]
         starts, ends = [], []
         for rank, has_end in zip(self.ranks, self.has_end, strict=True):
             call = rank.operations.call
@@ -312,17 +314,10 @@ class _Tables:
         columns = [to_arrow((np.concatenate(parts) * 1000).astype(np.int64)) for parts in (starts, ends)]
         return pa.Table.from_arrays(columns, schema=MEASURED_SCHEMA), []
 
-    def _notes(self) -> list[str]:
-        others = self.reader.others
-        lost = {name: count for name, count in others.items() if name in _ONE_SIDED or name.startswith(_NOT_REPLAYED)}
-        rest = {name: count for name, count in others.items() if name not in lost}
-        notes = []
-        if lost:
-            notes.append(f"one-sided communication and file access are not replayed: {_listed(lost)}")
-        if rest:
-            notes.append(f"calls that take no part in the replay: {_listed(rest)}")
+    def _notes(self) -> list[Note]:
+        notes = notes_on_calls(self.reader.others)
         if self.reader.ignored:
-            notes.append(f"calls that were made but not recorded (dumpi.conf): {_listed(self.reader.ignored)}")
+            notes.append(calls_left_out("calls that were made but not recorded (dumpi.conf)", self.reader.ignored))
         sums = {
             name: sum(getattr(rank.operations, name) for rank in self.ranks)
             for name in ("num_unknown_requests", "num_never_completed", "num_cancelled")
@@ -332,20 +327,17 @@ class _Tables:
             for rank in self.ranks
             for column in (rank.operations.peer, rank.operations.source)
         )
-        for text, count in (
-            ("receives from any source whose status names none: the first message in simulated time is taken", wild),
-            ("requests were cancelled: their operations take no part", sums["num_cancelled"]),
-            ("requests are never completed in the trace", sums["num_never_completed"]),
-            (
-                "completed requests were opened by no recorded call (MPI 3 has no records in DUMPI)",
-                sums["num_unknown_requests"],
-            ),
-            ("ranks have no MPI_Finalize last: one is added", self.has_end.count(False)),
-        ):
-            if count:
-                notes.append(f"{count} {text}")
-        return notes
-
-
-def _listed(counts: dict[str, int] | Counter[str]) -> str:
-    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts, key=NUMBER.__getitem__))
+        cancelled, open_ones, unknown = sums["num_cancelled"], sums["num_never_completed"], sums["num_unknown_requests"]
+        unfinished = self.has_end.count(False)
+        found = (
+            changes("any-source-first-arrival", f"{wild} receives from any source whose status names none: the first "
+                    "message in simulated time is taken", count=wild),
+            informs("requests-cancelled", f"{cancelled} requests were cancelled: their operations take no part",
+                    count=cancelled),
+            informs("requests-never-completed", f"{open_ones} requests are never completed in the trace",
+                    count=open_ones),
+            changes("requests-unknown", f"{unknown} completed requests were opened by no recorded call (MPI 3 has no "
+                    "records in DUMPI)", count=unknown),
+            changes("no-finalize", f"{unfinished} ranks have no MPI_Finalize last: one is added", count=unfinished),
+        )  # fmt: skip
+        return notes + [note for note in found if note.count]

@@ -23,6 +23,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.notes import informs
 from manyscale.models.workload.quantities import MOST_PS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
@@ -33,8 +34,9 @@ from manyscale.runner.readers.goal.tokens import CALCULATION, Problem, Statement
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 NAME: Final = "goal"
-GRAPH_NOTE: Final = (
-    "no order of the operations stands for their dependencies: only the network model loggops can replay them"
+GRAPH_NOTE: Final = informs(
+    "unordered-operations",
+    "no order of the operations stands for their dependencies: only the network model loggops can replay them",
 )
 _UNIT: Final = re.compile(rb"time unit:\s*(\d{1,12})\s*(ps|ns|us)\b")
 _PS: Final = {b"ps": 1, b"ns": 1000, b"us": 1_000_000}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from manyscale.models.kernels.hash_table import new_table
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
 from manyscale.runner.readers.lackey import lines as lackey_lines
@@ -25,7 +26,7 @@ NAME: Final = "lackey"
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | None = None) -> Workload:
     """The workload of a trace (``options`` play no part), or of the function in it that begins at the address
     ``entry``, with all that it calls. Raises UserError with file and line."""
-    notes: list[str] = []
+    notes: list[Note] = []
     code = _Code()
     for records in _records(path, entry, notes):
         code.see(*records)
@@ -53,7 +54,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, entry: int | Non
 _Records = tuple[np.ndarray, np.ndarray, np.ndarray]  # kinds, addresses, sizes
 
 
-def _records(path: Path, entry: int | None, notes: list[str] | None = None) -> Iterator[_Records]:
+def _records(path: Path, entry: int | None, notes: list[Note] | None = None) -> Iterator[_Records]:
     """The records of the file or of a function, in pieces."""
     if entry is None:
         yield from _all_records(path, notes)
@@ -65,7 +66,7 @@ def _records(path: Path, entry: int | None, notes: list[str] | None = None) -> I
         yield kinds[keep], addresses[keep], sizes[keep]
 
 
-def _all_records(path: Path, notes: list[str] | None) -> Iterator[_Records]:
+def _all_records(path: Path, notes: list[Note] | None) -> Iterator[_Records]:
     """The records of the file in pieces; what is odd is noted."""
     messages = 0
     with guarded(path), open_stream(path) as stream:
@@ -85,9 +86,10 @@ def _all_records(path: Path, notes: list[str] | None) -> Iterator[_Records]:
         yield records[0], records[1], records[2]
     if notes is not None and text:
         cut = "left out" if problem else "its size may lack digits"
-        notes.append(f"the last line has no newline, the trace may be cut short: {cut}")
+        notes.append(changes("trace-cut", f"the last line has no newline, the trace may be cut short: {cut}"))
     if notes is not None and messages + found:
-        notes.append(f"{messages + found} lines are messages of Valgrind: left out")
+        number = messages + found
+        notes.append(informs("lines-left-out", f"{number} lines are messages of Valgrind: left out", count=number))
 
 
 def _line_error(path: Path, place: int, what: str) -> UserError:
@@ -144,7 +146,7 @@ class _Executions:
     addresses: np.ndarray
 
 
-def _executions(path: Path, entry: int | None, code: _Code, notes: list[str]) -> Iterator[_Executions]:
+def _executions(path: Path, entry: int | None, code: _Code, notes: list[Note]) -> Iterator[_Executions]:
     """The executions in order. The last one of each piece of the file goes on in the next."""
     last, next_address = -1, 0
     left: _Records = (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
@@ -168,7 +170,8 @@ def _executions(path: Path, entry: int | None, code: _Code, notes: list[str]) ->
         left_start = starts[-1:]
     yield _gathered(*left, left_start, np.array([0, len(left[0])], np.int64))
     if strays:
-        notes.append(f"{strays} accesses stand before the first instruction: left out")
+        text = f"{strays} accesses stand before the first instruction: left out"
+        notes.append(changes("accesses-missing", text, count=strays, errs=Errs.short))
 
 
 def _gathered(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.gpu_tables import LAUNCHES_SCHEMA
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.launch_counters.profiler_csv import (
     KERNEL_NAMES,
@@ -94,7 +95,7 @@ class LaunchCounters:
     cycles: np.ndarray | None
     duration_s: np.ndarray | None
     cycles_are_summed: bool
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     @property
     def num_launches(self) -> int:
@@ -131,7 +132,7 @@ def read_counters(path: Path) -> LaunchCounters:
         cycles = find.first(_SUM_OF_SMS)
         summed = cycles is not None
         if summed:
-            find.notes.append("elapsed_cycles_sm is the sum over all SMs")
+            find.notes.append(informs("cycles-summed", "elapsed_cycles_sm is the sum over all SMs"))
     grid, block = _shape(find, "grid", warp_instructions), _shape(find, "block", warp_instructions)
     return LaunchCounters(
         kernel_name=tuple(map(_plain_name, find.texts(KERNEL_NAMES))),
@@ -171,7 +172,7 @@ class _Finder:
 
     def __init__(self, table: ProfilerTable) -> None:
         self.table = table
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         counts = [*_WARP_INSTRUCTIONS, *_THREAD_INSTRUCTIONS, *_SUM_OF_SMS, *_CYCLES,
                   *(name for names in (*_BY_TYPE, *_SECTORS, *_REQUESTS) for name in names)]  # fmt: skip
         others = [*_THREADS_PER_INSTRUCTION, *_DURATION, *_REGISTERS, *_SHARED, *_DYNAMIC]
@@ -210,12 +211,14 @@ def _thread_instructions(find: _Finder, warp_instructions: np.ndarray) -> np.nda
         return found
     found = find.sum(_BY_TYPE)
     if found is not None:
-        find.notes.append("thread instructions are the sum of those by type (without what is predicated off)")
+        text = "thread instructions are the sum of those by type (without what is predicated off)"
+        find.notes.append(changes("counts-derived", text))
         return found
     threads = find.first(_THREADS_PER_INSTRUCTION)
     if threads is None:
         raise find.missing("thread instructions", "thread_inst_executed", "smsp__thread_inst_executed.sum")
-    find.notes.append("thread instructions are warp instructions times the threads per instruction, rounded")
+    text = "thread instructions are warp instructions times the threads per instruction, rounded"
+    find.notes.append(changes("counts-derived", text))
     return np.rint(threads * warp_instructions)
 
 
@@ -229,7 +232,7 @@ def _memory_requests(find: _Finder) -> np.ndarray:
             "memory requests", "gld_transactions,gst_transactions",
             f"{_L1.format('sectors', 'global', 'ld').replace('_sum', '.sum')} (and so on)",
         )  # fmt: skip
-    find.notes.append("memory requests are those of warps: sectors were not counted")
+    find.notes.append(changes("counts-derived", "memory requests are those of warps: sectors were not counted"))
     return found
 
 
@@ -274,7 +277,7 @@ def _shared(find: _Finder) -> np.ndarray:
         if values is None:
             continue
         if not find.table.units:
-            find.notes.append("shared memory has no unit in the file: left out")
+            find.notes.append(changes("counts-incomplete", "shared memory has no unit in the file: left out"))
             return np.zeros(find.table.num_launches, np.int64)
         total += values
     return _counted(total, find.table)

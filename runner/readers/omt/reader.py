@@ -12,6 +12,7 @@ import pyarrow as pa
 from manyscale.models.kernels import njit
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Errs, changes
 from manyscale.models.workload.task_tables import (
     EVENTS_SCHEMA,
     TASK_DEPENDENCES_SCHEMA,
@@ -47,7 +48,11 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace (``options`` play no part). Raises UserError with file and event or record."""
     header, arrays = _load(path)
     events = Events.of(path, arrays, len(header["sites"]))
-    notes = ["times are of the run that recorded accesses, many times slower than the program by itself"]
+    slow = changes(
+        "times-of-instrumented-run",
+        "times are of the run that recorded accesses, many times slower than the program by itself",
+        errs=Errs.long,
+    )
     tables = rank_tables(1, {0: int(events.lap_ns.sum()) * _PS_PER_NS})
     tables |= _task_tables(events, header)
     blocks = TracedBlocks()
@@ -59,7 +64,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         "block_accesses": blocks.accesses(),
         "segments": segments,
     }
-    return Workload(str(header.get("program") or path.name.split(".")[0]), 1, tables, tuple(notes), NAME, store)
+    return Workload(str(header.get("program") or path.name.split(".")[0]), 1, tables, (slow,), NAME, store)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

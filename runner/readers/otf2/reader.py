@@ -16,6 +16,7 @@ from manyscale.models.workload import (
     OperationKind,
     Workload,
 )
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -49,6 +50,7 @@ from manyscale.runner.readers.otf2.operations import (
     operations_of,
 )
 from manyscale.runner.readers.otf2.tables import RankColumns, Tables
+from manyscale.runner.readers.unreplayed import calls_left_out, listed, notes_on_calls
 
 NAME = "otf2"
 _COMPLETE: Final = b"MPI_COMMUNICATION_COMPLETE\x00"
@@ -203,45 +205,44 @@ class _Reader:
                 "have no counterpart; trace the program without filters or pauses"
             )
 
-    def _notes(self) -> list[str]:
+    def _notes(self) -> list[Note]:
         archive = self.archive
         open_receives = sum(
             int(np.count_nonzero(rank.rows.operations[:, WHAT] == IS_OPEN_RECEIVE)) for rank in self.ranks
         )
         levels = sorted({name for entry in archive.classes
                          for name, up in zip(entry.names, entry.counts_up, strict=True) if not up})  # fmt: skip
-        notes = []
+        notes: list[Note] = []
         if not self.is_complete:
-            notes.append("the archive says that its communication is not complete; all messages found do pair up")
+            text = "the archive says that its communication is not complete; all messages found do pair up"
+            notes.append(changes("communication-incomplete", text))
         if self.unsized:
-            notes.append(
-                f"non-blocking collectives that the archive holds no data of are not replayed: {_listed(self.unsized)}"
-            )
-        if self.others:
-            notes.append(f"calls that take no part in the replay: {_listed(self.others)}")
+            text = "non-blocking collectives that the archive holds no data of are not replayed"
+            notes.append(calls_left_out(text, self.unsized))
+        notes += notes_on_calls(self.others)
         if archive.other_events:
-            notes.append(f"events that are not replayed: {_listed(archive.other_events)}")
+            text = f"events that are not replayed: {listed(archive.other_events)}"
+            notes.append(changes("events-not-replayed", text, count=archive.other_events.total()))
         if archive.other_locations:
-            notes.append(
-                f"locations that are not ranks' main threads are not replayed: {_listed(archive.other_locations)}"
-            )
-        if levels:
-            notes.append(f"metrics that are levels, not counts, are left out: {', '.join(levels)}")
-        for count, text in (
-            (open_receives, "receive requests never complete: their source is not recorded, they take no part"),
-            (sum(rank.rows.num_unknown for rank in self.ranks), "completed requests were opened by no recorded event"),
-            (sum(rank.rows.num_unbalanced for rank in self.ranks), "regions are left that are not the innermost: those "
-             "within are taken to end there"),
-            (sum(rank.rows.is_off for rank in self.ranks),
-             "ranks were not measured all the time: what passed then is left out"),
-            (sum(end == _K.finalize for end in self.tables.ends), "ranks have no MPI_Finalize: one is added"),
-            (sum(part.num_spread for part in self.collectives), "calls of MPI_Alltoallv or MPI_Alltoallw record their "
-             "sums only: spread evenly over the members"),
-        ):  # fmt: skip
-            if count:
-                notes.append(f"{count} {text}")
-        return notes
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
+            text = f"locations that are not ranks' main threads are not replayed: {listed(archive.other_locations)}"
+            notes.append(changes("threads-left-out", text, count=archive.other_locations.total()))
+        unknown, unbalanced, paused = (int(sum(getattr(rank.rows, name) for rank in self.ranks))
+                                       for name in ("num_unknown", "num_unbalanced", "is_off"))  # fmt: skip
+        unfinished = sum(end == _K.finalize for end in self.tables.ends)
+        spread = sum(part.num_spread for part in self.collectives)
+        found = (
+            informs("metrics-left-out", f"metrics that are levels, not counts, are left out: {', '.join(levels)}",
+                    count=len(levels)),
+            changes("receives-without-source", f"{open_receives} receive requests never complete: their source is not "
+                    "recorded, they take no part", count=open_receives),
+            changes("requests-unknown", f"{unknown} completed requests were opened by no recorded event",
+                    count=unknown),
+            informs("regions-unbalanced", f"{unbalanced} regions are left that are not the innermost: those within are "
+                    "taken to end there", count=unbalanced),
+            changes("recording-stopped", f"{paused} ranks were not measured all the time: what passed then is left out",
+                    count=paused, errs=Errs.short),
+            changes("no-finalize", f"{unfinished} ranks have no MPI_Finalize: one is added", count=unfinished),
+            changes("sizes-spread", f"{spread} calls of MPI_Alltoallv or MPI_Alltoallw record their sums only: spread "
+                    "evenly over the members", count=spread),
+        )  # fmt: skip
+        return notes + [note for note in found if note.count]

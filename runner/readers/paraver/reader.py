@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from manyscale.models.workload import MAX_RANKS, Workload
+from manyscale.models.workload.notes import Errs, Note, changes, forbids, informs
 from manyscale.models.workload.quantities import MOST_PS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
@@ -16,6 +17,7 @@ from manyscale.runner.readers.paraver.header import Header, read_header
 from manyscale.runner.readers.paraver.label_files import labels_beside
 from manyscale.runner.readers.paraver.operations import Counts, OperationReader
 from manyscale.runner.readers.paraver.records import RecordReader, Records
+from manyscale.runner.readers.unreplayed import calls_left_out, notes_on_calls
 
 NAME: Final = "paraver"
 
@@ -47,7 +49,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 
 def _notes(
     header: Header, records: Records, counts: Counts, groups: Communicators, application: int
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     return (
         *_notes_on_the_file(header, records, application),
         *_notes_on_calls(records, counts),
@@ -56,100 +58,116 @@ def _notes(
     )
 
 
-def _notes_on_the_file(header: Header, records: Records, application: int) -> list[str]:
+def _notes_on_the_file(header: Header, records: Records, application: int) -> list[Note]:
     tally = records.tally
     notes = []
     if len(header.threads) > 1:
-        notes.append(
+        text = (
             f"application {application + 1} of {len(header.threads)} is read; the records of the others "
             f"({tally[kernels.OTHER_APPLICATIONS]}) are not"
         )
+        notes.append(informs("applications-not-chosen", text, count=len(header.threads) - 1))
     last = int(records.last_time.max(initial=0))
     if last != header.end and len(header.threads) == 1:
-        notes.append(f"line 1 says that the trace ends at {header.end}, its records end at {last}, which is taken")
+        text = f"line 1 says that the trace ends at {header.end}, its records end at {last}, which is taken"
+        notes.append(informs("end-of-records", text))
     if header.comments:
-        notes.append(f"the trace was cut or filtered: {'; '.join(header.comments)[:200]}")
-    if tally[kernels.OTHER_THREADS]:
-        notes.append(
-            f"only the first thread of each task is read: {tally[kernels.OTHER_THREADS]} records of other threads "
-            "(OpenMP, tasks, GPU streams) are not"
+        notes.append(changes("trace-cut", f"the trace was cut or filtered: {'; '.join(header.comments)[:200]}"))
+    if number := int(tally[kernels.OTHER_THREADS]):
+        text = (
+            f"only the first thread of each task is read: {number} records of other threads (OpenMP, tasks, GPU "
+            "streams) are not"
         )
-    calls, messages = tally[kernels.CALLS_OF_OTHER_THREADS], tally[kernels.MESSAGES_OF_OTHER_THREADS]
-    if calls or messages:
-        notes.append(f"{calls} MPI calls and {messages} messages of threads other than the first are left out")
-    if tally[kernels.LATE_LINES]:
-        notes.append(
-            f"{tally[kernels.LATE_LINES]} event lines go back in time within their thread; their counters are left out "
-            "where they precede an MPI call that was read before them"
+        notes.append(changes("threads-left-out", text, count=number))
+    if number := int(tally[kernels.CALLS_OF_OTHER_THREADS]):
+        text = f"{number} MPI calls of threads other than the first are left out"
+        notes.append(forbids("calls-lost", text, count=number, errs=Errs.short))
+    if number := int(tally[kernels.MESSAGES_OF_OTHER_THREADS]):
+        text = f"{number} messages of threads other than the first are left out"
+        notes.append(changes("messages-left-out", text, count=number, errs=Errs.short))
+    if number := int(tally[kernels.LATE_LINES]):
+        text = (
+            f"{number} event lines go back in time within their thread; their counters are left out where they precede "
+            "an MPI call that was read before them"
         )
-    if tally[kernels.BACKWARD_STATES]:
-        notes.append(f"{tally[kernels.BACKWARD_STATES]} states end before they begin and are left out")
-    if tally[kernels.RECORDS + 4]:
-        notes.append(f"{tally[kernels.RECORDS + 4]} records of type 4 are not read: events tell the same collectives")
+        notes.append(changes("counts-incomplete", text, count=number))
+    if number := int(tally[kernels.BACKWARD_STATES]):
+        text = f"{number} states end before they begin and are left out"
+        notes.append(changes("states-left-out", text, count=number))
+    if number := int(tally[kernels.RECORDS + 4]):
+        text = f"{number} records of type 4 are not read: events tell the same collectives"
+        notes.append(informs("records-left-out", text, count=number))
     return notes
 
 
-def _notes_on_calls(records: Records, counts: Counts) -> list[str]:
+def _notes_on_calls(records: Records, counts: Counts) -> list[Note]:
     tally = records.tally
-    notes = []
+    notes: list[Note] = []
     if not (records["call_group"] > 0).any():
-        notes.append("the trace holds no MPI call: every rank only computes, without communication")
-    if counts.others:
-        listed = ", ".join(f"{name} ({number})" for name, number in sorted(counts.others.items()))
-        notes.append(f"MPI calls that are kept with their times but not replayed: {listed}")
-    cut = tally[kernels.CUT_AT_BEGIN], tally[kernels.CUT_AT_END]
+        text = "the trace holds no MPI call: every rank only computes, without communication"
+        notes.append(informs("no-mpi-calls", text))
+    notes += notes_on_calls(counts.others)
+    cut = int(tally[kernels.CUT_AT_BEGIN]), int(tally[kernels.CUT_AT_END])
     if any(cut):
-        notes.append(f"{cut[0]} calls began before the trace (not replayed) and {cut[1]} went on after it")
-    if tally[kernels.NEVER_ENDED]:
-        notes.append(f"{tally[kernels.NEVER_ENDED]} MPI calls have no end and are taken to last until the next one")
+        text = f"{cut[0]} calls began before the trace (not replayed) and {cut[1]} went on after it"
+        notes.append(changes("trace-cut", text, count=sum(cut)))
+    if number := int(tally[kernels.NEVER_ENDED]):
+        text = f"{number} MPI calls have no end and are taken to last until the next one"
+        notes.append(changes("ends-guessed", text, count=number))
     return notes
 
 
-def _notes_on_messages(records: Records, counts: Counts) -> list[str]:
+def _notes_on_messages(records: Records, counts: Counts) -> list[Note]:
     tally = records.tally
     messages = int(tally[kernels.RECORDS + 3])
     notes = []
     if counts.point_to_point and not messages:
-        notes.append(
-            f"THE TRACE HOLDS NO MESSAGE (no record of type 3) although it has {counts.point_to_point} point-to-point "
+        text = (
+            f"the trace holds no message (no record of type 3) although it has {counts.point_to_point} point-to-point "
             "calls: they are kept with their times, but a replay of it leaves all messages out"
         )
+        notes.append(forbids("no-messages", text, count=counts.point_to_point, errs=Errs.short))
     elif counts.alone:
-        listed = ", ".join(f"{number} {name}" for name, number in counts.alone.items())
-        notes.append(f"calls without a message in the trace (to no rank, or beyond a cut), not replayed: {listed}")
-    if counts.homeless or counts.one_end:
-        notes.append(
-            f"{counts.homeless + counts.one_end} of {messages} messages are left out: no MPI call of the trace sends "
-            "or receives them (cut off, persistent requests, or a runtime other than MPI)"
+        notes.append(calls_left_out("calls without a message in the trace (to no rank, or beyond a cut)", counts.alone))
+    if number := counts.homeless + counts.one_end:
+        text = (
+            f"{number} of {messages} messages are left out: no MPI call of the trace sends or receives them (cut off, "
+            "persistent requests, or a runtime other than MPI)"
         )
-    if tally[kernels.MESSAGES_BETWEEN_APPLICATIONS]:
-        notes.append(f"{tally[kernels.MESSAGES_BETWEEN_APPLICATIONS]} messages between applications are left out")
+        notes.append(changes("messages-left-out", text, count=number, errs=Errs.short))
+    if number := int(tally[kernels.MESSAGES_BETWEEN_APPLICATIONS]):
+        text = f"{number} messages between applications are left out"
+        notes.append(changes("messages-left-out", text, count=number, errs=Errs.short))
     if messages > counts.homeless + counts.one_end:
-        notes.append("the communicator of messages is not recorded: all are on the world")
+        text = "the communicator of messages is not recorded: all are on the world"
+        notes.append(informs("messages-on-the-world", text))
     if counts.overtaking:
-        notes.append(
+        text = (
             f"{counts.overtaking} messages are received in another order than sent by the same rank with the same tag: "
             "they were on different communicators; a replay matches them in the order of the sends"
         )
+        notes.append(changes("messages-in-order-of-sends", text, count=counts.overtaking))
     if counts.guessed_waits:
-        notes.append(f"{counts.guessed_waits} receives were completed by the first wait that ended after their message")
+        text = f"{counts.guessed_waits} receives were completed by the first wait that ended after their message"
+        notes.append(changes("waits-guessed", text, count=counts.guessed_waits))
     if counts.never_completed:
-        notes.append(f"{counts.never_completed} requests are never waited for in the trace")
+        text = f"{counts.never_completed} requests are never waited for in the trace"
+        notes.append(changes("waits-missing", text, count=counts.never_completed, errs=Errs.short))
     return notes
 
 
-def _notes_on_collectives(counts: Counts, groups: Communicators) -> list[str]:
-    notes = []
-    if groups.cut:
-        notes.append(
-            f"{len(groups.cut)} communicators list tasks that the application does not have; these are left out of them"
-        )
-    if counts.undeclared:
-        notes.append(f"{counts.undeclared} collectives are on a communicator that is not declared; the world is taken")
-    if counts.collectives_cut:
-        notes.append(f"{counts.collectives_cut} collectives lack some of their members (cut off) and are not replayed")
-    if counts.without_root:
-        notes.append(f"{counts.without_root} rooted collectives have no root in the trace; the first member is taken")
-    if counts.spread:
-        notes.append(f"{counts.spread} calls of alltoallv record totals only, which are spread evenly over the members")
-    return notes
+def _notes_on_collectives(counts: Counts, groups: Communicators) -> list[Note]:
+    cut = len(groups.cut)
+    found = (
+        changes("communicators-cut", f"{cut} communicators list tasks that the application does not have; these are "
+                "left out of them", count=cut),
+        changes("collectives-without-communicator", f"{counts.undeclared} collectives are on a communicator that is "
+                "not declared; the world is taken", count=counts.undeclared),
+        changes("collectives-left-out", f"{counts.collectives_cut} collectives lack some of their members (cut off) "
+                "and are not replayed", count=counts.collectives_cut, errs=Errs.short),
+        changes("roots-guessed", f"{counts.without_root} rooted collectives have no root in the trace; the first "
+                "member is taken", count=counts.without_root),
+        changes("sizes-spread", f"{counts.spread} calls of alltoallv record totals only, which are spread evenly over "
+                "the members", count=counts.spread),
+    )  # fmt: skip
+    return [note for note in found if note.count]

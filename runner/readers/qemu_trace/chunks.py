@@ -13,6 +13,7 @@ import numpy as np
 import zstandard
 
 from manyscale.models.kernels import njit
+from manyscale.models.workload.notes import Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.qemu_trace.head import MAGIC
 
@@ -42,7 +43,7 @@ class Code:
     codes: list[bytes]
 
 
-def chunks(path: Path, kinds: tuple[int, ...], notes: list[str] | None = None) -> Iterator[tuple[int, bytes]]:
+def chunks(path: Path, kinds: tuple[int, ...], notes: list[Note] | None = None) -> Iterator[tuple[int, bytes]]:
     """(kind, content) of the file's chunks of these kinds, in order. One that is cut short ends the file, and is noted.
 
     Raises UserError, naming the byte, for one that is damaged."""
@@ -60,7 +61,7 @@ def chunks(path: Path, kinds: tuple[int, ...], notes: list[str] | None = None) -
                     raise UserError(f"{path}: the chunk at byte {place} is damaged; trace the program again")
             if len(header) < _HEADER.size or place + _HEADER.size + stored > length:
                 if notes is not None:
-                    notes.append(f"the last chunk, at byte {place}, is cut short: left out")
+                    notes.append(changes("trace-cut", f"the last chunk, at byte {place}, is cut short: left out"))
                 return
             place += _HEADER.size + stored
             if kind not in kinds:

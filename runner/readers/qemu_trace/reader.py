@@ -14,6 +14,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.binaries import symbols
 from manyscale.runner.readers.binaries.instructions import Disassembler, Instruction
@@ -31,7 +32,7 @@ _EXECUTABLE: Final = 1
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace (``options`` play no part). Raises UserError for a damaged file, and for a function that
     was never entered."""
-    notes: list[str] = []
+    notes: list[Note] = []
     code = qemu_chunks.read_code(path)
     told = qemu_chunks.definitions(path)
     end = told[-1] if told and told[-1].get("end") else {}
@@ -57,7 +58,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 
 
 def _write_stream(
-    path: Path, code: Code, blocks: TracedBlocks, stream: ScratchStream, is_region: bool, notes: list[str]
+    path: Path, code: Code, blocks: TracedBlocks, stream: ScratchStream, is_region: bool, notes: list[Note]
 ) -> tuple[int, set[int]]:
     """(number of instructions, numbers of the code's blocks to which a call led; of a function's trace the first one,
     too)."""
@@ -90,17 +91,21 @@ def _write_stream(
     return num_instructions, entries
 
 
-def _endings(end: dict[str, Any]) -> list[str]:
+def _endings(end: dict[str, Any]) -> list[Note]:
     """What is to be said about how the trace ended."""
     if not end:
-        return ["the program was killed or became another one (exec); the trace holds what it did before"]
+        text = "the program was killed or became another one (exec); the trace holds what it did before"
+        return [changes("program-killed", text)]
     notes = []
     if end.get("stopped"):
-        notes.append(f"recording stopped before the program did: {end['stopped']}")
+        text = f"recording stopped before the program did: {end['stopped']}"
+        notes.append(changes("recording-stopped", text, errs=Errs.short))
     if end.get("lost"):
-        notes.append(f"{end['lost']} accesses of blocks with too many of them are lost")
+        text = f"{end['lost']} accesses of blocks with too many of them are lost"
+        notes.append(changes("accesses-missing", text, count=int(end["lost"]), errs=Errs.short))
     if end.get("other_threads"):
-        notes.append(f"other threads than the first executed {end['other_threads']} blocks, which are not recorded")
+        text = f"other threads than the first executed {end['other_threads']} blocks, which are not recorded"
+        notes.append(changes("threads-left-out", text, count=int(end["other_threads"])))
     return notes
 
 
@@ -116,7 +121,7 @@ def _ends_in_call(code: bytes) -> bool:
 
 def _static_tables(
     code: Code, blocks: TracedBlocks, entries: set[int], told: list[dict[str, Any]], end: dict[str, Any],
-    notes: list[str],
+    notes: list[Note],
 ) -> tuple[pa.Table, pa.Table]:  # fmt: skip
     """The tables ``blocks`` and ``instructions``."""
     numbers = blocks.keys
@@ -125,9 +130,9 @@ def _static_tables(
     places: dict[tuple[str, int], symbols.Place] = {}
     for module in sorted(set(modules) - {""}):
         mine = sorted({offset for each, offset in zip(modules, offsets, strict=True) if each == module})
-        found, note = symbols.resolve(module, mine)
+        found, missing = symbols.resolve(module, mine)
         places |= {(module, offset): place for offset, place in zip(mine, found, strict=True)}
-        notes += [note] if note else []
+        notes += missing
     nowhere = symbols.Place("", "", 0)
     shown = [places.get(key, nowhere) for key in zip(modules, offsets, strict=True)]
     columns = [
@@ -143,11 +148,11 @@ def _static_tables(
     return table, _instructions([code.codes[number] for number in numbers.tolist()], addresses, notes)
 
 
-def _instructions(codes: list[bytes], addresses: np.ndarray, notes: list[str]) -> pa.Table:
+def _instructions(codes: list[bytes], addresses: np.ndarray, notes: list[Note]) -> pa.Table:
     try:
         disassembler = Disassembler()
     except UserError as error:
-        notes.append(f"instructions are not known: {error}")
+        notes.append(changes("instructions-unknown", f"instructions are not known: {error}", errs=Errs.short))
         return INSTRUCTIONS_SCHEMA.empty_table()
     decoded: dict[tuple[bytes, int], list[Instruction]] = {}
     rows: list[tuple[int, Instruction]] = []

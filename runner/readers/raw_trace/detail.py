@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.detail_tables import TASK_STACKS_SCHEMA
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.binaries.blocks import Blocks
 from manyscale.runner.readers.binaries.regions import Ends
@@ -36,7 +37,7 @@ _ADDRESS: Final = (1 << 56) - 1
 
 def build(
     processes: Sequence[Process], store: Path, counting: Path | None = None
-) -> tuple[dict[str, pa.Table], DetailStore, list[str]]:
+) -> tuple[dict[str, pa.Table], DetailStore, list[Note]]:
     """(tables ``blocks``, ``instructions``, ``block_accesses``, ``segments``, ``task_stacks``; the stream, written to
     ``store``; notes).
 
@@ -53,15 +54,17 @@ def build(
             "`manyscale trace --flags detailed` prints"
         )
     blocks.check_counting()
-    notes = []
+    notes: list[Note] = []
     for program in programs:
         _Stream(program, blocks, writer).read()
         if not program.process.is_finished and program.process.stopped == "":
-            notes.append(f"rank {program.process.rank}: its last blocks and accesses, up to half a million, are lost")
+            text = "its last blocks and accesses, up to half a million, are lost"
+            notes.append(changes("accesses-missing", text, f"rank {program.process.rank}", errs=Errs.short))
     tables, static_notes = blocks.tables()
     segments, detail = writer.close()
     if not segments.num_rows:
-        notes.append("no block was executed in the windows that were asked for")
+        text = "no block was executed in the windows that were asked for"
+        notes.append(changes("nothing-recorded", text, errs=Errs.short))
     return (
         {**tables, "segments": segments, "task_stacks": _stacks(processes, segments)},
         detail,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,22 +32,19 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import communicators as native_communicators
 from manyscale.runner.readers.raw_trace.calls import Calls
 from manyscale.runner.readers.raw_trace.files import Process
 from manyscale.runner.readers.raw_trace.phases import Phases, phases, region_numbers
 from manyscale.runner.readers.raw_trace.rows import rows_of
+from manyscale.runner.readers.unreplayed import calls_left_out, listed, notes_on_calls
 
 _K = OperationKind
-_ONE_SIDED: Final = (
-    "MPI_Put", "MPI_Get", "MPI_Accumulate", "MPI_Get_accumulate", "MPI_Fetch_and_op", "MPI_Compare_and_swap",
-    "MPI_Rput", "MPI_Rget", "MPI_Raccumulate", "MPI_Rget_accumulate",
-)  # fmt: skip
-_NOT_REPLAYED: Final = ("MPI_Win_", "MPI_File_")  # how their names start
 
 
-def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[str]]:
+def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[Note]]:
     """(tables, notes) of a run; ``processes``: one per rank, in their order. Raises UserError for what is damaged.
 
     Each rank ends with an operation ``other`` for what it computed last.
@@ -69,7 +65,7 @@ class _Builder:
         ]
         self.sizes = np.array([len(rank.kind) + 1 for rank in self.ranks], np.int64)
 
-    def build(self) -> tuple[dict[str, pa.Table], list[str]]:
+    def build(self) -> tuple[dict[str, pa.Table], list[Note]]:
         names, of_process = region_numbers(self.processes)
         cut = [phases(calls, region_of) for calls, region_of in zip(self.calls, of_process, strict=True)]
         tables = {
@@ -142,42 +138,46 @@ class _Builder:
         columns = [to_arrow(np.maximum(part - begin, 0).astype(np.int64) * 1000) for part in (start, end)]
         return pa.Table.from_arrays(columns, schema=MEASURED_SCHEMA)
 
-    def _notes(self) -> list[str]:
-        notes = []
+    def _notes(self) -> list[Note]:
+        notes: list[Note] = []
         for process, calls in zip(self.processes, self.calls, strict=True):
             abort = next((each["abort"] for each in process.definitions if "abort" in each), None)
             if abort is not None:
-                notes.append(f"rank {process.rank}: called MPI_Abort({abort}), which ended the program")
+                text = f"called MPI_Abort({abort}), which ended the program"
+                notes.append(changes("program-aborted", text, f"rank {process.rank}"))
             elif calls.unfinished:
-                notes.append(
-                    f"rank {process.rank}: {calls.unfinished} had not returned when the trace ended: it is left out"
-                )
-        counted = self._counted("others")
-        lost = Counter({name: n for name, n in counted.items() if name in _ONE_SIDED or name.startswith(_NOT_REPLAYED)})
-        for text, counts in (
-            ("one-sided communication and file access are not replayed", lost),
-            ("collectives between two groups are not replayed", self._counted("between_groups")),
-            ("communication with processes outside MPI_COMM_WORLD is not replayed", self._counted("with_strangers")),
-            ("calls that returned an error take no part", self._counted("failed")),
-            ("calls that take no part in the replay", counted - lost),
-            ("calls that are replayed as the sends and receives they consist of", self._counted("lowered")),
+                text = f"{calls.unfinished} had not returned when the trace ended: it is left out"
+                notes.append(changes("call-unfinished", text, f"rank {process.rank}", errs=Errs.short))
+        notes += notes_on_calls(self._counted("others"))
+        for reason, text in (
+            ("between_groups", "collectives between two groups are not replayed"),
+            ("with_strangers", "communication with processes outside MPI_COMM_WORLD is not replayed"),
         ):
-            if counts:
-                notes.append(f"{text}: {', '.join(f'{name} {counts[name]}' for name in sorted(counts))}")
+            if counts := self._counted(reason):
+                notes.append(calls_left_out(text, counts))
+        failed, lowered = self._counted("failed"), self._counted("lowered")
         wild = sum(
             int(np.count_nonzero((column == ANY_SOURCE) & np.isin(rank.kind, RECEIVES)))
             for rank in self.ranks
             for column in (rank.peer, rank.source)
         )
-        for text, count in (
-            ("receives from any source take the one they had in the traced run", self._total("num_wildcards") - wild),
-            ("receives from any source never completed: the first message in simulated time is taken", wild),
-            ("requests were cancelled: their operations take no part", self._total("num_cancelled")),
-            ("requests are never completed in the trace", self._total("num_never_completed")),
-        ):
-            if count > 0:
-                notes.append(f"{count} {text}")
-        return notes
+        as_traced = self._total("num_wildcards") - wild
+        cancelled, open_ones = self._total("num_cancelled"), self._total("num_never_completed")
+        found = (
+            informs("calls-failed", f"calls that returned an error take no part: {listed(failed)}",
+                    count=failed.total()),
+            informs("calls-lowered", "calls that are replayed as the sends and receives they consist of: "
+                    f"{listed(lowered)}", count=lowered.total()),
+            informs("any-source-as-traced", f"{as_traced} receives from any source take the one they had in the traced "
+                    "run", count=as_traced),
+            changes("any-source-first-arrival", f"{wild} receives from any source never completed: the first message "
+                    "in simulated time is taken", count=wild),
+            informs("requests-cancelled", f"{cancelled} requests were cancelled: their operations take no part",
+                    count=cancelled),
+            informs("requests-never-completed", f"{open_ones} requests are never completed in the trace",
+                    count=open_ones),
+        )  # fmt: skip
+        return notes + [note for note in found if note.count > 0]
 
     def _counted(self, reason: str) -> Counter[str]:
         """Calls of all ranks, by name."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.iterations import find_iterations
+from manyscale.models.workload.notes import Errs, Note, changes, forbids, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.raw_trace import operations as native_operations
@@ -38,13 +39,14 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     return Workload(workload.name, workload.num_ranks, found, tuple(notes), NAME)
 
 
-def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], list[str]]:
+def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], list[Note]]:
     """One process per rank, and what is to be said about the others and about how they ended."""
-    notes = []
+    notes: list[Note] = []
     if any(process.library for process in processes):
         strangers = [process for process in processes if not process.library]
         if strangers:
-            notes.append(f"{len(strangers)} processes never initialised MPI: left out")
+            text = f"{len(strangers)} processes never initialised MPI: left out"
+            notes.append(informs("processes-without-mpi", text, count=len(strangers)))
         processes = [process for process in processes if process.library]
     size = processes[0].size
     count = Counter(process.rank for process in processes)
@@ -68,17 +70,20 @@ def _ended_well(process: Process) -> bool:
     return process.is_finished and finalized
 
 
-def _endings(process: Process) -> list[str]:
+def _endings(process: Process) -> list[Note]:
     notes = []
+    rank = f"rank {process.rank}"
     if process.stopped:
-        notes.append(f"rank {process.rank}: tracing stopped before the program did: {process.stopped}")
+        text = f"tracing stopped before the program did: {process.stopped}"
+        notes.append(changes("recording-stopped", text, rank, errs=Errs.short))
     elif not process.is_finished:
-        notes.append(f"rank {process.rank}: was killed or crashed; the trace holds what it did before")
+        notes.append(changes("program-killed", "was killed or crashed; the trace holds what it did before", rank))
     elif not _ended_well(process):
-        notes.append(f"rank {process.rank}: ended without MPI_Finalize; the trace holds what it did before")
-    if process.end.get("forks"):
-        notes.append(f"rank {process.rank}: started {process.end['forks']} processes of its own, which are not traced")
-    if process.end.get("other_threads"):
-        calls = process.end["other_threads"]
-        notes.append(f"rank {process.rank}: {calls} MPI calls of other threads than the first are not recorded")
+        notes.append(changes("no-finalize", "ended without MPI_Finalize; the trace holds what it did before", rank))
+    if forks := int(process.end.get("forks") or 0):
+        text = f"started {forks} processes of its own, which are not traced"
+        notes.append(changes("processes-left-out", text, rank, forks, Errs.short))
+    if calls := int(process.end.get("other_threads") or 0):
+        text = f"{calls} MPI calls of other threads than the first are not recorded"
+        notes.append(forbids("calls-lost", text, rank, calls, Errs.short))
     return notes

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import task_tables
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Note, changes
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.readers.binaries import symbols
 from manyscale.runner.readers.raw_trace.files import Process
@@ -28,7 +29,7 @@ _PS_PER_NS: Final = 1000
 _Type = tuple[str, int, str]  # module's path (empty where unknown), address in its file, construct
 
 
-def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[str]]:
+def build(processes: Sequence[Process]) -> tuple[dict[str, pa.Table], list[Note]]:
     """(tables, notes) of a run; ``processes``: one per rank, in their order. No tables for a trace of the MPI level
     without marks. Raises UserError for what is damaged."""
     processes = list(processes)
@@ -71,15 +72,15 @@ class _Types:
             rows[number] = self.rows.setdefault((module, address - base, str(site["construct"])), len(self.rows))
         return rows
 
-    def table(self) -> tuple[pa.Table, list[str]]:
+    def table(self) -> tuple[pa.Table, list[Note]]:
         """The table, and what is missing in it."""
         places: dict[tuple[str, int], symbols.Place] = {}
-        notes = []
+        notes: list[Note] = []
         for module in dict.fromkeys(module for module, _, _ in self.rows):
             addresses = sorted({address for path, address, _ in self.rows if path == module})
-            found, note = symbols.resolve(module, addresses)
+            found, missing = symbols.resolve(module, addresses)
             places |= {(module, address): place for address, place in zip(addresses, found, strict=True)}
-            notes += [note] if note else []
+            notes += missing
         shown = [places[module, address] for module, address, _ in self.rows]
         arrays = [
             text_array([construct for _, _, construct in self.rows]),
@@ -186,28 +187,31 @@ def _table(schema: pa.Schema, columns: dict[str, Any]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _notes(processes: list[Process], ranks: list[RankEvents]) -> list[str]:
+def _notes(processes: list[Process], ranks: list[RankEvents]) -> list[Note]:
     notes = []
     for process, rank in zip(processes, ranks, strict=True):
         told = {key: value for each in process.definitions for key, value in each.items()}
         unreported = sorted({str(each["unreported"]) for each in process.definitions if "unreported" in each})
-        label = f"rank {process.rank}: "
+        where = f"rank {process.rank}"
         if unreported:
-            notes.append(f"{label}the OpenMP runtime does not report {', '.join(unreported)}")
+            text = f"the OpenMP runtime does not report {', '.join(unreported)}"
+            notes.append(changes("events-unreported", text, where, len(unreported)))
         if "team" in told:
-            notes.append(
-                f"{label}the program insists on {told['team']} threads, of which only the first one's events are "
-                "recorded; have it ask for no number of threads"
+            text = (
+                f"the program insists on {told['team']} threads, of which only the first one's events are recorded; "
+                "have it ask for no number of threads"
             )
+            notes.append(changes("threads-left-out", text, where))
         if "foreign_events" in told:
-            notes.append(
-                f"{label}{told['foreign_events']} OpenMP events of other threads than the first are not recorded"
-            )
+            text = f"{told['foreign_events']} OpenMP events of other threads than the first are not recorded"
+            notes.append(changes("threads-left-out", text, where, int(told["foreign_events"])))
         if rank.num_unknown:
-            notes.append(f"{label}{rank.num_unknown} dependences are of unknown kinds: taken for inout")
+            text = f"{rank.num_unknown} dependences are of unknown kinds: taken for inout"
+            notes.append(changes("dependences-guessed", text, where, int(rank.num_unknown)))
     if any("invoker" in each for process in processes for each in process.definitions):
-        notes.append(
+        text = (
             "a program built by GCC does not tell its runtime of loops with a static schedule, of the end of single, "
             "nor of master; its explicit barriers look like those that end constructs"
         )
+        notes.append(changes("events-unreported", text))
     return notes

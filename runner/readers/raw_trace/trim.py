@@ -46,6 +46,7 @@ from manyscale.models.workload import (
     WorkloadError,
 )
 from manyscale.models.workload.columns import to_arrow, to_numpy
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.models.workload.task_tables import EventKind
 
 MOST_NOTES: Final = 8  # ranks that are told about one by one
@@ -57,7 +58,7 @@ _EMPTY: Final = {  # an operation that takes no part
 }  # fmt: skip
 
 
-def trim(workload: Workload) -> tuple[Workload, list[str]]:
+def trim(workload: Workload) -> tuple[Workload, list[Note]]:
     """The largest consistent prefix, and what was cut, rank by rank; the workload itself where nothing was.
 
     Raises WorkloadError for a workload with a detailed level (trim first, then add it).
@@ -321,22 +322,26 @@ def _among(workload: Workload, level: str, name: str, kept: pa.Table) -> np.ndar
     return np.isin(keys(workload.tables[level]), keys(kept))
 
 
-def _notes(workload: Workload, end: np.ndarray, empty: np.ndarray) -> list[str]:
-    """What happened to each rank; one line for all but the first MOST_NOTES of them."""
+def _notes(workload: Workload, end: np.ndarray, empty: np.ndarray) -> list[Note]:
+    """What happened to each rank; one note for all but the first MOST_NOTES of them."""
     begin, last = workload.rank_offsets[:-1], workload.rank_offsets[1:]
     kind = workload.column("operations", "kind")
-    lines = []
+    notes = []
     for rank in np.flatnonzero(end < last)[:MOST_NOTES]:
         name = OperationKind(int(kind[end[rank]])).name.capitalize()
-        lines.append(
-            f"rank {rank}: the last {last[rank] - end[rank]:,} of {last[rank] - begin[rank]:,} operations were cut, "
-            f"from MPI_{name} on, which its partners did not reach"
+        lost = int(last[rank] - end[rank])
+        text = (
+            f"the last {lost:,} of {last[rank] - begin[rank]:,} operations were cut, from MPI_{name} on, which its "
+            "partners did not reach"
         )
+        notes.append(changes("operations-cut", text, f"rank {rank}", lost, Errs.short))
     more = np.flatnonzero(end < last)[MOST_NOTES:]
     if len(more):
         lost = int((last[more] - end[more]).sum())
-        lines.append(f"{len(more)} more ranks: {lost:,} of {int((last - begin)[more].sum()):,} operations were cut")
+        text = f"{lost:,} of {int((last - begin)[more].sum()):,} operations were cut"
+        notes.append(changes("operations-cut", text, f"{len(more)} more ranks", lost, Errs.short))
     idle = sum(int(np.count_nonzero(empty[first:stop])) for first, stop in zip(begin, end, strict=True))
     if idle:
-        lines.append(f"{idle} non-blocking or buffered operations that nobody answered take no part")
-    return lines
+        text = f"{idle} non-blocking or buffered operations that nobody answered take no part"
+        notes.append(changes("operations-unanswered", text, count=idle, errs=Errs.short))
+    return notes

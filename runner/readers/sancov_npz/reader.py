@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.rank_tables import rank_tables
@@ -30,7 +31,7 @@ _ADDRESS: Final = np.uint64((1 << 56) - 1)
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a trace (``options`` play no part). Raises UserError with file and record."""
     arrays = _arrays(path)
-    notes: list[str] = []
+    notes: list[Note] = []
     if "rec" in arrays:
         keys, counts, attributes, addresses = _coverage(path, arrays["rec"], notes)
     else:
@@ -67,7 +68,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _coverage(
-    path: Path, records: np.ndarray, notes: list[str]
+    path: Path, records: np.ndarray, notes: list[Note]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Keys (int64[]) and accesses (int32[]) of executions, attributes and addresses of accesses."""
     what = (records >> np.uint64(62)).astype(np.uint8)
@@ -80,7 +81,8 @@ def _coverage(
     if not len(begins):
         raise UserError(f"{path}: has no blocks; build the program with trace-pc-guard, too")
     if begins[0]:
-        notes.append(f"{begins[0]} accesses stand before the first block: left out")
+        text = f"{begins[0]} accesses stand before the first block: left out"
+        notes.append(changes("accesses-missing", text, count=int(begins[0]), errs=Errs.short))
     is_access = what != _BLOCK
     is_access[: begins[0]] = False
     size_log2 = (records[is_access] >> np.uint64(56) & np.uint64(63)).astype(np.int64)

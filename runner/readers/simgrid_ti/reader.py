@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -52,8 +53,9 @@ from manyscale.runner.readers.simgrid_ti.verbs import VERB_TABLE
 
 NAME = "simgrid-ti"
 KEPT_ARCHIVE_BYTES = 1 << 28
-COLLECTIVES_NOTE = (
-    "communicators are not recorded: every collective is replayed on all ranks, even if the program called it on some"
+COLLECTIVES_NOTE: Final = changes(
+    "collectives-without-communicator",
+    "communicators are not recorded: every collective is replayed on all ranks, even if the program called it on some",
 )
 
 
@@ -360,10 +362,10 @@ class _Reader:
         }
         return Workload(_trace_name(self.path), self.num_ranks, tables, tuple(notes), NAME)
 
-    def _notes(self, operations: dict[str, np.ndarray]) -> list[str]:
+    def _notes(self, operations: dict[str, np.ndarray]) -> list[Note]:
         """Settle what only all ranks together can tell, and say what the format could not record."""
         kind = operations["kind"]
-        notes = []
+        notes: list[Note] = []
         if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
         wildcards = np.flatnonzero(operations["peer"] == ANY_SOURCE)
@@ -372,29 +374,36 @@ class _Reader:
             null = _receives_of_nothing(operations, wildcards)
             operations["peer"][null] = NO_RANK
             if len(null):
-                notes.append(
+                text = (
                     f"{len(null)} receives whose source is not recorded have no send that fits: taken as MPI_PROC_NULL"
                 )
-            if len(wildcards) > len(null):
-                notes.append(
-                    f"{len(wildcards) - len(null)} receives from any source: the real source is not recorded, the "
-                    "first message to arrive in simulated time is taken"
+                notes.append(changes("sources-guessed", text, count=len(null)))
+            number = len(wildcards) - len(null)
+            if number:
+                text = (
+                    f"{number} receives from any source: the real source is not recorded, the first message to arrive "
+                    "in simulated time is taken"
                 )
-        for what, number in (
+                notes.append(changes("any-source-first-arrival", text, count=number))
+        for what, which in (
             ("waitall operations do not record their requests: each covers those that no later wait names", kind == 12),
             ("waitany operations do not record their request: the first to complete is taken", kind == 13),
         ):
-            if np.any(number):
-                notes.append(f"{np.count_nonzero(number)} {what}")
+            number = int(np.count_nonzero(which))
+            if number:
+                notes.append(changes("waits-guessed", f"{number} {what}", count=number))
         if self.never_completed:
-            notes.append(
+            text = (
                 f"{self.never_completed} requests are completed by no recorded operation (MPI_Waitsome is not "
                 "recorded): nobody waits for them"
             )
+            notes.append(changes("waits-missing", text, count=self.never_completed, errs=Errs.short))
         if self.tests_taken_as_waits:
-            notes.append(f"{self.tests_taken_as_waits} tests must have completed their request: replayed as waits")
+            text = f"{self.tests_taken_as_waits} tests must have completed their request: replayed as waits"
+            notes.append(informs("tests-as-waits", text, count=self.tests_taken_as_waits))
         if self.without_finalize:
-            notes.append(f"{self.without_finalize} ranks end without finalize: the trace may be cut short")
+            text = f"{self.without_finalize} ranks end without finalize: the trace may be cut short"
+            notes.append(changes("no-finalize", text, count=self.without_finalize))
         return notes
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.models.workload.profile_tables import (
     INTERVAL_BLOCKS_SCHEMA,
     INTERVAL_COUNTERS_SCHEMA,
@@ -42,7 +43,7 @@ class _Vectors:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, table: Path | None = None) -> Workload:
     """The workload of a profile (``options`` play no part), with what ``table`` measured, else the one beside it.
     Raises UserError with file and line."""
-    notes: list[str] = []
+    notes: list[Note] = []
     files = thread_files(path)
     threads = [_vectors(file, notes) for file in files]
     table = table or table_file(path)
@@ -50,22 +51,23 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, table: Path | None 
     if measured is None:
         intervals = [np.arange(len(each.sizes), dtype=np.int64) for each in threads]
         if len({len(each) for each in intervals}) > 1:
-            notes.append(
+            text = (
                 "the threads have different numbers of intervals and no table says which belong together: the first "
                 "intervals of all threads are taken for one, and so on"
             )
+            notes.append(changes("intervals-joined-by-number", text))
     else:
         intervals = measured.intervals
     tables = _tables(threads, intervals, measured, notes) | rank_tables(1, {})
     return Workload(name_of(path), 1, tables, tuple(notes), NAME)
 
 
-def _vectors(path: Path, notes: list[str]) -> _Vectors:
+def _vectors(path: Path, notes: list[Note]) -> _Vectors:
     found = [*blocks(path, notes)]
     return _Vectors(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def blocks(path: Path, notes: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def blocks(path: Path, notes: list[Note]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Rows of one file, some megabytes at a time: pairs of each row (int64[]), dimensions from 1 (int32[]) and counts
     (float64[]) of all pairs. What was odd is added to ``notes`` at the end. Raises UserError with file and line."""
     seen = np.zeros(bb_lines.NUM_SEEN, np.int64)
@@ -79,17 +81,21 @@ def blocks(path: Path, notes: list[str]) -> Iterator[tuple[np.ndarray, np.ndarra
             yield parts[0], parts[1], parts[2]
     if not rows:
         raise UserError(f"{path}: has no intervals (lines T:DIM:COUNT ...); profile the program again")
-    for index, what in (
-        (bb_lines.EMPTY_ROWS, "intervals without blocks (a bare T), where SimPoint would stop: kept as empty ones"),
-        (bb_lines.OTHER_LINES, "lines that are no vectors (markers and tables of PinPlay): left out"),
-        (bb_lines.CARRIAGE_RETURNS, "lines end in a carriage return"),
-        (bb_lines.FRACTIONS, "counts are no integers"),
-    ):
-        if seen[index]:
-            notes.append(f"{path.name}: {seen[index]} {what}")
+    empty, other, carriage_returns, fractions = (int(seen[index]) for index in (
+        bb_lines.EMPTY_ROWS, bb_lines.OTHER_LINES, bb_lines.CARRIAGE_RETURNS, bb_lines.FRACTIONS
+    ))  # fmt: skip
+    odd = (
+        informs("empty-intervals", f"{empty} intervals without blocks (a bare T), where SimPoint would stop: kept as "
+                "empty ones", path.name, empty),
+        informs("lines-left-out", f"{other} lines that are no vectors (markers and tables of PinPlay): left out",
+                path.name, other),
+        informs("carriage-returns", f"{carriage_returns} lines end in a carriage return", path.name, carriage_returns),
+        informs("fractional-counts", f"{fractions} counts are no integers", path.name, fractions),
+    )  # fmt: skip
+    notes += [note for note in odd if note.count]
 
 
-def _whole_lines(path: Path, stream: IO[bytes], notes: list[str]) -> Iterator[tuple[bytes, int, int]]:
+def _whole_lines(path: Path, stream: IO[bytes], notes: list[Note]) -> Iterator[tuple[bytes, int, int]]:
     """Blocks of whole lines as (text, number of bytes to parse, offset in the file)."""
     text, base = b"", 0
     while block := stream.read(CHUNK_BYTES):
@@ -99,7 +105,8 @@ def _whole_lines(path: Path, stream: IO[bytes], notes: list[str]) -> Iterator[tu
             yield text, size, base
             text, base = text[size:], base + size
     if text:
-        notes.append(f"{path.name}: the last line has no newline, SimPoint would drop it: kept")
+        kept = "the last line has no newline, SimPoint would drop it: kept"
+        notes.append(informs("no-last-newline", kept, path.name))
         yield text, len(text), base
 
 
@@ -114,7 +121,7 @@ def _line_error(path: Path, place: int, what: str) -> UserError:
 
 
 def _tables(
-    threads: list[_Vectors], intervals: list[np.ndarray], measured: Measured | None, notes: list[str]
+    threads: list[_Vectors], intervals: list[np.ndarray], measured: Measured | None, notes: list[Note]
 ) -> dict[str, pa.Table]:
     """Rows sorted by (interval, thread), pairs by dimension within; repeated dimensions are added. O(n log n)."""
     interval = np.concatenate(intervals)
@@ -142,7 +149,8 @@ def _tables(
         if measured.instructions is not None:
             told, counted = int(measured.instructions.sum()), int(instructions.sum())
             if abs(told - counted) > INSTRUCTIONS_APART * max(told, counted):
-                notes.append(f"the table tells {told:,} instructions, the vectors hold {counted:,}: the table is taken")
+                text = f"the table tells {told:,} instructions, the vectors hold {counted:,}: the table is taken"
+                notes.append(changes("instructions-disagree", text))
             instructions = measured.instructions[order]
     at, code = np.nonzero(~np.isnan(values))
     named = pa.DictionaryArray.from_arrays(to_arrow(code.astype(np.int16)), text_array(counter_names))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -96,15 +97,18 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     thread, unit, stack, weight = np.array(sorted(rows), np.int64).reshape(-1, 4).T
     tables = unit_tables(ids, threads, thread, unit, stack, weight, measured)
     tables |= frame_tables(list(profile.frames), list(profile.stacks)) | rank_tables(1, {})
-    notes = ["the units have no times"]
+    notes = [informs("units-without-times", "the units have no times")]
     if all(len(one) < 2 for one in profile.stacks):
-        notes.append("no function has its callers with it; record with --separate-callers=32")
+        notes.append(informs("no-callers", "no function has its callers with it; record with --separate-callers=32"))
     if not all("cycles" in values for values in measured.values()):
-        notes.append("its caches were not simulated, so cycles are not known; record with --cache-sim=yes")
+        text = "its caches were not simulated, so cycles are not known; record with --cache-sim=yes"
+        notes.append(informs("counters-missing", text))
     else:
-        notes.append("cycles are estimated as KCachegrind does: Ir + 10 (L1 + branch misses) + 100 LL misses")
+        text = "cycles are estimated as KCachegrind does: Ir + 10 (L1 + branch misses) + 100 LL misses"
+        notes.append(changes("cycles-estimated", text))
     if len(parts) == len(threads):
-        notes.append("it has one part, which is one unit; record with --dump-every-bb=N --combine-dumps=yes")
+        text = "it has one part, which is one unit; record with --dump-every-bb=N --combine-dumps=yes"
+        notes.append(informs("one-unit", text))
     return Workload(path.name.split(".")[0], 1, tables, tuple(notes), NAME)
 
 

@@ -51,11 +51,13 @@ def reads_one_file(path: Path) -> bool:
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules = DEFAULT_RULES) -> Workload:
     """The workload of one profile (of ``options`` those of threads count). Raises UserError with file and line for a
     line that is no stack with a count."""
+    from manyscale.models.workload.notes import informs
     from manyscale.runner.readers.stacks.tables import workload
 
     profile = Profile(has_common_clock=False, has_order=False)
     collect(path, profile, 0)
-    profile.notes.append("folded stacks have no times and no threads: all of them are one sampling unit")
+    text = "folded stacks have no times and no threads: all of them are one sampling unit"
+    profile.notes.append(informs("one-unit", text))
     return workload(profile, path, path.name.split(".")[0], 1, rules.chosen(options), NAME)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks import jfr, perf_script, speedscope
@@ -65,7 +66,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules
         before = len(profile.rows["rank"])
         _collect(folder, source, profile, rank, rules)
         if len(profile.rows["rank"]) == before:
-            profile.notes.append(f"rank {rank} has no samples: it computed too little")
+            text = "has no samples: it computed too little"
+            profile.notes.append(changes("ranks-without-samples", text, f"rank {rank}", errs=Errs.short))
     return workload(profile, path, str(header["name"]), len(folders), rules, NAME)
 
 

@@ -34,6 +34,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -159,12 +160,14 @@ def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sa
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: event {number} is no sample as 'jfr print --json' prints it ({error})") from None
     if deepest == _DEFAULT_DEPTH:
-        profile.notes.append(
-            f"{path.name}: no stack is deeper than {_DEFAULT_DEPTH} frames, to which 'jfr print' cuts them unless it "
-            f"is given --stack-depth {_STACK_DEPTH}"
+        text = (
+            f"no stack is deeper than {_DEFAULT_DEPTH} frames, to which 'jfr print' cuts them unless it is given "
+            f"--stack-depth {_STACK_DEPTH}"
         )
+        profile.notes.append(changes("stacks-cut", text, path.name))
     if others:
-        profile.notes.append(f"{path.name}: {others} events that are no samples of methods are left out")
+        text = f"{others} events that are no samples of methods are left out"
+        profile.notes.append(informs("events-left-out", text, path.name, others))
 
 
 def _method(name: str) -> str:
@@ -259,9 +262,8 @@ def _tasks(path: Path, profile: Profile) -> TaskCounts | None:
         rows = csv.DictReader(io.TextIOWrapper(stream, errors="replace"))
         columns = list(rows.fieldnames or ())
         if not set(columns) >= _TASK_COLUMNS:
-            profile.notes.append(
-                f"{path.name}: tasks without the columns thread, start_ns and end_ns cannot be joined with units"
-            )
+            text = "tasks without the columns thread, start_ns and end_ns cannot be joined with units"
+            profile.notes.append(informs("counters-missing", text, path.name))
             return None
         counters = [name for name in columns if name not in _NO_COUNTERS]
         names, times, values = [], [], []

@@ -5,11 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from manyscale.runner.readers.stacks.units import NO_CPU
+
+if TYPE_CHECKING:
+    from manyscale.models.workload.notes import Note
 
 SAMPLES: Final = "samples"  # the event of a profile that says nothing of what it counts
 CPU_TIME: Final = "cpu-time"
@@ -44,7 +47,7 @@ class Profile:
     has_common_clock: bool = True
     has_order: bool = True
     num_idle: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     names: dict[tuple[int, int], str] = field(default_factory=dict)
     tasks: TaskCounts | None = None
     frames: dict[str, int] = field(default_factory=dict)

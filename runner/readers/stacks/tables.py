@@ -18,6 +18,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import changes, informs
 from manyscale.models.workload.profile_tables import (
     FRAMES_SCHEMA,
     STACK_SAMPLES_SCHEMA,
@@ -60,7 +61,8 @@ def _at_work(profile: Profile, columns: dict[str, np.ndarray], path: Path, rules
     idle = idle_stacks(list(profile.stacks), list(profile.frames), rules.idle)[columns["stack"]]
     lost = profile.num_idle + int(columns["weight"][idle].sum())
     if lost:
-        profile.notes.append(f"{path.name}: {lost} samples of waiting threads are left out")
+        text = f"{lost} samples of waiting threads are left out"
+        profile.notes.append(informs("waiting-left-out", text, path.name, lost))
     if np.all(idle):
         raise UserError(f"{path}: in all its samples threads wait; is workload.idle ({rules.idle!r}) too wide?")
     return {key: values[~idle] for key, values in columns.items()}
@@ -91,8 +93,12 @@ def _of_chosen_threads(
         most = ", ".join(f"{names[one]} {count[one]}" for one in left[:3]) + (", ..." if len(left) > 3 else "")
         advice = f" that run no task of {framework}" if framework else ""
         keep = "; --set workload.threads=. keeps them" if framework else ""
+        text = f"{count[left].sum()} samples of {len(left)} threads{advice} are left out ({most}){keep}"
+        number = int(count[left].sum())
         profile.notes.append(
-            f"{path.name}: {count[left].sum()} samples of {len(left)} threads{advice} are left out ({most}){keep}"
+            changes("threads-left-out", text, path.name, number)
+            if framework
+            else informs("threads-not-chosen", text, path.name, number)
         )
     keep_row = chosen[row]
     return {key: values[keep_row] for key, values in columns.items()}
@@ -152,10 +158,11 @@ def _merged(
     if rules.merge and profile.has_common_clock:
         into = merge(found, profile.names)
         if np.any(into != np.arange(len(into))):
-            profile.notes.append(
+            text = (
                 f"{len(into)} threads are merged into {len(np.unique(into))}: such as ran on one core, each after the "
                 "end of the one before"
             )
+            profile.notes.append(informs("threads-merged", text, count=len(into)))
     thread = number_threads(found, into)[found.row].astype(np.int64)
     order = np.lexsort((columns["time_ns"], thread, columns["rank"]))
     columns = columns | {"thread": thread, "life": found.row, "system_thread": columns["thread"]}
@@ -185,11 +192,11 @@ def _sizes(profile: Profile, snapshots: dict[str, np.ndarray], event: str, rules
     if size is None:
         size = rules.snapshots * int(np.median(cost / np.maximum(snapshots["weight"], 1)))
     if rules.instructions is not None and event != INSTRUCTIONS:
-        profile.notes.append(
-            f"the profile counts {event}, no instructions: its units are not {rules.instructions} long"
-        )
+        text = f"the profile counts {event}, no instructions: its units are not {rules.instructions} long"
+        profile.notes.append(changes("unit-length-not-met", text))
     if rules.cpu_ps is not None and event not in CLOCKS:
-        profile.notes.append(f"the profile counts {event}, no CPU time: its units are not {rules.cpu_ps} ps long")
+        text = f"the profile counts {event}, no CPU time: its units are not {rules.cpu_ps} ps long"
+        profile.notes.append(changes("unit-length-not-met", text))
     return cost, max(size, 1)
 
 
@@ -232,9 +239,10 @@ def _task_counters(
         start_ns, end_ns = snapshots["time_ns"][begins[units]], snapshots["time_ns"][ends[units]]
         for row, values in enumerate(tasks.values):
             totals[row, units] = spread(tasks.start_ns[mine], tasks.end_ns[mine], values[mine], start_ns, end_ns)
-    num_lost = np.count_nonzero(owner[:, 0] < 0)
+    num_lost = int(np.count_nonzero(owner[:, 0] < 0))
     if num_lost:
-        profile.notes.append(f"{num_lost} tasks ran on threads without samples: left out")
+        text = f"{num_lost} tasks ran on threads without samples: left out"
+        profile.notes.append(changes("tasks-left-out", text, count=num_lost))
     return list(zip(tasks.counters, totals, strict=True))
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -60,10 +61,11 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     thread, unit, stack = np.array(rows, np.int64).reshape(-1, 3).T
     order = np.lexsort((unit, thread))
     thread, unit, stack = thread[order], unit[order], stack[order]
-    notes = ["the units have no times"]
+    notes = [informs("units-without-times", "the units have no times")]
     beside = counters_beside(path, ".cpi.csv")
     if beside is None:
-        notes.append("no counters beside the stacks (NAME.cpi.csv): the units' instructions and cycles are not known")
+        text = "no counters beside the stacks (NAME.cpi.csv): the units' instructions and cycles are not known"
+        notes.append(informs("counters-missing", text))
         measured: dict[tuple[int, int], dict[str, float]] = {}
     else:
         measured = _measured(beside)
@@ -74,7 +76,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
             f"{beside}: has no row for unit {lost[1]} of thread {lost[0]}, of which {path.name} has snapshots"
         )
     without = len(ids) - len(np.unique(thread << 32 | unit))
-    notes += [f"{without} units have no snapshot"] if without else []
+    if without:
+        notes.append(changes("units-without-snapshots", f"{without} units have no snapshot", count=without))
     threads = sorted({one for one, _ in ids})
     tables = unit_tables(ids, threads, thread, unit, stack, np.ones(len(stack), np.int64), measured)
     tables |= frame_tables(list(profile.frames), list(profile.stacks)) | rank_tables(1, {})

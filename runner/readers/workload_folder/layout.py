@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 HEADER: Final = "workload.json"
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number

@@ -7,12 +7,14 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.models.workload.checks import RULES_VERSION
+from manyscale.models.workload.notes import from_json
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -52,7 +54,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             content["name"],
             content["num_ranks"],
             tables,
-            tuple(content["notes"]),
+            from_json(json.dumps(content["notes"])),
             content["source_format"],
             detail,
             launches,
@@ -129,7 +131,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "name": workload.name,
         "num_ranks": workload.num_ranks,
         "source_format": workload.source_format,
-        "notes": list(workload.notes),
+        "notes": [asdict(note) for note in workload.notes],
         "levels": levels,
         "has_detail": workload.detail is not None,
         "launches": list(launch_ids),

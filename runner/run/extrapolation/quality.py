@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.run.extrapolation.neighbours import Pattern
 from manyscale.runner.run.extrapolation.quantities import Followed
 from manyscale.runner.run.extrapolation.workload import Extrapolated
@@ -56,38 +57,48 @@ class Extrapolation:
         return self.traces[-1]
 
 
-def notes(found: Extrapolation) -> tuple[str, ...]:
+def notes(found: Extrapolation) -> tuple[Note, ...]:
     """What every report of the workload has to repeat."""
     template, traces, ranks = found.template, found.traces, found.pattern.num_ranks
     times = ranks / template.num_ranks
     sources = "; ".join(f"{each.num_ranks} ranks {each.path} (digest {each.workload.digest})" for each in traces)
     said = [
-        f"EXTRAPOLATED, not traced: {ranks} ranks ({found.pattern}), {times:.3g} times the largest traced, "
-        f"from {sources}",
-        f"extrapolated operations: those of the {template.num_ranks}-rank trace ({template.pattern}), each rank's from "
-        f"one of its boundary class; {_checked(found.checks)}",
-        _compute_note(found),
+        changes(
+            "extrapolated",
+            f"EXTRAPOLATED, not traced: {ranks} ranks ({found.pattern}), {times:.3g} times the largest traced, "
+            f"from {sources}",
+        ),
+        informs(
+            "extrapolation",
+            f"extrapolated operations: those of the {template.num_ranks}-rank trace ({template.pattern}), each rank's "
+            f"from one of its boundary class; {_checked(found.checks)}",
+        ),
+        informs("extrapolation", _compute_note(found)),
     ]
     for kind, unit in (("burst durations", "s"), ("sizes", "B")):
         trends = [each for each in found.quantities if each.scales and each.unit == unit]
         moving = [each for each in trends if each.trend.form != CONSTANT]
         listed = "; ".join(f"{each.name}: {_law(each.trend)} = {_value(each.trend, unit)}" for each in moving)
         still = f"{len(trends) - len(moving)} of {len(trends)} constant"
-        said.append(f"extrapolated {kind}, {still}{': ' if listed else ''}{listed}" if trends else "")
+        if trends:
+            said.append(informs("extrapolation", f"extrapolated {kind}, {still}{': ' if listed else ''}{listed}"))
     if len(traces) == 3:
-        said.append(
+        text = (
             "three rank counts hardly tell the forms of trends apart: with noise of 5 %, about a quarter of the values "
             "lie outside such intervals (a tenth with five rank counts)"
         )
+        said.append(informs("few-rank-counts", text))
     if found.result.num_other:
-        said.append(
+        text = (
             f"{found.result.num_other} of {template.num_ranks} ranks of the largest trace have other operations than "
             "most of their boundary class; the new ranks have those of the most frequent kind"
         )
+        said.append(changes("unlike-ranks", text, count=found.result.num_other))
     lost = [level for level in ("counters", "measured") if template.workload.tables[level].num_rows]
     if lost:
-        said.append(f"the traces' {' and '.join(lost)} are not extrapolated: left out")
-    return tuple(each for each in said if each)
+        text = f"the traces' {' and '.join(lost)} are not extrapolated: left out"
+        said.append(informs("counters-missing", text))
+    return tuple(said)
 
 
 def figures(found: Extrapolation) -> dict[str, Any]:

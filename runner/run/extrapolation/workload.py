@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import COLLECTIVES, NO_RANK, RECEIVES, SCHEMAS, SENDS, OperationKind, PhaseKind, Workload
 from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.notes import Note
 from manyscale.runner.run.extrapolation.neighbours import Pattern, PatternError
 
 MOST_COUNTS: Final = 2**27  # sizes for each member, of all collectives together: 1 GiB
@@ -68,7 +69,7 @@ def steps_of(workload: Workload, pattern: Pattern) -> tuple[np.ndarray, np.ndarr
 
 
 def extrapolate_workload(
-    template: Workload, pattern: Pattern, larger: Pattern, ratios: Ratios, name: str, notes: tuple[str, ...] = ()
+    template: Workload, pattern: Pattern, larger: Pattern, ratios: Ratios, name: str, notes: tuple[Note, ...] = ()
 ) -> Extrapolated:
     """The template's application on the ranks of ``larger``, which ``pattern.resized`` made.
 

@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.readers.simpoint_bb import markers as bb_markers
@@ -75,12 +76,13 @@ def check_names(names: Sequence[str]) -> None:
             raise UserError(f"--export {name!r}: unknown; known are {', '.join(EXPORTS)}")
 
 
-def files(names: Sequence[str], plan: Exported) -> tuple[dict[str, str], list[str]]:
+def files(names: Sequence[str], plan: Exported) -> tuple[dict[str, str], list[Note]]:
     """Texts of all exports by suffix, and notes. Raises UserError where a plan has not what an export needs."""
     found: dict[str, str] = {}
-    notes: list[str] = []
+    notes: list[Note] = []
     if plan.is_traced and {"gem5", "pinpoints", "sniper"} & set(names):
-        notes.append("regions count instructions from where the trace begins, which may not be the program's begin")
+        text = "regions count instructions from where the trace begins, which may not be the program's begin"
+        notes.append(informs("regions-from-trace-begin", text))
     for name in names:
         found |= EXPORTS[name](plan)
     return found, notes

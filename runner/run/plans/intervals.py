@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream, traced
@@ -68,7 +69,7 @@ def _of_intervals(request: PlanRequest, rules: Strict, cut: TracedRules) -> Plan
 
 def _population(
     request: PlanRequest, rules: Strict, cut: TracedRules, matrix: np.ndarray | None
-) -> tuple[str, tuple[str, ...], IntervalPopulation, bool]:
+) -> tuple[str, tuple[Note, ...], IntervalPopulation, bool]:
     """The intervals of a profile or a trace: its name, notes, the population, and whether it was cut from a trace."""
     path = Path(request.path)
     if sampler_named("interval", request.method) is not None and stream.is_large(path):

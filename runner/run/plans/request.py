@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Strict
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
@@ -68,7 +69,7 @@ class Planned:
     choice: Choice
     summary: str
     files: Mapping[str, str]
-    notes: Sequence[str] = ()
+    notes: Sequence[Note] = ()
 
     @property
     def plan(self) -> Plan:

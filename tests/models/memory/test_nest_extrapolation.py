@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nest_programs import Block, Loop, P, Q, R, factorisation, matrix_multiply, run, sites_of
+from told import told
 
 from manyscale.models.memory.access_stream import Sites, access_sites
 from manyscale.models.memory.nests.exact_polynomials import polynomial_through, value_at
@@ -70,7 +71,7 @@ def test_triangular_loops_at_other_inputs(x: int) -> None:
 @pytest.mark.theory
 def test_arrays_keep_their_page_offsets_and_do_not_overlap() -> None:
     program = recognised(matrix_multiply())
-    assert program.notes == ("arrays that grow are laid out anew; where they begin in a page is as traced",)
+    assert told(program.notes) == ("arrays that grow are laid out anew; where they begin in a page is as traced",)
     for seed in (None, 1, 2):
         _, addresses = whole(program.at(40, seed))
         true = run(matrix_multiply(), 40)[2]
@@ -108,12 +109,12 @@ def test_places_that_follow_no_rule_are_said_to_be_assumed() -> None:
     places = {6: 0x30, 7: 0x810, 8: 0x120, 9: 0x550, 10: 0x70}
     body: list[Block | Loop] = [Loop(lambda x, c: x, [Block(0, [lambda x, c: P + places[x] + 8 * c[0]])])]
     program = recognised(body)
-    assert any("where an array begins in its page follows no rule" in note for note in program.notes)
+    assert any("where an array begins in its page follows no rule" in note for note in told(program.notes))
     assert whole(program.at(20))[1][0] % 4096 == 0x70
     gaps = {6: 8, 7: 32, 8: 16, 9: 24, 10: 40}
     body = [Loop(lambda x, c: x, [Block(0, [lambda x, c: P + 8 * c[0], lambda x, c: P + 8 * c[0] + gaps[x]])])]
     program = recognised(body)
-    assert any("taken as different arrays" in note for note in program.notes)
+    assert any("taken as different arrays" in note for note in told(program.notes))
     assert np.ptp(whole(program.at(20))[1].astype(np.int64)) > 4096
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from told import told
 
 from manyscale.models.memory.amm.profile_extrapolation import (
     AMM_RECIPE,
@@ -169,7 +170,7 @@ def test_a_path_that_only_large_inputs_take():
     large = extrapolate(runs, SITE_BLOCK, 100)
     assert large.executions.tolist() == [100, 100]
     assert large.profile.of_site(1).count == pytest.approx([1000])
-    assert any("some of the runs do not execute" in note for note in large.notes)
+    assert any("some of the runs do not execute" in note for note in told(large.notes))
     small = extrapolate(runs, SITE_BLOCK, 10)
     assert small.executions.tolist() == [10, 0]
     assert not len(small.profile.of_site(1).count)
@@ -251,20 +252,20 @@ def test_the_ends_of_the_band_are_on_both_sides():
 @pytest.mark.contract
 def test_notes_tell_doubts():
     def notes(sizes, target, **options):
-        return " ".join(extrapolate([run_of(x, **options) for x in sizes], SITE_BLOCK, target).notes)
+        return " ".join(told(extrapolate([run_of(x, **options) for x in sizes], SITE_BLOCK, target).notes))
 
     assert notes(SIZES, 80) == ""
     assert "inputs 12, 20 are not congruent to 80 modulo the 8 elements of a unit" in notes((8, 12, 16, 20, 24), 80)
     assert "congruent" not in notes((8, 12, 16, 20, 24), 80, granularity=8)
     assert "11 times the largest" in notes(SIZES, 440)
     few = extrapolate([run_of(x) for x in SIZES[1:]], SITE_BLOCK, 80)
-    assert any("have counts whose polynomial is of the highest degree tried" in note for note in few.notes)
+    assert any("have counts whose polynomial is of the highest degree tried" in note for note in told(few.notes))
     assert few.executions[0] == 80
     assert few.executions[1] != 80**3
     assert few.fewest_executions[1] < 80**3 < few.most_executions[1]
     steep = {x: [(0, 1, x), (1, 3 * x, x), (2, x**3 // 8, 100 * x)] for x in SIZES}
     found = extrapolate([run_of(x, rows=rows) for x, rows in steep.items()], SITE_BLOCK, 80)
-    assert any("have distances whose polynomial is of the highest degree" in note for note in found.notes)
+    assert any("have distances whose polynomial is of the highest degree" in note for note in told(found.notes))
 
 
 @pytest.mark.contract

@@ -145,7 +145,7 @@ def test_an_access_of_no_instruction_shown_is_independent_and_the_others_are_not
     addresses = np.stack([np.zeros(COUNT, np.int64), LINE * (1 + np.arange(COUNT))], axis=1).ravel().tolist()
     assert cycles(chase, machine, [0] * COUNT, addresses) == pytest.approx(200 / (64 / 16), rel=0.01)
     (note,) = run_tasks(chase, machine, [([0], [0, 0])]).notes
-    assert note.startswith("1 of the code's 2 accesses belong to no instruction")
+    assert note.text.startswith("1 of the code's 2 accesses belong to no instruction")
 
 
 @pytest.mark.theory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rank_events import Recorder, asked, edges, steps
+from told import told
 
 from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import InstanceFlag
@@ -125,4 +126,4 @@ def test_instances_that_exclude_each_other_run_in_order() -> None:
                 pass
     program = build_program(record.workload(), 0, 4)
     assert edges(program) == [(1, 2), (2, 3), (3, 4)]
-    assert "run in order of creation" in program.notes[0]
+    assert "run in order of creation" in told(program.notes)[0]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from accelsim_writer import block_text, head, one_warp, write_trace
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.launch_trace import Access, LaunchTrace, Space, UnitClass
@@ -315,7 +316,7 @@ def test_empty_warps_unknown_keys_and_blank_lines(tmp_path: Path) -> None:
     trace = launch(workload)
     assert trace.block_warps.tolist() == [0, 2, 3]
     assert trace.warp_instructions.tolist() == [0, 0, 1, 1]
-    assert workload.notes == ("lines of keys that are not known, left out: cluster id 2, cluster dim 1",)
+    assert told(workload.notes) == ("lines of keys that are not known, left out: cluster id 2, cluster dim 1",)
 
 
 RAW = [  # two blocks of two warps, interleaved

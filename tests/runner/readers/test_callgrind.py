@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from stack_counts import counters, stacks
+from told import told
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stacks import callgrind
@@ -37,7 +38,7 @@ def test_a_part(tmp_path: Path) -> None:
     # 20,000 + 10 x (1 + 12 + 3 L1 misses + 4 mispredicted) + 100 x (1 + 6 + 1 last-level misses)
     assert found["cycles"] == 20_000 + 10 * (1 + 12 + 3 + 4) + 100 * (1 + 6 + 1)
     assert found["D1mr"] == 12
-    assert any("one part" in note for note in workload.notes)
+    assert any("one part" in note for note in told(workload.notes))
 
 
 def test_parts_make_units_of_nearly_one_length(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_parts_make_units_of_nearly_one_length(tmp_path: Path) -> None:
     workload = callgrind.read(written(tmp_path, "# callgrind format\nversion: 1\n" + "".join(parts)))
     assert workload.column("stack_units", "num_instructions").tolist() == [12_000, 10_000, 15_000]
     assert workload.column("stack_samples", "weight").tolist() == [12, 10, 15]
-    assert any("cycles are not known" in note for note in workload.notes)
+    assert any("cycles are not known" in note for note in told(workload.notes))
     assert stack_units_of(workload).cpi is None
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told import told
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import counter_table
 from manyscale.runner.readers.counter_table import Measured
@@ -20,9 +22,9 @@ TABLE = "interval,tid,instrs,centicycles,l2_miss\n0,1,10,500,1\n1,1,11,550,2\n1,
 def read(folder: Path, text: str | bytes, rows: tuple[int, ...] = (3, 1)) -> tuple[Measured, list[str]]:
     path = folder / "p.cpi.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    notes: list[str] = []
+    notes: list[Note] = []
     files = [folder / name for name in ("p.bb", "p.bb.2")[: len(rows)]]
-    return counter_table.read(path, files, list(rows), notes), notes
+    return counter_table.read(path, files, list(rows), notes), list(told(notes))
 
 
 @pytest.mark.parametrize("text", [

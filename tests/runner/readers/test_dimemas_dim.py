@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from told import told
 
 from manyscale.models.network.program import build_program
 from manyscale.models.workload import ANY_SOURCE, NO_RANK, OperationKind, PhaseKind
@@ -97,7 +98,7 @@ def test_a_receive_from_any_source(read):
 
 def test_receives_that_nobody_waits_for_are_noted(read):
     workload = read(*pair(["2:0:0:1:-1:8:3:1:0"], ["3:1:0:0:-1:8:3:1:1"]))
-    assert workload.notes == ("1 non-blocking receives and collectives are never waited for: nobody does",)
+    assert told(workload.notes) == ("1 non-blocking receives and collectives are never waited for: nobody does",)
 
 
 def everyone(number, sent, received, flags=(0, 0, 1), mode=1):
@@ -148,7 +149,7 @@ def test_irregular_collectives_list_the_sizes_of_all(read, number, sent, receive
 def test_an_irregular_all_to_all_is_spread_over_its_receivers(read):
     workload = read(*everyone(9, (12, 0, 24), (6, 12, 18)))
     assert [row["send_counts"] for row in operations(workload)] == [[2, 4, 6], [0, 0, 0], [4, 8, 12]]
-    assert "1 irregular all-to-alls record totals only" in workload.notes[0]
+    assert "1 irregular all-to-alls record totals only" in told(workload.notes)[0]
 
 
 def test_non_blocking_collectives_complete_in_their_order(read):
@@ -190,7 +191,7 @@ def test_user_events_name_the_innermost_region(read):
 def test_other_threads_are_left_out_and_noted(read):
     workload = read([2, 1], {(0, 0): ["1:0:0:0.1"], (0, 1): ["1:0:1:0.5"], (1, 0): ["1:1:0:0.2"]})
     assert workload.column("phases", "duration_ps").tolist() == [10**11, 2 * 10**11]
-    assert workload.notes[0].startswith("1 records of threads other than the first")
+    assert told(workload.notes)[0].startswith("1 records of threads other than the first")
 
 
 def test_bursts_on_a_gpu_do_not_scale(read):
@@ -201,7 +202,7 @@ def test_bursts_on_a_gpu_do_not_scale(read):
 def test_a_file_without_offsets_is_read_in_order(read):
     workload = read(*pair(["2:0:0:1:-1:8:3:1:0"], ["3:1:0:0:-1:8:3:1:0"]), offsets=False)
     assert kinds(workload, 1) == ["recv"]
-    assert "no table of offsets" in workload.notes[0]
+    assert "no table of offsets" in told(workload.notes)[0]
 
 
 def test_tasks_may_stand_in_any_order(read):

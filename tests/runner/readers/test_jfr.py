@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from stack_counts import counters, leaves, stacks
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -84,7 +85,7 @@ def test_waiting_threads_do_not_count(tmp_path):
     )
     workload = read(tmp_path, text)
     assert leaves(workload) == {"A.work": 1, "java.util.zip.Inflater.inflateBytesBytes": 1}
-    assert any("3 samples of waiting threads" in note for note in workload.notes)
+    assert any("3 samples of waiting threads" in note for note in told(workload.notes))
     chosen = read(tmp_path, text, threads="another")
     assert leaves(chosen) == {"some.Native.call": 1}
 
@@ -98,7 +99,7 @@ def test_names_of_lambdas_are_those_of_every_run(tmp_path):
 
 def test_stacks_cut_by_the_printer_are_told_of(tmp_path):
     workload = read(tmp_path, printed(event("2026-11-28T05:54:01Z", [f"A.f{k}" for k in range(5)])))
-    assert any("--stack-depth" in note for note in workload.notes)
+    assert any("--stack-depth" in note for note in told(workload.notes))
     workload = read(tmp_path, printed(event("2026-11-28T05:54:01Z", [f"A.f{k}" for k in range(6)])))
     assert not workload.notes
 
@@ -111,7 +112,7 @@ def test_what_the_jdk_printed():
     workload = jfr.read(path)
     assert sum(leaves(workload).values()) == 193
     assert set(leaves(workload)) == {"T.alpha", "T.beta"}
-    assert any("225 samples of waiting threads" in note for note in workload.notes)
+    assert any("225 samples of waiting threads" in note for note in told(workload.notes))
     order = [stack[-1] for stack in stacks(workload)]
     assert order == sorted(order)  # alpha, then beta; its thread is merged with the first
     assert set(workload.column("stack_units", "thread").tolist()) == {0}
@@ -137,7 +138,7 @@ class TestLists:
         workload = read(tmp_path, text, "a_jfr_stacks.tsv", snapshots=5)
         # units of x-1: from 0 to 40, and from there to 90
         assert counters(workload) == {(0, 0, 0): {"task_items": 10.0}, (0, 0, 1): {"task_items": 10.0}}
-        assert any("1 tasks ran on threads without samples" in note for note in workload.notes)
+        assert any("1 tasks ran on threads without samples" in note for note in told(workload.notes))
 
     def test_tasks_of_a_merged_thread_go_with_it(self, tmp_path):
         text = LISTED + "".join(f"S\t{k}\tx-{k // 10}\t0\tSTATE_RUNNABLE\t1,0\n" for k in range(20))
@@ -148,7 +149,7 @@ class TestLists:
     def test_tasks_without_threads_are_told_of(self, tmp_path):
         (tmp_path / "a_tasks.csv").write_text("stage,launch_ms\n1,2\n")
         workload = read(tmp_path, LISTED + "S\t1000\tt1\t0\tSTATE_RUNNABLE\t1,0\n", "a_jfr_stacks.tsv")
-        assert any("cannot be joined" in note for note in workload.notes)
+        assert any("cannot be joined" in note for note in told(workload.notes))
 
     @pytest.mark.peer
     def test_a_real_word_count(self):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -99,7 +100,7 @@ def test_valgrind_s_messages_are_left_out_and_told(tmp_path):
     workload = read(tmp_path, text)
     assert lackey.can_read(tmp_path / "run.lk")
     assert stream(workload)[0] == [0]
-    assert workload.notes == ("5 lines are messages of Valgrind: left out",)
+    assert told(workload.notes) == ("5 lines are messages of Valgrind: left out",)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +126,13 @@ def test_a_wrong_line_is_named(tmp_path, line, what):
 def test_a_trace_cut_short_is_read_and_told(tmp_path):
     workload = read(tmp_path, instructions(0, 1) + "I  0000")
     assert workload.column("blocks", "num_instructions").tolist() == [2]
-    assert "cut short: left out" in workload.notes[0]
+    assert "cut short: left out" in told(workload.notes)[0]
 
 
 def test_accesses_before_the_first_instruction_are_told(tmp_path):
     workload = read(tmp_path, " L 00000100,8\n" + instructions(0))
     assert stream(workload) == ([0], [])
-    assert workload.notes == ("1 accesses stand before the first instruction: left out",)
+    assert told(workload.notes) == ("1 accesses stand before the first instruction: left out",)
 
 
 @pytest.mark.parametrize("text", ["", " L 00000100,8\n", "==1== nothing\n"])

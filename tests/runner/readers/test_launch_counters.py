@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -97,7 +98,7 @@ def test_nvprof(tmp_path: Path) -> None:
     assert found.cycles.tolist() == [75000, 30000]
     assert found.cycles_are_summed
     assert found.duration_s == pytest.approx([12.25e-6, 6e-6])
-    assert found.notes == ("elapsed_cycles_sm is the sum over all SMs",)
+    assert told(found.notes) == ("elapsed_cycles_sm is the sum over all SMs",)
 
 
 def test_table_of_r(tmp_path: Path) -> None:
@@ -219,7 +220,7 @@ def test_workload(tmp_path: Path) -> None:
     assert workload.column("launches", "thread_instructions").tolist() == [31000, 6400]
     assert np.all(np.isnan(workload.column("launches", "block_size_cov")))
     assert workload.source_format == "launch-counters"
-    assert workload.notes == ("elapsed_cycles_sm is the sum over all SMs",)
+    assert told(workload.notes) == ("elapsed_cycles_sm is the sum over all SMs",)
     chosen = launch_counters.read(path, ReadOptions(launches=(2,)))
     assert chosen.column("launches", "launch_id").tolist() == [2]
     assert chosen.tables["launches"].column("kernel_name").to_pylist() == ["scale"]

@@ -7,11 +7,13 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from told import told
 from validation.simgrid.prediction import predict_workload
 from validation.simgrid.random_programs import generate
 
 from manyscale.models.workload import COLLECTIVES, NONBLOCKING_COLLECTIVES, OperationKind, Workload, WorkloadError
 from manyscale.models.workload import SCHEMAS as ALL_SCHEMAS
+from manyscale.models.workload.notes import informs
 from manyscale.models.workload.task_tables import SCHEMAS as TASK_SCHEMAS
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner import shipped
@@ -157,9 +159,9 @@ class TestSmall:
     def test_a_receive_whose_sender_died(self, write_trace):
         trimmed, notes = trim(broken(write_trace, "init; compute 5; recv 1 0 8; barrier; finalize", "init; compute 3"))
         assert kinds(trimmed)[0] == ["init", "other"]
-        assert notes == [
-            "rank 0: the last 3 of 4 operations were cut, from MPI_Recv on, which its partners did not reach"
-        ]
+        assert told(notes) == (
+            "rank 0: the last 3 of 4 operations were cut, from MPI_Recv on, which its partners did not reach",
+        )
         # what it computed before the receive is kept
         assert trimmed.column("phases", "duration_ps").max() == 5000
 
@@ -177,7 +179,7 @@ class TestSmall:
     def test_a_message_on_its_way_takes_no_part(self, write_trace):
         trimmed, notes = trim(broken(write_trace, "init; isend 1 0 8; compute 7; barrier", "init; barrier"))
         assert kinds(trimmed) == [["init", "other", "barrier", "finalize"], ["init", "barrier", "finalize"]]
-        assert notes == ["1 non-blocking or buffered operations that nobody answered take no part"]
+        assert told(notes) == ("1 non-blocking or buffered operations that nobody answered take no part",)
         assert set(trimmed.column("operations", "request").tolist()) == {-1}
 
     def test_a_wait_for_it_is_where_the_rank_ends(self, write_trace):
@@ -185,7 +187,7 @@ class TestSmall:
             broken(write_trace, "init; irecv 1 0 8; barrier; wait 1 0 0; compute 1; finalize", "init; barrier")
         )
         assert kinds(trimmed) == [["init", "other", "barrier", "other"], ["init", "barrier", "finalize"]]
-        assert notes[0].startswith("rank 0: the last 2 of 5 operations were cut, from MPI_Wait on")
+        assert told(notes)[0].startswith("rank 0: the last 2 of 5 operations were cut, from MPI_Wait on")
 
     def test_the_first_of_several_waits_ends_the_rank(self, write_trace):
         mine = "init; irecv 1 0 8; irecv 1 1 8; waitAny 2; barrier; waitall 2; finalize"
@@ -218,7 +220,7 @@ class TestSmall:
         ranks = ["init; barrier; finalize"] * 12 + ["init"]
         _, notes = trim(broken(write_trace, *ranks))
         assert len(notes) == 9
-        assert notes[-1] == "4 more ranks: 8 of 12 operations were cut"
+        assert told(notes)[-1] == "4 more ranks: 8 of 12 operations were cut"
 
     def test_a_detailed_level_is_refused(self, write_trace):
         workload = broken(write_trace, "init; barrier", "init")
@@ -283,7 +285,7 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
     }  # fmt: skip
     assert not set(TASK_SCHEMAS) - set(rows)
     tables = {level: pa.Table.from_pylist(content, ALL_SCHEMAS[level]) for level, content in rows.items()}
-    trimmed, _ = trim(Workload("made", 2, {**workload.tables, **tables}, ("a note",), "raw"))
+    trimmed, _ = trim(Workload("made", 2, {**workload.tables, **tables}, (informs("a-note", "a note"),), "raw"))
 
     def left(level: str, column: str) -> list[object]:
         return trimmed.tables[level].column(column).to_pylist()
@@ -301,5 +303,5 @@ def test_all_tables_end_with_the_operations(write_trace) -> None:
     assert left("loop_chunks", "loop_id") == [0]
     assert left("iterations", "end_operation_id") == [2]
     assert left("dependencies", "operation_id") == [1, 2]
-    assert trimmed.notes == ("a note",)
+    assert told(trimmed.notes) == ("a note",)
     assert trimmed.source_format == "raw"

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from told import told
 
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
@@ -112,7 +113,7 @@ def test_archive_that_says_it_is_not_complete() -> None:
     # 32 ranks send 8 messages of 128 KiB twice; what the archive holds does pair up
     sent = workload.column("operations", "bytes")[workload.send_rows]
     assert (len(sent), set(sent.tolist())) == (512, {131072})
-    assert any("its communication is not complete" in note for note in workload.notes)
+    assert any("its communication is not complete" in note for note in told(workload.notes))
     assert makespan_s(workload) > 0
 
 
@@ -131,7 +132,7 @@ def test_many_calls_and_communicators() -> None:
     assert {first[kind]["bytes"] for kind in collectives} == {4}
     members = [entry["members"] for entry in workload.tables["communicators"].to_pylist()]
     assert members[:5] == [list(range(10)), [0, 6], [1, 7], [2, 8], [3, 9]]
-    assert any("MPI_Iallreduce 360" in note for note in workload.notes)
+    assert any("MPI_Iallreduce 360" in note for note in told(workload.notes))
     assert makespan_s(workload) > 0
 
 
@@ -347,7 +348,7 @@ def test_phases_are_cut_by_regions_and_pauses() -> None:
     found = [(p["operation_id"], names[p["region_id"]], p["duration_ps"]) for p in phases]
     assert found == [(0, "main", 10), (0, "work", 1), (1, "work", 20), (1, "main", 30), (1, "main", 40)]
     assert kinds(workload) == ["init", "finalize"]
-    assert any("ranks were not measured all the time" in note for note in workload.notes)
+    assert any("ranks were not measured all the time" in note for note in told(workload.notes))
 
 
 @pytest.mark.theory
@@ -362,7 +363,7 @@ def test_counters_need_values_at_both_ends() -> None:
     workload = read(mine, classes=[entry], metrics=[[np.array([[5.0, 70.0], [9.0, 60.0]])]])
 
     assert workload.tables["counters"].to_pylist() == [{"phase_id": 0, "counter": "PAPI_X", "value": 4}]
-    assert "metrics that are levels, not counts, are left out: WATTS" in workload.notes
+    assert "metrics that are levels, not counts, are left out: WATTS" in told(workload.notes)
 
 
 @pytest.mark.theory
@@ -415,7 +416,7 @@ def test_sizes_of_vector_collectives(name: str, totals: list[tuple[int, int]], s
     workload = read(*(Script().call("MPI_Collective", collective(name, *total, root=0)) for total in totals))
 
     assert [rows(workload, rank)[0][side] for rank in (0, 1)] == [expected] * 2
-    assert any("record their sums only" in note for note in workload.notes) == (name == "ALLTOALLV")
+    assert any("record their sums only" in note for note in told(workload.notes)) == (name == "ALLTOALLV")
     assert makespan_s(workload) > 0
 
 
@@ -439,7 +440,7 @@ def test_regions_that_are_never_left() -> None:
     workload = read(mine)
 
     assert kinds(workload) == ["init", "finalize"]
-    assert any(note.startswith("1 regions are left") for note in workload.notes)
+    assert any(note.startswith("1 regions are left") for note in told(workload.notes))
 
 
 @pytest.mark.theory

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from stack_counts import counters, leaves, stacks
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -118,7 +119,7 @@ class TestFrames:
     def test_samples_without_a_stack_are_kept_and_told_of(self, tmp_path):
         workload = read(tmp_path, "app 7 1.000000: 5 cycles:\n\n" + sample("1.1", "cycles").replace("1.1:", "1.100:"))
         assert stacks(workload) == [("[unknown]",), ("main", "inner")]
-        assert any("1 samples without a stack" in note for note in workload.notes)
+        assert any("1 samples without a stack" in note for note in told(workload.notes))
 
     def test_no_blank_line_between_samples(self, tmp_path):
         text = "# a comment\n" + (sample("1.000") + sample("1.001")).replace("\n\n", "\n")

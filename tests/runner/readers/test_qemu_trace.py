@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import InstructionClass
@@ -143,9 +144,9 @@ def test_a_function_s_trace_begins_with_its_entry(tmp_path):
 
 def test_how_the_trace_ended_is_told(tmp_path):
     workload = read(tmp_path, [block(0x100, "mov")], [runs(0)], lost=3, other_threads=4, stopped="the disk is full")
-    told = " ".join(workload.notes)
+    words = " ".join(told(workload.notes))
     for part in ("the disk is full", "3 accesses", "4 blocks"):
-        assert part in told
+        assert part in words
 
 
 def test_a_trace_cut_short_is_read_and_told(tmp_path):
@@ -153,7 +154,7 @@ def test_a_trace_cut_short_is_read_and_told(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     workload = qemu_trace.read(path)
     assert stream(workload)[1] == [8]
-    assert any("killed" in note for note in workload.notes)
+    assert any("killed" in note for note in told(workload.notes))
 
 
 def test_a_function_that_never_ran_is_refused(tmp_path):

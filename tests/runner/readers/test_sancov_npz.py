@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -72,7 +73,7 @@ def test_a_block_with_other_accesses_is_another_block(tmp_path):
 def test_accesses_before_the_first_block_are_told(tmp_path):
     workload = coverage(tmp_path, load(0x10), block(6), load(0x18))
     assert stream(workload) == ([0], [0x18])
-    assert workload.notes == ("1 accesses stand before the first block: left out",)
+    assert told(workload.notes) == ("1 accesses stand before the first block: left out",)
 
 
 @pytest.mark.parametrize(

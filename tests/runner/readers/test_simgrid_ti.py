@@ -10,6 +10,7 @@ import lzma
 
 import pytest
 import zstandard
+from told import told
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind
 from manyscale.runner.errors import UserError
@@ -203,7 +204,7 @@ def test_missing_finalize_is_added_and_noted(write_trace):
         ["finalize"] * 2,
     ]
     assert [phases(workload, rank) for rank in range(3)] == [[(1, 0, -1, 5000)], [], [(1, 0, -1, 5000)]]
-    assert "2 ranks end without finalize: the trace may be cut short" in workload.notes
+    assert "2 ranks end without finalize: the trace may be cut short" in told(workload.notes)
 
 
 # -- requests --------------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_waitall_covers_what_no_later_wait_names(write_trace):
         "waitAll 26", "wait 1 0 1", "wait 1 0 2",
     )  # fmt: skip
     assert completed(workload) == [("waitall", [2, 3]), ("wait", [0]), ("wait", [1])]
-    assert any(note.startswith("1 waitall operations do not record their requests") for note in workload.notes)
+    assert any(note.startswith("1 waitall operations do not record their requests") for note in told(workload.notes))
 
 
 def test_waitall_covers_no_more_than_its_array(write_trace):
@@ -239,7 +240,7 @@ def test_waitall_covers_no_more_than_its_array(write_trace):
 def test_waitany_has_all_outstanding_requests_as_candidates(write_trace):
     workload = read_requests(write_trace, "irecv 1 1 8 6", "irecv 1 2 8 6", "waitAny 2", "waitAny 2", "waitAny 2")
     assert completed(workload) == [("waitany", [0, 1]), ("waitany", [0, 1]), ("waitany", [])]
-    assert any(note.startswith("3 waitany operations") for note in workload.notes)
+    assert any(note.startswith("3 waitany operations") for note in told(workload.notes))
 
 
 def test_a_test_before_a_wait_failed(write_trace):
@@ -250,7 +251,7 @@ def test_a_test_before_a_wait_failed(write_trace):
 def test_the_last_of_tests_without_a_wait_is_one(write_trace):
     workload = read_requests(write_trace, "isend 1 7 8 6", "test 0 1 7", "test 0 1 7")
     assert completed(workload) == [("test", []), ("wait", [0])]
-    assert "1 tests must have completed their request: replayed as waits" in workload.notes
+    assert "1 tests must have completed their request: replayed as waits" in told(workload.notes)
 
 
 @pytest.mark.parametrize(("verb", "becomes"), [("testall", "waitall"), ("testany", "waitany"), ("testsome", "waitany")])
@@ -296,7 +297,7 @@ def test_any_source_and_any_tag(write_trace):
         row("recv", peer=0, tag=ANY_TAG, receive_bytes=8),
     ]
     assert any(
-        note.startswith("1 receives from any source: the real source is not recorded") for note in workload.notes
+        note.startswith("1 receives from any source: the real source is not recorded") for note in told(workload.notes)
     )
 
 
@@ -313,7 +314,9 @@ def test_no_rank_as_a_peer(write_trace):
         row("wait", completes=[0]),
         row("sendrecv", peer=NO_RANK, bytes=1, source=1, receive_bytes=1),
     ]
-    assert any("1 receives whose source is not recorded have no send that fits" in note for note in workload.notes)
+    assert any(
+        "1 receives whose source is not recorded have no send that fits" in note for note in told(workload.notes)
+    )
 
 
 # -- containers ------------------------------------------------------------------------------------------------------

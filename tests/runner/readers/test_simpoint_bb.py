@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -56,9 +57,9 @@ def test_what_simpoint_loses_is_read_and_told(tmp_path):
     workload = read(tmp_path, "# a comment\n\nT\nT:1:2:3:4\r\nT:1:2.5e1 :2:.5\nT:9:1")
     assert pairs(workload) == [(1, 0, 1, 2.0), (1, 0, 3, 4.0), (2, 0, 1, 25.0), (2, 0, 2, 0.5), (3, 0, 9, 1.0)]
     assert [count for _, _, count in intervals(workload)] == [0, 6, 26, 1]
-    told = " ".join(workload.notes)
+    words = " ".join(told(workload.notes))
     for part in ("a bare T", "carriage return", "2 counts are no integers", "no newline"):
-        assert part in told
+        assert part in words
 
 
 def test_pinplay_s_own_lines_are_left_out_and_told(tmp_path):
@@ -68,7 +69,7 @@ def test_pinplay_s_own_lines_are_left_out_and_told(tmp_path):
     )
     workload = read(tmp_path, text)
     assert len(pairs(workload)) == 2
-    assert "5 lines that are no vectors" in workload.notes[0]
+    assert "5 lines that are no vectors" in told(workload.notes)[0]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ class TestThreads:
     def test_files_of_all_threads_are_found(self, tmp_path, names):
         workload = simpoint_bb.read(self.write(tmp_path, names))
         assert intervals(workload) == [(0, 0, 10), (0, 1, 20), (1, 0, 11), (2, 0, 12)]
-        assert "different numbers of intervals" in workload.notes[0]
+        assert "different numbers of intervals" in told(workload.notes)[0]
         assert workload.name == "run"
         assert not simpoint_bb.reads_one_file(tmp_path / names[0])
 
@@ -140,7 +141,7 @@ class TestThreads:
         assert found[:2] == [(0, 0, "cycles", 50.0), (0, 0, "misses", 1.0)]
         assert (1, 1, "cycles", 75.5) in found
         assert not any(row[:3] == (1, 1, "misses") for row in found)
-        assert workload.notes == ("the table tells 530 instructions, the vectors hold 53: the table is taken",)
+        assert told(workload.notes) == ("the table tells 530 instructions, the vectors hold 53: the table is taken",)
 
     @pytest.mark.parametrize(
         ("table", "what"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from stack_counts import leaves
 from test_jfr import event, printed
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -69,7 +70,7 @@ def test_threads_beside_the_executors_are_left_out(tmp_path: Path) -> None:
     workload = spark(tmp_path, ReadOptions())
     assert leaves(workload) == {"A.work": 15}
     assert set(workload.tables["stack_units"].column("thread_name").to_pylist()) == {"worker-1", "worker-22"}
-    notes = "\n".join(workload.notes)
+    notes = "\n".join(told(workload.notes))
     assert "a.json: 1 samples of waiting threads are left out" in notes
     assert "10 samples of 2 threads that run no task of Spark are left out (dag-scheduler 7, main 3)" in notes
     assert "--set workload.threads=. keeps them" in notes

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stack_counts import counters, stacks
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -39,7 +40,7 @@ def test_units_and_stacks(tmp_path):
         (0, 2, -1),
         (1, 0, -1),
     ]
-    assert any("no counters" in note for note in workload.notes)
+    assert any("no counters" in note for note in told(workload.notes))
 
 
 @pytest.mark.parametrize("suffix", ["", ".xz"])
@@ -53,7 +54,7 @@ def test_counters_beside(tmp_path, suffix):
         (0, 0, 2): {"cycles": 1.2, "loads": 9.0},
         (0, 1, 0): {"cycles": 1.99, "loads": 1.0},
     }
-    assert any("1 units have no snapshot" in note for note in workload.notes)
+    assert any("1 units have no snapshot" in note for note in told(workload.notes))
     assert not unit_stacks.reads_one_file(tmp_path / "a.stk")
 
 

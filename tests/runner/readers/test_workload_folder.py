@@ -35,7 +35,7 @@ def test_convert_keeps_the_digest_and_tells_the_notes(cli, write_trace, workload
     outcome = cli("convert", write_trace(PROGRAM, "again"), "-o", "w")
     assert (outcome.status, outcome.err) == (0, "")
     assert "2 ranks, 9 operations: w" in outcome.out
-    assert "note: 1 ranks end without finalize" in outcome.out
+    assert "note: changes [no-finalize] 1 ranks end without finalize" in outcome.out
     assert workload_folder.read(tmp_path / "w").digest == workload.digest
     assert cli("convert", "w", "-o", "w2").status == 0
     assert workload_folder.read(tmp_path / "w2").digest == workload.digest
@@ -80,12 +80,14 @@ def header(folder, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 99}, "version 99 is not 3"),
+        ({"version": 99}, "version 99 is not 4"),
         ({"digest": "0"}, "were changed"),
         ({"num_ranks": 3}, "were changed"),
         ({"num_ranks": 0}, "0 ranks; between 1 and"),
         ({"num_ranks": "two"}, "damaged"),
         ({"notes": "gone"}, "damaged"),
+        ({"notes": ["as before version 4"]}, "damaged"),
+        ({"notes": [{"code": "a", "severity": "harms", "text": "b"}]}, "damaged"),
         ({"name": "gone"}, "damaged"),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyscale.models.workload.notes import informs
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report import data as report_data
 from manyscale.runner.report import run_page as report
@@ -120,7 +121,7 @@ def test_equal_results_give_equal_bytes(tmp_path: Path) -> None:
 def test_text_cannot_become_markup(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script>\"'&<!--"
     result = tiny.two_ranks(name=evil, sweep_point={evil: evil}, resolved={"model": {"network": evil}, evil: evil})
-    result = replace(result, workload=replace(result.workload, notes=(evil,)))
+    result = replace(result, workload=replace(result.workload, notes=(informs("evil", evil),)))
     page = written(result, tmp_path)
     assert page.tags["script"] == 3
     assert page.text.count(evil) >= 4

@@ -19,6 +19,7 @@ from manyscale.models.workload import (
     OperationKind,
     Workload,
 )
+from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.run.results import (
     MESSAGES_SCHEMA,
     RANKS_SCHEMA,
@@ -58,7 +59,7 @@ def workload(
     operations: Sequence[Mapping[str, Any]],
     communicators: Sequence[Sequence[int]] = (),
     name: str = "tiny",
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> Workload:
     """A workload without phases; communicator 0 is the world."""
     kinds = pa.array([OperationKind[row["kind"]] for row in operations], pa.int8())
@@ -152,7 +153,7 @@ def two_ranks(**given: Any) -> Result:
             operation(1, "allreduce", bytes=8, receive_bytes=8),
             operation(1, "finalize"),
         ],
-        notes=("the trace has <no> clock",),
+        notes=(informs("no-clock", "the trace has <no> clock"),),
     )
     ranks = states(
         [

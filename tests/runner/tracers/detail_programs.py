@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from tracer_programs import PROGRAMS, need
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.readers.raw_trace import detail as native_detail
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
 from manyscale.runner.readers.stores.detail_store import DetailStore
@@ -28,7 +29,7 @@ class Recorded:
 
     tables: dict[str, pa.Table]
     store: DetailStore
-    notes: list[str]
+    notes: list[Note]
     process: Process
 
     @cached_property

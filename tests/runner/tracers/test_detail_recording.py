@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detail_programs import DETAIL
+from told import told
 from tracer_programs import need, need_libomp
 
 from manyscale.runner.errors import UserError
@@ -46,7 +47,7 @@ def test_windows_record_their_iterations_only(detail_programs, windows):
     expected = 0 if windows.startswith("i 1") else 2000
     assert (run.of("sweep")["loads"], run.of("sweep")["stores"]) == (expected, expected)
     if not expected:
-        assert "no block was executed" in " ".join(run.notes)
+        assert "no block was executed" in " ".join(told(run.notes))
 
 
 @pytest.mark.theory
@@ -79,7 +80,7 @@ def test_a_killed_program_leaves_whole_chunks_and_a_note(detail_programs):
     raw, done = detail_programs.run(detail_programs.build("endings.c"), "1000", "kill")
     assert done.returncode == -9
     run = detail_programs.read(raw)
-    assert any("are lost" in note for note in run.notes)
+    assert any("are lost" in note for note in told(run.notes))
     mine = run.of("sweep")
     assert 500_000 < mine["stores"] <= mine["loads"] <= 1_000_000
     cells = (run.blocks.function == "sweep").to_numpy()[run.access_blocks]
@@ -120,7 +121,7 @@ def test_flags_serve_compiling_and_linking_without_a_warning(detail_programs, tm
 def test_without_a_counting_build_the_instrumented_ones_instructions_are_noted(detail_programs):
     raw, _ = detail_programs.run(detail_programs.build("mm50.c"))
     plain = detail_programs.read(raw)
-    assert any("--counting" in note for note in plain.notes)
+    assert any("--counting" in note for note in told(plain.notes))
     counted = detail_programs.read(raw, detail_programs.build("mm50.c", "counting"))
     assert counted.notes == []
     assert counted.of("multiply")["instructions"] < plain.of("multiply")["instructions"]
@@ -133,7 +134,7 @@ def test_accesses_wider_than_the_coverage_reports_are_noted(detail_programs):
         pytest.skip("this processor has no AVX2")
     words = ("-O3", "-mavx2", "-mprefer-vector-width=256")
     raw, _ = detail_programs.run(detail_programs.build("stream.c", "detailed", *words), "1000")
-    assert any("-mprefer-vector-width=128" in note for note in detail_programs.read(raw).notes)
+    assert any("-mprefer-vector-width=128" in note for note in told(detail_programs.read(raw).notes))
 
 
 @pytest.mark.contract

@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from told import told
 from tracer_programs import PROGRAMS, need, need_libomp
 
 from manyscale.models.workload.task_tables import EventKind, TaskFlag
@@ -69,7 +70,7 @@ def test_only_the_chosen_ranks_and_iteration_are_detailed(detailed):
 
 
 def test_whoever_has_times_of_a_slow_build_is_told(outcome):
-    assert any("workload.detail" in note for note in outcome.workload.notes)
+    assert any("workload.detail" in note for note in told(outcome.workload.notes))
     (following,) = (line for line in outcome.out.splitlines() if line.startswith("next: "))
     assert "--set workload.detail=" in following
     assert "--model cpu=detailed" in following

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 from tracer_programs import PROGRAMS, need
 
 from manyscale.models.workload import Workload
@@ -158,7 +159,7 @@ def test_other_threads_are_told(tmp_path, compiled, tracer_cache):
     need(emulated.EMULATOR)
     program = compiled(write_program(tmp_path, THREADS), "gcc", "-O0", "-pthread", "-Dthreads")
     workload = by_qemu(program, "work", tmp_path, tracer_cache)
-    assert any("other threads" in note for note in workload.notes)
+    assert any("other threads" in note for note in told(workload.notes))
     # one of the two threads: per iteration the array's element and the counter
     assert 2000 < totals(workload)[1] < 10000
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from mpi_traces import MpiTrace, Tracing
+from told import told
 from tracer_programs import Mpi
 
 pytestmark = pytest.mark.theory
@@ -108,7 +109,7 @@ def test_communicators(trace: Tracing) -> None:
             if kind != "wait"  # for MPI_Comm_idup
         ]
         assert found == expected
-    assert "collectives between two groups are not replayed: MPI_Barrier 4" in traced.workload.notes
+    assert "collectives between two groups are not replayed: MPI_Barrier 4" in told(traced.workload.notes)
 
 
 def test_communicators_of_the_same_members_stay_apart(trace: Tracing) -> None:
@@ -141,12 +142,12 @@ def test_neighbour_collectives_become_sends_and_receives(trace: Tracing) -> None
         assert completed == [[0, 1, 2, 3], [4, 5], list(range(6, 16))]
     communicators = traced.workload.tables["communicators"].num_rows
     assert communicators == 3  # the world, the line, the ring
-    assert any("MPI_Neighbor_alltoallv 4" in note for note in traced.workload.notes)
+    assert any("MPI_Neighbor_alltoallv 4" in note for note in told(traced.workload.notes))
 
 
 def test_one_sided_and_files_are_named(trace: Tracing) -> None:
     traced = trace("one_sided.c")
-    assert traced.workload.notes == (
+    assert told(traced.workload.notes) == (
         "one-sided communication and file access are not replayed: MPI_Accumulate 4, MPI_File_close 4, MPI_File_open "
         "4, MPI_File_read_at 4, MPI_File_write_at_all 4, MPI_Get 4, MPI_Put 4, MPI_Win_allocate 4, MPI_Win_fence 16, "
         "MPI_Win_free 4, MPI_Win_lock 4, MPI_Win_unlock 4",
@@ -196,15 +197,15 @@ def check_ring_of_three(traced: MpiTrace) -> None:
         assert rank < 2 or found == expected
         unfinished = traced.calls(rank)[len(found) + 1 :]
         assert len(unfinished) <= 1
-        told = [note for note in traced.workload.notes if note.startswith(f"rank {rank}:")]
-        assert len(told) == len(unfinished)
+        mine = [note for note in traced.workload.notes if note.where == f"rank {rank}"]
+        assert len(mine) == len(unfinished)
         assert rank == 2 or not traced.processes[rank].is_finished
 
 
 def test_abort(trace: Tracing) -> None:
     traced = trace("ends.c", 3, "abort", succeeds=False)
     check_ring_of_three(traced)
-    assert "rank 2: called MPI_Abort(3), which ended the program" in traced.workload.notes
+    assert "rank 2: called MPI_Abort(3), which ended the program" in told(traced.workload.notes)
 
 
 def test_crash(trace: Tracing) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mpi_traces import Tracing
+from told import told
 from tracer_programs import Mpi
 
 import manyscale
@@ -28,7 +29,7 @@ def test_a_receive_that_failed_is_not_taken_for_a_later_one(trace: Tracing) -> N
     for rank in range(2):
         waits = [row[1] for row in traced.talk(rank, "completes") if row[0] == "waitall"]
         assert waits == [[1, 2], [3, 4]]
-    assert "calls that returned an error take no part: MPI_Wait 2" in traced.workload.notes
+    assert "calls that returned an error take no part: MPI_Wait 2" in told(traced.workload.notes)
 
 
 def test_calls_after_one_that_was_left_by_longjmp_are_recorded(trace: Tracing) -> None:
@@ -79,8 +80,8 @@ def test_what_is_said_with_processes_of_other_worlds_is_not_replayed(trace: Trac
         pytest.skip("Debian's MPICH 4.0 cannot spawn")
     traced = trace("hazards.c", 2, "spawn")
     assert traced.talk(0, "peer") == [("sendrecv", 1)]
-    assert (
-        "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Allreduce 2" in traced.workload.notes
+    assert "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Allreduce 2" in told(
+        traced.workload.notes
     )
     workload_folder.write(traced.workload, tmp_path / "workload")
     study = {"schema": 1, "workload": {"path": str(tmp_path / "workload")}, "target": "crossbar256"}

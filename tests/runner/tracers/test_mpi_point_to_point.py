@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi_traces import Tracing
+from told import told
 from tracer_programs import Mpi
 
 pytestmark = pytest.mark.theory
@@ -105,7 +106,7 @@ def test_every_mode_of_sending(trace: Tracing) -> None:
     other[4] = ("sendrecv", -2, 0, 12, 52, 52)  # sends to MPI_PROC_NULL
     assert traced.rows(1, *columns)[-8:] == other
     assert [row[5] for row in traced.rows(1, *columns) if row[0] in ("recv", "irecv")][:7] == [*range(10, 80, 10)]
-    assert traced.workload.notes == (
+    assert told(traced.workload.notes) == (
         "calls that are replayed as the sends and receives they consist of: MPI_Sendrecv 2",
     )
 
@@ -128,7 +129,7 @@ def test_persistent_requests_become_what_they_start(trace: Tracing) -> None:
         expected.append(("wait", -2, 0, 0, 0, -1, [12]))
         expected.append(("wait", -2, 0, 0, 0, -1, []))
         assert traced.talk(rank, *columns) == expected
-    assert "3 receives from any source take the one they had in the traced run" in traced.workload.notes
+    assert "3 receives from any source take the one they had in the traced run" in told(traced.workload.notes)
 
 
 def test_waits_and_tests_complete_what_they_completed(trace: Tracing) -> None:
@@ -147,8 +148,8 @@ def test_waits_and_tests_complete_what_they_completed(trace: Tracing) -> None:
     assert completed[7] == []  # MPI_Waitany without an active request
     names = [row[0] for row in rows]
     assert names.count("recv") == 3
-    assert "27 receives from any source take the one they had in the traced run" in traced.workload.notes
-    assert "1 requests were cancelled: their operations take no part" in traced.workload.notes
+    assert "27 receives from any source take the one they had in the traced run" in told(traced.workload.notes)
+    assert "1 requests were cancelled: their operations take no part" in told(traced.workload.notes)
     assert "other" in [row[0] for row in traced.rows(0)][-3:]  # the cancelled receive
 
 

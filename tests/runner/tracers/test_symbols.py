@@ -41,33 +41,33 @@ def test_places(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     program, address = built(tmp_path, "-g")
     found = shutil.which(tool)
     monkeypatch.setattr(shutil, "which", lambda name: found if name == tool else None)
-    places, note = symbols.resolve(str(program), [address, 0x10])
+    places, notes = symbols.resolve(str(program), [address, 0x10])
     assert places[0].function == "twice"
     assert (Path(places[0].file).name, places[0].line) in (("twice.c", 1), ("twice.c", 2))  # its head or its body
     assert places[1] == Place("0x10", "", 0)
-    assert "1 of 2 places have no line" in note
+    assert "1 of 2 places have no line" in notes[0].text
 
 
 def test_symbol_without_debug_information(tmp_path: Path) -> None:
     need("addr2line")
     program, address = built(tmp_path)
-    places, note = symbols.resolve(str(program), [address])
+    places, notes = symbols.resolve(str(program), [address])
     assert places == [Place("twice", "", 0)]
-    assert "compile it with -g" in note
+    assert "compile it with -g" in notes[0].text
 
 
 def test_what_cannot_be_found_is_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(symbols.glob, "glob", lambda pattern: [])
-    places, note = symbols.resolve(str(tmp_path / "app"), [31])
+    places, notes = symbols.resolve(str(tmp_path / "app"), [31])
     assert places == [Place("0x1f", "", 0)]
-    assert "neither addr2line nor llvm-symbolizer" in note
-    assert symbols.resolve("app", []) == ([], "")
+    assert "neither addr2line nor llvm-symbolizer" in notes[0].text
+    assert symbols.resolve("app", []) == ([], ())
 
 
 def test_file_that_is_no_program(tmp_path: Path) -> None:
     need("addr2line")
     (tmp_path / "app").write_text("no program")
-    places, note = symbols.resolve(str(tmp_path / "app"), [31])
+    places, notes = symbols.resolve(str(tmp_path / "app"), [31])
     assert places == [Place("0x1f", "", 0)]
-    assert "cannot read it" in note
+    assert "cannot read it" in notes[0].text

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.models.workload.task_tables import SCHEMAS, EventKind, TaskFlag
 from manyscale.runner.errors import UserError
@@ -91,7 +92,7 @@ def test_time_is_that_of_the_task_that_was_running(tmp_path: Path) -> None:
         (0, 0, 1, 0, (100 + 1000) * 1000),
     ]
     assert len(notes) == 1  # the program's file is not there
-    assert "app" in notes[0]
+    assert notes[0].where == "app"
 
 
 def test_events_are_about_types(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_dependences_and_parents_that_stand_in_records_of_their_own(tmp_path: Pa
     tables, notes = native_tasks.build([one])
     assert rows(tables, "tasks", "parent_id") == [-1, 0, 0]
     assert rows(tables, "task_dependences", "task_instance_id", "kind", "address") == [(2, 2, 640), (2, 2, 704)]
-    assert any("1 dependences are of unknown kinds" in note for note in notes)
+    assert any("1 dependences are of unknown kinds" in note for note in told(notes))
     assert rows(tables, "events", "kind") == [
         int(_E.task_create),
         int(_E.task_begin),
@@ -196,7 +197,7 @@ def test_what_a_trace_lacks_is_told(tmp_path: Path) -> None:
     _, notes = native_tasks.build([process(tmp_path, [], definitions=said)])
     assert len(notes) == 4
     for text in ("does not report masked, work", "3 threads", "12 OpenMP events", "built by GCC"):
-        assert sum(text in note for note in notes) == 1
+        assert sum(text in note for note in told(notes)) == 1
 
 
 def test_trace_without_the_level_has_no_tables(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from task_traces import CANCELLATION, FLAGS, SOURCES, TaskTrace, compiler, trace_of
+from told import told
 
 from manyscale.models.workload.task_tables import EventKind
 
@@ -160,8 +161,8 @@ def test_program_that_insists_on_threads(program: Path, traced: Callable[..., An
     trace = traced(["env", "INSISTS=1", program, "insists"], "--level", "tasks")
     assert trace.status == 0, trace.err
     assert str(300 * 299 // 2 + 300) in trace.out
-    assert any("insists on 3 threads" in note for note in trace.workload.notes)
-    assert any("OpenMP events of other threads" in note for note in trace.workload.notes)
+    assert any("insists on 3 threads" in note for note in told(trace.workload.notes))
+    assert any("OpenMP events of other threads" in note for note in told(trace.workload.notes))
 
 
 @pytest.mark.parametrize("level", ["mpi", "tasks"])

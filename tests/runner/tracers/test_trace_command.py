@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from told import told
 from tracer_programs import PROGRAMS, need
 
 from manyscale.models.workload import OperationKind
@@ -65,8 +66,8 @@ def test_a_program_that_ends_well(traced, compiled, mpi, ending):
     for rank in range(3):
         between = ["send", "recv"] if rank == 0 else ["recv", "send"]
         assert kinds(workload, rank) == ["init", *between, *between, "barrier", "finalize", "other"]
-    told = [note for note in workload.notes if "started 1 processes of its own" in note]
-    assert len(told) == (1 if ending == "fork" else 0)
+    forks = [note for note in workload.notes if note.code == "processes-left-out"]
+    assert len(forks) == (1 if ending == "fork" else 0)
 
 
 @pytest.mark.contract
@@ -83,7 +84,7 @@ def test_a_program_that_ends_badly_leaves_what_it_did(traced, compiled, cli, mpi
         whole = ["init", *between, *between]
         assert (done, last) == (whole[: len(done)], "other")
         assert done
-    assert any(note.startswith("rank 1") for note in workload.notes)
+    assert any(note.startswith("rank 1") for note in told(workload.notes))
     ran = cli("run", "--workload", outcome.folder, "--target", "laptop", "-o", tmp_path / "run", "--no-report")
     assert (ran.status, ran.err) == (0, "")
 
@@ -97,7 +98,7 @@ def test_a_hanging_program_that_is_interrupted_leaves_what_it_did(compiled, trac
     assert done.returncode == 1
     workload = workload_folder.read(tmp_path / "t")
     assert kinds(workload, 0)[:5] == ["init", "send", "recv", "send", "recv"]
-    assert any("MPI_Recv had not returned" in note for note in workload.notes)
+    assert any("MPI_Recv had not returned" in note for note in told(workload.notes))
 
 
 @pytest.mark.contract
@@ -127,7 +128,7 @@ def test_the_limit_on_disk_stops_the_tracer_only(traced, compiled, mpi):
     outcome = traced([*mpi.start(2), compiled(ENDINGS, mpi.compiler)], "--max-gb", "0.0000005")
     assert outcome.status == 0, outcome.err
     assert "the limit of --max-gb was reached" in outcome.err
-    assert any("tracing stopped" in note for note in outcome.workload.notes)
+    assert any("tracing stopped" in note for note in told(outcome.workload.notes))
 
 
 @pytest.mark.contract

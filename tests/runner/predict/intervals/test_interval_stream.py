@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from told import told
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import stream
@@ -74,7 +75,7 @@ def test_a_table_beside_it_is_read(tmp_path: Path) -> None:
     assert found.counters.keys() == whole.counters.keys() == {"cycles", "l2_miss"}
     for name, values in whole.counters.items():
         assert found.counters[name] == pytest.approx(values, nan_ok=True)
-    assert "prog.cpi.csv: l2_miss was not measured in 8 of 9 intervals" in notes
+    assert "prog.cpi.csv: l2_miss was not measured in 8 of 9 intervals" in told(notes)
 
 
 def test_a_given_matrix_projects(tmp_path: Path) -> None:
@@ -96,8 +97,8 @@ def test_what_is_odd_and_what_is_wrong(tmp_path: Path) -> None:
     found, notes = stream.streamed(path, 0, 15)
     assert found.instructions.tolist() == [5, 0, 5]
     assert found.points[1].tolist() == [0] * 15
-    assert "no newline" in " ".join(notes)
-    assert "a bare T" in " ".join(notes)
+    assert "no newline" in " ".join(told(notes))
+    assert "a bare T" in " ".join(told(notes))
     path.write_text("T:1:5\nT:0:5\n")
     with pytest.raises(UserError, match=r"prog\.bb:2: 'T:0:5' has a dimension that is no number from 1"):
         stream.streamed(path, 0, 15)

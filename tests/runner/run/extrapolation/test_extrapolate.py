@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from told import told
 
 from manyscale.models.workload import COLLECTIVES, OPERATIONS_SCHEMA, SCHEMAS, OperationKind, Workload
 from manyscale.models.workload.columns import to_arrow
@@ -173,10 +174,10 @@ def test_the_workload_says_what_it_is(write_trace, cli, tmp_path: Path) -> None:
     one, two = (workload_folder.read(tmp_path / name) for name in ("one", "two"))
     assert one.digest == two.digest
     assert (tmp_path / "one/extrapolation.json").read_bytes() == (tmp_path / "two/extrapolation.json").read_bytes()
-    assert one.notes[0].startswith("EXTRAPOLATED, not traced: 64 ranks (4x4x4), 2.37 times the largest traced")
+    assert told(one.notes)[0].startswith("EXTRAPOLATED, not traced: 64 ranks (4x4x4), 2.37 times the largest traced")
     for path, digest in ((path, simgrid_ti.read(path).digest) for path in traces):
-        assert f"{path} (digest {digest})" in one.notes[0]
-    assert "of two rank counts no error can be said" in " ".join(one.notes)
+        assert f"{path} (digest {digest})" in told(one.notes)[0]
+    assert "of two rank counts no error can be said" in " ".join(told(one.notes))
     run = cli("run", "--workload", tmp_path / "one", "--target", "crossbar256", "-o", tmp_path / "run")
     assert run.status == 0, run.err
     assert "EXTRAPOLATED, not traced" in (tmp_path / "run" / "report.html").read_text()

@@ -140,7 +140,7 @@ def test_several_points_of_a_cluster_have_names_of_their_own(tmp_path: Path) -> 
     plan = Exported("a", tmp_path / "a.bb", equal_lengths(10, 100), choice, 0, True, None, None)
     files, notes = exports.files(["gem5"], plan)
     assert files["simpoints"] == "3 0\n5 1\n9 2\n"
-    assert "may not be the program's begin" in notes[0]
+    assert "may not be the program's begin" in notes[0].text
 
 
 RUN_SNIPER = """#!/bin/sh
