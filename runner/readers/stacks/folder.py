@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.models.workload.notes import Errs, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks import jfr, perf_script, speedscope
@@ -48,6 +47,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules
 
     Raises UserError for a folder of another version, for ranks that are missing and for damaged files.
     """
+    from manyscale.models.workload.notes import Errs, changes
     from manyscale.runner.readers.stacks.tables import workload
 
     header = read_header(path)

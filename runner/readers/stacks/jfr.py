@@ -34,7 +34,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -137,6 +136,8 @@ def _add(path: Path, profile: Profile, rank: int, rules: UnitRules, first_thread
 
 def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sample]:
     """The samples among the events of printed JSON."""
+    from manyscale.models.workload.notes import changes, informs
+
     deepest = others = 0
     frames: dict[tuple[str, str], int] = {}
     for number, event in enumerate(_events(path, parts), 1):
@@ -258,6 +259,8 @@ def _tasks_beside(path: Path) -> Path | None:
 
 
 def _tasks(path: Path, profile: Profile) -> TaskCounts | None:
+    from manyscale.models.workload.notes import informs
+
     with guarded(path), open_stream(path) as stream:
         rows = csv.DictReader(io.TextIOWrapper(stream, errors="replace"))
         columns = list(rows.fieldnames or ())

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from manyscale.models.workload.notes import informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -156,6 +155,8 @@ class _Parser:
                 "much each stands for; print with 'perf script -F +period'"
             )
         if self.num_without_stack:
+            from manyscale.models.workload.notes import informs
+
             text = f"{self.num_without_stack} samples without a stack are the frame {UNKNOWN}"
             self.profile.notes.append(informs("samples-without-stack", text, self.path.name, self.num_without_stack))
 

@@ -98,7 +98,7 @@ def test_the_numbers_are_on_the_page(tmp_path: Path) -> None:
     for text in ("10.00 us", "1.00004e-05 s", "2.250 us", "22.5 %", "2.000 us", "2.500 us", "tiny on pair"):
         assert text in lines
     assert "eight nodes of two cores" in page.text
-    assert "the trace has <no> clock" in lines
+    assert "informs [no-clock] the trace has <no> clock" in lines
     assert "made up, <b>too</b>" in lines
     assert "Nothing was sampled." in lines
     assert "scaled by cpu_ratio = 2 " in page.text
