@@ -38,6 +38,8 @@ class Launch:
     registers: int = 16
     shared_bytes: int = 0
     binary_version: int = 80
+    opcode: str = "IADD3"
+    stream: int = 0
 
 
 def trace_of(launch_id: int, launch: Launch) -> LaunchTrace:
@@ -45,7 +47,7 @@ def trace_of(launch_id: int, launch: Launch) -> LaunchTrace:
     count = sum(launch.blocks)
     none = np.full((1, MAX_OPERANDS), NO_REGISTER, np.int16)
     static = StaticInstructions(
-        ("IADD3",), np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([UnitClass.int], np.uint8),
+        (launch.opcode,), np.zeros(1, np.int64), np.zeros(1, np.int32), np.array([UnitClass.int], np.uint8),
         np.zeros(1, np.uint8), np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.bool_), none, none,
     )  # fmt: skip
     bounds = np.concatenate(([0], np.cumsum(launch.blocks)))
@@ -74,6 +76,9 @@ class Streams:
     def launch_digest(self, launch_id: int) -> str:
         return array_digest(np.array([str(self._launches[launch_id])]))
 
+    def executed(self, launch_id: int) -> dict[str, int]:
+        return {self._launches[launch_id].opcode.split(".")[0]: sum(self._launches[launch_id].blocks)}
+
     def trace(self, launch_id: int) -> LaunchTrace:
         return trace_of(launch_id, self._launches[launch_id])
 
@@ -90,8 +95,8 @@ def gpu_workload(*launches: Launch) -> Workload:
         row = {
             "launch_id": launch_id, "kernel_name": launch.kernel, "grid_x": len(blocks), "grid_y": 1, "grid_z": 1,
             "block_x": launch.threads, "block_y": 1, "block_z": 1, "shared_bytes": launch.shared_bytes,
-            "registers": launch.registers, "binary_version": launch.binary_version, "stream": 0, "blocks": len(blocks),
-            "warps": len(blocks), "warp_instructions": int(blocks.sum()),
+            "registers": launch.registers, "binary_version": launch.binary_version, "stream": launch.stream,
+            "blocks": len(blocks), "warps": len(blocks), "warp_instructions": int(blocks.sum()),
             "thread_instructions": 32 * int(blocks.sum()), "memory_requests": 0,
             "block_size_cov": float(blocks.std() / blocks.mean()), "digest": streams.launch_digest(launch_id),
         }  # fmt: skip

@@ -31,10 +31,12 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.workload import PhaseKind, Workload
 
 NAME = "amm"
 VERSION = 1
+DOMAIN: Final = domains.AMM
 BASES: Final = ("detailed", "same_place", "same_region", "other")
 Form: TypeAlias = Literal["overlap", "corrected", "printed"]
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "burst"
 VERSION = 1
+DOMAIN = domains.BURST
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.cpu.block_windows import window_cycles
 from manyscale.models.cpu.interval_caches import served_accesses
 from manyscale.models.machine import Node
@@ -42,6 +43,7 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 NAME = "interval"
 VERSION = 2
+DOMAIN: Final = domains.INTERVAL
 PARTS: Final = ("base", "dependency", "branches", "cache", "memory", "bandwidth")
 _SHARED_UNITS: Final = {
     Kind.fp_fma: Kind.fp_mul,

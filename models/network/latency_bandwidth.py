@@ -10,6 +10,7 @@ import numpy as np
 
 from manyscale.models.machine import Network
 from manyscale.models.network.collectives.formulas import gate_cost_ps
+from manyscale.models.network.domains import network_domain
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import MessageLaw, replay_law
@@ -18,6 +19,7 @@ from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "latency-bandwidth"
 VERSION = 1
+DOMAIN = network_domain({}, {})
 
 
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:

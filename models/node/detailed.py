@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from manyscale.models.cpu import domains
 from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import data_caches, needed
@@ -35,6 +36,7 @@ from manyscale.models.workload.notes import Note
 
 NAME = "detailed"
 VERSION = 1
+DOMAIN: Final = domains.DETAILED
 
 Warm: TypeAlias = Literal["cold", "second-run"]
 FAST: Final = "fast"  # parts of a core's time beside those of its CPI stack

@@ -13,7 +13,7 @@ The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -67,6 +67,10 @@ class LaunchStreams(Protocol):
 
     def launch_digest(self, launch_id: int) -> str:
         """Hexadecimal hash of what a launch executes: equal for launches that execute the same."""
+        ...
+
+    def executed(self, launch_id: int) -> Mapping[str, int]:
+        """Executed warp instructions of a launch by the root of their opcode."""
         ...
 
     def trace(self, launch_id: int) -> LaunchTrace:

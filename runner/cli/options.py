@@ -29,6 +29,14 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
 
 
+def add_notes(parser: argparse.ArgumentParser) -> None:
+    """``--accept`` and ``--strict``."""
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="CODE", help="give the number in spite of notes with this code"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse a number that a note says is changed, too")
+
+
 def check_executor(executor: str, workers: int | None = None, seed: int | None = None) -> None:
     """Raises UserError for an unknown executor and for numbers that are too small."""
     from manyscale.runner.registry import names

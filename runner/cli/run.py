@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.runner.cli.options import add_executor, add_study, check_executor, study_content
+from manyscale.runner.cli.options import add_executor, add_notes, add_study, check_executor, study_content
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
     add_executor(parser)
+    add_notes(parser)
     parser.add_argument(
         "--host", type=Path, metavar="FILE", help="where the simulator runs: a file of cluster_configs/host"
     )
@@ -49,10 +50,12 @@ def run(options: argparse.Namespace) -> int:
             cache=options.cache,
             resume=options.resume,
             report=not options.no_report,
+            accept=options.accept,
+            strict=options.strict,
             progress=progress,
         )
         finished = api.run_study(content, place, beside, chosen)
-    _print_results(finished)
+    _print_results(finished, options.accept)
     return 0
 
 
@@ -72,10 +75,12 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     return 0
 
 
-def _print_results(finished: Run) -> None:
+def _print_results(finished: Run, accept: Sequence[str]) -> None:
+    from manyscale.runner.notes import accepted, lines
+
     shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
     for point in shown:
-        print(_summary(point))
+        print(_summary(point) + accepted(point.notes, accept))
     if len(finished.points) > len(shown):
         print(f"... {len(finished.points)} points: see sweep.parquet")
     counts = finished.counts
@@ -84,6 +89,8 @@ def _print_results(finished: Run) -> None:
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
     print(f"results: {finished.directory}")
+    for line in lines([note for point in finished.points for note in point.notes]):
+        print(line)
 
 
 def _summary(point: Summary) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_study, check_executor, columns, study_content
+from manyscale.runner.cli.options import add_notes, add_study, check_executor, columns, study_content
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -14,10 +14,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
     parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    add_notes(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write, and print how the time changes."""
+    from manyscale.runner.notes import accepted, lines
     from manyscale.runner.report.text import duration, signed_duration
     from manyscale.runner.run import api
     from manyscale.runner.run.compare import is_run
@@ -33,8 +35,9 @@ def run(options: argparse.Namespace) -> int:
     check_executor(options.executor, seed=options.seed)
     with progress_bar() as progress:
         chosen = api.Options(
-            output=options.output, executor=options.executor, cache=options.cache, report=False, progress=progress
-        )
+            output=options.output, executor=options.executor, cache=options.cache, report=False,
+            accept=options.accept, strict=options.strict, progress=progress,
+        )  # fmt: skip
         finished = api.run_study(content, place, beside, chosen)
     makespans = {
         str(point.axes[what_if.AXIS]): float(point.statistics["application.makespan"].value)
@@ -46,8 +49,11 @@ def run(options: argparse.Namespace) -> int:
         share = f" ({100 * (seconds / base - 1):+.1f} %)" if base else ""
         change = "" if name == what_if.BASE else f"{signed_duration(seconds - base)}{share}"
         rows.append((name, duration(seconds), change, f"{base / seconds:.3f}" if seconds else "-"))
-    print(columns(rows))
+    notes = [note for point in finished.points for note in point.notes]
+    print(columns(rows) + accepted(notes, options.accept))
     counts = finished.counts
     print(f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused")
     print(f"results: {finished.directory}")
+    for line in lines(notes):
+        print(line)
     return 0

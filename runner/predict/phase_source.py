@@ -11,6 +11,7 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit
 from manyscale.runner.study import Study
@@ -114,6 +115,7 @@ class PhaseSource(Protocol):
     have to answer the same.
     """
 
+    launches: Workload | None = None  # that with the kernel launches among the phases
     cpu_ratio: float = 1.0  # by which compute phases are still to be multiplied; 1 where it is in the times
 
     @abstractmethod
@@ -150,6 +152,10 @@ class PhaseSource(Protocol):
         """``of_run``, the figures of the run as replayed, with those of the source behind them, and with confidence
         intervals where times follow from samples."""
         return of_run
+
+    def notes(self, done: Done) -> Sequence[Note]:
+        """What the times leave out or assume, beside what is known of the workload."""
+        return ()
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Fields of a Result that the source knows, such as ``cores``, by name."""

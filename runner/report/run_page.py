@@ -34,7 +34,7 @@ from manyscale.runner.report.sections.links import add_links
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
 from manyscale.runner.report.sweep_page import write_sweep
-from manyscale.runner.report.text import cards_html, duration, escape, items, percent, size, table
+from manyscale.runner.report.text import cards_html, duration, escape, items, notes_html, percent, size, table
 from manyscale.runner.run.results import Result
 
 __all__ = ["write", "write_sweep"]
@@ -66,7 +66,7 @@ def write(result: Result, directory: Path) -> None:
         f"{result.name} on {result.machine.name}",
         f"Predicted run of {workload.num_ranks:,} ranks. {result.machine.description}",
     )
-    page.add("", _headline(result))
+    page.add("", _headline(result), notes_html(result.notes))
     spent = time_by_state(result)
     page.add("Where the time goes", f'<div class="pair">{_time_table(spent)}{_efficiencies(result)}</div>')
     runs = timeline(result)
@@ -86,10 +86,6 @@ def write(result: Result, directory: Path) -> None:
     _messages(page, result)
     add_links(page, result)
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
-    notes = (
-        items(map(str, workload.notes)) if workload.notes else "<p>The trace recorded all that the replay needs.</p>"
-    )
-    page.add("What the trace could not record", notes)
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
     page.add("Study", f"<details open><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
     (directory / "report.html").write_text(page.html(), encoding="utf-8")

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from manyscale.models.workload.notes import Note, Severity
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.run.results import Result
 
 
 def write(result: Result, directory: Path) -> None:
     """Write both files of a run."""
-    write_figures(result.statistics, f"{result.name} on {result.machine.name}", directory)
+    write_figures(result.statistics, f"{result.name} on {result.machine.name}", directory, result.notes)
 
 
-def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path) -> None:
-    """Write both files; floats in their shortest exact form."""
+def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path, notes: Sequence[Note] = ()) -> None:
+    """Write both files; floats in their shortest exact form. The notes are one more figure, ``notes``: how many of them
+    change the number, and all of them, most severe first, as its ``list``."""
     content = {name: _entry(statistic) for name, statistic in figures.items()}
+    count = sum(note.severity is not Severity.informs for note in notes)
+    text = "notes on what the figures leave out or guess"
+    content["notes"] = _entry(Statistic(count, "1", "count", text)) | {"list": [asdict(note) for note in notes]}
     (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
     lines = [_line(name, statistic) for name, statistic in figures.items()]
+    lines += [f"# {note}\n" for note in notes]
     (directory / "stats.txt").write_text(f"---------- {title} ----------\n" + "".join(lines))
 
 
 def _entry(statistic: Statistic) -> dict[str, object]:
-    fields = dataclasses.asdict(statistic)
+    fields = asdict(statistic)
     return {key: fields[key] for key in ("value", "unit", "kind", "ci_low", "ci_high", "description")}
 
 

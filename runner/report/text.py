@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note, Severity
+
 
 def escape(text: object) -> str:
     """Text as HTML, quotes included."""
@@ -87,9 +89,18 @@ def side_by_side(*charts: str) -> str:
     return f'<div class="pair level">{"".join(f"<div>{chart}</div>" for chart in charts)}</div>'
 
 
-def items(texts: Iterable[str]) -> str:
+def items(texts: Iterable[object]) -> str:
     """A list of texts, escaped here."""
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+def notes_html(notes: Sequence[Note]) -> str:
+    """A box of notes, most severe first; those that only inform can be opened."""
+    severe = [note for note in notes if note.severity is not Severity.informs]
+    others = [note for note in notes if note.severity is Severity.informs]
+    found = f'<div class="notes"><strong>What the number leaves out or guesses</strong>{items(severe)}</div>'
+    more = f"<details><summary>{len(others)} more to know</summary>{items(others)}</details>"
+    return (found if severe else "") + (more if others else "")
 
 
 def embedded_json(value: Any) -> str:

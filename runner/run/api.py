@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
+from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
@@ -30,7 +31,8 @@ __all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "
 
 @dataclass(frozen=True)
 class Options:
-    """How a study is run, as opposed to what it predicts: none of these changes a result."""
+    """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
+    that shall not refuse the result; ``strict``: those that change a number refuse it, too."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -40,6 +42,8 @@ class Options:
     cache: Path | None = None
     resume: bool = False
     report: bool = True
+    accept: Collection[str] = ()
+    strict: bool = False
     progress: Callable[[int, int], None] = lambda done, total: None
 
 
@@ -114,7 +118,10 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     cache = options.cache or default_cache()
     store = Store(cache / "units")
     workload = read_workload(study.workload, cache)
+    admit(workload.notes, options.accept, strict=options.strict)
     prepared = list(prepare_points(points, place, beside, workload))
+    for point in prepared:
+        admit(point.notes, options.accept, strict=options.strict)
     chosen = pipeline.choose_executor(options.executor, prepared, options.address, options.host)
     name = study.name or workload.name
     is_new = options.output is None or not os.path.exists(options.output)
@@ -142,7 +149,8 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
                 result = pipeline.assemble(simulated, execution, filled)
-                shown = rendered.key(simulated, filled) if options.report else None
+                admit(result.notes, options.accept, strict=options.strict)
+                shown = rendered.key(simulated, filled, result.notes) if options.report else None
                 outputs.write_point(result, point_directory, shown, cache / "shown")
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs)

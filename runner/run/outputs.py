@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Note, Severity
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Outcome
 from manyscale.runner.registry import lookup, names
@@ -36,11 +37,13 @@ class Summary:
     num_ranks: int
     axes: Mapping[str, Any]
     statistics: Mapping[str, Statistic]
+    notes: Sequence[Note]
 
 
 def summary(result: Result) -> Summary:
     """What is kept of a point once its files are written."""
-    return Summary(result.name, result.machine.name, result.workload.num_ranks, result.sweep_point, result.statistics)
+    name, target, num_ranks = result.name, result.machine.name, result.workload.num_ranks
+    return Summary(name, target, num_ranks, result.sweep_point, result.statistics, result.notes)
 
 
 def write_point(result: Result, directory: Path, shown: str | None, records: Path) -> None:
@@ -79,8 +82,9 @@ def write_units(directory: Path, execution: Execution) -> None:
 
 
 def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
-    """A row per point: ``point_id``, the values of the axes (numbers, else text), and every statistic that all points
-    have (a network's links are known to some models only)."""
+    """A row per point: ``point_id``, the values of the axes (numbers, else text), every statistic that all points
+    have (a network's links are known to some models only), and ``notes``: the codes of the notes that change or forbid
+    its numbers, most severe first, joined by spaces."""
     columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
     for axis in axes:
         values = [point.axes[axis] for point in points]
@@ -89,6 +93,8 @@ def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
     shared = [name for name in points[0].statistics if all(name in point.statistics for point in points)]
     for name in shared:
         columns[name] = to_arrow(np.array([point.statistics[name].value for point in points]))
+    severe = [[note.code for note in point.notes if note.severity is not Severity.informs] for point in points]
+    columns["notes"] = text_array([" ".join(dict.fromkeys(codes)) for codes in severe])
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 

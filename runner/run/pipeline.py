@@ -22,7 +22,10 @@ from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
+from manyscale.models.workload.domain import TAKES
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
+from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
     Case,
@@ -42,7 +45,7 @@ from manyscale.runner.run import critical_path, links, results
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study
-from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.study.targets import resolve_target, shipped_content
 from manyscale.sampling.plan import Plan
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
@@ -54,7 +57,8 @@ COMPUTE_ARRAYS_BYTES = 1 << 30  # of compute times held at once, for sweep point
 @dataclass(frozen=True)
 class Point:
     """One point of a sweep (or the only one), ready to be expanded into units. ``source`` predicts the times of its
-    phases, in ``first_stages`` and what follows from them; ``plans``: what is simulated, of ranks, launches, ..."""
+    phases, in ``first_stages`` and what follows from them; ``plans``: what is simulated, of ranks, launches, ...;
+    ``notes``: what is known of the number before anything is simulated."""
 
     axes: Mapping[str, Any]
     case: Case
@@ -62,6 +66,7 @@ class Point:
     ranks_per_core: np.ndarray
     source: PhaseSource
     plans: Sequence[Plan]
+    notes: Sequence[Note]
     first_stages: Sequence[Stage]
 
     @property
@@ -79,7 +84,21 @@ def prepare(
     ipc_factors(case)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     source = phase_source(case)
-    return Point(axes, case, node, sharing, source, source.plans(), source.stages({}))
+    notes = [*workload.notes, *_notes_before(case, node, source)]
+    return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}))
+
+
+def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource) -> list[Note]:
+    """What is known of the number before anything is simulated: what the models leave out, settings of no effect."""
+    launches = source.launches
+    found = found_features(case, node_of_rank, launches)
+    shipped = case.shared.once(("shipped", case.machine.name), lambda: shipped_content(case.machine.name))
+    has_launches = launches is not None
+    return [
+        *([] if launches is None or launches is case.traced else launches.notes),
+        *domain_notes(case, found, has_launches=has_launches),
+        *setting_notes(case, shipped, found, has_launches=has_launches),
+    ]
 
 
 def _check_network(machine: Machine, study: Study) -> None:
@@ -287,7 +306,8 @@ def _program_name(point: Point) -> str:
 
 def _keeps_graph(point: Point) -> bool:
     """Whether the network model replays operations that are a graph without an order."""
-    return bool(getattr(lookup("network", point.case.study.model.network), "REPLAYS_GRAPHS", False))
+    domain = getattr(lookup("network", point.case.study.model.network), "DOMAIN", None)
+    return domain is not None and domain.features["unordered-operations"] == TAKES
 
 
 def _compute_name(burst_keys: list[str]) -> str:
@@ -354,6 +374,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         critical_path_links=links.path_table(arrays),
         links=link_use,
         plan=_plan_table(simulated, done),
+        notes=in_order([*point.notes, *point.source.notes(done)]),
         **point.source.tables(done, replayed),
     )
 

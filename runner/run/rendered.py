@@ -14,18 +14,19 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from manyscale.models.workload.notes import Note, to_json
 from manyscale.runner.run.pipeline import Simulated
 
 _DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
 
 
-def key(simulated: Simulated, resolved: Mapping[str, Any]) -> str:
+def key(simulated: Simulated, resolved: Mapping[str, Any], notes: Sequence[Note]) -> str:
     """Of everything that the files of a point follow from."""
     point = simulated.point
     units = [unit.key for stage in simulated.time_units.values() for unit in stage]
@@ -34,6 +35,7 @@ def key(simulated: Simulated, resolved: Mapping[str, Any]) -> str:
         "units": [*units, *simulated.burst_keys, simulated.replay.key],
         "resolved": resolved,
         "axes": point.axes,
+        "notes": to_json(notes),
         "code": _code(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

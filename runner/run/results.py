@@ -13,6 +13,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.statistic import Statistic
 
 STATES: Final = ("compute", "send", "receive", "wait", "collective", "overhead")
@@ -75,6 +76,7 @@ class Result:
     ``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` follow the schemas of predict/gpu/tables.py; None where
     no kernel was launched.
     ``plan``: what was simulated (sampling/plan.py), with the key of its unit; None of a result that no run made.
+    ``notes``: what the figures leave out or assume, most severe first.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
     """
 
@@ -98,6 +100,7 @@ class Result:
     gpu_ipc: pa.Table | None = None
     gpu_cpi_stacks: pa.Table | None = None
     plan: pa.Table | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def makespan_seconds(self) -> float:

@@ -36,6 +36,12 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
     return build_machine(content, f"target {study.target_name} with the study's changes"), content
 
 
+def shipped_content(name: str) -> dict[str, Any] | None:
+    """The content of the shipped machine of this name, None if there is none."""
+    path = shipped_targets().get(name)
+    return None if path is None else _machine_content(path.stem, None)[1]
+
+
 def target_named(name: str, place: str = "--target") -> tuple[Machine, dict[str, Any]]:
     """The same of a name, or a file relative to the working directory; ``place`` says who names it."""
     return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, place))

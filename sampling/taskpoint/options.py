@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -36,6 +37,10 @@ class TaskPointChoice(TaskPointParameters):
     complete: Literal["seen", "current"] = "current"
     mean: Literal["ipc", "cycles"] = "cycles"
     busy_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["never", "levels"] = "levels"
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return bool(study.sampling.tasks != "full")
 
 
 def source_choices() -> dict[str, Any]:

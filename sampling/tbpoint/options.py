@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from manyscale.models.workload.parameters import Strict
 from manyscale.sampling.tbpoint.rules import LaunchSampling, RegionRules, RegionSamplingRules
 
@@ -14,3 +17,7 @@ class TbpointChoice(Strict):
     launches: LaunchSampling = LaunchSampling()
     regions: RegionRules = RegionRules()
     warming: RegionSamplingRules = RegionSamplingRules()
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return "tbpoint" in (study.sampling.launches, study.sampling.blocks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 from manyscale.models.workload.parameters import Strict
 
@@ -12,3 +13,7 @@ class AmmChoice(Strict):
     (models/memory/amm/amm.py), ``corrected`` or as ``printed``."""
 
     form: Literal["overlap", "corrected", "printed"] = "overlap"
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return bool(study.model.cpu == "amm")

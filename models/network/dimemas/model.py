@@ -45,6 +45,7 @@ from manyscale.models.network.dimemas.kernel import (
     run,
 )
 from manyscale.models.network.dimemas.parameters import Dimemas, DimemasLinks
+from manyscale.models.network.domains import network_domain
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.program import Program
 from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
@@ -64,10 +65,22 @@ from manyscale.models.network.replay.steps import (
 )
 from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
+from manyscale.models.workload.domain import left_open, left_short
 from manyscale.models.workload.quantities import MOST_PS
 
 NAME: Final = "dimemas"
 VERSION: Final = 1
+DOMAIN: Final = network_domain(
+    {
+        "shared-links": left_short(
+            "transfers take the links and buses of network.dimemas, not the routes of the topology"
+        ),
+        "collective-formulas": left_open("collectives by formula neither wait for links and buses nor hold them"),
+        "waits-for-any": left_short("a wait for any of several requests pays no start-up latency"),
+    },
+    {"network.dimemas": ()},
+    without=("network.transfer_start",),
+)
 TRANSFER_START: Final = "eager"  # an eager message travels as soon as it is sent
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from manyscale.models.kernels.event_heap import event_record
 from manyscale.models.machine import Network
 from manyscale.models.network import latency_bandwidth
+from manyscale.models.network.domains import network_domain
 from manyscale.models.network.flow.kernel import ARRIVES, FLOWS, MESSAGE, Traffic, run
 from manyscale.models.network.flow.link_clocks import Sharing, new_sharing
 from manyscale.models.network.flow.parameters import Flow, SizeFactor
@@ -36,10 +37,20 @@ from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
 from manyscale.models.network.replay.timed_strands import BOTH_POSTED, new_state
 from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
 from manyscale.models.network.routes import Routes, routes
+from manyscale.models.workload.domain import TAKES
 from manyscale.models.workload.quantities import MOST_PS
 
 NAME: Final = "flow"
 VERSION: Final = 1
+DOMAIN: Final = network_domain(
+    {"shared-links": TAKES},
+    {
+        "network.topology": (),
+        "network.flow": (),
+        "network.intra_node": ("own-routes",),
+        "network.self": ("own-routes",),
+    },
+)
 
 _PS_PER_S: Final = 1e12
 # Intervals of the links' load: a picture's width, fewer on large machines

@@ -41,6 +41,7 @@ import numpy as np
 
 from manyscale.models.machine import Network
 from manyscale.models.network.collectives.formulas import gate_cost_ps
+from manyscale.models.network.domains import network_domain
 from manyscale.models.network.loggops.kernel import ENDED, MESSAGE, RECEIVED, STARTED, run_graph
 from manyscale.models.network.loggops.parameters import LogGops
 from manyscale.models.network.loggops.strand_graph import lower, strand_times
@@ -51,12 +52,21 @@ from manyscale.models.network.replay.kernel import BOTH_POSTED
 from manyscale.models.network.replay.replay import deadlock, refuse_unreceived
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG
+from manyscale.models.workload.domain import TAKES, Refuses, left_short
 from manyscale.models.workload.quantities import MOST_PS
 
 NAME = "loggops"
 VERSION = 1
+DOMAIN = network_domain(
+    {
+        "collective-formulas": left_short("collectives by formula take no processor time"),
+        "unordered-operations": TAKES,
+        "calls-inside-tasks": Refuses("cannot join the task graphs of ranks that communicate inside tasks"),
+    },
+    {"network.loggops": ()},
+    without=("network.transfer_start",),
+)
 TRANSFER_START = "send"
-REPLAYS_GRAPHS = True  # of operations that no order of a rank's rows stands for
 
 
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, field_serializer
 
@@ -39,3 +40,7 @@ class RuntimeSystem(Strict):
     @field_serializer("create_ps", "schedule_ps", "complete_ps", "steal_ps")
     def _with_unit(self, value: int) -> str:
         return f"{value} ps"
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return "tasks" in features

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from manyscale.models.gpu.occupancy import DoesNotFitError, resident_blocks
@@ -46,13 +44,3 @@ def newer_launches(launches: Workload, rows: np.ndarray, gpu: Gpu) -> np.ndarray
     version = launches.column("launches", "binary_version")[rows]
     is_newer = version > gpu.compute_capability
     return np.asarray(launches.column("launches", "launch_id")[rows[is_newer]])
-
-
-def note_of_newer(ids: Sequence[int], machine: Machine, gpu: Gpu) -> str:
-    """What the report says of such launches."""
-    some = ", ".join(map(str, ids[:6])) + (", ..." if len(ids) > 6 else "")
-    launches = f"launch {ids[0]} is" if len(ids) == 1 else f"{len(ids)} launches ({some}) are"
-    return (
-        f"{launches} code of a later architecture than {machine.name} runs "
-        f"(sm_{gpu.compute_capability}): their instructions take what those of the same class take there"
-    )

@@ -7,12 +7,14 @@ CPU model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from manyscale.models.workload import PhaseKind
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
@@ -34,6 +36,7 @@ class LaunchSource(PhaseSource):
         self._case, self._cores = case, cores
         place = (study.workload.path, study.workload.gpu_trace, study.mapping.launches)
         self._launches = case.shared.once(("launches", *place), lambda: Launches(case.workload, study))
+        self.launches = self._launches.source
         self._gpu = checks.gpu_of(case.machine)
         self._name = launch_units.name_of(study)
         self._model = lookup("gpu", self._name)
@@ -83,9 +86,6 @@ class LaunchSource(PhaseSource):
         machine, launches = self._case.machine, self._launches
         self._model.check(self._case.study)
         checks.check_fit(launches.source, launches.rows, machine, launches.place)
-        newer = checks.newer_launches(launches.source, launches.rows, self._gpu)
-        if len(newer):
-            launches.tell(checks.note_of_newer(newer.tolist(), machine, self._gpu))
 
     def phase_times(self, done: Done) -> np.ndarray:
         """Those of launches are final: no CPU's speed changes them."""
@@ -122,6 +122,9 @@ class LaunchSource(PhaseSource):
         figures = self._cores.figures(of_run, done)
         figures = figures | statistics.launch_statistics(self._launches, predicted, self._gpu)
         return statistics.with_intervals(self._launches, predicted, self._gpu, figures)
+
+    def notes(self, done: Done) -> Sequence[Note]:
+        return self._cores.notes(done)
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""

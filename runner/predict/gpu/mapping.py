@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,6 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study, WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
-_log = logging.getLogger(__name__)
 COLUMNS: Final = ("rank", "phase", "launch")
 
 
@@ -34,7 +32,6 @@ class Launches:
 
     def __init__(self, workload: Workload, study: Study) -> None:
         self.workload = workload
-        self._told: set[str] = set()
         if study.mapping.launches is None:
             self.source, self.place = workload, study.workload.path
             self.executions = of_stream(workload)
@@ -64,12 +61,6 @@ class Launches:
     def is_whole_run(self) -> bool:
         """Whether the run is nothing but launches."""
         return self.source is self.workload
-
-    def tell(self, note: str) -> None:
-        """Log a note once."""
-        if note not in self._told:
-            self._told.add(note)
-            _log.warning("%s: %s", self.place, note)
 
 
 def of_stream(workload: Workload) -> Executions:

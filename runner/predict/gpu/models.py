@@ -1,9 +1,9 @@
 """The models of GPUs behind one form: what a work unit calls, and how their results become LaunchResult.
 
-A model is a class with ``NAME``, ``version()``, ``check(study)`` and ``options(study)``. One without ``HAS_PROFILE``
-simulates launches at once (``simulate``); one with it looks at their instructions first (``outline``, which reads of
-the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and ``profile_reads``), and
-predicts from that, configuration by configuration (``predict``).
+A model is a class with ``NAME``, ``DOMAIN``, ``version()``, ``check(study)`` and ``options(study)``. One without
+``HAS_PROFILE`` simulates launches at once (``simulate``); one with it looks at their instructions first (``outline``,
+which reads of the GPU only what ``outline_reads`` says), then at what their accesses meet (``profile`` and
+``profile_reads``), and predicts from that, configuration by configuration (``predict``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manyscale.models.gpu import domains
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -36,6 +37,7 @@ class Detailed:
 
     NAME = "detailed"
     HAS_PROFILE = False
+    DOMAIN = domains.DETAILED
 
     @staticmethod
     def version() -> int:
@@ -117,6 +119,7 @@ class Gpumech:
 
     NAME = "gpumech"
     HAS_PROFILE = True
+    DOMAIN = domains.GPUMECH
 
     @staticmethod
     def version() -> int:

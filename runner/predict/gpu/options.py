@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 from manyscale.models.workload.parameters import Count, Strict
 
@@ -23,3 +24,7 @@ class GpuChoice(Strict):
     groups: Literal["auto"] | Count = "auto"
     form: Literal["printed", "extended"] = "extended"
     representative: Literal["clustering", "max", "min"] = "clustering"
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return "launches" in features

@@ -47,7 +47,7 @@ _BASES: Final = {
     "same_region": "scaled like detailed time of the same region",
     "other": "scaled like all detailed time",
 }
-_READ_OF_NODE: Final = {"frequency_hz", "caches", "main_memory", "core"}
+READ_OF_NODE: Final = {"frequency_hz", "caches", "main_memory", "core"}
 
 
 class DetailedPhases:
@@ -84,7 +84,7 @@ class AmmSource(PhaseSource):
     def stages(self, done: Done) -> list[Stage]:
         if done:
             return []
-        node = self._case.machine.node.model_dump(mode="json", include=_READ_OF_NODE)
+        node = self._case.machine.node.model_dump(mode="json", include=READ_OF_NODE)
         meaning = {"node": node, "versions": [VERSION, dataflow.VERSION, segment_distances.VERSION]}
         units = []
         for stream in self._detail.streams:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -23,6 +24,10 @@ class DetailedChoice(Strict):
     request: Literal["insertion", "tail"] = "insertion"
     window: Annotated[int, Field(ge=0)] = 0
 
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return study.model.cpu in ("detailed", "interval")
+
 
 class TimelineChoice(Strict):
     """Ranks and iterations whose cores are written to ``timeline/cores.parquet``; by default all, unless there are more
@@ -35,3 +40,7 @@ class TimelineChoice(Strict):
         """Whether what was simulated of an iteration of a rank is shown."""
         of_rank = self.ranks is None or rank in self.ranks
         return of_rank and (self.iterations is None or iteration in self.iterations)
+
+    def is_used(self, study: Any, features: Collection[str]) -> bool:
+        """Whether a run with these features reads it."""
+        return "tasks" in features

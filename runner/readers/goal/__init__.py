@@ -16,7 +16,7 @@ Memory: the operations and dependencies, some 40 and 30 B each, and one chunk of
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from manyscale.runner.readers.archive import read_head
 from manyscale.runner.readers.goal.head import BINARY, COMMENT, HEAD_BYTES, NUM_RANKS, schedule_of
@@ -24,6 +24,7 @@ from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
+OPTIONS: Final = ("time_unit",)  # of a study's workload, that `read` takes
 
 
 def can_read(path: Path) -> bool:

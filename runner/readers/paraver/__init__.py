@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from manyscale.models.workload import Workload
 
 _MAGIC: Final = b"#Paraver ("
+OPTIONS: Final = ("application",)  # of a study's workload, that `read` takes
 
 
 def can_read(path: Path) -> bool:

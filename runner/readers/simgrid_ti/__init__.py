@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, is_tar, open_stream, read_head, tar_members
@@ -23,6 +23,7 @@ from manyscale.runner.readers.simgrid_ti.files import (
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
+OPTIONS: Final = ("flop_rate",)  # of a study's workload, that `read` takes
 
 
 def can_read(path: Path) -> bool:

@@ -144,6 +144,7 @@ class LaunchWriter:
         content = head | {
             "version": VERSION,
             "opcodes": list(static.opcodes),
+            "executed": self.executed.tolist(),
             "blocks": self.num_blocks,
             "warps": self.num_warps,
             "warp_instructions": int(self.executed.sum()),
@@ -276,6 +277,24 @@ class StoredLaunch:
             *(joined(name) for name in ("instruction", "active", "accesses", "sector", "written")),
         )
 
+    def executed(self) -> dict[str, int]:
+        """Warp instructions by the root of their opcode, those that were executed."""
+        counts = np.array(self.head["executed"] if "executed" in self.head else self._counted(), np.int64)
+        roots = [opcode.split(".")[0] for opcode in self.head["opcodes"]]
+        of_opcode = np.bincount(self.static.opcode[: len(counts)], counts, minlength=len(roots)).astype(np.int64)
+        found: dict[str, int] = {}
+        for root, count in zip(roots, of_opcode.tolist(), strict=True):
+            if count:
+                found[root] = found.get(root, 0) + count
+        return found
+
+    def _counted(self) -> np.ndarray:
+        """int64[static instructions]: of folders that do not say how often each was executed."""
+        found = np.zeros(len(self.static.pc), np.int64)
+        for group in self._groups():
+            found += np.bincount(group.instruction, minlength=len(found))
+        return found
+
     def copy(self, folder: Path) -> StoredLaunch:
         """The same launch in another folder."""
         if folder.resolve() != self.folder.resolve():
@@ -316,6 +335,9 @@ class LaunchStore:
 
     def launch_digest(self, launch_id: int) -> str:
         return str(self._launches[launch_id].head["digest"])
+
+    def executed(self, launch_id: int) -> dict[str, int]:
+        return self._launches[launch_id].executed()
 
     def stored(self, launch_id: int) -> StoredLaunch:
         return self._launches[launch_id]

@@ -1,0 +1,81 @@
+"""Which models of cores take what of a run, and which keys of a machine they read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from manyscale.models.workload.domain import (
+    APART,
+    TAKES,
+    Domain,
+    left_long,
+    left_open,
+    left_short,
+    told,
+)
+
+_NEIGHBOURS: Final = left_short("ranks that share a node do not wait for each other in its caches and memory")
+_FREE: Final = left_short(
+    "instructions take no time (node.core.instructions): only width, buffers and memory bound a core"
+)
+_TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
+_ROWS: Final = left_open("every line takes node.main_memory's latency, whether its DRAM row is open or not")
+_NODE: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": ()}
+_CORES: Final = {
+    **_NODE,
+    "node.frequency": (),
+    "node.core": (),
+    "node.caches": (),
+    "node.main_memory": (),
+    "node.numa": ("sockets",),
+}
+
+BURST: Final = Domain(
+    {
+        "traced-times": TAKES,
+        "described-cores": told(
+            "compute takes its traced time, times cpu_ratio: the target's cores, caches and memory play no part"
+        ),
+        "tasks": TAKES,
+        "neighbours": APART,
+        "sockets": APART,
+        "address-translation": APART,
+        "prefetchers": APART,
+        "dram-rows": APART,
+        "free-instructions": APART,
+    },
+    {**_NODE, "node.caches": ("tasks",)},
+)
+DETAILED: Final = Domain(
+    {
+        "traced-times": TAKES,
+        "described-cores": TAKES,
+        "tasks": TAKES,
+        "neighbours": _NEIGHBOURS,
+        "sockets": TAKES,
+        "address-translation": _TRANSLATION,
+        "prefetchers": TAKES,
+        "dram-rows": TAKES,
+        "free-instructions": _FREE,
+    },
+    _CORES,
+)
+INTERVAL: Final = Domain(
+    {
+        **DETAILED.features,
+        "sockets": left_short("half of what lies at a distance in another socket's memory is left out"),
+        "prefetchers": left_long("prefetchers fetch nothing"),
+        "dram-rows": _ROWS,
+    },
+    _CORES,
+)
+AMM: Final = Domain(
+    {
+        **DETAILED.features,
+        "tasks": left_open("task instances run one after the other, as they were traced"),
+        "sockets": left_short("memory of other sockets is as near as the own one's"),
+        "prefetchers": left_long("prefetchers fetch nothing"),
+        "dram-rows": _ROWS,
+    },
+    {**_NODE, "node.frequency": (), "node.core": (), "node.caches": (), "node.main_memory": ()},
+)

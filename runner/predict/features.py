@@ -1,0 +1,233 @@
+"""What a run has of the features on which models differ (models/workload/domain.py), and the notes that follow: what
+the chosen models leave out, and settings that none of them reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.domains import ROOTS
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine import Network
+from manyscale.models.machine.processor import data_caches
+from manyscale.models.network.collectives.rules import CollectiveRules
+from manyscale.models.network.operation_graph import is_ordered
+from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, PhaseKind, Workload
+from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
+from manyscale.models.workload.notes import Note, informs
+from manyscale.runner.predict.phase_source import Case
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.registry import lookup, names
+
+_OF_READERS: Final = ("flop_rate", "time_unit", "application")  # options that some readers take (OPTIONS there)
+_NO_SETTING: Final = ("schema", "name", "description", "sources")
+
+
+def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -> dict[str, int]:
+    """How often a run has each feature, those that it has. ``node_of_rank`` int[ranks]; ``launches``: the workload with
+    its kernel launches. O(operations + members of communicators + launches)."""
+    counts: dict[str, Any] = {**_of_network(case, node_of_rank), **_of_cores(case, node_of_rank, launches)}
+    if launches is not None:
+        counts |= {**_of_launches(case, launches), "launches": launches.tables["launches"].num_rows}
+    return {name: int(count) for name, count in counts.items() if count}
+
+
+def _of_network(case: Case, node_of_rank: np.ndarray) -> dict[str, Any]:
+    workload, network = case.workload, case.machine.network
+    chosen = (network.collectives, network.eager_threshold_bytes, network.topology)  # all that is read of it
+    return case.shared.once(
+        ("features of the network", node_of_rank.tobytes(), *map(str, chosen)),
+        lambda: _of_messages(workload, network, node_of_rank),
+    )
+
+
+def _of_messages(workload: Workload, network: Network, node_of_rank: np.ndarray) -> dict[str, Any]:
+    kind, peer = workload.column("operations", "kind"), workload.column("operations", "peer")
+    rows = workload.send_rows
+    source, destination = workload.column("operations", "rank")[rows], peer[rows]
+    same_node = node_of_rank[source] == node_of_rank[destination]
+    to_self = source == destination
+    collective = np.isin(kind, COLLECTIVES)
+    between, within, calls = _of_collectives(workload, collective, node_of_rank)
+    rules = CollectiveRules.model_validate(network.collectives)
+    between = between * rules.sends_messages + np.count_nonzero(~same_node)
+    within = within * rules.sends_messages + np.count_nonzero(same_node & ~to_self)
+    over_links = getattr(network.topology, "loopback", "own") == "through-links"
+    return {
+        "messages-between-nodes": between,
+        "messages-within-nodes": within,
+        "messages-to-self": np.count_nonzero(to_self),
+        "own-routes": 0 if over_links else within + np.count_nonzero(to_self),
+        "rendezvous": np.count_nonzero(workload.column("operations", "bytes")[rows] >= network.eager_threshold_bytes),
+        "collectives": calls * rules.sends_messages,
+        "collective-formulas": calls * rules.has_formulas,
+        "shared-links": between * (network.topology is not None),
+        "wildcard-receives": np.count_nonzero(
+            ((kind == OperationKind.recv) | (kind == OperationKind.irecv)) & (peer == ANY_SOURCE)
+        ),
+        "waits-for-any": np.count_nonzero(kind == OperationKind.waitany),
+        "unordered-operations": 0 if is_ordered(workload) else 1,
+    }
+
+
+def _of_collectives(workload: Workload, collective: np.ndarray, node_of_rank: np.ndarray) -> tuple[int, int, int]:
+    """Calls of collectives on communicators whose members lie on several nodes, on ones of which several members lie
+    on one node, and of several members."""
+    communicator = workload.column("operations", "communicator_id")[collective]
+    calls = np.bincount(communicator[communicator >= 0], minlength=workload.tables["communicators"].num_rows)
+    offsets, members = workload.lists("communicators", "members")
+    between = within = several = 0
+    for each in np.flatnonzero(calls):
+        nodes = node_of_rank[members[offsets[each] : offsets[each + 1]]]
+        distinct = len(np.unique(nodes))
+        between += int(calls[each]) * (distinct > 1)
+        within += int(calls[each]) * (len(nodes) > distinct)
+        several += int(calls[each]) * (len(nodes) > 1)
+    return between, within, several
+
+
+def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -> dict[str, Any]:
+    workload, node, study = case.workload, case.machine.node, case.study
+    computes = (workload.column("phases", "kind") == PhaseKind.compute) & (workload.column("phases", "duration_ps") > 0)
+    phases = 0 if launches is workload else int(np.count_nonzero(computes))
+    has_detail = case.traced.detail is not None or study.workload.detail is not None
+    simulates = phases or (has_detail and launches is None)
+    core, memory = node.core, node.main_memory
+    free = core is not None and not any(cost.latency_cycles for cost in core.instructions.values())
+    counts = {
+        "traced-times": phases,
+        "described-cores": phases if core is not None else 0,
+        "tasks": case.traced.tables["tasks"].num_rows,
+        "neighbours": np.count_nonzero(np.bincount(node_of_rank)[node_of_rank] > 1),
+        "sockets": node.numa is not None and study.mapping.cores_per_rank > node.cores_per_socket,
+        "address-translation": len(node.tlbs),
+        "prefetchers": sum(cache.prefetcher is not None for cache in data_caches(node.caches).values()),
+        "dram-rows": memory is not None and memory.dram is not None,
+        "free-instructions": free,
+    }
+    return counts if simulates else {}
+
+
+def _of_launches(case: Case, launches: Workload) -> dict[str, Any]:
+    gpu = Gpu.of(case.machine.node)
+    streams, version = (launches.column("launches", name) for name in ("stream", "binary_version"))
+    executed = case.shared.once(("executed opcodes", launches.digest), lambda: _executed(launches))
+    counts = {
+        "copies": launches.tables["copies"].num_rows,
+        "streams": len(np.unique(streams)) - 1,
+        "several-gpus": case.machine.node.num_gpus - 1,
+        "later-code": 0 if gpu is None else np.count_nonzero(version > gpu.compute_capability),
+        "gpu-dram-rows": gpu is not None and gpu.dram.timing is not None,
+    }
+    for name, patterns in ROOTS.items():
+        counts[name] = sum(
+            count for root, count in executed.items() if any(fnmatchcase(root, pattern) for pattern in patterns)
+        )
+    return counts
+
+
+def _executed(launches: Workload) -> dict[str, int]:
+    """Warp instructions of all launches by the root of their opcode."""
+    found: dict[str, int] = {}
+    for launch_id in launches.column("launches", "launch_id").tolist() if launches.gpu is not None else ():
+        for root, count in launches.gpu.executed(launch_id).items():
+            found[root] = found.get(root, 0) + count
+    return found
+
+
+def domains(case: Case, *, has_launches: bool) -> Iterator[tuple[str, str, Domain | None]]:
+    """(level, name, domain) of the models that a study uses; None for one that declares none."""
+    model = case.study.model
+    chosen = {"cpu": model.cpu, "network": model.network}
+    if has_launches:
+        chosen["gpu"] = model.gpu or "detailed"
+    for level, name in chosen.items():
+        yield level, name, getattr(lookup(level, name), "DOMAIN", None)
+
+
+def domain_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -> list[Note]:
+    """What the chosen models leave out of what was found."""
+    notes = []
+    for level, name, domain in domains(case, has_launches=has_launches):
+        if domain is None:
+            notes.append(informs("domain-unknown", f"model {level}: {name} does not say what it leaves out"))
+            continue
+        for feature in FEATURES[level]:
+            stance = domain.features[feature]
+            if feature in found and isinstance(stance, LeavesOut):
+                notes.append(stance.note(feature, f"model {level}: {name}", found[feature]))
+    return notes
+
+
+def setting_notes(
+    case: Case, shipped: Mapping[str, Any] | None, found: Mapping[str, int], *, has_launches: bool
+) -> list[Note]:
+    """A note for each setting that plays no part: keys of the machine that the study sets, or that differ from
+    ``shipped``, the machine of the same name; and blocks of options."""
+    used = list(domains(case, has_launches=has_launches))
+    notes = []
+    for key in sorted(_keys_set(case, shipped)):
+        why = _why_unused(key, used, found)
+        if why:
+            notes.append(informs("setting-without-effect", f"plays no part: {why}", f"target.{key}"))
+    for name, block in case.study:
+        is_used = getattr(block, "is_used", None)
+        if is_used is not None and block != type(block)() and not is_used(case.study, found):
+            notes.append(informs("setting-without-effect", "plays no part: nothing that the run does reads it", name))
+    notes += [
+        informs("setting-without-effect", "plays no part: the trace's format does not leave it open", name)
+        for name in _unused_of_reader(case)
+    ]
+    return notes
+
+
+def _unused_of_reader(case: Case) -> list[str]:
+    """What the study says about its trace, and the reader does not ask."""
+    choice = case.study.workload
+    form = "workload" if workload_folder.can_read(Path(choice.path).expanduser()) else case.traced.source_format
+    asked = getattr(lookup("reader", form), "OPTIONS", ()) if form in names("reader") else _OF_READERS
+    given = [name for name in _OF_READERS if getattr(choice, name) != type(choice).model_fields[name].default]
+    return [f"workload.{name}" for name in given if name not in asked]
+
+
+def _keys_set(case: Case, shipped: Mapping[str, Any] | None) -> set[str]:
+    overrides = case.study.target_overrides
+    keys = set() if "schema" in overrides else set(_leaves(overrides))
+    if shipped is not None:
+        before, after = dict(_leaf_items(shipped)), dict(_leaf_items(case.machine_content))
+        keys |= {key for key in {**before, **after} if before.get(key) != after.get(key)}
+    return {key for key in keys if key.partition(".")[0] not in _NO_SETTING}
+
+
+def _leaves(content: Mapping[str, Any]) -> Iterator[str]:
+    return (key for key, _ in _leaf_items(content))
+
+
+def _leaf_items(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaf_items(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _why_unused(key: str, used: Sequence[tuple[str, str, Domain | None]], found: Mapping[str, int]) -> str:
+    """Why no model reads a key; "" if one does, or if one might."""
+    missing: list[str] = []
+    for _, _, domain in used:
+        if domain is None:
+            return ""
+        for read, needs in domain.reads.items():
+            if key == read or key.startswith(f"{read}.") or read.startswith(f"{key}."):
+                if not needs or any(need in found for need in needs):
+                    return ""
+                missing += needs
+    texts = {name: text for features in FEATURES.values() for name, text in features.items()}
+    if missing:
+        return f"the run has no {' or '.join(dict.fromkeys(texts[name] for name in missing))}"
+    models = ", ".join(f"{level}: {name}" for level, name, _ in used)
+    return f"none of the models ({models}) reads it"
