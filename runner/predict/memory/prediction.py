@@ -190,7 +190,7 @@ class Predictor:
             times |= self._amm_times(counts, sdcm, set_aware, beyond)
             times["overlap"] = _own_time(own) if own is not None else self._scaled(size, num_instructions, traced)
         except ValueError as error:
-            notes.append(informs("no-run-time", f"no run time: {error}", self._machine.name))
+            notes.append(informs("no-run-time", f"no run time: {self._machine.name}: {error}"))
         return Prediction(
             size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions, str(how),
             tuple(notes),

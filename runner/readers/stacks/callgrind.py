@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from manyscale.models.workload.notes import changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -74,6 +73,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a file (``options`` play no part). Raises UserError with file and line for what is not
     Callgrind's."""
     from manyscale.models.workload import Workload
+    from manyscale.models.workload.notes import changes, informs
     from manyscale.runner.readers.rank_tables import rank_tables
     from manyscale.runner.readers.stacks.tables import frame_tables, unit_tables
 

@@ -11,6 +11,7 @@ from manyscale.models.workload import (
     Workload,
     WorkloadError,
 )
+from manyscale.models.workload.notes import informs
 
 NAME = "stopwatch"
 HEAD = "stopwatch 1"
@@ -60,7 +61,8 @@ def read(path, options=None):
         "regions": REGIONS_SCHEMA.empty_table(),
         "communicators": pa.table({"members": [list(range(num_ranks))]}, COMMUNICATORS_SCHEMA),
     }
-    return Workload(path.name.split(".")[0], num_ranks, tables, ("times were taken by hand",), NAME)
+    note = informs("times-by-hand", "times were taken by hand")
+    return Workload(path.name.split(".")[0], num_ranks, tables, (note,), NAME)
 
 
 def _table(rows, num_ranks, schema):
