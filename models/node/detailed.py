@@ -106,7 +106,7 @@ class NodeSimulation:
         detailed = np.ones(program.num_instances, np.int8) if is_detailed is None else is_detailed
         _check(program, first_phase, end, given, detailed, num_cores, window_cycles)
         cycles_per_ps = needed(node.frequency_hz, "node.frequency") / 1e12
-        code, self._notes = kept_core_code(workload, needed(node.core, "node.core"))
+        code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._program, self._node, self._num_cores, self._runtime, self._seed = program, node, num_cores, runtime, seed
         self._num_phases, self._keep, self._keep_served = end - first_phase, keep, keep_served
         self.memory = new_memory_system(node, num_cores, most_lines=most_lines)
@@ -166,7 +166,7 @@ class NodeSimulation:
         state = self._state
         return _result(
             state.records, state.scheduler.core["overhead_ps"], state.makespan_ps, self.memory.counts, self._node,
-            float(self._control["cycles_per_ps"][0]), self._origin_ps, self._notes,
+            float(self._control["cycles_per_ps"][0]), self._origin_ps, self.notes,
         )  # fmt: skip
 
 

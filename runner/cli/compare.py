@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from manyscale.runner.cli.options import add_cache, columns, written
+from manyscale.runner.cli.options import add_cache, add_notes, admit, columns, print_notes, written
 
 TITLES: Final = {
     "figure": "whole run",
@@ -30,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
     add_cache(parser)
+    add_notes(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,18 +44,18 @@ def run(options: argparse.Namespace) -> int:
     cache = options.cache or default_cache()
     a, b = (compare.load(Path(path), options.format, cache) for path in (options.a, options.b))
     table, notes = compare.compare(a, b)
+    admit(notes, options)
     rows = table.to_pylist()
     if options.output is not None:
         with written(options.output):
             write_table(table, options.output)
     if options.json is not None:
-        content = {"a": a.name, "b": b.name, "notes": notes, "rows": rows}
+        content = {"a": a.name, "b": b.name, "notes": [asdict(note) for note in notes], "rows": rows}
         with written(options.json):
             rundir.write_atomically(options.json, json.dumps(content, indent=1) + "\n")
     print(f"A: {a.name}, {a.num_ranks} ranks\nB: {b.name}, {b.num_ranks} ranks; differences are B - A")
     _print(rows, options.top)
-    for note in notes:
-        print(f"note: {note}")
+    print_notes(notes)
     return 0
 
 

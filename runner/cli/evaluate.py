@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_cache
+from manyscale.runner.cli.options import add_cache, add_notes, admit, print_notes
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -42,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/evaluation-NNN)")
     add_cache(parser)
+    add_notes(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         if options.seeds < 1:
             raise UserError(f"--seeds {options.seeds}: at least one is needed")
         loaded = profiles.load(options.traces, options.methods, options.on, options.cycles, options.cache)
+        notes = [note for profile, _ in loaded for note in profile.notes]
+        admit(notes, options)
         directory = rundir.new_directory(options.output, "evaluation", resume=False)
         with progress_bar() as progress:
             found = profiles.evaluate(loaded, options.seeds, progress)
@@ -78,15 +81,17 @@ def run(options: argparse.Namespace) -> int:
         with progress_bar() as progress:
             rows = tasks.evaluate(
                 options.traces, directory, methods, cores, target=options.target, iterations=options.iterations,
-                changes=changes, progress=progress,
+                changes=changes, accept=options.accept, strict=options.strict, progress=progress,
             )  # fmt: skip
         table = tasks.table(rows)
+        notes = [note for row in rows for note in row["notes"]]
         text, page = tasks.summary(table), evaluation_page.tasks_page(rows, directory)
     write_table(table, directory / "evaluation.parquet")
     rundir.write_atomically(directory / "evaluation.txt", text)
     rundir.write_atomically(directory / "report.html", page)
     print(text, end="")
     print(f"results: {directory}")
+    print_notes(notes)
     return 0
 
 

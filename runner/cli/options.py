@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
+    from manyscale.models.workload.notes import Note
     from manyscale.runner.run.execute.execution import Workers
 
 
@@ -35,6 +36,21 @@ def add_notes(parser: argparse.ArgumentParser) -> None:
         "--accept", action="append", default=[], metavar="CODE", help="give the number in spite of notes with this code"
     )
     parser.add_argument("--strict", action="store_true", help="refuse a number that a note says is changed, too")
+
+
+def admit(notes: Iterable[Note], options: argparse.Namespace) -> None:
+    """Raises UserError for notes that ``add_notes``'s options do not let pass."""
+    from manyscale.runner.notes import admit as admit_notes
+
+    admit_notes(notes, options.accept, strict=options.strict)
+
+
+def print_notes(notes: Sequence[Note]) -> None:
+    """As the last lines of a command."""
+    from manyscale.runner.notes import lines
+
+    for line in lines(notes):
+        print(line)
 
 
 def check_executor(executor: str, workers: int | None = None, seed: int | None = None) -> None:

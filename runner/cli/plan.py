@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from manyscale.runner.cli.options import add_study, launch_numbers, study_content
+from manyscale.runner.cli.options import add_notes, add_study, admit, launch_numbers, print_notes, study_content
 from manyscale.runner.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
+    add_notes(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
     parser.add_argument(
         "--method", metavar="NAME",
@@ -59,8 +60,10 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.run.preview import prepared
 
     workload, points = prepared(*study_content(options), options.cache)
+    point = next(points)
+    admit(point.notes, options)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
-    plans = next(points).plans
+    plans = point.plans
     write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
     counts = []
     for each in plans:  # weights of intervals are shares, so that the population is not known
@@ -68,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         ending = "es" if each.element_kind.endswith("ch") else "s"
         counts.append(f"{len(each.element_id)}{of} {each.element_kind}{ending}")
     print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
+    print_notes(point.notes)
     return 0
 
 
@@ -102,6 +106,9 @@ def _by_method(options: argparse.Namespace) -> int:
         measured=options.measured,
     )
     planned = methods.by_method(request)
+    notes = [*planned.notes, *planned.choice.notes]
+    admit(notes, options)
     file = methods.write(planned, options.output)
-    print("\n".join((*map(str, planned.notes), planned.summary, *map(str, planned.choice.notes), f"results: {file}")))
+    print(f"{planned.summary}\nresults: {file}")
+    print_notes(notes)
     return 0

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyscale.runner.cli.options import add_cache, add_executor, check_executor, workers_of
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_executor,
+    add_notes,
+    admit,
+    check_executor,
+    print_notes,
+    workers_of,
+)
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -35,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_executor(parser)
     add_cache(parser)
+    add_notes(parser)
     parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-predict-NNN)")
 
@@ -55,10 +64,12 @@ def run(options: argparse.Namespace) -> int:
             inputs, sizes, options.target, form=options.format, recipe=options.recipe, steady=options.steady, amm=amm,
             measured=measured, workers=workers_of(options, progress),
         )  # fmt: skip
+    admit(result.notes, options)
     directory = rundir.new_directory(options.output, f"{result.name}-predict", resume=False)
     predict_page.write(result, directory, page=not options.no_report)
     print("\n".join(predict_page.summary(result)))
     print(f"results: {directory}")
+    print_notes(result.notes)
     return 0
 
 

@@ -7,7 +7,15 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from manyscale.runner.cli.options import add_cache, add_executor, check_executor, workers_of
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_executor,
+    add_notes,
+    admit,
+    check_executor,
+    print_notes,
+    workers_of,
+)
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -55,6 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     add_cache(parser)
+    add_notes(parser)
     parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-profile-NNN)")
 
@@ -78,10 +87,12 @@ def run(options: argparse.Namespace) -> int:
             together=options.together, frames=options.frames, rank=options.rank, thread=options.thread, seed=seed,
             workers=workers_of(options, progress),
         )  # fmt: skip
+    admit(result.notes, options)
     directory = rundir.new_directory(options.output, f"{result.workload.name}-profile", resume=False)
     profile_page.write(result, directory, seed=seed, page=not options.no_report)
     print("\n".join(profile_page.summary(result)))
     print(f"results: {directory}")
+    print_notes(result.notes)
     return 0
 
 
@@ -98,8 +109,10 @@ def _intervals(options: argparse.Namespace) -> int:
             form=options.format, rank=options.rank or 0, steady=options.steady,
             workers=workers_of(options, progress),
         )  # fmt: skip
+    admit(result.notes, options)
     directory = rundir.new_directory(options.output, f"{result.name}-intervals", resume=False)
     file = write_intervals(result.intervals, directory, result.name)
     print(result.summary())
     print(f"results: {file}")
+    print_notes(result.notes)
     return 0

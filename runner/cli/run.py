@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.runner.cli.options import add_executor, add_notes, add_study, check_executor, study_content
+from manyscale.runner.cli.options import add_executor, add_notes, add_study, check_executor, print_notes, study_content
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
 
 
 def _print_results(finished: Run, accept: Sequence[str]) -> None:
-    from manyscale.runner.notes import accepted, lines
+    from manyscale.runner.notes import accepted
 
     shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
     for point in shown:
@@ -89,8 +89,7 @@ def _print_results(finished: Run, accept: Sequence[str]) -> None:
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
     print(f"results: {finished.directory}")
-    for line in lines([note for point in finished.points for note in point.notes]):
-        print(line)
+    print_notes([note for point in finished.points for note in point.notes])
 
 
 def _summary(point: Summary) -> str:

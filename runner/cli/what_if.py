@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_notes, add_study, check_executor, columns, study_content
+from manyscale.runner.cli.options import add_notes, add_study, check_executor, columns, print_notes, study_content
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write, and print how the time changes."""
-    from manyscale.runner.notes import accepted, lines
+    from manyscale.runner.notes import accepted
     from manyscale.runner.report.text import duration, signed_duration
     from manyscale.runner.run import api
     from manyscale.runner.run.compare import is_run
@@ -54,6 +54,5 @@ def run(options: argparse.Namespace) -> int:
     counts = finished.counts
     print(f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused")
     print(f"results: {finished.directory}")
-    for line in lines(notes):
-        print(line)
+    print_notes(notes)
     return 0

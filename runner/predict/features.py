@@ -54,8 +54,8 @@ def _of_messages(workload: Workload, network: Network, node_of_rank: np.ndarray)
     collective = np.isin(kind, COLLECTIVES)
     between, within, calls = _of_collectives(workload, collective, node_of_rank)
     rules = CollectiveRules.model_validate(network.collectives)
-    between = between * rules.sends_messages + np.count_nonzero(~same_node)
-    within = within * rules.sends_messages + np.count_nonzero(same_node & ~to_self)
+    between = between * rules.sends_messages + int(np.count_nonzero(~same_node))
+    within = within * rules.sends_messages + int(np.count_nonzero(same_node & ~to_self))
     over_links = getattr(network.topology, "loopback", "own") == "through-links"
     return {
         "messages-between-nodes": between,
@@ -133,8 +133,11 @@ def _of_launches(case: Case, launches: Workload) -> dict[str, Any]:
 def _executed(launches: Workload) -> dict[str, int]:
     """Warp instructions of all launches by the root of their opcode."""
     found: dict[str, int] = {}
-    for launch_id in launches.column("launches", "launch_id").tolist() if launches.gpu is not None else ():
-        for root, count in launches.gpu.executed(launch_id).items():
+    streams = launches.gpu
+    if streams is None:
+        return found
+    for launch_id in launches.column("launches", "launch_id").tolist():
+        for root, count in streams.executed(launch_id).items():
             found[root] = found.get(root, 0) + count
     return found
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
+from manyscale.models.workload.notes import Note, from_json, to_json
 from manyscale.runner.predict.units import Arrays
 
 _SHAPE: Final = "@shape"
 _FLAGS: Final = "@flags"
 _TEXT: Final = "@text"
+NOTES: Final = "notes"
 
 
 def stored(arrays: Mapping[str, np.ndarray]) -> Arrays:
@@ -30,6 +32,16 @@ def stored(arrays: Mapping[str, np.ndarray]) -> Arrays:
         else:
             result[name] = values
     return result
+
+
+def noted(arrays: Arrays, notes: Iterable[Note]) -> Arrays:
+    """A unit's result with the notes on it."""
+    return {**arrays, NOTES: np.frombuffer(to_json(notes).encode(), np.uint8).copy()}
+
+
+def notes_of(results: Iterable[Arrays]) -> list[Note]:
+    """Those that ``noted`` was given, of all results."""
+    return [note for arrays in results for note in from_json(arrays[NOTES].tobytes().decode())]
 
 
 def restored(arrays: Mapping[str, np.ndarray]) -> Arrays:

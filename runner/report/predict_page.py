@@ -22,7 +22,7 @@ from manyscale.runner.report.sections.memory_charts import (
     profile_chart,
 )
 from manyscale.runner.report.statistics import write_figures
-from manyscale.runner.report.text import cards_html, duration, escape, items, percent, table
+from manyscale.runner.report.text import cards_html, duration, escape, items, notes_html, percent, table
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 
@@ -39,7 +39,7 @@ def write(result: PredictResult, directory: Path, *, page: bool = True) -> None:
     write_table(predict_result.times_table(result), directory / "times.parquet")
     write_table(predict_result.blocks_table(result), directory / "blocks.parquet")
     write_table(predict_result.profiles_table(result), directory / "profile.parquet")
-    write_figures(predict_result.figures(result), f"{result.name} on {result.machine.name}", directory)
+    write_figures(predict_result.figures(result), f"{result.name} on {result.machine.name}", directory, result.notes)
     if page:
         (directory / "report.html").write_text(_page(result), encoding="utf-8")
     rundir.write_manifest(directory, "complete", 0, inputs)
@@ -66,7 +66,6 @@ def summary(result: PredictResult) -> list[str]:
             error = "-" if measured is None or time is None else f"{100 * (time.seconds / measured - 1):+.1f} %"
             cells += [f"{'-' if measured is None else duration(measured):>12}", f"{error:>8}"]
         lines.append(f"{each.size:>8} {each.num_accesses:>16,.0f} " + " ".join(cells))
-    lines += [f"note: {note}" for note in dict.fromkeys(note for each in result.predictions for note in each.notes)]
     return lines
 
 
@@ -77,7 +76,7 @@ def _page(result: PredictResult) -> str:
         f"Predicted at {_listed([each.size for each in result.predictions])} from traces at "
         f"{_listed([run.size for run in result.training.runs])}; {state}.",
     )
-    page.add("", _cards(result))
+    page.add("", _cards(result), notes_html(result.notes))
     if any(each.times for each in result.predictions):
         _add_times(page, result)
     page.add(
@@ -209,8 +208,7 @@ def _notes(result: PredictResult) -> list[str]:
     """Each note once, with the inputs that it is about."""
     about: dict[str, list[int]] = {}
     for each in result.predictions:
-        for note in (each.how, *map(str, each.notes)):
-            about.setdefault(note, []).append(each.size)
+        about.setdefault(each.how, []).append(each.size)
     every = len(result.predictions)
     found = [text if len(sizes) == every else f"input {_listed(sizes)}: {text}" for text, sizes in about.items()]
     return [*found, *map(str, result.training.runs[-1].workload.notes)]

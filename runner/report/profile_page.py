@@ -20,7 +20,7 @@ from manyscale.runner.report.sections.memory_charts import (
     profile_chart,
 )
 from manyscale.runner.report.statistics import write_figures
-from manyscale.runner.report.text import binary_size, cards_html, escape, items, percent, table
+from manyscale.runner.report.text import binary_size, cards_html, escape, items, notes_html, percent, table
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 
@@ -71,7 +71,6 @@ def summary(result: ProfileResult) -> list[str]:
             f"{block['block_id']:>6} {block['executions']:>12,} {block['accesses']:>14,.0f} "
             f"{percent(block['share']):>7}  {hits}  {profile_result.place(block)}"
         )
-    lines += [f"note: {note}" for note in result.notes]
     if table.num_rows > MOST_PRINTED:
         lines.append(f"{table.num_rows - MOST_PRINTED} more blocks: blocks.parquet")
     return lines
@@ -80,7 +79,7 @@ def summary(result: ProfileResult) -> list[str]:
 def _page(result: ProfileResult) -> str:
     name = result.workload.name
     page = Page(f"Memory profile of {name}", f"Units of {result.granularity_bytes} B; {result.method}.")
-    page.add("", _cards(result))
+    page.add("", _cards(result), notes_html(result.notes))
     page.add(
         "Reuse profile",
         profile_chart(page, "profile", {name: _blocks(result)}),
@@ -164,7 +163,7 @@ def _blocks_table(result: ProfileResult) -> str:
 
 
 def _limits(result: ProfileResult) -> list[str]:
-    found = [str(note) for note in result.notes]
+    found = []
     if result.method != "exact":
         found.append(f"Distances were sampled ({result.method}): rare ones may be missing.")
     if len(result.streams) > 1 and not result.concurrent:
@@ -173,4 +172,4 @@ def _limits(result: ProfileResult) -> list[str]:
         )
     if result.caches and result.simulated is None:
         found.append("Hit rates are SDCM's; --simulate adds those of the caches with their real sets, for comparison.")
-    return [*found, *map(str, result.workload.notes)] or ["Nothing known."]
+    return found or ["Nothing known."]

@@ -118,10 +118,11 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     cache = options.cache or default_cache()
     store = Store(cache / "units")
     workload = read_workload(study.workload, cache)
-    admit(workload.notes, options.accept, strict=options.strict)
+    accept = {*options.accept, *_accepted_before(options)}
+    admit(workload.notes, accept, strict=options.strict)
     prepared = list(prepare_points(points, place, beside, workload))
     for point in prepared:
-        admit(point.notes, options.accept, strict=options.strict)
+        admit(point.notes, accept, strict=options.strict)
     chosen = pipeline.choose_executor(options.executor, prepared, options.address, options.host)
     name = study.name or workload.name
     is_new = options.output is None or not os.path.exists(options.output)
@@ -132,7 +133,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     inputs = {study.workload.path: workload.digest}
     _check_resumed(directory, resolved, inputs, options.resume)
     rundir.write_yaml(directory / "resolved.yaml", resolved)
-    rundir.write_manifest(directory, "running", study.seed, inputs)
+    rundir.write_manifest(directory, "running", study.seed, inputs, accept)
     journal = rundir.Journal(directory)
     status = "failed"
     refused = False
@@ -149,11 +150,11 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
                 result = pipeline.assemble(simulated, execution, filled)
-                admit(result.notes, options.accept, strict=options.strict)
+                admit(result.notes, accept, strict=options.strict)
                 shown = rendered.key(simulated, filled, result.notes) if options.report else None
                 outputs.write_point(result, point_directory, shown, cache / "shown")
                 if study.sweep:
-                    rundir.write_manifest(point_directory, "complete", study.seed, inputs)
+                    rundir.write_manifest(point_directory, "complete", study.seed, inputs, accept)
                 summaries.append(outputs.summary(result))
         if study.sweep:
             outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
@@ -172,10 +173,17 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         raise
     finally:
         journal.close()
-        rundir.write_manifest(directory, status, study.seed, inputs)
+        rundir.write_manifest(directory, status, study.seed, inputs, accept)
         if refused:
             rundir.discard(directory, remove=is_new)
     return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)
+
+
+def _accepted_before(options: Options) -> list[str]:
+    """Codes of notes that were accepted when the run that is resumed began."""
+    if not options.resume or options.output is None:
+        return []
+    return list(rundir.read_manifest(options.output).get("accepted", []))
 
 
 def _resolved(study: Study, workload: Workload) -> dict[str, Any]:

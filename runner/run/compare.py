@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
+from manyscale.models.workload.notes import Note, from_json, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
@@ -61,7 +62,7 @@ class Side:
     figures: Mapping[str, float]
     path_ps: Mapping[str, int]
     workload: Workload | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     launch_cycles: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -85,6 +86,7 @@ def load_run(directory: Path, cache: Path | None = None) -> Side:
     try:
         content = json.loads((directory / "stats.json").read_text())
         figures = {name: float(entry["value"]) for name, entry in content.items()}
+        told = from_json(json.dumps(content.get("notes", {}).get("list", [])))
         ranks = pq.read_table(directory / "timeline" / "ranks.parquet", schema=RANKS_SCHEMA)
         path_file = directory / "timeline" / "critical_path.parquet"
         path_ps = time_by_kind(_encoded(pq.read_table(path_file), "kind")) if path_file.is_file() else {}
@@ -95,7 +97,8 @@ def load_run(directory: Path, cache: Path | None = None) -> Side:
         reason = " ".join(str(error).split())
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
     workload, notes = _workload_of(directory, cache)
-    return Side(str(directory), num_ranks, _encoded(ranks, "state"), figures, path_ps, workload, notes, launches)
+    states = _encoded(ranks, "state")
+    return Side(str(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
 
 
 def _by_launch(launches: pa.Table) -> dict[str, float]:
@@ -122,16 +125,18 @@ def _encoded(table: pa.Table, name: str) -> pa.Table:
     return table.set_column(place, name, pa.DictionaryArray.from_arrays(codes, known))
 
 
-def _workload_of(directory: Path, cache: Path | None) -> tuple[Workload | None, tuple[str, ...]]:
+def _workload_of(directory: Path, cache: Path | None) -> tuple[Workload | None, tuple[Note, ...]]:
     try:
         content = load_study_content(directory / "resolved.yaml")
         choice = WorkloadChoice.model_validate(content["workload"])
         workload = read_workload(choice, cache)
     except (UserError, ValueError, KeyError, TypeError) as error:
-        return None, (f"{directory}: regions and calls are not known: {' '.join(str(error).split())}",)
+        text = f"regions and calls are not known: {' '.join(str(error).split())}"
+        return None, (informs("not-compared", text),)
     known = rundir.read_manifest(directory).get("inputs", {})
     if workload.digest not in known.values():
-        return None, (f"{directory}: regions and calls are not known: {choice.path} was changed since the run",)
+        text = f"regions and calls are not known: {choice.path} was changed since the run"
+        return None, (informs("not-compared", text),)
     return workload, ()
 
 
@@ -155,15 +160,16 @@ def load_trace(path: Path, form: str = "auto", cache: Path | None = None) -> Sid
     figures |= {
         f"application.{name}": float(value) for name in _EFFICIENCIES if (value := getattr(pop, name)) is not None
     }
-    return Side(str(path), workload.num_ranks, ranks, figures, {}, workload)
+    return Side(str(path), workload.num_ranks, ranks, figures, {}, workload, workload.notes)
 
 
-def compare(a: Side, b: Side) -> tuple[pa.Table, list[str]]:
-    """Table of SCHEMA and notes on what cannot be compared. Groups in order; rows of a group by absolute difference.
+def compare(a: Side, b: Side) -> tuple[pa.Table, list[Note]]:
+    """Table of SCHEMA, and notes on both sides and on what cannot be compared. Groups in order; rows of a group by
+    absolute difference.
 
     Times of states, of places (regions and calls) and of the k-th visit of a place are means over ranks.
     """
-    notes = [*a.notes, *b.notes]
+    notes = _notes_of_both(a, b)
     rows: list[dict[str, Any]] = []
     rows += _figures(a, b)
     rows += _group("state", _by_state(a), _by_state(b), "s")
@@ -171,7 +177,7 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[str]]:
         one, other = ({kind: time / 1e12 for kind, time in side.path_ps.items()} for side in (a, b))
         rows += _group("critical path", one, other, "s")
     elif a.path_ps or b.path_ps:
-        notes.append(f"{(b if a.path_ps else a).name}: has no critical path")
+        notes.append(informs("not-compared", "has no critical path", (b if a.path_ps else a).name))
     rows += _gpu_figures(a, b)
     if a.launch_cycles and b.launch_cycles:
         rows += _group("launch", a.launch_cycles, b.launch_cycles, "cycles")
@@ -180,12 +186,23 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[str]]:
         if same_calls(a.workload, b.workload):
             rows += _visits(a, a.workload, b, b.workload)
         else:
-            notes.append("the ranks do not call the same operations: visits one by one cannot be compared")
+            text = "the ranks do not call the same operations: visits one by one cannot be compared"
+            notes.append(informs("not-compared", text))
     if a.num_ranks == b.num_ranks:
         rows += _group("rank", _by_rank(a), _by_rank(b), "s")
     else:
-        notes.append(f"{a.num_ranks} and {b.num_ranks} ranks: rank by rank they cannot be compared")
+        text = f"{a.num_ranks} and {b.num_ranks} ranks: rank by rank they cannot be compared"
+        notes.append(informs("not-compared", text))
     return pa.Table.from_pylist(rows, schema=SCHEMA), notes
+
+
+def _notes_of_both(a: Side, b: Side) -> list[Note]:
+    """Those that both have, then those of one, with its name before where they are."""
+    found = [note for note in a.notes if note in b.notes]
+    for side in (a, b):
+        own = (note for note in side.notes if note not in found)
+        found += [replace(note, where=": ".join(filter(None, (side.name, note.where)))) for note in own]
+    return found
 
 
 def same_calls(a: Workload, b: Workload) -> bool:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -73,14 +73,18 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def write_manifest(directory: Path, status: str, seed: int, inputs: Mapping[str, str]) -> None:
-    """``manifest.json``: how the run was made. ``status`` is running, complete, failed or interrupted."""
+def write_manifest(
+    directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = ()
+) -> None:
+    """``manifest.json``: how the run was made. ``status`` is running, complete, failed or interrupted; ``accepted``:
+    codes of notes that do not refuse it."""
     content = {
         "status": status,
         "command": shlex.join(["manyscale", *sys.argv[1:]]),
         "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
         "seed": seed,
         "inputs": dict(inputs),
+        "accepted": sorted(accepted),
     }
     write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
 

@@ -9,6 +9,7 @@ the time that passed, and stand with the first thread alone, so that their sum i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.models.node.interval_watch import NodeIntervals
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import node_intervals
 from manyscale.runner.predict.node.cell_units import check_machine
+from manyscale.runner.predict.stored_arrays import notes_of
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.execute.execution import Workers
 from manyscale.runner.run.plans import simpoint_files
@@ -36,6 +39,7 @@ class IntervalProfile:
     cores: int
     interval: int
     intervals: NodeIntervals
+    notes: Sequence[Note]
 
     def summary(self) -> str:
         """A line to read."""
@@ -83,10 +87,12 @@ def interval_profile(
         raise UserError(f"{trace}: {error}") from None
     with workers.execution(unit.weight) as execution:
         execution.execute([unit], lambda needed: shared)
-        found = node_intervals.intervals_from(execution.result(unit.key))
+        arrays = execution.result(unit.key)
+        found = node_intervals.intervals_from(arrays)
     if not len(found):
         raise UserError(f"--interval {interval}: the trace has not half as many instructions; give fewer")
-    return IntervalProfile(workload.name, machine.name, cores, interval, found)
+    notes = in_order([*workload.notes, *notes_of([arrays])])
+    return IntervalProfile(workload.name, machine.name, cores, interval, found, notes)
 
 
 def write_intervals(found: NodeIntervals, directory: Path, name: str) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from manyscale.models.machine import Machine
 from manyscale.models.memory.amm.amm import AmmParameters
 from manyscale.models.memory.amm.block_probabilities import count_transitions
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
@@ -152,7 +152,7 @@ def profile(
         )  # fmt: skip
     return ProfileResult(
         trace, workload, machine, streams, sites, found, unit, method, steady, transitions, caches, concurrent, hits,
-        notes,
+        in_order([*notes, *workload.notes]),
     )  # fmt: skip
 
 

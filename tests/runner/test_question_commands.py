@@ -267,7 +267,7 @@ class TestCompare:
         assert outcome.status == 0, outcome.err
         groups = {group for group, _ in self.rows(tmp_path / "c.json")}
         assert groups == {"figure", "state", "critical path", "place"}
-        assert "note: 2 and 3 ranks: rank by rank they cannot be compared" in outcome.out
+        assert "[not-compared] 2 and 3 ranks: rank by rank they cannot be compared" in outcome.out
         assert "visits one by one cannot be compared" in outcome.out
 
     def test_a_run_whose_trace_is_gone(self, cli, run, tmp_path):
@@ -275,7 +275,7 @@ class TestCompare:
         shutil.rmtree(tmp_path / "trace-a")
         outcome = cli("compare", "a", "a")
         assert outcome.status == 0, outcome.err
-        assert "note: a: regions and calls are not known" in outcome.out
+        assert "[not-compared] regions and calls are not known" in outcome.out
 
     def test_a_run_against_its_measured_trace(self, cli, tmp_path, measured):
         assert cli("run", "--workload", measured, "--target", "crossbar256", "-o", "a", "--no-report").status == 0

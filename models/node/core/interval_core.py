@@ -36,7 +36,7 @@ class IntervalCore:
     Raises ValueError where the node lacks a parameter."""
 
     def __init__(self, workload: Workload, node: Node, request: Request = "insertion") -> None:
-        code, _ = kept_core_code(workload, needed(node.core, "node.core"))
+        code, self.notes = kept_core_code(workload, needed(node.core, "node.core"))
         self._memory = new_memory_system(node, 1)
         nothing = stream_of(np.zeros(0, np.int32), np.zeros(0, np.uint64))
         self._cores = new_cores(node, 1, code, nothing, request)

@@ -15,6 +15,7 @@ import numpy as np
 
 from manyscale.models.memory.access_stream import sites_of
 from manyscale.models.workload import PhaseKind, Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.intervals import interval_units, sampled_tables, traced
 from manyscale.runner.predict.intervals.methods import of_one_thread
@@ -23,7 +24,7 @@ from manyscale.runner.predict.intervals.program import CutProgram, cut, program_
 from manyscale.runner.predict.intervals.sampled_tables import SampledProgram
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width
-from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import array_digest
 from manyscale.runner.study import WorkloadChoice
 from manyscale.sampling.phases.traced_intervals import TracedIntervals
@@ -88,6 +89,9 @@ class IntervalSource(PhaseSource):
         """Figures of the program and of what was simulated of it."""
         found = self._sampled(done)
         return with_half_width(found.relative_half_width, of_run | sampled_tables.statistics(found))
+
+    def notes(self, done: Done) -> list[Note]:
+        return notes_of(done[interval_units.KIND].results)
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Intervals, and the CPI stack of the whole."""

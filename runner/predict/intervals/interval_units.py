@@ -24,13 +24,13 @@ from manyscale.runner.predict.intervals.program import CutProgram, ProgramStream
 from manyscale.runner.predict.node.cell_units import READ_OF_NODE, check_machine
 from manyscale.runner.predict.node.options import DetailedChoice
 from manyscale.runner.predict.phase_source import Case, Stage
-from manyscale.runner.predict.stored_arrays import stored
+from manyscale.runner.predict.stored_arrays import noted, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.study import Study
 
 KIND: Final = "sampled-interval"
 LINES: Final = "last-uses"
-VERSION: Final = 1  # raised when results change, by a change of any model that an interval is simulated with, too
+VERSION: Final = 2  # raised when results change, by a change of any model that an interval is simulated with, too
 _WARM_UP: Final = {"warm": 20_000_000, "last-uses": 3_000_000}  # instructions
 _WEIGHTS: Final = (0.5, 0.25)  # simulated operations per instruction: in detail, to warm up
 
@@ -130,7 +130,7 @@ def simulate_intervals(parameters: Mapping[str, Any], inputs: Mapping[str, Any])
     except UserError as error:
         raise ValueError(str(error)) from None
     assert node.frequency_hz is not None
-    return stored(
+    arrays = stored(
         {
             "cycles": np.array([each.cycles for each in found]),
             "stack": np.stack([each.stack for each in found]),
@@ -139,6 +139,7 @@ def simulate_intervals(parameters: Mapping[str, Any], inputs: Mapping[str, Any])
             "frequency_hz": np.array([node.frequency_hz]),
         }
     )
+    return noted(arrays, core.notes)
 
 
 def find_last_uses(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:

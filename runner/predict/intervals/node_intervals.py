@@ -16,18 +16,19 @@ from manyscale.models.node.detailed import NodeSimulation
 from manyscale.models.node.interval_watch import NodeIntervals, finish, intervals_of, new_interval_watch
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.node.cells import JOINED, WHOLE, detailed_segments
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.predict.node.open_cell import OpenCell, open_cell, phases_of_cell
 from manyscale.runner.predict.node.rank_part import rank_part
 from manyscale.runner.predict.node.streams import stream_part
-from manyscale.runner.predict.stored_arrays import restored, stored
+from manyscale.runner.predict.stored_arrays import NOTES, noted, restored, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.sampling.population import IntervalPopulation
 from manyscale.sampling.vectors import Vectors
 
 KIND: Final = "node-intervals"
-VERSION: Final = 1  # raised when results change, by a change of the models of cores and memory, too
+VERSION: Final = 2  # raised when results change, by a change of the models of cores and memory, too
 _WEIGHT: Final = 60  # simulated operations per access
 
 
@@ -66,8 +67,9 @@ def simulate_intervals(parameters: Mapping[str, Any], inputs: Mapping[str, Any])
     """The kind of unit: the arrays of NodeIntervals."""
     node, runtime = Node.model_validate(parameters["node"]), RuntimeSystem()
     cell = opened(parameters, inputs, node, runtime)
-    found = intervals_on(cell, parameters["cores"], parameters["every"], steady=parameters["steady"])
-    return stored({field.name: np.asarray(getattr(found, field.name)) for field in fields(found)})
+    found, notes = intervals_on(cell, parameters["cores"], parameters["every"], steady=parameters["steady"])
+    arrays = stored({field.name: np.asarray(getattr(found, field.name)) for field in fields(found)})
+    return noted(arrays, [*cell.program.notes, *notes])
 
 
 def opened(parameters: Mapping[str, Any], inputs: Mapping[str, Any], node: Node, runtime: RuntimeSystem) -> OpenCell:
@@ -79,8 +81,9 @@ def opened(parameters: Mapping[str, Any], inputs: Mapping[str, Any], node: Node,
     return OpenCell(workload, program, stream, pieces, creates, first, end, node, runtime, creation_is_free=True)
 
 
-def intervals_on(cell: OpenCell, num_cores: int, every: int, *, steady: bool) -> NodeIntervals:
-    """A cell's intervals of ``every`` instructions of all cores. Raises ValueError where they cannot be."""
+def intervals_on(cell: OpenCell, num_cores: int, every: int, *, steady: bool) -> tuple[NodeIntervals, tuple[Note, ...]]:
+    """A cell's intervals of ``every`` instructions of all cores, and notes on the code. Raises ValueError where they
+    cannot be."""
     simulation = NodeSimulation(
         cell.program, cell.workload, cell.node, num_cores, cell.runtime, cell.stream, cell.pieces,
         first_phase=cell.first, end_phase=cell.end, empty_ps=cell.creation_ps, keep=False,
@@ -95,12 +98,13 @@ def intervals_on(cell: OpenCell, num_cores: int, every: int, *, steady: bool) ->
     watch.cycle[:] -= begin
     memory = simulation.memory.memory[0]
     blocks = np.maximum(cell.workload.column("blocks", "num_instructions").astype(np.int64), 0)
-    return intervals_of(watch, cell.stream.block_ids, blocks, int(memory["levels"]), int(memory["private"]))
+    levels, private = int(memory["levels"]), int(memory["private"])
+    return intervals_of(watch, cell.stream.block_ids, blocks, levels, private), simulation.notes
 
 
 def intervals_from(arrays: Mapping[str, np.ndarray]) -> NodeIntervals:
     """What a unit has stored."""
-    found = restored(arrays)
+    found = restored({name: values for name, values in arrays.items() if name != NOTES})
     return NodeIntervals(**{**found, "num_blocks": int(found["num_blocks"])})  # type: ignore[arg-type]
 
 

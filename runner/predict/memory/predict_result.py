@@ -12,6 +12,7 @@ import pyarrow as pa
 from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.amm.profile_extrapolation import AMM_RECIPE, SITE_RECIPE, TrainingRun
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.predict.memory.prediction import Prediction
 from manyscale.runner.predict.memory.training import TrainingSet
 from manyscale.runner.predict.statistic import Statistic
@@ -37,6 +38,12 @@ class PredictResult:
     measured: Mapping[int, float]
     recipe: str
     steady: bool
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """On the predictions and the traces that they come from."""
+        traces = [note for run in self.training.runs for note in run.workload.notes]
+        return in_order([*(note for each in self.predictions for note in each.notes), *traces])
 
 
 def figures(result: PredictResult) -> dict[str, Statistic]:

@@ -24,12 +24,12 @@ from manyscale.runner.predict.node.schedule_units import SLEEP, Simulated, phase
 from manyscale.runner.predict.node.task_type_names import same_types
 from manyscale.runner.predict.node.type_ratios import CellTimes, TypeRatios, type_ratios
 from manyscale.runner.predict.phase_source import Case, Stage
-from manyscale.runner.predict.stored_arrays import stored
+from manyscale.runner.predict.stored_arrays import noted, stored
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 
 KIND: Final = "node-cell"
-VERSION: Final = 2  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 3  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
@@ -138,7 +138,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     base = _by_type(traced_program, traced_ps, ~traced_creates, first_traced, end_traced, own, number)
     phase = np.searchsorted(program.phase_first_instance, found.row, "right") - 1 - first
     begin = (np.cumsum(found.makespan_ps) - found.makespan_ps)[phase]
-    return stored(
+    arrays = stored(
         {
             **found.arrays,
             "makespan_ps": found.makespan_ps,
@@ -150,6 +150,7 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
             "end_ps": found.arrays["end_ps"] - begin,
         }
     )
+    return noted(arrays, [*program.notes, *found.notes])
 
 
 def _by_type(

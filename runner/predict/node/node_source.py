@@ -21,6 +21,7 @@ from manyscale.models.machine import Machine
 from manyscale.models.machine.processor import data_caches
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
 from manyscale.models.workload import PhaseKind, Workload
+from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.node import cell_units, profile_units, result_tables, schedule_units, statistics
 from manyscale.runner.predict.node.cells import CellPlan, plan_cells
@@ -30,7 +31,7 @@ from manyscale.runner.predict.node.task_type_names import check_priorities, fact
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic, with_half_width
-from manyscale.runner.predict.stored_arrays import restored
+from manyscale.runner.predict.stored_arrays import notes_of, restored
 from manyscale.runner.predict.units import Arrays, array_digest
 from manyscale.runner.study import Study, WorkloadChoice
 from manyscale.runner.study.traces import read_workload
@@ -99,6 +100,11 @@ class NodeSource(PhaseSource):
         ratios = self._ratios(cells)
         half_width = ratios.combined(np.sum([each["type_ps"] for each in schedules], axis=0))
         return with_half_width(half_width, figures | statistics.of_cells(ratios.overall, cells))
+
+    def notes(self, done: Done) -> list[Note]:
+        """Of programs as they are scheduled, and of code as it is simulated."""
+        kinds = (cell_units.KIND, schedule_units.KIND)
+        return [note for kind in kinds if kind in done for note in notes_of(done[kind].results)]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Cores, task instances, CPI stacks."""

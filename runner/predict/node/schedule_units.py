@@ -18,6 +18,7 @@ from manyscale.runner.predict.node.options import TimelineChoice
 from manyscale.runner.predict.node.rank_part import RankPart
 from manyscale.runner.predict.node.type_ratios import TypeRatios
 from manyscale.runner.predict.phase_source import Case, Stage
+from manyscale.runner.predict.stored_arrays import noted
 from manyscale.runner.predict.units import Arrays, WorkUnit, array_digest, unit_key
 from manyscale.runner.study import Study
 from manyscale.runner.study.repeat import RepeatedWorkload
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from manyscale.models.node.burst import ScheduledPhases
 
 KIND: Final = "node-schedule"
-VERSION: Final = 2  # raised when results change, by a change of the scheduler or of how programs are built, too
+VERSION: Final = 3  # raised when results change, by a change of the scheduler or of how programs are built, too
 SLEEP: Final = -2  # piece_event of a sleep
 KEPT_BY_DEFAULT: Final = 1_000_000  # task instances whose cores are written
 
@@ -130,7 +131,8 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     Of simulated phases, in their order: ``simulated_before`` int32[], the operation, -1 where the rank has no such
     phase, and ``simulated_begin_ps`` int64[], when they begin since the phases before it did.
 
-    A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces], for the replay to schedule.
+    ``notes`` on them (stored_arrays.py). A rank that calls MPI inside its phases results in ``piece_ps`` int64[pieces],
+    for the replay to schedule.
     """
     from manyscale.models.node.program.build import build_program  # Numba
 
@@ -147,8 +149,10 @@ def schedule_rank(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     piece_ps = np.rint(program.piece_ps * factor).astype(np.int64)
     if program.is_coupled:
         types = np.bincount(np.where(owner < 0, len(scale) - 1, owner), piece_ps, minlength=len(scale))
-        return {"piece_ps": piece_ps, "type_ps": types, "num_instances": np.array([program.num_instances - 1])}
-    return _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
+        coupled = {"piece_ps": piece_ps, "type_ps": types, "num_instances": np.array([program.num_instances - 1])}
+        return noted(coupled, program.notes)
+    scheduled = _Rank(program, piece_ps, is_sleep, len(scale), parameters, inputs).scheduled(runtime)
+    return noted(scheduled, program.notes)
 
 
 def is_coupled(result: Arrays) -> bool:

@@ -160,7 +160,7 @@ def _found(cell: OpenCell, simulation: NodeSimulation, sampled: SampledPieces | 
         "num_detailed": np.array([np.count_nonzero(model == MODELS.index("detailed"))]),
         "resamples": np.zeros(4, np.int64) if sampled is None else sampled.resamples(),
     }
-    return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays)
+    return Found(result.makespan_ps, np.maximum(result.piece_ps, 0), rows, arrays, result.notes)
 
 
 # ---- interval ----

@@ -11,6 +11,7 @@ import numpy as np
 
 from manyscale.models.node.detailed import DetailedPhases
 from manyscale.models.node.instance_profile import InstanceProfiles
+from manyscale.models.workload.notes import Note
 from manyscale.runner.predict.node.open_cell import OpenCell
 from manyscale.runner.predict.node.sampled_kernel import SkippedLines
 from manyscale.runner.predict.units import Arrays
@@ -20,12 +21,13 @@ from manyscale.runner.study import Study
 @dataclass(frozen=True)
 class Found:
     """``makespan_ps`` int64[phases], ``piece_ps`` int64[pieces] (0 elsewhere), ``row`` int64[]: instances that ran, and
-    arrays of the unit's result."""
+    arrays of the unit's result; notes on the code."""
 
     makespan_ps: np.ndarray
     piece_ps: np.ndarray
     row: np.ndarray
     arrays: Arrays
+    notes: tuple[Note, ...] = ()
 
 
 class SampledPieces(Protocol):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.notes import Note
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simpoint_bb
@@ -58,6 +59,7 @@ class Profile:
     instructions: np.ndarray
     choose: Callable[[str, int | None, int], Choice]
     judge: Callable[[Choice], IntervalEstimate] | None = None
+    notes: Sequence[Note] = ()
 
     @property
     def truth(self) -> float:
@@ -149,6 +151,10 @@ def evaluate(
 
 def _profile(path: str, judge: str | None, cycles: Path | None, cache: Path) -> Profile:
     workload = read_workload(WorkloadChoice(path=path), cache)
+    return replace(_profile_of(workload, path, judge, cycles, cache), notes=workload.notes)
+
+
+def _profile_of(workload: Workload, path: str, judge: str | None, cycles: Path | None, cache: Path) -> Profile:
     try:
         if workload.tables["launches"].num_rows:
             if judge is not None:

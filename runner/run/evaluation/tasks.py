@@ -13,7 +13,7 @@ cores would wait for it, and any sample would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -57,12 +57,16 @@ def evaluate(
     target: str = "grass-high-performance",
     iterations: str = "joined",
     changes: Sequence[tuple[str, Any]] = (),
+    accept: Collection[str] = (),
+    strict: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """A row (``table``) per trace, number of cores and method, full detail first; run directories in ``directory``.
+    """A row (``table``) per trace, number of cores and method, full detail first, with its ``notes``; run directories
+    in ``directory``. ``accept``, ``strict``: as of runs.
     ``changes``: keys of the studies with their values. Raises UserError for a method, a number or a trace that makes no
     sense, RunError if a run fails."""
     changed = {name: changes_of(name) for name in methods}
+    of_notes = {"accept": accept, "strict": strict}
     rows: list[dict[str, Any]] = []
     compiled: set[str] = set()
     total = len(traces) * len(cores) * (1 + len(methods))
@@ -74,9 +78,9 @@ def evaluate(
             for name, keys in ((FULL, ()), *changed.items()):
                 if name not in compiled:
                     with TemporaryDirectory(dir=directory) as scratch:  # kernels are loaded then
-                        _measured(base, keys, Path(scratch) / "run", Path(scratch) / "cache")
+                        _measured(base, keys, Path(scratch) / "run", Path(scratch) / "cache", **of_notes)
                     compiled.add(name)
-                row = _measured(base, keys, place(directory, stem, number, name), directory / "cache")
+                row = _measured(base, keys, place(directory, stem, number, name), directory / "cache", **of_notes)
                 truth = truth or row
                 rows.append(_row(stem, number, name, row, truth))
                 progress(len(rows), total)
@@ -118,13 +122,15 @@ def _study(
     return content
 
 
-def _measured(base: dict[str, Any], changes: Sequence[tuple[str, Any]], directory: Path, cache: Path) -> dict[str, Any]:
+def _measured(
+    base: dict[str, Any], changes: Sequence[tuple[str, Any]], directory: Path, cache: Path, **of_notes: Any
+) -> dict[str, Any]:
     """A run's time with its interval, share in detail and CPU time."""
     content = base
     for key, value in changes:
         content = assign(content, key, value)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    options = api.Options(output=directory, executor="local", cache=cache, report=False)
+    options = api.Options(output=directory, executor="local", cache=cache, report=False, **of_notes)
     finished = api.run_study(content, "evaluate", None, options)
     figures = finished.points[0].statistics
     units = pq.read_table(directory / "units.parquet").to_pylist()
@@ -134,6 +140,7 @@ def _measured(base: dict[str, Any], changes: Sequence[tuple[str, Any]], director
         "low": time.ci_low,
         "high": time.ci_high,
         "share": float(figures["node.detailed_share"].value),
+        "notes": finished.points[0].notes,
         "cpu": sum(unit["cpu_seconds"] for unit in units if unit["kind"] == "node-cell"),
     }
 
@@ -150,6 +157,7 @@ def _row(trace: str, cores: int, method: str, found: Mapping[str, Any], truth: M
         "holds": int(found["low"] <= truth["time"] <= found["high"]) if has_interval else None,
         "detailed_share": found["share"],
         "cpu_seconds": found["cpu"],
+        "notes": found["notes"],
         "speedup": truth["cpu"] / found["cpu"] if found["cpu"] else 0.0,
     }
 

@@ -133,6 +133,7 @@ def result(load: Workload, ranks: pa.Table, sent: pa.Table, **given: Any) -> Res
         "resolved": {"model": {"network": "latency-bandwidth", "cpu": "burst"}, "cpu_ratio": 2.0},
         "sweep_point": {},
         "statistics": figures,
+        "notes": load.notes,
     }
     content |= given
     return Result(workload=load, machine=target, ranks=ranks, messages=sent, **content)

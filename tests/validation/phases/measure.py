@@ -90,7 +90,7 @@ def populations(trace: Path, cores: int, output: Path) -> tuple[IntervalPopulati
         cell = opened(unit.parameters, inputs, first, RuntimeSystem())
         every = int(cell.pieces.num_instructions.sum()) // INTERVALS
         for machine, node in MACHINES.items():
-            found = intervals_on(replace(cell, node=node(cores)), cores, every, steady=True)
+            found, _ = intervals_on(replace(cell, node=node(cores)), cores, every, steady=True)
             _write(population_of(found), files[machine])
     profiled, evaluated = (_read(file) for file in files.values())
     common = min(len(profiled), len(evaluated))

@@ -41,18 +41,16 @@ def test_a_workload_without_launches(cli, scene, keys, refused, tmp_path):
     refused(outcome, "has no kernel launches")
 
 
-def test_code_of_a_later_architecture_is_told_and_counted(run_launches, caplog):
+def test_code_of_a_later_architecture_is_told_and_counted(run_launches):
     mixed = gpu_workload(Launch("a", (8,), binary_version=90), Launch("a", (8,), binary_version=80))
-    with caplog.at_level(logging.WARNING):
-        result = run_launches(mixed)
-    assert "launch 1 is code of a later architecture than rtx3070 runs (sm_86)" in caplog.text
+    result = run_launches(mixed)
+    assert [note.count for note in result.notes if note.code == "later-code"] == [1]
     assert result.statistics["gpu.newer_binaries"].value == 1
 
 
-def test_code_of_the_target_s_own_architecture_is_not_told(run_launches, caplog):
-    with caplog.at_level(logging.WARNING):
-        result = run_launches(gpu_workload(Launch("a", (8,), binary_version=90)), target="h100")
-    assert not caplog.text
+def test_code_of_the_target_s_own_architecture_is_not_told(run_launches):
+    result = run_launches(gpu_workload(Launch("a", (8,), binary_version=90)), target="h100")
+    assert not result.notes
     assert "gpu.newer_binaries" not in result.statistics
 
 

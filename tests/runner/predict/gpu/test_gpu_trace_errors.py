@@ -150,17 +150,22 @@ def test_launches_before_a_bad_one_are_kept(app, cli, refused_line, tmp_path, pr
     assert (tmp_path / "out" / "timeline" / "launches.parquet").exists()
 
 
-def test_code_of_hopper_on_volta_is_told_and_counted(app, cli, tmp_path, foreseen, caplog):
+def test_code_of_hopper_on_volta_is_told_and_counted(app, cli, tmp_path, foreseen):
     """And opcodes that no table knows are named in the report, with how often each is executed."""
     study = tmp_path / "study.yaml"
     changed(study, lambda text: text.replace("compute_capability: 86", "compute_capability: 70"))
     changed(app / "kernel-2.traceg", lambda text: text.replace("-binary version = 80", "-binary version = 90"))
     changed(app / "kernel-2.traceg", lambda text: text.replace(" S2R ", " XYZZY.U32 ").replace(" IMAD ", " VIADDMNMX "))
-    with caplog.at_level(logging.WARNING):
-        assert cli("run", study, "-o", "out").status == 0
-    (told,) = [message for message in caplog.messages if "later architecture" in message]
-    assert "2 launches (1, 2) are code of a later architecture than rtx3070 runs (sm_70)" in told
-    assert "their instructions take what those of the same class take there" in told
+    outcome = cli("run", study, "-o", "out")
+    assert outcome.status == 0
+    (told,) = [line for line in outcome.out.splitlines() if "[later-code]" in line]
+    assert "instructions of a later architecture take what those of their class take here" in told
+    (note,) = [
+        note
+        for note in json.loads((tmp_path / "out" / "stats.json").read_text())["notes"]["list"]
+        if note["code"] == "later-code"
+    ]
+    assert note["count"] == 2
     assert re.search(r"gpu\.newer_binaries +2 ", (tmp_path / "out" / "stats.txt").read_text())
     report = (tmp_path / "out" / "report.html").read_text()
     assert re.search(r"opcodes[^<]*XYZZY 256", report), re.findall(r"[^<>]*XYZZY[^<>]*", report)
