@@ -33,7 +33,7 @@ from manyscale.models.workload.checks import WorkloadError
 from manyscale.models.workload.columns import first_rows, one_chunk, to_numpy
 from manyscale.models.workload.detail_tables import Detail
 from manyscale.models.workload.gpu_tables import LaunchStreams
-from manyscale.models.workload.notes import Note
+from manyscale.models.workload.notes import Note, changes, forbids, informs
 from manyscale.models.workload.operation_tables import (
     ANY_SOURCE,
     ANY_TAG,
@@ -77,10 +77,14 @@ __all__ = [
     "REQUIRED_LEVELS",
     "SCHEMAS",
     "SENDS",
+    "Note",
     "OperationKind",
     "PhaseKind",
     "Workload",
     "WorkloadError",
+    "changes",
+    "forbids",
+    "informs",
     "table_digest",
 ]
 

@@ -10,8 +10,8 @@ from manyscale.models.workload import (
     REGIONS_SCHEMA,
     Workload,
     WorkloadError,
+    informs,
 )
-from manyscale.models.workload.notes import informs
 
 NAME = "stopwatch"
 HEAD = "stopwatch 1"
