@@ -6,7 +6,7 @@ The traces are real ones (tests/data/gpu/bfs: launches of 8 blocks of 16 warps),
 
 from __future__ import annotations
 
-import logging
+import json
 import lzma
 import re
 from pathlib import Path
