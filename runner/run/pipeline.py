@@ -44,7 +44,7 @@ from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import critical_path, links, results
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.hosts import load_host
-from manyscale.runner.study import Study
+from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target, shipped_content
 from manyscale.sampling.plan import Plan
 
@@ -84,12 +84,14 @@ def prepare(
     ipc_factors(case)  # refuses what it does not know
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     source = phase_source(case)
-    notes = [*workload.notes, *_notes_before(case, node, source)]
+    asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
+    notes = [*workload.notes, *_notes_before(case, node, source, of_settings=not asks_what_if)]
     return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}))
 
 
-def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource) -> list[Note]:
-    """What is known of the number before anything is simulated: what the models leave out, settings of no effect."""
+def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_settings: bool) -> list[Note]:
+    """What is known of the number before anything is simulated: what the models leave out, and if the user made the
+    settings, those of no effect."""
     launches = source.launches
     found = found_features(case, node_of_rank, launches)
     shipped = case.shared.once(("shipped", case.machine.name), lambda: shipped_content(case.machine.name))
@@ -97,7 +99,7 @@ def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource) -> 
     return [
         *([] if launches is None or launches is case.traced else launches.notes),
         *domain_notes(case, found, has_launches=has_launches),
-        *setting_notes(case, shipped, found, has_launches=has_launches),
+        *(setting_notes(case, shipped, found, has_launches=has_launches) if of_settings else ()),
     ]
 
 
