@@ -5,35 +5,25 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
+import note_codes
 import pytest
 
 from manyscale.models.workload import Workload, WorkloadError
 from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.unreplayed import notes_on_calls
 
-ROOT = Path(__file__).parents[2]
-MAKERS = ("informs", "changes", "forbids")
 
-
-def raised() -> Iterator[tuple[str, ast.expr, str]]:
-    """(maker, first argument, place) of every note that the sources make."""
-    for part in ("models", "runner", "sampling"):
-        for path in sorted((ROOT / part).rglob("*.py")):
-            text = path.read_text()
-            if "workload.notes import" not in text:
-                continue
-            for call in ast.walk(ast.parse(text)):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in MAKERS:
-                    yield call.func.id, call.args[0], f"{path.relative_to(ROOT)}:{call.lineno}"
+@pytest.mark.contract
+def test_the_page_lists_them() -> None:
+    assert (note_codes.ROOT / "docs" / "notes.md").read_text() == note_codes.page()
 
 
 @pytest.mark.contract
 def test_a_code_has_one_severity() -> None:
     severities: dict[str, set[str]] = defaultdict(set)
-    for maker, code, place in raised():
+    for maker, code, path, line in note_codes.raised():
+        place = f"{path}:{line}"
         assert isinstance(code, ast.Constant), f"{place}: the code is no literal"
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code.value), f"{place}: {code.value}"
         severities[code.value].add(maker)
