@@ -12,19 +12,20 @@ ROOT: Final = Path(__file__).parents[1]
 MAKERS: Final = ("forbids", "changes", "informs")
 _HEAD: Final = """# Notes
 
-What a reader, a tracer, a model, a sampler or a setting leaves out or assumes is a note on the number that follows. Notes
-are the last lines of every command that shows a number (the most severe first, the rest counted), and stand in
-`stats.json` (figure `notes`, its `list`), `stats.txt`, the column `notes` of `sweep.parquet`, on top of the report, and in
-`notes` of a result in Python. Each has a code, a severity, a place, a count, and where it is known, which way the time
-errs.
+What a reader, a tracer, a model, a sampler or a setting leaves out or assumes is a note on the number that follows.
+Notes are the last lines of every command that shows a number (the most severe first, the rest counted), and stand in
+`stats.json` (figure `notes`, its `list`), `stats.txt`, the column `notes` of `sweep.parquet`, on top of the report, and
+in `notes` of a result in Python. Each has a code, a severity, a place, a count, and where it is known, which way the
+time errs.
 
 | severity | effect |
 | --- | --- |
 | `informs` | nothing that takes time is missing |
 | `changes` | something that takes time was left out or guessed; `--strict` refuses the number |
-| `forbids` | the number would mean nothing: refused (exit status 2) unless `--accept CODE` is given; then the code stands on the line of the number |
+| `forbids` | the number would mean nothing: it is refused (exit status 2), unless `--accept CODE` is given |
 
-Notes on what a model leaves out of a run bear the codes of [domains.md](domains.md). All others, and what raises them:
+A code that was accepted stands on the line of the number. Notes on what a model leaves out of a run bear the codes of
+[domains.md](domains.md). All others, and what raises them:
 
 | code | severity | raised in |
 | --- | --- | --- |
