@@ -22,6 +22,7 @@ from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.predict.phase_source import Case
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
+from manyscale.runner.study.targets import shipped_content
 
 _OF_READERS: Final = ("flop_rate", "time_unit", "application")  # options that some readers take (OPTIONS there)
 _NO_SETTING: Final = ("schema", "name", "description", "sources")
@@ -166,14 +167,12 @@ def domain_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) ->
     return notes
 
 
-def setting_notes(
-    case: Case, shipped: Mapping[str, Any] | None, found: Mapping[str, int], *, has_launches: bool
-) -> list[Note]:
-    """A note for each setting that plays no part: keys of the machine that the study sets, or that differ from
-    ``shipped``, the machine of the same name; and blocks of options."""
+def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -> list[Note]:
+    """A note for each setting that plays no part: keys of the machine that the study sets, or in which a whole machine
+    differs from the shipped one of its name; and blocks of options."""
     used = list(domains(case, has_launches=has_launches))
     notes = []
-    for key in sorted(_keys_set(case, shipped)):
+    for key in sorted(_keys_set(case)):
         why = _why_unused(key, used, found)
         if why:
             notes.append(informs("setting-without-effect", f"plays no part: {why}", f"target.{key}"))
@@ -197,17 +196,14 @@ def _unused_of_reader(case: Case) -> list[str]:
     return [f"workload.{name}" for name in given if name not in asked]
 
 
-def _keys_set(case: Case, shipped: Mapping[str, Any] | None) -> set[str]:
-    overrides = case.study.target_overrides
-    keys = set() if "schema" in overrides else set(_leaves(overrides))
-    if shipped is not None:
-        before, after = dict(_leaf_items(shipped)), dict(_leaf_items(case.machine_content))
-        keys |= {key for key in {**before, **after} if before.get(key) != after.get(key)}
+def _keys_set(case: Case) -> set[str]:
+    keys = {key for key, _ in _leaf_items(case.study.target_overrides)}
+    if "schema" in keys:  # a whole machine, as of a run that is resumed
+        name = case.machine.name
+        shipped = case.shared.once(("shipped machine", name), lambda: shipped_content(name))
+        before, after = dict(_leaf_items(shipped or {})), dict(_leaf_items(case.machine_content))
+        keys = set() if shipped is None else {key for key in {**before, **after} if before.get(key) != after.get(key)}
     return {key for key in keys if key.partition(".")[0] not in _NO_SETTING}
-
-
-def _leaves(content: Mapping[str, Any]) -> Iterator[str]:
-    return (key for key, _ in _leaf_items(content))
 
 
 def _leaf_items(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -45,7 +45,7 @@ from manyscale.runner.run import critical_path, links, results
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study, what_if
-from manyscale.runner.study.targets import resolve_target, shipped_content
+from manyscale.runner.study.targets import resolve_target
 from manyscale.sampling.plan import Plan
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
@@ -94,12 +94,11 @@ def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, 
     settings, those of no effect."""
     launches = source.launches
     found = found_features(case, node_of_rank, launches)
-    shipped = case.shared.once(("shipped", case.machine.name), lambda: shipped_content(case.machine.name))
     has_launches = launches is not None
     return [
         *([] if launches is None or launches is case.traced else launches.notes),
         *domain_notes(case, found, has_launches=has_launches),
-        *(setting_notes(case, shipped, found, has_launches=has_launches) if of_settings else ()),
+        *(setting_notes(case, found, has_launches=has_launches) if of_settings else ()),
     ]
 
 

@@ -274,7 +274,7 @@ def test_cores_read_what_they_say_they_read():
 def settings(workload, target, nodes=(0, 1), **keys):
     chosen = case_of(workload, target, **keys)
     found = found_features(chosen, np.array(nodes), None)
-    notes = setting_notes(chosen, shipped_content(chosen.machine.name), found, has_launches=False)
+    notes = setting_notes(chosen, found, has_launches=False)
     return {note.where: note.text for note in notes if note.code == "setting-without-effect"}
 
 
@@ -305,6 +305,17 @@ def test_settings_that_play_no_part(key, value, nodes, reason, write_trace):
     assert all(reason in text for text in found.values())
 
 
+def test_a_whole_machine_is_held_against_the_shipped_one_of_its_name(write_trace):
+    content = copy.deepcopy(shipped_content("crossbar256"))
+    assert not settings(ring(write_trace), content)
+    content["network"]["bandwidth"] = "3 GB/s"
+    assert set(settings(simgrid_ti.read(write_trace({0: ["init", "finalize"]}, "one")), content, (0,))) == {
+        "target.network.bandwidth"
+    }
+    content["name"] = "somebody's"
+    assert not settings(simgrid_ti.read(write_trace({0: ["init", "finalize"]}, "two")), content, (0,))
+
+
 def test_blocks_of_options_that_play_no_part(write_trace):
     workload = ring(write_trace)
     found = settings(
@@ -325,5 +336,5 @@ def test_options_that_the_format_does_not_ask_for(write_trace, tmp_path):
     ):
         study = parse_study({"workload": {"path": str(path), option: value}, "target": "crossbar256"}, "study")
         case = Case(read_workload(study.workload), study, *resolve_target(study), SweepShared())
-        found = {note.where for note in setting_notes(case, None, {}, has_launches=False)}
+        found = {note.where for note in setting_notes(case, {}, has_launches=False)}
         assert found == (set() if is_used else {f"workload.{option}"})
