@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.polls import without_polls
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
@@ -30,7 +31,9 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    workload = with_phases(chosen_launches(_read(choice, cache), choice.launches or (), choice.path))
+    workload, notes = without_polls(_read(choice, cache), keep=choice.polls == "keep")
+    workload = replace(workload, notes=(*workload.notes, *notes))
+    workload = with_phases(chosen_launches(workload, choice.launches or (), choice.path))
     workload = _with_region(workload)
     if choice.repeat is None:
         return workload

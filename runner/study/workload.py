@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -47,8 +47,9 @@ class WorkloadChoice(Strict):
     ``threads``, ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
     (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
-    iterations. ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see
-    Repeat."""
+    iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
+    the traced machine let it (``keep``; ``models/workload/polls.py``). ``gpu_trace``: the trace of the kernel launches
+    that ``mapping.launches`` places. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
@@ -58,6 +59,7 @@ class WorkloadChoice(Strict):
     launches: Annotated[list[Count], Field(min_length=1)] | None = None
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
+    polls: Literal["drop", "keep"] = "drop"
     detail: str | None = None
     gpu_trace: str | None = None
     repeat: Repeat | None = None

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import ANY_SOURCE, NO_RANK, NO_REQUEST, OperationKind
+from manyscale.models.workload.polls import LOCAL, PROBES, TESTS, Poll
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.dumpi import requests as dumpi_requests
 from manyscale.runner.readers.dumpi.communicators import WORLD, Local, local_communicators
@@ -85,6 +86,7 @@ class RankOperations:
     receive_counts: Ragged
     peer_from_status: np.ndarray
     source_from_status: np.ndarray
+    polls: np.ndarray  # what each is to a run of polls
     comm_ranks: np.ndarray  # int64[n, 3]: call, communicator, what MPI_Comm_rank said
     num_unknown_requests: int
     num_never_completed: int
@@ -159,6 +161,7 @@ class _Converter:
             receive_counts=self.receive_counts,
             peer_from_status=self.from_status[:, 0],
             source_from_status=self.from_status[:, 1],
+            polls=self._polls(),
             comm_ranks=self._comm_ranks(),
             num_unknown_requests=self.num_unknown,
             num_never_completed=self.num_never_completed,
@@ -260,7 +263,7 @@ class _Converter:
     def _requests(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Open and complete requests; returns (offsets, values) of what is completed and what each operation opens."""
         calls = self.calls
-        named = dumpi_requests.named_requests(calls)
+        named = self.named = dumpi_requests.named_requests(calls)
         wrong = np.flatnonzero((named.ids < 0) | (named.ids > dumpi_requests.LARGEST_ID))
         if len(wrong):
             raise self._error(int(named.calls[wrong[0]]), f"names request {named.ids[wrong[0]]}; the file is damaged")
@@ -300,6 +303,25 @@ class _Converter:
             elif name == "MPI_Testsome":
                 done = self._field(name, rows, "outcount") > 0
             self.kind[self.row[rows]] = np.where(done, kind, _K.test)
+
+    def _polls(self) -> np.ndarray:
+        role = np.full(len(self.kind), Poll.ends, np.int8)
+        calls = self.calls
+        asks = np.zeros(len(calls), np.bool_)
+        asks[self.named.calls[self.named.ids != dumpi_requests.REQUEST_NULL]] = True
+        for name in (*TESTS, *PROBES, *LOCAL):
+            rows = calls.rows(name) if name in NUMBER else ()
+            if not len(rows):
+                continue
+            if name in LOCAL:
+                role[self.row[rows]] = Poll.beside
+                continue
+            has_found = self._field(name, rows, "outcount" if name == "MPI_Testsome" else "flag") != 0
+            found = np.where(asks[rows], Poll.found, Poll.idle) if name in TESTS else Poll.found
+            role[self.row[rows]] = np.where(has_found, found, Poll.failed)
+            if name in PROBES:
+                self.kind[self.row[rows[~has_found]]] = _K.test
+        return role
 
     def _collective(self, name: str, rows: np.ndarray) -> None:
         at = self.row[rows]

@@ -30,6 +30,7 @@ from manyscale.models.workload import (
 )
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.dumpi import communicators as dumpi_communicators
 from manyscale.runner.readers.dumpi import files as dumpi_files
@@ -258,10 +259,11 @@ class _Tables:
     def _phases(self) -> dict[str, pa.Table]:
         sizes = [len(rank.phases.operation) for rank in self.ranks]
         count = sum(sizes)
+        polled = [polling(r.operations.polls, r.phases.operation, r.phases.duration_ns) for r in self.ranks]
         columns: dict[str, np.ndarray] = {
             "rank": np.repeat(np.arange(len(self.ranks), dtype=np.int32), sizes),
             "operation_id": np.concatenate([rank.phases.operation for rank in self.ranks]).astype(np.int32),
-            "kind": np.full(count, PhaseKind.compute, np.int8),
+            "kind": marked(np.full(count, PhaseKind.compute, np.int8), np.concatenate(polled)),
             "region_id": np.concatenate([self._regions(rank) for rank in self.ranks]),
             "duration_ps": np.concatenate([rank.phases.duration_ns for rank in self.ranks]) * 1000,
         }

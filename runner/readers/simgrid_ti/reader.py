@@ -31,6 +31,7 @@ from manyscale.models.workload import (
 )
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -307,7 +308,7 @@ class _Reader:
         }
         phases = {
             "operation_id": rows.phase_operation.astype(np.int32),
-            "kind": rows.phase_kind,
+            "kind": marked(rows.phase_kind, polling(requests.polls, rows.phase_operation, rows.phase_ps)),
             "region_id": self._phase_regions(tokens, rows.phase_place),
             "duration_ps": rows.phase_ps,
         }

@@ -179,6 +179,29 @@ def test_waitsome_and_testsome_complete_what_they_list(write: Write) -> None:
 
 
 @pytest.mark.theory
+def test_work_between_polls_is_marked(write: Write) -> None:
+    def at(number: int, name: str, **fields: object) -> Call:
+        return Call(name, fields, 1000 * number, 1000 * number + 10)
+
+    def test(number: int, flag: int) -> Call:
+        return at(number, "MPI_Testall", count=1, requests=[2], flag=flag)
+
+    def probe(number: int, flag: int) -> Call:
+        return at(number, "MPI_Iprobe", source=1, tag=2, comm=WORLD, flag=flag)
+
+    mine = [irecv(2, tag=1), test(1, 0), at(2, "MPI_Wtime"), test(3, 0), test(4, 1), at(5, "MPI_Barrier", comm=WORLD),
+            probe(6, 0), probe(7, 1), recv(1, 2)]  # fmt: skip
+    workload = dumpi.read(write(mine, [send(0, 1), at(5, "MPI_Barrier", comm=WORLD), send(0, 2)]))
+
+    assert [row["kind"] for row in rows(workload)] == ["irecv", "test", "test", "waitall", "barrier", "test", "recv"]
+    of_rank = workload.column("phases", "rank") == 0
+    kind = dict(
+        zip(*(workload.column("phases", name)[of_rank].tolist() for name in ("operation_id", "kind")), strict=True)
+    )
+    assert [kind.get(each) for each in range(1, 8)] == [0, 2, 2, 2, 0, 0, 2]
+
+
+@pytest.mark.theory
 def test_persistent_requests_are_opened_by_each_start(write: Write) -> None:
     mine = [Call("MPI_Send_init", {"count": 2, "datatype": DOUBLE, "dest": 1, "tag": 5, "comm": WORLD, "request": 2}),
             Call("MPI_Recv_init", {"count": 1, "datatype": INT, "source": 1, "tag": 6, "comm": WORLD, "request": 3}),
