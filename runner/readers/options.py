@@ -11,7 +11,8 @@ class ReadOptions:
     """``flop_rate``: speed behind a trace's flop counts, flop/s. ``time_unit_ps``: what a unit of time without a name
     means (GOAL). ``application``: which application of a trace with several is read, from 1 (Paraver). ``launches``:
     which launches of a GPU's trace are read, numbers from 1; none: all. ``threads``, ``idle``: regular expressions of
-    the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks)."""
+    the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks). ``time``:
+    which clock says how long a program computed (DUMPI: auto, cpu or wall)."""
 
     flop_rate: float = 1e9
     time_unit_ps: int = 1000
@@ -19,6 +20,7 @@ class ReadOptions:
     launches: tuple[int, ...] = ()
     threads: str = ""
     idle: str = ""
+    time: str = "auto"
 
 
 DEFAULT_OPTIONS: Final = ReadOptions()

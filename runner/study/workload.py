@@ -48,7 +48,8 @@ class WorkloadChoice(Strict):
     (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
-    the traced machine let it (``keep``; ``models/workload/polls.py``). ``gpu_trace``: the trace of the kernel launches
+    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a program
+    computed, of a trace with several (DUMPI). ``gpu_trace``: the trace of the kernel launches
     that ``mapping.launches`` places. ``repeat``: see Repeat."""
 
     path: str
@@ -60,6 +61,7 @@ class WorkloadChoice(Strict):
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
     polls: Literal["drop", "keep"] = "drop"
+    time: Literal["auto", "cpu", "wall"] = "auto"
     detail: str | None = None
     gpu_trace: str | None = None
     repeat: Repeat | None = None
@@ -75,5 +77,5 @@ class WorkloadChoice(Strict):
         launches = () if self.launches is None else tuple(self.launches)
         return ReadOptions(
             parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
-            threads=self.threads, idle=self.idle,
+            threads=self.threads, idle=self.idle, time=self.time,
         )  # fmt: skip

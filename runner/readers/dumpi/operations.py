@@ -41,6 +41,9 @@ _COLLECTIVE: Final = {
     "MPI_Alltoallw": _K.alltoallv, "MPI_Reduce_scatter": _K.reduce_scatter,
 }  # fmt: skip
 MOST_BYTES: Final = 1 << 56
+# MPI_PROC_NULL of Open MPI, as it stands: libdumpi turns MPI_ANY_SOURCE into -1 and leaves MPI_PROC_NULL as the MPI has
+# it, so that with MPICH and its kin, where it is -1, receives from nobody and from anybody are one (null_receives.py)
+NULL_BESIDE_ANY: Final = -2
 
 
 @dataclass
@@ -68,7 +71,8 @@ class Ragged:
 class RankOperations:
     """Columns of one rank. ``communicator`` and ``peer``, ``source`` are in the rank's own terms: its communicators by
     the order of their making, ranks within them. ``peer_from_status``, ``source_from_status``: receives of any source
-    whose real one a status gave. ``call``: of each operation."""
+    whose real one a status gave. ``call``: of each operation. ``has_own_null``: whether a partner is written as
+    MPI_PROC_NULL alone."""
 
     places: Places
     local: Local
@@ -91,6 +95,7 @@ class RankOperations:
     num_unknown_requests: int
     num_never_completed: int
     num_cancelled: int
+    has_own_null: bool
 
 
 def convert(file: RankFile, rank: int) -> RankOperations:
@@ -120,6 +125,7 @@ class _Converter:
         self.communicator = np.full(size, WORLD, np.int64)
         self.from_status = np.zeros((size, 2), np.bool_)  # of peer and source
         self.send_counts, self.receive_counts = Ragged(), Ragged()
+        self.has_own_null = False
 
     def convert(self) -> RankOperations:
         calls = self.calls
@@ -166,6 +172,7 @@ class _Converter:
             num_unknown_requests=self.num_unknown,
             num_never_completed=self.num_never_completed,
             num_cancelled=self.num_cancelled,
+            has_own_null=self.has_own_null,
         )
 
     def _error(self, call: int, message: str) -> UserError:
@@ -213,10 +220,12 @@ class _Converter:
         if "dest" in fields:
             dest = self._field(name, rows, "dest")
             self.peer[at] = np.where(dest < 0, NO_RANK, dest)  # MPI_PROC_NULL: any negative number
+            self.has_own_null |= bool(np.any(dest == NULL_BESIDE_ANY))
             self.tag[at] = self._field(name, rows, "tag" if "tag" in fields else "sendtag")
             self.bytes[at] = self._size(name, rows, *(("sendcount", "sendtype") if both else ("count", "datatype")))
         if "source" in fields:
             sources = self._field(name, rows, "source")
+            self.has_own_null |= bool(np.any(sources == NULL_BESIDE_ANY))
             sources = np.where(sources < ANY_SOURCE, NO_RANK, sources)
             (self.source if "dest" in fields else self.peer)[at] = sources
             if "dest" not in fields:
@@ -251,7 +260,7 @@ class _Converter:
         size, source, cancelled, _, tag = (self.calls.values[places + k] for k in range(5))
         fits = (size >= 0) & (size <= self.receive_bytes[at]) & (source >= 0) & (cancelled == 0) & (tag >= 0)
         fits &= (self.tag[at] < 0) | (tag == self.tag[at])
-        # MPICH's MPI_PROC_NULL is -1, which is any source in DUMPI; but a message has a real source.
+        # a message has a real source: this one was from MPICH's MPI_PROC_NULL
         is_null = (source == ANY_SOURCE) & (size == 0) & (cancelled == 0)
         self.peer[at[is_null & ~is_pair]] = NO_RANK
         self.source[at[is_null & is_pair]] = NO_RANK

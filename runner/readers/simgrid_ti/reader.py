@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import (
-    ANY_SOURCE,
     COMMUNICATORS_SCHEMA,
     KIND_NAMES,
     MAX_RANKS,
@@ -23,9 +22,7 @@ from manyscale.models.workload import (
     NO_REQUEST,
     OPERATIONS_SCHEMA,
     PHASES_SCHEMA,
-    RECEIVES,
     REGIONS_SCHEMA,
-    SENDS,
     OperationKind,
     Workload,
 )
@@ -33,6 +30,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import null_receives
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.simgrid_ti import (
@@ -369,23 +367,14 @@ class _Reader:
         notes: list[Note] = []
         if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
-        wildcards = np.flatnonzero(operations["peer"] == ANY_SOURCE)
-        wildcards = wildcards[np.isin(kind[wildcards], RECEIVES[:2])]
-        if len(wildcards):
-            null = _receives_of_nothing(operations, wildcards)
-            operations["peer"][null] = NO_RANK
-            if len(null):
-                text = (
-                    f"{len(null)} receives whose source is not recorded have no send that fits: taken as MPI_PROC_NULL"
-                )
-                notes.append(changes("sources-guessed", text, count=len(null)))
-            number = len(wildcards) - len(null)
-            if number:
-                text = (
-                    f"{number} receives from any source: the real source is not recorded, the first message to arrive "
-                    "in simulated time is taken"
-                )
-                notes.append(changes("any-source-first-arrival", text, count=number))
+        found = null_receives.settle(operations)
+        notes += found.notes
+        if found.anybody:
+            text = (
+                f"{found.anybody} receives from any source: the real source is not recorded, the first message to arrive "
+                "in simulated time is taken"
+            )
+            notes.append(changes("any-source-first-arrival", text, count=found.anybody))
         for what, which in (
             ("waitall operations do not record their requests: each covers those that no later wait names", kind == 12),
             ("waitany operations do not record their request: the first to complete is taken", kind == 13),
@@ -406,30 +395,6 @@ class _Reader:
             text = f"{self.without_finalize} ranks end without finalize: the trace may be cut short"
             notes.append(changes("no-finalize", text, count=self.without_finalize))
         return notes
-
-
-def _receives_of_nothing(operations: dict[str, np.ndarray], wildcards: np.ndarray) -> np.ndarray:
-    """Rows of receives from any source that no send could ever match: (rank, tag) never sent to from outside the
-    specific receives. The tracer writes MPI_PROC_NULL as it writes MPI_ANY_SOURCE."""
-    kind = operations["kind"]
-    sends = np.flatnonzero(np.isin(kind, SENDS) & (operations["peer"] >= 0))
-    base = int(operations["tag"].max()) + 2
-    key = (operations["peer"][sends].astype(np.int64)) * base + operations["tag"][sends]
-    sent, num_sent = np.unique(key, return_counts=True)
-    specific = np.flatnonzero(np.isin(kind, RECEIVES) & ((operations["peer"] >= 0) | (operations["source"] >= 0)))
-    taken, num_taken = np.unique(
-        operations["rank"][specific].astype(np.int64) * base + operations["tag"][specific], return_counts=True
-    )
-    position = np.searchsorted(taken, sent)
-    position[position == len(taken)] = 0
-    left = (
-        num_sent - np.where(len(taken) and taken[position] == sent, num_taken[position], 0) if len(taken) else num_sent
-    )
-    open_keys = sent[left > 0]
-    wanted = operations["rank"][wildcards].astype(np.int64) * base + operations["tag"][wildcards]
-    any_tag = operations["tag"][wildcards] < 0
-    possible = np.where(any_tag, np.isin(operations["rank"][wildcards], open_keys // base), np.isin(wanted, open_keys))
-    return wildcards[~possible]
 
 
 def _words(line: bytes) -> list[str]:
