@@ -3,7 +3,7 @@
 A receive from nobody is one that no message is left for: of the messages to its rank, with its tag and communicator,
 those that receives from a named rank take are not for it. Where fewer messages are left than receives might take,
 those receives take them that waited longest in the traced run (in a format without times: the first ones), since a
-receive from nobody returns at once. O(operations log operations).
+receive from nobody returns at once; of a trace that is cut short, all may take them. O(operations log operations).
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class NullReceives:
         return found
 
 
-def settle(operations: Mapping[str, np.ndarray], waited: np.ndarray | None = None) -> NullReceives:
+def settle(
+    operations: Mapping[str, np.ndarray], waited: np.ndarray | None = None, is_cut: bool = False
+) -> NullReceives:
     """Set ``peer`` (of a sendrecv ``source``) of receives from nobody to NO_RANK, in place. ``operations``: columns
     rank, kind, peer, source, tag and communicator_id of all ranks, peers as world ranks; ``waited``: per row, how long
-    the traced run waited for what it received."""
+    the traced run waited for what it received; ``is_cut``: whether messages may be missing."""
     kind, tag = operations["kind"], operations["tag"].astype(np.int64)
     is_pair = kind == OperationKind.sendrecv
     from_whom = np.where(is_pair, operations["source"], operations["peer"])
@@ -66,7 +68,7 @@ def settle(operations: Mapping[str, np.ndarray], waited: np.ndarray | None = Non
     for group in (*_groups(place, has_tag), *_groups(place, ~has_tag)):
         rows = wild[group]
         count = left.take(place[:, group[0]], len(rows))
-        if count < len(rows):
+        if count < len(rows) and not (is_cut and count):
             guessed += len(rows) - count if count else 0
             order = np.argsort(-waited[rows], kind="stable") if waited is not None else np.arange(len(rows))
             nobody.append(rows[order[count:]])

@@ -49,8 +49,10 @@ class WorkloadChoice(Strict):
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
     the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a program
-    computed, of a trace with several (DUMPI). ``gpu_trace``: the trace of the kernel launches
-    that ``mapping.launches`` places. ``repeat``: see Repeat."""
+    computed, of a trace with several (DUMPI). ``unequal_collectives``: of a format that names no communicators, whether
+    collectives that only some ranks call are done by groups of these, where these can be told (``infer``) or in any
+    case (``group``), or by each alone (``local``; ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the
+    kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
@@ -62,6 +64,7 @@ class WorkloadChoice(Strict):
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
     polls: Literal["drop", "keep"] = "drop"
     time: Literal["auto", "cpu", "wall"] = "auto"
+    unequal_collectives: Literal["infer", "group", "local"] = "infer"
     detail: str | None = None
     gpu_trace: str | None = None
     repeat: Repeat | None = None
@@ -77,5 +80,5 @@ class WorkloadChoice(Strict):
         launches = () if self.launches is None else tuple(self.launches)
         return ReadOptions(
             parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
-            threads=self.threads, idle=self.idle, time=self.time,
+            threads=self.threads, idle=self.idle, time=self.time, unequal_collectives=self.unequal_collectives,
         )  # fmt: skip

@@ -37,6 +37,9 @@ from manyscale.runner.readers.simgrid_ti import (
     actions as ti_actions,
 )
 from manyscale.runner.readers.simgrid_ti import (
+    groups as ti_groups,
+)
+from manyscale.runner.readers.simgrid_ti import (
     requests as ti_requests,
 )
 from manyscale.runner.readers.simgrid_ti.files import (
@@ -63,7 +66,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 
     Raises UserError, one line with file and line, for anything that cannot be read or replayed.
     """
-    reader = _Reader(path, 1e12 / options.flop_rate)
+    reader = _Reader(path, 1e12 / options.flop_rate, options.unequal_collectives)
     if path.is_dir():
         found = list_in_folder(path)
         if found is not None:
@@ -91,12 +94,16 @@ class _Columns:
     send_counts: dict[int, np.ndarray]
     receive_counts: dict[int, np.ndarray]
     phases: dict[str, np.ndarray]
+    file: str
+    collective_lines: np.ndarray  # of the collectives
+    ends: bool  # with a finalize
 
 
 @dataclass
 class _Reader:
     path: Path
     ps_per_flop: float
+    unequal_collectives: str
     ranks: dict[int, _Columns] = field(default_factory=dict)
     regions: dict[str, int] = field(default_factory=dict)
     num_ranks: int = 0
@@ -284,9 +291,11 @@ class _Reader:
         is_completed = np.zeros(int(requests.request.max(initial=-1)) + 1, np.bool_)
         is_completed[requests.values] = True
         self.never_completed += len(is_completed) - int(np.count_nonzero(is_completed))
-        self.ranks[rank] = self._columns(tokens, rows, requests)
+        self.ranks[rank] = self._columns(name, tokens, rows, requests)
 
-    def _columns(self, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests) -> _Columns:
+    def _columns(
+        self, name: str, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests
+    ) -> _Columns:
         count = len(rows.kind)
         last_phase = rows.phase_operation[-1] if len(rows.phase_operation) else -1
         ends = count > 0 and rows.kind[-1] == OperationKind.finalize and last_phase < count
@@ -316,6 +325,9 @@ class _Reader:
             rows.send_counts,
             rows.receive_counts,
             phases,
+            name,
+            rows.line[rows.kind >= OperationKind.barrier],
+            ends,
         )
 
     def _phase_regions(self, tokens: Tokens, places: np.ndarray) -> np.ndarray:
@@ -339,6 +351,8 @@ class _Reader:
         operations = _concatenated([part.operations for part in columns])
         operations["communicator_id"] = np.zeros(len(operations["rank"]), np.int32)
         notes = self._notes(operations)
+        members, group_notes = self._groups(operations)
+        notes += group_notes
         kind = pa.DictionaryArray.from_arrays(to_arrow(operations.pop("kind")), KIND_NAMES)
         arrays = {name: to_arrow(values) for name, values in operations.items()}
         arrays["kind"] = kind
@@ -350,16 +364,34 @@ class _Reader:
             parts = [_ragged(getattr(part, side), len(part.operations["kind"])) for part in columns]
             arrays[side] = _joined(parts)
         phases = {name: to_arrow(values) for name, values in _concatenated([part.phases for part in columns]).items()}
-        world = _joined([(np.array([0, self.num_ranks]), np.arange(self.num_ranks, dtype=np.int32))])
+        groups = _joined([(np.array([0, len(each)]), each.astype(np.int32)) for each in members])
         tables = {
             "operations": pa.Table.from_arrays(
                 [arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA
             ),
             "phases": pa.Table.from_arrays([phases[name] for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA),
             "regions": pa.Table.from_arrays([text_array(list(self.regions))], schema=REGIONS_SCHEMA),
-            "communicators": pa.Table.from_arrays([world], schema=COMMUNICATORS_SCHEMA),
+            "communicators": pa.Table.from_arrays([groups], schema=COMMUNICATORS_SCHEMA),
         }
         return Workload(_trace_name(self.path), self.num_ranks, tables, tuple(notes), NAME)
+
+    def _groups(self, operations: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[Note]]:
+        """(members of all communicators, notes); sets the communicator of collectives."""
+        rows = np.flatnonzero(operations["kind"] >= OperationKind.barrier)
+        parts = [self.ranks[rank] for rank in range(self.num_ranks)]
+
+        def place(row: int) -> str:
+            rank = int(operations["rank"][row])
+            number = np.searchsorted(rows, row) - np.searchsorted(operations["rank"][rows], rank)
+            return f"{parts[rank].file}:{parts[rank].collective_lines[number]}"
+
+        open_end = next((rank for rank, part in enumerate(parts) if not part.ends), -1)
+        cut = f"rank {open_end} ends without finalize" if open_end >= 0 else ""
+        found = ti_groups.settle(operations, self.num_ranks, self.unequal_collectives, place, cut)
+        if found is None:
+            return [np.arange(self.num_ranks)], []
+        operations["communicator_id"][rows] = found.communicator
+        return found.members, found.notes
 
     def _notes(self, operations: dict[str, np.ndarray]) -> list[Note]:
         """Settle what only all ranks together can tell, and say what the format could not record."""
@@ -367,7 +399,7 @@ class _Reader:
         notes: list[Note] = []
         if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
-        found = null_receives.settle(operations)
+        found = null_receives.settle(operations, is_cut=self.without_finalize > 0)
         notes += found.notes
         if found.anybody:
             text = (

@@ -281,7 +281,7 @@ def test_real_source_of_a_wildcard(write: Write, status: tuple[int, ...], source
 def test_receives_from_nobody_of_an_mpich_trace() -> None:
     """Three ranks on an open chain, traced under MPICH: computing 1 ms, exchanging with both neighbours, three times.
     ``manyscale trace`` of the same program gives 3.167 ms."""
-    workload = dumpi.read(data / "proc-null")
+    workload = dumpi.read(data.parent / "dumpi-mpich")
 
     ends = [[row["source"] for row in rows(workload, rank) if row["kind"] == "sendrecv"] for rank in range(3)]
     assert ends == [[-2] * 3, [0] * 3, [1] * 3]
