@@ -113,7 +113,7 @@ def without_polls(workload: Workload, keep: bool) -> tuple[Workload, tuple[Note,
     what = f"{number} times the traced run computed between a poll that failed and the next one, {total * 1e-12:.4g} s"
     if keep:
         note = informs("polls-kept", f"{what} in all: replayed as it was (workload.polls: keep)", count=number)
-        return replace(workload, tables=tables), (note,)
+        return replace(workload, tables=tables, is_checked=True), (note,)
     notes = []
     gone = ~stays
     if np.any(gone):
@@ -126,7 +126,7 @@ def without_polls(workload: Workload, keep: bool) -> tuple[Workload, tuple[Note,
         count = int(np.count_nonzero(is_recorded))
         text = f"{count} pieces of work between polls stay, since their tasks or instructions are recorded"
         notes.append(changes("polls-recorded", text, count=count))
-    return replace(workload, tables=tables), tuple(notes)
+    return replace(workload, tables=tables, is_checked=True), tuple(notes)
 
 
 def _has_inside(workload: Workload) -> np.ndarray:

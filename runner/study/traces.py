@@ -31,15 +31,19 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    workload, notes = without_polls(_read(choice, cache), keep=choice.polls == "keep")
-    workload = replace(workload, notes=(*workload.notes, *notes))
-    workload = with_phases(chosen_launches(workload, choice.launches or (), choice.path))
-    workload = _with_region(workload)
+    workload, notes = without_polls(read_recorded(choice, cache), keep=choice.polls == "keep")
+    workload = replace(workload, notes=(*workload.notes, *notes), is_checked=True) if notes else workload
     if choice.repeat is None:
         return workload
     from manyscale.runner.study.repeat import repeat
 
     return repeat(workload, choice.repeat, choice.path)
+
+
+def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+    """The same as its trace has it: once, and what only polling did marked."""
+    workload = _read(choice, cache)
+    return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
 def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:

@@ -76,6 +76,18 @@ def test_send_and_receive(tmp_path):
     assert phases(workload) == [(0, 0, 0, 10), (1, 0, 0, 5)]
 
 
+def test_a_folder_with_one_trace_is_one(tmp_path):
+    text = TWO + call(1, 10, 20, SEND) + call(2, 5, 30, RECV) + message(1, 10, 2, 5, 30)
+    whole = read(tmp_path, text)
+    assert paraver.can_read(tmp_path)
+    assert paraver.read(tmp_path).digest == whole.digest
+    (tmp_path / "other.prv").write_text(text)
+    with pytest.raises(UserError, match=r"holds 2 Paraver traces \(other.prv, trace.prv\); name the one to read"):
+        paraver.read(tmp_path)
+    (tmp_path / "resolved.yaml").touch()  # a run's directory
+    assert not paraver.can_read(tmp_path)
+
+
 def test_sendrecv_has_two_messages(tmp_path):
     text = TWO + call(1, 10, 20, SENDRECV) + call(2, 12, 22, SENDRECV)
     text += message(1, 10, 2, 12, 22, size=3) + message(2, 12, 1, 10, 20, size=4)
