@@ -90,7 +90,7 @@ def test_polls_are_left_out_or_kept(tmp_path: Path) -> None:
     kept = read_workload(WorkloadChoice(path=str(path), polls="keep"))
     assert kept.column("phases", "duration_ps").tolist() == [2e8, 2e8, 2e8, 1e9]
     assert kept.column("phases", "kind").tolist() == [0, 0, PhaseKind.sleep, 0]
-    said = {note.code: note for note in (*dropped.notes, *kept.notes) if hasattr(note, "code")}
+    said = {note.code: note for note in (*dropped.notes, *kept.notes)}
     assert (said["polls-left-out"].severity, said["polls-left-out"].count) == ("changes", 2)
     assert "0.0004 s" in said["polls-left-out"].text
     assert said["polls-kept"].severity == "informs"

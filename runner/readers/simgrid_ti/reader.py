@@ -57,7 +57,7 @@ NAME = "simgrid-ti"
 KEPT_ARCHIVE_BYTES = 1 << 28
 COLLECTIVES_NOTE: Final = changes(
     "collectives-without-communicator",
-    "communicators are not recorded: every collective is replayed on all ranks, even if the program called it on some",
+    "communicators are not recorded: what all ranks call alike is replayed on all, even if it was called on some",
 )
 
 
@@ -403,8 +403,8 @@ class _Reader:
         notes += found.notes
         if found.anybody:
             text = (
-                f"{found.anybody} receives from any source: the real source is not recorded, the first message to arrive "
-                "in simulated time is taken"
+                f"{found.anybody} receives from any source: the real source is not recorded, the first message to "
+                "arrive in simulated time is taken"
             )
             notes.append(changes("any-source-first-arrival", text, count=found.anybody))
         for what, which in (

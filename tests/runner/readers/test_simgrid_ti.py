@@ -14,7 +14,6 @@ import zstandard
 from told import told
 
 from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKind
-from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
@@ -475,7 +474,7 @@ def test_a_group_that_sizes_tell(write_trace):
     workload = unequal(write_trace, [LARGE, SMALL], [LARGE, SMALL], [SMALL], [SMALL])
     pair, world = ("allreduce", [0, 1]), ("allreduce", [0, 1, 2, 3])
     assert groups(workload, 4) == [[pair, world], [pair, world], [world], [world]]
-    note = next(note for note in workload.notes if isinstance(note, Note) and note.code == "unequal-collectives")
+    note = next(note for note in workload.notes if note.code == "unequal-collectives")
     assert (note.severity, note.count) == ("changes", 2)
     assert "the first: allreduce of 128 B" in note.text
     assert note.where.endswith("rank-0.txt:1")
@@ -525,7 +524,7 @@ def test_a_group_that_cannot_be_told_is_refused_with_a_way_on(write_trace):
     with pytest.raises(UserError, match="the ranks that call it come to it in different orders"):
         unequal(write_trace, [SMALL, LARGE], [LARGE, SMALL])
     cut = simgrid_ti.read(write_trace({0: [LARGE, SMALL, "finalize"], 1: [SMALL]}))
-    said = next(note for note in cut.notes if isinstance(note, Note) and note.code == "unequal-collectives")
+    said = next(note for note in cut.notes if note.code == "unequal-collectives")
     assert said.severity == "forbids"
     assert "allreduce of 128 B is not called by all ranks alike, and rank 1 ends without finalize" in said.text
     with pytest.raises(UserError, match="has a root or counts for more ranks than the 1 that call it"):
