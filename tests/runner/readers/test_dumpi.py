@@ -284,7 +284,7 @@ def test_receives_from_nobody_of_an_mpich_trace() -> None:
 
     ends = [[row["source"] for row in rows(workload, rank) if row["kind"] == "sendrecv"] for rank in range(3)]
     assert ends == [[-2] * 3, [0] * 3, [1] * 3]
-    assert [note.code for note in workload.notes][:2] == ["null-receives", "time-not-run"]
+    assert {note.code for note in workload.notes} >= {"null-receives", "time-not-run"}
     assert makespan_s(workload) == pytest.approx(3.2e-3, rel=0.02)
 
 
