@@ -44,6 +44,7 @@ class Counts:
 
     others: dict[str, int] = field(default_factory=dict)  # calls that are none of our operations, by name
     alone: dict[str, int] = field(default_factory=dict)  # sends and receives of which the trace has no message, by name
+    halves: int = 0  # sendrecvs of which the trace has one message
     point_to_point: int = 0
     homeless: int = 0  # messages of which one end lies in no call
     one_end: int = 0  # messages of which only one end lies in a call that can be replayed
@@ -156,6 +157,8 @@ class OperationReader:
     def _drop_unmatched(self) -> None:
         """Sends and receives without a message become ``other``: to no rank, or beyond a cut."""
         rows = self._rows_of((*SENDS, *_POSTS))
+        pairs = rows[self._kind[rows] == _K.sendrecv]
+        self.counts.halves = int(np.count_nonzero((self._peer[pairs] == NO_RANK) != (self._source[pairs] == NO_RANK)))
         rows = rows[(self._peer[rows] == NO_RANK) & (self._source[rows] == NO_RANK)]
         names = Counter(self._kind[rows].tolist())
         self.counts.alone = {OperationKind(kind).name: number for kind, number in sorted(names.items())}

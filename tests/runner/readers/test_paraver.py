@@ -103,6 +103,30 @@ def test_sendrecv_to_no_rank_on_one_side(tmp_path):
     assert rows(workload, 1, "peer", "source", "tag") == [("sendrecv", NO_RANK, 0, 9)]
 
 
+WHOLE = [
+    call(1, 10, 20, SENDRECV) + call(1, 30, 31, ISEND) + call(1, 32, 33, IRECV) + call(1, 40, 50, WAITALL),
+    call(1, 50, 60, SEND) + call(1, 60, 60, SEND) + call(1, 60, 60, SEND),
+    call(2, 12, 22, SENDRECV) + call(2, 23, 24, IRECV) + call(2, 25, 26, ISEND) + call(2, 27, 52, WAITALL),
+    call(2, 52, 61, RECV) + call(2, 61, 61, RECV) + call(2, 61, 61, RECV),
+]
+MESSAGES = [
+    message(1, 10, 2, 12, 22), message(2, 12, 1, 10, 20), message(1, 30, 2, 24, 52), message(2, 25, 1, 33, 50),
+    message(1, 50, 2, 52, 61), message(1, 60, 2, 61, 61), message(1, 60, 2, 61, 61),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", range(len(MESSAGES)))
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_message_deleted_or_doubled_is_noted(tmp_path, which, times):
+    def severe(messages: list[str]) -> set[str]:
+        notes = read(tmp_path, TWO + "".join(WHOLE + messages)).notes
+        return {note.code for note in notes if note.severity in ("changes", "forbids")}
+
+    damaged = [each for at, each in enumerate(MESSAGES) for _ in range(times if at == which else 1)]
+    assert severe(MESSAGES) == set()
+    assert severe(damaged) & {"calls-left-out", "messages-left-out"}
+
+
 def test_messages_to_oneself(tmp_path):
     text = TWO + call(1, 10, 20, SENDRECV) + message(1, 10, 1, 10, 20) + call(2, 0, 1, 31, group=OTHER)
     assert rows(read(tmp_path, text), 0, "peer", "source") == [("sendrecv", 0, 0)]
