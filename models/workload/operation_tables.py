@@ -61,7 +61,7 @@ class OperationKind(IntEnum):
     wait = 11
     waitall = 12
     waitany = 13
-    test = 14  # a test that did not complete its request: takes no time, changes nothing
+    test = 14  # a test or probe that found nothing: takes no time, changes nothing
     other = 15  # any other call, or the end of a compute phase that no communication follows: takes no time
     barrier = 16
     bcast = 17
@@ -112,10 +112,16 @@ KIND_NAMES: Final = text_array([kind.name for kind in OperationKind])
 
 
 class PhaseKind(IntEnum):
-    """Compute scales with the speed of the target's cores, sleep does not."""
+    """Compute scales with the speed of the target's cores, sleep does not. Of what is marked POLLED, only polling did
+    it (``workload/polls.py``): readers mark it, and no model sees it."""
 
     compute = 0
     sleep = 1
+    polled_compute = 2
+    polled_sleep = 3
+
+
+POLLED: Final = 2  # the bit that marks a kind of phase
 
 
 OPERATIONS_SCHEMA: Final = pa.schema(

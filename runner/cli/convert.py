@@ -14,15 +14,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", default="workload", metavar="NAME", help="format to write (default: workload)")
     parser.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     parser.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
+    parser.add_argument("--target", metavar="NAME", help="machine whose collectives are written as messages (goal)")
     parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, write and count."""
+    from inspect import signature
+
+    from manyscale.models.workload.polls import without_polls
+    from manyscale.runner.errors import UserError
     from manyscale.runner.registry import lookup
     from manyscale.runner.run import directory as rundir
     from manyscale.runner.study import parse_study
-    from manyscale.runner.study.traces import counted, read_workload
+    from manyscale.runner.study.targets import target_named
+    from manyscale.runner.study.traces import counted, read_recorded
 
     choice = {
         "path": options.trace,
@@ -33,10 +39,17 @@ def run(options: argparse.Namespace) -> int:
     }
     study = parse_study({"workload": choice, "target": "laptop"}, "command line")
     write_trace = lookup("trace-writer", options.to)
-    workload = read_workload(study.workload)
+    further = {}
+    if options.target:
+        if "collectives" not in signature(write_trace).parameters:
+            raise UserError(f"--target: format {options.to} names collectives, whatever the machine; leave it out")
+        further["collectives"] = target_named(options.target)[0].network.collectives
+    workload = read_recorded(study.workload)
+    if options.to != "workload":  # which alone can tell what only polling did
+        workload, _ = without_polls(workload, keep=True)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     try:
-        write_trace(workload, directory)
+        write_trace(workload, directory, **further)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise

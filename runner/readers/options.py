@@ -11,7 +11,9 @@ class ReadOptions:
     """``flop_rate``: speed behind a trace's flop counts, flop/s. ``time_unit_ps``: what a unit of time without a name
     means (GOAL). ``application``: which application of a trace with several is read, from 1 (Paraver). ``launches``:
     which launches of a GPU's trace are read, numbers from 1; none: all. ``threads``, ``idle``: regular expressions of
-    the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks)."""
+    the names of threads that are kept, and of methods in which a thread waits (profiles of call stacks). ``time``:
+    which clock says how long a program computed (DUMPI: auto, cpu or wall). ``unequal_collectives``: what becomes of
+    collectives that only some ranks call, in a format without communicators (simgrid-ti: infer, group or local)."""
 
     flop_rate: float = 1e9
     time_unit_ps: int = 1000
@@ -19,6 +21,8 @@ class ReadOptions:
     launches: tuple[int, ...] = ()
     threads: str = ""
     idle: str = ""
+    time: str = "auto"
+    unequal_collectives: str = "infer"
 
 
 DEFAULT_OPTIONS: Final = ReadOptions()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.polls import without_polls
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
@@ -30,13 +31,19 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    workload = with_phases(chosen_launches(_read(choice, cache), choice.launches or (), choice.path))
-    workload = _with_region(workload)
+    workload, notes = without_polls(read_recorded(choice, cache), keep=choice.polls == "keep")
+    workload = replace(workload, notes=(*workload.notes, *notes), is_checked=True) if notes else workload
     if choice.repeat is None:
         return workload
     from manyscale.runner.study.repeat import repeat
 
     return repeat(workload, choice.repeat, choice.path)
+
+
+def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
+    """The same as its trace has it: once, and what only polling did marked."""
+    workload = _read(choice, cache)
+    return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
 def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -47,8 +47,12 @@ class WorkloadChoice(Strict):
     ``threads``, ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
     (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
-    iterations. ``gpu_trace``: the trace of the kernel launches that ``mapping.launches`` places. ``repeat``: see
-    Repeat."""
+    iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
+    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a program
+    computed, of a trace with several (DUMPI). ``unequal_collectives``: of a format that names no communicators, whether
+    collectives that only some ranks call are done by groups of these, where these can be told (``infer``) or in any
+    case (``group``), or by each alone (``local``; ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the
+    kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
@@ -58,6 +62,9 @@ class WorkloadChoice(Strict):
     launches: Annotated[list[Count], Field(min_length=1)] | None = None
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
+    polls: Literal["drop", "keep"] = "drop"
+    time: Literal["auto", "cpu", "wall"] = "auto"
+    unequal_collectives: Literal["infer", "group", "local"] = "infer"
     detail: str | None = None
     gpu_trace: str | None = None
     repeat: Repeat | None = None
@@ -73,5 +80,5 @@ class WorkloadChoice(Strict):
         launches = () if self.launches is None else tuple(self.launches)
         return ReadOptions(
             parse_flop_rate(self.flop_rate), parse_time_ps(self.time_unit), self.application, launches=launches,
-            threads=self.threads, idle=self.idle,
+            threads=self.threads, idle=self.idle, time=self.time, unequal_collectives=self.unequal_collectives,
         )  # fmt: skip

@@ -84,9 +84,16 @@ def _key(file: Path) -> str:
 
 
 def _notes_on_list(commands: Commands) -> list[Note]:
-    number = commands.other.total()
-    text = f"{number} lines are neither launches nor MemcpyHtoD, left out: {named(commands.other)}"
-    return [changes("commands-left-out", text, commands.source.name, number, Errs.short)] if number else []
+    found = []
+    if number := commands.other.total():
+        text = f"{number} lines are neither launches nor MemcpyHtoD, left out: {named(commands.other)}"
+        found.append(changes("commands-left-out", text, commands.source.name, number, Errs.short))
+    if commands.moved:
+        text = (
+            f"{commands.moved} traces do not exist where the list names them: those of the same name beside it are read"
+        )
+        found.append(informs("traces-beside-the-list", text, commands.source.name, commands.moved))
+    return found
 
 
 def _notes(launches: dict[int, StoredLaunch]) -> list[Note]:

@@ -2,7 +2,7 @@
 
 DUMPI records every argument of MPI 1 and 2 calls, so requests, communicators and datatypes are followed exactly
 (readers/dumpi/requests.py, readers/dumpi/communicators.py, readers/dumpi/types.py). Calls without a part in the replay
-become ``other``. Compute is the time between calls by the wall clock. The clocks of different nodes are taken as they
+become ``other``. Compute is the time between calls (``phases.py``). The clocks of different nodes are taken as they
 are: ``measured`` compares times within a rank well, between nodes as well as their clocks agree.
 
 Waits for any and for some, and tests, complete what they completed in the traced run. A receive from any source takes
@@ -32,8 +32,8 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload of a trace (``options`` play no part). Raises UserError, one line with file and byte, for anything
-    that cannot be read or replayed. Memory: the calls of one rank at a time, and the finished columns."""
+    """The workload of a trace; of ``options`` the ``time`` plays a part. Raises UserError, one line with file and byte,
+    for anything that cannot be read or replayed. Memory: the calls of one rank at a time, and the finished columns."""
     from manyscale.runner.readers.dumpi import reader
 
     return reader.read(path, options)

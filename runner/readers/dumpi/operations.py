@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload import ANY_SOURCE, NO_RANK, NO_REQUEST, OperationKind
+from manyscale.models.workload.polls import LOCAL, PROBES, TESTS, Poll
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.dumpi import requests as dumpi_requests
 from manyscale.runner.readers.dumpi.communicators import WORLD, Local, local_communicators
@@ -40,6 +41,9 @@ _COLLECTIVE: Final = {
     "MPI_Alltoallw": _K.alltoallv, "MPI_Reduce_scatter": _K.reduce_scatter,
 }  # fmt: skip
 MOST_BYTES: Final = 1 << 56
+# MPI_PROC_NULL of Open MPI, as it stands: libdumpi turns MPI_ANY_SOURCE into -1 and leaves MPI_PROC_NULL as the MPI has
+# it, so that with MPICH and its kin, where it is -1, receives from nobody and from anybody are one (null_receives.py)
+NULL_BESIDE_ANY: Final = -2
 
 
 @dataclass
@@ -67,7 +71,8 @@ class Ragged:
 class RankOperations:
     """Columns of one rank. ``communicator`` and ``peer``, ``source`` are in the rank's own terms: its communicators by
     the order of their making, ranks within them. ``peer_from_status``, ``source_from_status``: receives of any source
-    whose real one a status gave. ``call``: of each operation."""
+    whose real one a status gave. ``call``: of each operation. ``has_own_null``: whether a partner is written as
+    MPI_PROC_NULL alone."""
 
     places: Places
     local: Local
@@ -85,10 +90,12 @@ class RankOperations:
     receive_counts: Ragged
     peer_from_status: np.ndarray
     source_from_status: np.ndarray
+    polls: np.ndarray  # what each is to a run of polls
     comm_ranks: np.ndarray  # int64[n, 3]: call, communicator, what MPI_Comm_rank said
     num_unknown_requests: int
     num_never_completed: int
     num_cancelled: int
+    has_own_null: bool
 
 
 def convert(file: RankFile, rank: int) -> RankOperations:
@@ -118,6 +125,7 @@ class _Converter:
         self.communicator = np.full(size, WORLD, np.int64)
         self.from_status = np.zeros((size, 2), np.bool_)  # of peer and source
         self.send_counts, self.receive_counts = Ragged(), Ragged()
+        self.has_own_null = False
 
     def convert(self) -> RankOperations:
         calls = self.calls
@@ -159,10 +167,12 @@ class _Converter:
             receive_counts=self.receive_counts,
             peer_from_status=self.from_status[:, 0],
             source_from_status=self.from_status[:, 1],
+            polls=self._polls(),
             comm_ranks=self._comm_ranks(),
             num_unknown_requests=self.num_unknown,
             num_never_completed=self.num_never_completed,
             num_cancelled=self.num_cancelled,
+            has_own_null=self.has_own_null,
         )
 
     def _error(self, call: int, message: str) -> UserError:
@@ -210,10 +220,12 @@ class _Converter:
         if "dest" in fields:
             dest = self._field(name, rows, "dest")
             self.peer[at] = np.where(dest < 0, NO_RANK, dest)  # MPI_PROC_NULL: any negative number
+            self.has_own_null |= bool(np.any(dest == NULL_BESIDE_ANY))
             self.tag[at] = self._field(name, rows, "tag" if "tag" in fields else "sendtag")
             self.bytes[at] = self._size(name, rows, *(("sendcount", "sendtype") if both else ("count", "datatype")))
         if "source" in fields:
             sources = self._field(name, rows, "source")
+            self.has_own_null |= bool(np.any(sources == NULL_BESIDE_ANY))
             sources = np.where(sources < ANY_SOURCE, NO_RANK, sources)
             (self.source if "dest" in fields else self.peer)[at] = sources
             if "dest" not in fields:
@@ -248,7 +260,7 @@ class _Converter:
         size, source, cancelled, _, tag = (self.calls.values[places + k] for k in range(5))
         fits = (size >= 0) & (size <= self.receive_bytes[at]) & (source >= 0) & (cancelled == 0) & (tag >= 0)
         fits &= (self.tag[at] < 0) | (tag == self.tag[at])
-        # MPICH's MPI_PROC_NULL is -1, which is any source in DUMPI; but a message has a real source.
+        # a message has a real source: this one was from MPICH's MPI_PROC_NULL
         is_null = (source == ANY_SOURCE) & (size == 0) & (cancelled == 0)
         self.peer[at[is_null & ~is_pair]] = NO_RANK
         self.source[at[is_null & is_pair]] = NO_RANK
@@ -260,7 +272,7 @@ class _Converter:
     def _requests(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Open and complete requests; returns (offsets, values) of what is completed and what each operation opens."""
         calls = self.calls
-        named = dumpi_requests.named_requests(calls)
+        named = self.named = dumpi_requests.named_requests(calls)
         wrong = np.flatnonzero((named.ids < 0) | (named.ids > dumpi_requests.LARGEST_ID))
         if len(wrong):
             raise self._error(int(named.calls[wrong[0]]), f"names request {named.ids[wrong[0]]}; the file is damaged")
@@ -300,6 +312,25 @@ class _Converter:
             elif name == "MPI_Testsome":
                 done = self._field(name, rows, "outcount") > 0
             self.kind[self.row[rows]] = np.where(done, kind, _K.test)
+
+    def _polls(self) -> np.ndarray:
+        role = np.full(len(self.kind), Poll.ends, np.int8)
+        calls = self.calls
+        asks = np.zeros(len(calls), np.bool_)
+        asks[self.named.calls[self.named.ids != dumpi_requests.REQUEST_NULL]] = True
+        for name in (*TESTS, *PROBES, *LOCAL):
+            rows = calls.rows(name) if name in NUMBER else ()
+            if not len(rows):
+                continue
+            if name in LOCAL:
+                role[self.row[rows]] = Poll.beside
+                continue
+            has_found = self._field(name, rows, "outcount" if name == "MPI_Testsome" else "flag") != 0
+            found = np.where(asks[rows], Poll.found, Poll.idle) if name in TESTS else Poll.found
+            role[self.row[rows]] = np.where(has_found, found, Poll.failed)
+            if name in PROBES:
+                self.kind[self.row[rows[~has_found]]] = _K.test
+        return role
 
     def _collective(self, name: str, rows: np.ndarray) -> None:
         at = self.row[rows]

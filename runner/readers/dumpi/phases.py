@@ -1,6 +1,9 @@
-"""Compute phases of a DUMPI rank: the time from one call's return to the next one's entry, by the wall clock (the CPU
-clock where no wall clock was recorded); with the increase of hardware counters over it, and the innermost function of
-the user's where functions were traced.
+"""Compute phases of a DUMPI rank: the time from one call's return to the next one's entry; with the increase of
+hardware counters over it, and the innermost function of the user's where functions were traced.
+
+That time is by the wall clock, but by the process's CPU clock, where both were recorded, of phases in which the wall
+clock went on for more than 5 % and 10 us longer: others had the core then, or the process slept. (With several threads
+the CPU clock is the faster one, and the wall clock is right.) ``workload.time`` chooses one of the two.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from manyscale.runner.readers.dumpi.layouts import FUNCTION_ENTER, FUNCTION_EXIT
 from manyscale.runner.readers.dumpi.records import RankFile
 
 _CPU_TIME, _WALL_TIME, _COUNTERS = 4, 8, 128
+_SLACK, _SLACK_NS = 0.05, 10_000
+_COARSE_NS: Final = 1_000_000  # a CPU clock that ticks no more often than this says nothing of a phase
 DEEPEST: Final = 4096  # nested functions; those within are taken as part of their caller
 
 
@@ -23,7 +28,8 @@ DEEPEST: Final = 4096  # nested functions; those within are taken as part of the
 class RankPhases:
     """Per phase: the ``operation`` it precedes, ``duration_ns``, ``region`` (address of a function, 0 for none);
     ``counters`` int64[phases, k], their increase (negative where not recorded). Per call: ``start_ns`` and ``end_ns``
-    of the wall clock, of the whole epoch; empty where it was not recorded."""
+    of the wall clock, of the whole epoch; empty where it was not recorded. ``idle_ns``: wall-clock time of the phases
+    that the process did not run, and that is left out."""
 
     operation: np.ndarray
     duration_ns: np.ndarray
@@ -31,22 +37,28 @@ class RankPhases:
     counters: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
+    idle_ns: int
 
 
-def phases(file: RankFile, first_operation: np.ndarray) -> RankPhases:
-    """Phases of a rank; ``first_operation``: the first operation of each call. Raises UserError for a file without
-    times. O(calls)."""
+def phases(file: RankFile, first_operation: np.ndarray, clock: str = "auto") -> RankPhases:
+    """Phases of a rank; ``first_operation``: the first operation of each call; ``clock``: auto, cpu or wall. Raises
+    UserError for a file without times. O(calls)."""
     calls = file.calls
-    has_wall = bool(np.all(calls.mask & _WALL_TIME))
-    if not has_wall and not np.all(calls.mask & _CPU_TIME):
+    has_wall, has_cpu = (bool(np.all(calls.mask & bit)) for bit in (_WALL_TIME, _CPU_TIME))
+    if not has_wall and not has_cpu:
         row = int(np.argmin(calls.mask & _CPU_TIME != 0))
         raise UserError(
             f"{file.path}: byte {calls.position[row]}: call {row} has no time, so what was computed before it is not "
             "known; trace with 'timestamp cpu,wall' in dumpi.conf"
         )
     times = calls.wall_ns if has_wall else calls.cpu_ns
-    gap = np.zeros(len(calls), np.int64)
-    gap[1:] = np.maximum(0, times[1:, 0] - times[:-1, 1])
+    gap = _gaps(times)
+    idle_ns = 0
+    if has_wall and has_cpu and clock != "wall" and not np.all(calls.cpu_ns % _COARSE_NS == 0):
+        ran = _gaps(calls.cpu_ns)
+        waits = np.ones(len(gap), np.bool_) if clock == "cpu" else gap > np.maximum(ran * (1 + _SLACK), ran + _SLACK_NS)
+        idle_ns = int((gap - ran)[waits].sum())
+        gap = np.where(waits, ran, gap)
     rows = np.flatnonzero(gap > 0)
     region = np.zeros(len(calls), np.int64)
     is_function = (calls.function == FUNCTION_ENTER) | (calls.function == FUNCTION_EXIT)
@@ -68,7 +80,13 @@ def phases(file: RankFile, first_operation: np.ndarray) -> RankPhases:
         counters=increase,
         start_ns=bias + times[:, 0] if has_wall else nothing,
         end_ns=bias + times[:, 1] if has_wall else nothing,
+        idle_ns=idle_ns,
     )
+
+
+def _gaps(times: np.ndarray) -> np.ndarray:
+    """int64 ns: time before each call since the one before it returned."""
+    return np.concatenate((np.zeros(1, np.int64), np.maximum(0, times[1:, 0] - times[:-1, 1])))
 
 
 @njit(cache=True, nogil=True)

@@ -29,8 +29,10 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.notes import Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import null_receives
 from manyscale.runner.readers.dumpi import communicators as dumpi_communicators
 from manyscale.runner.readers.dumpi import files as dumpi_files
 from manyscale.runner.readers.dumpi.layouts import LAYOUTS
@@ -42,13 +44,14 @@ from manyscale.runner.readers.unreplayed import calls_left_out, notes_on_calls
 
 NAME = "dumpi"
 LONGEST_NS: Final = 53 * 86400 * 10**9
+_NOTED: Final = 0.05  # of what a rank computed: what is left out beyond this changes the number
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload of a trace (``options`` play no part). Raises UserError, one line with file and byte, for anything
-    that cannot be read or replayed. Memory: the calls of one rank at a time, and the finished columns."""
+    """The workload of a trace; of ``options`` the ``time`` plays a part. Raises UserError, one line with file and byte,
+    for anything that cannot be read or replayed. Memory: the calls of one rank at a time, and the finished columns."""
     found = dumpi_files.find(path)
-    reader = _Reader(path, found)
+    reader = _Reader(path, found, options.time)
     for rank, file in found.files:
         reader.add(rank, read_rank_file(file))
     return reader.workload()
@@ -68,9 +71,11 @@ class _Rank:
 class _Reader:
     path: Path
     trace: dumpi_files.TraceFiles
+    time: str
     ranks: list[_Rank] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
+    null_receives: null_receives.NullReceives = field(default_factory=null_receives.NullReceives)
 
     def add(self, rank: int, file: RankFile) -> None:
         """Convert a rank's calls."""
@@ -87,7 +92,8 @@ class _Reader:
         self._check_size(rank, file)
         operations = convert(file, rank)
         first_operation = np.searchsorted(operations.call, np.arange(len(calls)))
-        self.ranks.append(_Rank(operations, phases(file, first_operation), file.counter_names, file.function_names))
+        cut = phases(file, first_operation, self.time)
+        self.ranks.append(_Rank(operations, cut, file.counter_names, file.function_names))
         names = np.bincount(calls.function[operations.call[operations.kind == OperationKind.other]])
         self.others.update({LAYOUTS[number].name: int(names[number]) for number in np.flatnonzero(names)})
         self.ignored.update(file.num_ignored)
@@ -107,7 +113,41 @@ class _Reader:
         resolved = dumpi_communicators.resolve([rank.operations.local for rank in self.ranks])
         for number, rank in enumerate(self.ranks):
             _WorldRanks(rank, number, resolved).translate()
+        self._settle_null_receives()
         return _Tables(self, resolved.members).workload()
+
+    def _settle_null_receives(self) -> None:
+        """Tell receives from nobody from those from anybody, unless the MPI that was traced writes them apart."""
+        if any(rank.operations.has_own_null for rank in self.ranks):
+            return
+        sizes = [len(rank.operations.kind) for rank in self.ranks]
+        names = {"kind": "kind", "peer": "peer", "source": "source", "tag": "tag", "communicator_id": "communicator"}
+        columns = {
+            name: np.concatenate([getattr(rank.operations, field) for rank in self.ranks])
+            for name, field in names.items()
+        }
+        columns["rank"] = np.repeat(np.arange(len(self.ranks)), sizes)
+        self.null_receives = null_receives.settle(columns, np.concatenate([_waited(rank) for rank in self.ranks]))
+        for name in ("peer", "source"):
+            parts = np.split(columns[name], np.cumsum(sizes)[:-1])
+            for rank, part in zip(self.ranks, parts, strict=True):
+                setattr(rank.operations, name, part)
+
+
+def _waited(rank: _Rank) -> np.ndarray:
+    """int64 ns per operation: how long the traced run was in the call that it completed in; 0 where no wall-clock
+    times are."""
+    operations, phases = rank.operations, rank.phases
+    if not len(phases.start_ns):
+        return np.zeros(len(operations.kind), np.int64)
+    waited = (phases.end_ns - phases.start_ns)[operations.call]
+    offsets, requests = operations.completes
+    by = np.repeat(np.arange(len(operations.kind)), np.diff(offsets))
+    of_request = np.zeros(int(max(operations.request.max(initial=0), requests.max(initial=0))) + 1, np.int64)
+    of_request[requests] = waited[by]
+    opens = operations.request != NO_REQUEST
+    waited[opens] = of_request[operations.request[opens]]
+    return waited
 
 
 class _WorldRanks:
@@ -258,10 +298,11 @@ class _Tables:
     def _phases(self) -> dict[str, pa.Table]:
         sizes = [len(rank.phases.operation) for rank in self.ranks]
         count = sum(sizes)
+        polled = [polling(r.operations.polls, r.phases.operation, r.phases.duration_ns) for r in self.ranks]
         columns: dict[str, np.ndarray] = {
             "rank": np.repeat(np.arange(len(self.ranks), dtype=np.int32), sizes),
             "operation_id": np.concatenate([rank.phases.operation for rank in self.ranks]).astype(np.int32),
-            "kind": np.full(count, PhaseKind.compute, np.int8),
+            "kind": marked(np.full(count, PhaseKind.compute, np.int8), np.concatenate(polled)),
             "region_id": np.concatenate([self._regions(rank) for rank in self.ranks]),
             "duration_ps": np.concatenate([rank.phases.duration_ns for rank in self.ranks]) * 1000,
         }
@@ -315,7 +356,14 @@ class _Tables:
         return pa.Table.from_arrays(columns, schema=MEASURED_SCHEMA), []
 
     def _notes(self) -> list[Note]:
-        notes = notes_on_calls(self.reader.others)
+        notes = [*self.reader.null_receives.notes, *notes_on_calls(self.reader.others)]
+        idle, number = max((rank.phases.idle_ns, number) for number, rank in enumerate(self.ranks))
+        if idle > _NOTED * int(self.ranks[number].phases.duration_ns.sum()):
+            text = (
+                f"between calls, rank {number} did not run for {idle * 1e-9:.4g} s of wall-clock time (others had its "
+                "core, or it slept), other ranks less: left out (workload.time: wall has it)"
+            )
+            notes.append(changes("time-not-run", text, errs=Errs.short))
         if self.reader.ignored:
             notes.append(calls_left_out("calls that were made but not recorded (dumpi.conf)", self.reader.ignored))
         sums = {

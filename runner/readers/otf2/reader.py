@@ -17,6 +17,7 @@ from manyscale.models.workload import (
     Workload,
 )
 from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.polls import LOCAL, PROBES, TESTS, Poll
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import guarded
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -133,6 +134,7 @@ class _Reader:
             raise self._error(rank, int(two_tags[0]), rows, "sends and receives with different tags or communicators; "
                               "such a sendrecv cannot be replayed")  # fmt: skip
         kind[(what == IS_COMPLETION) & (np.diff(rows.completes[0]) == 1)] = _K.wait
+        polls = self._polls(what, table[:, REGION])
         self._name_kinds(what, table[:, REGION], kind)
         takes_part = np.isin(kind, (*SENDS, *RECEIVES, *COLLECTIVES))
         communicator = np.where(takes_part, table[:, COMMUNICATOR], 0)
@@ -161,7 +163,19 @@ class _Reader:
         peer[is_collective & ((peer < 0) | (peer >= sizes[communicator]))] = NO_RANK  # no root: all bits set
         peer[~takes_part] = NO_RANK
         points = [np.where(is_point, table[:, column], 0) for column in (SENT, RECEIVED)]
-        return RankColumns(rows, kind, peer, source, communicator, points[0], points[1])
+        return RankColumns(rows, kind, peer, source, communicator, points[0], points[1], polls)
+
+    def _polls(self, what: np.ndarray, region: np.ndarray) -> np.ndarray:
+        """What each operation is to a run of polls. Whether a probe found anything is not recorded."""
+        roles = (
+            dict.fromkeys(TESTS, Poll.idle) | dict.fromkeys(PROBES, Poll.unknown) | dict.fromkeys(LOCAL, Poll.beside)
+        )
+        of_region = np.array([*(roles.get(name, Poll.ends) for name in self.archive.regions), Poll.ends], np.int8)
+        role = of_region[region]
+        is_test = role == Poll.idle
+        role[is_test & (what == IS_TEST)] = Poll.failed
+        role[is_test & (what == IS_COMPLETION)] = Poll.found
+        return role
 
     def _name_kinds(self, what: np.ndarray, region: np.ndarray, kind: np.ndarray) -> None:
         """Settle what only a region's name says, and count what takes no part."""

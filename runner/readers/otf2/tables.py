@@ -25,6 +25,7 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.otf2.collectives import RankSizes
 from manyscale.runner.readers.otf2.events import Archive
@@ -55,6 +56,7 @@ class RankColumns:
     communicator: np.ndarray
     bytes: np.ndarray
     receive_bytes: np.ndarray
+    polls: np.ndarray
 
 
 class Tables:
@@ -173,10 +175,15 @@ class Tables:
         present = np.unique(table[:, PHASE_REGION][table[:, PHASE_REGION] >= 0])
         self.region_names = [self.archive.regions[number] for number in present]
         region = np.where(table[:, PHASE_REGION] >= 0, np.searchsorted(present, table[:, PHASE_REGION]), -1)
+        bounds = np.cumsum([len(part) for part in phases])[:-1]
+        polled = [
+            polling(rank.polls, part[:, PHASE_OPERATION], own)
+            for rank, part, own in zip(self.ranks, phases, np.split(duration, bounds), strict=True)
+        ]
         columns: dict[str, np.ndarray] = {
             "rank": np.repeat(np.arange(self.num_ranks, dtype=np.int32), [len(part) for part in phases]),
             "operation_id": table[:, PHASE_OPERATION].astype(np.int32),
-            "kind": np.full(len(table), PhaseKind.compute, np.int8),
+            "kind": marked(np.full(len(table), PhaseKind.compute, np.int8), np.concatenate(polled)),
             "region_id": region.astype(np.int32),
             "duration_ps": duration,
         }

@@ -1,4 +1,5 @@
-"""Reader for Paraver traces: a ``.prv`` file, plain or compressed, with or without ``.pcf`` beside it.
+"""Reader for Paraver traces: a ``.prv`` file, plain or compressed, with or without ``.pcf`` beside it, or a folder that
+holds one.
 
 What Extrae writes (checked against its traces from 2004 to 2022, and those of the cutter). One application is read, a
 rank per task, from the first thread of each. Formats and rules stand in the modules that hold them: prv_header,
@@ -18,6 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from manyscale.runner.errors import UserError
 from manyscale.runner.readers.archive import open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
@@ -28,9 +30,18 @@ _MAGIC: Final = b"#Paraver ("
 OPTIONS: Final = ("application",)  # of a study's workload, that `read` takes
 
 
+def _traces(folder: Path) -> list[Path]:
+    """The traces in a folder, but for that of a run's directory, which is a prediction."""
+    if (folder / "resolved.yaml").exists():
+        return []
+    return sorted(each for each in folder.glob("*.prv*") if each.suffix == ".prv" or each.suffixes[-2:-1] == [".prv"])
+
+
 def can_read(path: Path) -> bool:
-    """Whether the file starts as a Paraver trace does."""
+    """Whether the file, or one in the folder, starts as a Paraver trace does."""
     try:
+        if path.is_dir():
+            return any(can_read(each) for each in _traces(path) if each.is_file())
         with open_stream(path) as stream:
             return stream.read(len(_MAGIC)) == _MAGIC
     except Exception:  # whatever is wrong with it, it is not for this reader to say
@@ -46,4 +57,10 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     the text. Raises UserError, one line with the file and the line in it, for anything that cannot be read."""
     from manyscale.runner.readers.paraver import reader
 
+    if path.is_dir():
+        found = _traces(path)
+        if len(found) != 1:
+            listed = ", ".join(each.name for each in found[:5])
+            raise UserError(f"{path}: holds {len(found)} Paraver traces ({listed}); name the one to read")
+        path = found[0]
     return reader.read(path, options)

@@ -25,6 +25,7 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.polls import Poll, marked, polling
 from manyscale.runner.readers.paraver import messages as prv_messages
 from manyscale.runner.readers.paraver.calls import name_calls
 from manyscale.runner.readers.paraver.collectives import Collectives, Communicators
@@ -43,6 +44,7 @@ class Counts:
 
     others: dict[str, int] = field(default_factory=dict)  # calls that are none of our operations, by name
     alone: dict[str, int] = field(default_factory=dict)  # sends and receives of which the trace has no message, by name
+    halves: int = 0  # sendrecvs of which the trace has one message
     point_to_point: int = 0
     homeless: int = 0  # messages of which one end lies in no call
     one_end: int = 0  # messages of which only one end lies in a call that can be replayed
@@ -155,6 +157,8 @@ class OperationReader:
     def _drop_unmatched(self) -> None:
         """Sends and receives without a message become ``other``: to no rank, or beyond a cut."""
         rows = self._rows_of((*SENDS, *_POSTS))
+        pairs = rows[self._kind[rows] == _K.sendrecv]
+        self.counts.halves = int(np.count_nonzero((self._peer[pairs] == NO_RANK) != (self._source[pairs] == NO_RANK)))
         rows = rows[(self._peer[rows] == NO_RANK) & (self._source[rows] == NO_RANK)]
         names = Counter(self._kind[rows].tolist())
         self.counts.alone = {OperationKind(kind).name: number for kind, number in sorted(names.items())}
@@ -208,6 +212,7 @@ class OperationReader:
             extent[kind == each] = value
         extent[self._some & (extent >= 0)] = prv_messages.SOME
         extent[kind == _K.test] = prv_messages.TEST
+        is_test = kind == _K.test
         waits = np.flatnonzero(extent >= 0)
         receive, time = received
         found = prv_messages.waits_of_receives(
@@ -234,6 +239,7 @@ class OperationReader:
         kind[several] = _K.waitall
         # which one a waitany or a test completed is known, so nothing is left to chance
         kind[one[np.isin(kind[one], (_K.waitany, _K.test))]] = _K.wait
+        self._polls = np.where(is_test, np.where(kind == _K.test, Poll.failed, Poll.found), Poll.ends).astype(np.int8)
         return _list_array(np.concatenate(([0], np.cumsum(lengths))), self._request[done], lengths > 0)
 
     # -- tables --------------------------------------------------------------------------------------------------------
@@ -271,12 +277,14 @@ class OperationReader:
         row, what = np.nonzero(keep)
         region, names = self._regions()
         first = np.searchsorted(self._rank, np.arange(self._num_ranks))
+        duration = times[row, what] * self._ps_per_unit
+        kind = np.where(what == 0, PhaseKind.compute, PhaseKind.sleep)
         phases = {
             "rank": self._rank[row],
             "operation_id": (row - first[self._rank[row]]).astype(np.int32),
-            "kind": np.where(what == 0, PhaseKind.compute, PhaseKind.sleep).astype(np.int8),
+            "kind": marked(kind, self._polled(row, duration)),
             "region_id": np.where(what == 0, region[row], -1).astype(np.int32),
-            "duration_ps": times[row, what] * self._ps_per_unit,
+            "duration_ps": duration,
         }
         phase_of_row = np.cumsum(keep.sum(axis=1)) - keep.sum(axis=1)
         by_phase = _regrouped(records["call_counters"].astype(np.int64), self._order)
@@ -294,6 +302,17 @@ class OperationReader:
             "regions": pa.Table.from_arrays([text_array(names)], schema=REGIONS_SCHEMA),
             "counters": pa.Table.from_arrays(counters, schema=COUNTERS_SCHEMA),
         }
+
+    def _polled(self, row: np.ndarray, duration: np.ndarray) -> np.ndarray:
+        """Which phases only polling did; ``row``: the call that follows each."""
+        bounds = np.searchsorted(self._rank, np.arange(self._num_ranks + 1))
+        parts = [
+            polling(self._polls[first:end], row[start:stop] - first, duration[start:stop])
+            for first, end, start, stop in zip(
+                bounds, bounds[1:], *(np.searchsorted(row, each) for each in (bounds[:-1], bounds[1:])), strict=False
+            )
+        ]
+        return np.concatenate(parts)
 
     def _regions(self) -> tuple[np.ndarray, list[str]]:
         """Region of the compute before each call, -1 for none, and the regions' names: the user function that ran all

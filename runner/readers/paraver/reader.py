@@ -129,10 +129,16 @@ def _notes_on_messages(records: Records, counts: Counts) -> list[Note]:
         notes.append(forbids("no-messages", text, count=counts.point_to_point, errs=Errs.short))
     elif counts.alone:
         notes.append(calls_left_out("calls without a message in the trace (to no rank, or beyond a cut)", counts.alone))
+    if counts.halves:
+        text = (
+            f"{counts.halves} sendrecvs have one message in the trace: the other half (to no rank, or lost) is not "
+            "replayed"
+        )
+        notes.append(changes("calls-left-out", text, count=counts.halves, errs=Errs.short))
     if number := counts.homeless + counts.one_end:
         text = (
             f"{number} of {messages} messages are left out: no MPI call of the trace sends or receives them (cut off, "
-            "persistent requests, or a runtime other than MPI)"
+            "doubled, persistent requests, or a runtime other than MPI)"
         )
         notes.append(changes("messages-left-out", text, count=number, errs=Errs.short))
     if number := int(tally[kernels.MESSAGES_BETWEEN_APPLICATIONS]):

@@ -53,7 +53,7 @@ _SAME: Final = {"alltoallw": "alltoallv", "reduce_scatter_block": "reduce_scatte
 @dataclass(frozen=True)
 class CallTable:
     """Per number of a call: its ``kind`` (of a template: of what is started), how its rows are made (``form``), whose
-    ``counts`` its lists are, and whether it completes requests and is a test."""
+    ``counts`` its lists are, and whether it completes requests, is a test, or a probe that does not wait."""
 
     names: tuple[str, ...]
     kind: np.ndarray
@@ -61,6 +61,7 @@ class CallTable:
     counts: np.ndarray
     is_completing: np.ndarray
     is_test: np.ndarray
+    is_probe: np.ndarray
 
 
 def _forms_of(name: str) -> tuple[int, int, int]:
@@ -96,6 +97,7 @@ def _table(names: tuple[str, ...]) -> CallTable:
         counts=forms[:, 2],
         is_completing=np.array([stem in _COMPLETING for stem in stems], np.bool_),
         is_test=np.array([stem.startswith("Test") for stem in stems], np.bool_),
+        is_probe=np.array([stem in ("Iprobe", "Improbe") for stem in stems], np.bool_),
     )
 
 

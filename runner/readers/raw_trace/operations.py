@@ -3,7 +3,7 @@ the measured times.
 
 What the calls become, and what their records hold: readers/raw_trace/calls.py and
 ``runner/readers/raw_trace/mpi_calls.py``. Waits and tests complete exactly what they completed in the traced run; a
-test that completed nothing is a ``test``. Receives take the source, the tag and the size that their message had.
+test or probe that found nothing is a ``test``. Receives take the source, the tag and the size that their message had.
 One-sided communication, file access and collectives between two groups are not replayed. A call that had not returned
 when its process ended is left out.
 """
@@ -33,6 +33,7 @@ from manyscale.models.workload import (
 )
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import communicators as native_communicators
 from manyscale.runner.readers.raw_trace.calls import Calls
@@ -70,7 +71,7 @@ class _Builder:
         cut = [phases(calls, region_of) for calls, region_of in zip(self.calls, of_process, strict=True)]
         tables = {
             "operations": self._operations(),
-            "phases": _phases(cut),
+            "phases": _phases(cut, [rank.polls for rank in self.ranks]),
             **_counters(cut),
             "regions": pa.Table.from_arrays([text_array(names)], schema=REGIONS_SCHEMA),
             "communicators": self._communicators(),
@@ -190,12 +191,13 @@ class _Builder:
         return sum(int(getattr(rank, name)) for rank in self.ranks)
 
 
-def _phases(ranks: list[Phases]) -> pa.Table:
+def _phases(ranks: list[Phases], polls: list[np.ndarray]) -> pa.Table:
     sizes = [len(rank.operation) for rank in ranks]
+    is_polling = [polling(role, rank.operation, rank.duration_ns) for rank, role in zip(ranks, polls, strict=True)]
     columns: dict[str, np.ndarray] = {
         "rank": np.repeat(np.arange(len(ranks), dtype=np.int32), sizes),
         "operation_id": np.concatenate([rank.operation for rank in ranks]).astype(np.int32),
-        "kind": np.full(sum(sizes), PhaseKind.compute, np.int8),
+        "kind": marked(np.full(sum(sizes), PhaseKind.compute, np.int8), np.concatenate(is_polling)),
         "region_id": np.concatenate([rank.region for rank in ranks]).astype(np.int32),
         "duration_ps": np.concatenate([rank.duration_ns for rank in ranks]) * 1000,
     }

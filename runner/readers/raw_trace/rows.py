@@ -16,6 +16,7 @@ from manyscale.models.workload import (
     SENDS,
     OperationKind,
 )
+from manyscale.models.workload.polls import Poll
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.calls import (
     BOTH_COUNTS,
@@ -46,6 +47,8 @@ class RankRows:
     """Columns of one rank's operations, as in OPERATIONS_SCHEMA; ``communicator`` is of all ranks, before those that
     nothing uses are left out. Lists are (lengths, values). ``start_ns`` and ``end_ns`` by the process's own clock.
 
+    ``polls``: what each is to a run of polls (``models/workload/polls.py``).
+
     ``reasons``: calls by name that take no part, because they are ``others``, ``failed``, ``between_groups``,
     ``with_strangers``; and those that were ``lowered`` to sends and receives."""
 
@@ -62,6 +65,7 @@ class RankRows:
     receive_counts: tuple[np.ndarray, np.ndarray]
     start_ns: np.ndarray
     end_ns: np.ndarray
+    polls: np.ndarray
     reasons: dict[str, Counter[str]]
     num_wildcards: int
     num_cancelled: int
@@ -115,6 +119,7 @@ class _Rows:
             receive_counts=receive_counts,
             start_ns=start_ns,
             end_ns=end_ns,
+            polls=self._polls(),
             reasons=self._reasons(),
             num_wildcards=int(np.count_nonzero(wild & receives)),
             num_cancelled=self.num_cancelled,
@@ -140,7 +145,19 @@ class _Rows:
     def _tests(self) -> None:
         call = self.calls.call[self.items.record[self.item]]
         flags = self.records["flags"][self.items.record[self.item]]
-        self.kind[TABLE.is_test[call] & ((flags & COMPLETED) == 0)] = _K.test
+        polls = TABLE.is_test[call] | TABLE.is_probe[call]
+        self.kind[polls & ((flags & COMPLETED) == 0)] = _K.test
+
+    def _polls(self) -> np.ndarray:
+        record = self.items.record[self.item]
+        call = self.calls.call[record]
+        role = np.full(len(record), Poll.ends, np.int8)
+        has_found = (self.records["flags"][record] & COMPLETED) != 0
+        is_empty = TABLE.is_test[call] & (self.calls.num_lists[record] == 0)
+        polls = TABLE.is_test[call] | TABLE.is_probe[call]
+        role[polls] = np.where(has_found, np.where(is_empty, Poll.idle, Poll.found), Poll.failed)[polls]
+        role[TABLE.kind[call] == _K.test] = Poll.unknown  # MPI_Request_get_status: its answer is not recorded
+        return role
 
     def _lower_sendrecvs(self) -> None:
         form = self.items.form[self.item]

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import (
-    ANY_SOURCE,
     COMMUNICATORS_SCHEMA,
     KIND_NAMES,
     MAX_RANKS,
@@ -23,19 +22,22 @@ from manyscale.models.workload import (
     NO_REQUEST,
     OPERATIONS_SCHEMA,
     PHASES_SCHEMA,
-    RECEIVES,
     REGIONS_SCHEMA,
-    SENDS,
     OperationKind,
     Workload,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import null_receives
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, is_tar, open_stream, tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.simgrid_ti import (
     actions as ti_actions,
+)
+from manyscale.runner.readers.simgrid_ti import (
+    groups as ti_groups,
 )
 from manyscale.runner.readers.simgrid_ti import (
     requests as ti_requests,
@@ -55,7 +57,7 @@ NAME = "simgrid-ti"
 KEPT_ARCHIVE_BYTES = 1 << 28
 COLLECTIVES_NOTE: Final = changes(
     "collectives-without-communicator",
-    "communicators are not recorded: every collective is replayed on all ranks, even if the program called it on some",
+    "communicators are not recorded: what all ranks call alike is replayed on all, even if it was called on some",
 )
 
 
@@ -64,7 +66,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 
     Raises UserError, one line with file and line, for anything that cannot be read or replayed.
     """
-    reader = _Reader(path, 1e12 / options.flop_rate)
+    reader = _Reader(path, 1e12 / options.flop_rate, options.unequal_collectives)
     if path.is_dir():
         found = list_in_folder(path)
         if found is not None:
@@ -92,12 +94,16 @@ class _Columns:
     send_counts: dict[int, np.ndarray]
     receive_counts: dict[int, np.ndarray]
     phases: dict[str, np.ndarray]
+    file: str
+    collective_lines: np.ndarray  # of the collectives
+    ends: bool  # with a finalize
 
 
 @dataclass
 class _Reader:
     path: Path
     ps_per_flop: float
+    unequal_collectives: str
     ranks: dict[int, _Columns] = field(default_factory=dict)
     regions: dict[str, int] = field(default_factory=dict)
     num_ranks: int = 0
@@ -285,9 +291,11 @@ class _Reader:
         is_completed = np.zeros(int(requests.request.max(initial=-1)) + 1, np.bool_)
         is_completed[requests.values] = True
         self.never_completed += len(is_completed) - int(np.count_nonzero(is_completed))
-        self.ranks[rank] = self._columns(tokens, rows, requests)
+        self.ranks[rank] = self._columns(name, tokens, rows, requests)
 
-    def _columns(self, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests) -> _Columns:
+    def _columns(
+        self, name: str, tokens: Tokens, rows: ti_actions.RankRows, requests: ti_requests.Requests
+    ) -> _Columns:
         count = len(rows.kind)
         last_phase = rows.phase_operation[-1] if len(rows.phase_operation) else -1
         ends = count > 0 and rows.kind[-1] == OperationKind.finalize and last_phase < count
@@ -307,7 +315,7 @@ class _Reader:
         }
         phases = {
             "operation_id": rows.phase_operation.astype(np.int32),
-            "kind": rows.phase_kind,
+            "kind": marked(rows.phase_kind, polling(requests.polls, rows.phase_operation, rows.phase_ps)),
             "region_id": self._phase_regions(tokens, rows.phase_place),
             "duration_ps": rows.phase_ps,
         }
@@ -317,6 +325,9 @@ class _Reader:
             rows.send_counts,
             rows.receive_counts,
             phases,
+            name,
+            rows.line[rows.kind >= OperationKind.barrier],
+            ends,
         )
 
     def _phase_regions(self, tokens: Tokens, places: np.ndarray) -> np.ndarray:
@@ -340,6 +351,8 @@ class _Reader:
         operations = _concatenated([part.operations for part in columns])
         operations["communicator_id"] = np.zeros(len(operations["rank"]), np.int32)
         notes = self._notes(operations)
+        members, group_notes = self._groups(operations)
+        notes += group_notes
         kind = pa.DictionaryArray.from_arrays(to_arrow(operations.pop("kind")), KIND_NAMES)
         arrays = {name: to_arrow(values) for name, values in operations.items()}
         arrays["kind"] = kind
@@ -351,16 +364,34 @@ class _Reader:
             parts = [_ragged(getattr(part, side), len(part.operations["kind"])) for part in columns]
             arrays[side] = _joined(parts)
         phases = {name: to_arrow(values) for name, values in _concatenated([part.phases for part in columns]).items()}
-        world = _joined([(np.array([0, self.num_ranks]), np.arange(self.num_ranks, dtype=np.int32))])
+        groups = _joined([(np.array([0, len(each)]), each.astype(np.int32)) for each in members])
         tables = {
             "operations": pa.Table.from_arrays(
                 [arrays[name] for name in OPERATIONS_SCHEMA.names], schema=OPERATIONS_SCHEMA
             ),
             "phases": pa.Table.from_arrays([phases[name] for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA),
             "regions": pa.Table.from_arrays([text_array(list(self.regions))], schema=REGIONS_SCHEMA),
-            "communicators": pa.Table.from_arrays([world], schema=COMMUNICATORS_SCHEMA),
+            "communicators": pa.Table.from_arrays([groups], schema=COMMUNICATORS_SCHEMA),
         }
         return Workload(_trace_name(self.path), self.num_ranks, tables, tuple(notes), NAME)
+
+    def _groups(self, operations: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[Note]]:
+        """(members of all communicators, notes); sets the communicator of collectives."""
+        rows = np.flatnonzero(operations["kind"] >= OperationKind.barrier)
+        parts = [self.ranks[rank] for rank in range(self.num_ranks)]
+
+        def place(row: int) -> str:
+            rank = int(operations["rank"][row])
+            number = np.searchsorted(rows, row) - np.searchsorted(operations["rank"][rows], rank)
+            return f"{parts[rank].file}:{parts[rank].collective_lines[number]}"
+
+        open_end = next((rank for rank, part in enumerate(parts) if not part.ends), -1)
+        cut = f"rank {open_end} ends without finalize" if open_end >= 0 else ""
+        found = ti_groups.settle(operations, self.num_ranks, self.unequal_collectives, place, cut)
+        if found is None:
+            return [np.arange(self.num_ranks)], []
+        operations["communicator_id"][rows] = found.communicator
+        return found.members, found.notes
 
     def _notes(self, operations: dict[str, np.ndarray]) -> list[Note]:
         """Settle what only all ranks together can tell, and say what the format could not record."""
@@ -368,23 +399,14 @@ class _Reader:
         notes: list[Note] = []
         if np.any(kind >= OperationKind.barrier):
             notes.append(COLLECTIVES_NOTE)
-        wildcards = np.flatnonzero(operations["peer"] == ANY_SOURCE)
-        wildcards = wildcards[np.isin(kind[wildcards], RECEIVES[:2])]
-        if len(wildcards):
-            null = _receives_of_nothing(operations, wildcards)
-            operations["peer"][null] = NO_RANK
-            if len(null):
-                text = (
-                    f"{len(null)} receives whose source is not recorded have no send that fits: taken as MPI_PROC_NULL"
-                )
-                notes.append(changes("sources-guessed", text, count=len(null)))
-            number = len(wildcards) - len(null)
-            if number:
-                text = (
-                    f"{number} receives from any source: the real source is not recorded, the first message to arrive "
-                    "in simulated time is taken"
-                )
-                notes.append(changes("any-source-first-arrival", text, count=number))
+        found = null_receives.settle(operations, is_cut=self.without_finalize > 0)
+        notes += found.notes
+        if found.anybody:
+            text = (
+                f"{found.anybody} receives from any source: the real source is not recorded, the first message to "
+                "arrive in simulated time is taken"
+            )
+            notes.append(changes("any-source-first-arrival", text, count=found.anybody))
         for what, which in (
             ("waitall operations do not record their requests: each covers those that no later wait names", kind == 12),
             ("waitany operations do not record their request: the first to complete is taken", kind == 13),
@@ -405,30 +427,6 @@ class _Reader:
             text = f"{self.without_finalize} ranks end without finalize: the trace may be cut short"
             notes.append(changes("no-finalize", text, count=self.without_finalize))
         return notes
-
-
-def _receives_of_nothing(operations: dict[str, np.ndarray], wildcards: np.ndarray) -> np.ndarray:
-    """Rows of receives from any source that no send could ever match: (rank, tag) never sent to from outside the
-    specific receives. The tracer writes MPI_PROC_NULL as it writes MPI_ANY_SOURCE."""
-    kind = operations["kind"]
-    sends = np.flatnonzero(np.isin(kind, SENDS) & (operations["peer"] >= 0))
-    base = int(operations["tag"].max()) + 2
-    key = (operations["peer"][sends].astype(np.int64)) * base + operations["tag"][sends]
-    sent, num_sent = np.unique(key, return_counts=True)
-    specific = np.flatnonzero(np.isin(kind, RECEIVES) & ((operations["peer"] >= 0) | (operations["source"] >= 0)))
-    taken, num_taken = np.unique(
-        operations["rank"][specific].astype(np.int64) * base + operations["tag"][specific], return_counts=True
-    )
-    position = np.searchsorted(taken, sent)
-    position[position == len(taken)] = 0
-    left = (
-        num_sent - np.where(len(taken) and taken[position] == sent, num_taken[position], 0) if len(taken) else num_sent
-    )
-    open_keys = sent[left > 0]
-    wanted = operations["rank"][wildcards].astype(np.int64) * base + operations["tag"][wildcards]
-    any_tag = operations["tag"][wildcards] < 0
-    possible = np.where(any_tag, np.isin(operations["rank"][wildcards], open_keys // base), np.isin(wanted, open_keys))
-    return wildcards[~possible]
 
 
 def _words(line: bytes) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 from manyscale.models.kernels import allocation_free
 from manyscale.models.workload import NO_REQUEST, OperationKind
 from manyscale.models.workload.columns import to_arrow, to_numpy
+from manyscale.models.workload.polls import Poll
 from manyscale.runner.readers.simgrid_ti.actions import LineError, RankRows
 from manyscale.runner.readers.simgrid_ti.verbs import (
     NOTHING,
@@ -35,12 +36,14 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
 @dataclass(frozen=True)
 class Requests:
     """``request``: int32 per operation, opened by it, or NO_REQUEST. ``values[offsets[i]:offsets[i + 1]]``: requests
-    that operation i completes. ``kind``: the operations' kinds, tests that must have succeeded turned into waits."""
+    that operation i completes. ``kind``: the operations' kinds, tests that must have succeeded turned into waits.
+    ``polls``: what each is to a run of polls (``models/workload/polls.py``)."""
 
     kind: np.ndarray
     request: np.ndarray
     offsets: np.ndarray
     values: np.ndarray
+    polls: np.ndarray
     tests_taken_as_waits: int
 
 
@@ -50,7 +53,8 @@ def resolve(rows: RankRows) -> Requests:
     is_post = role == POST
     request = np.where(is_post, np.cumsum(is_post) - 1, NO_REQUEST).astype(np.int32)
     if not np.any(role != NOTHING):
-        return Requests(rows.kind, request, np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32), 0)
+        nothing = np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32)
+        return Requests(rows.kind, request, *nothing, np.full(len(role), Poll.ends, np.int8), 0)
     covering = np.flatnonzero((role == WAITALL) | (role == WAITANY))
     last = int(covering[-1]) if len(covering) else -1
     taken_by, orphan = _named_by(role, rows.key, last)
@@ -72,7 +76,8 @@ def resolve(rows: RankRows) -> Requests:
     kind[became & (final_role == WAIT)] = OperationKind.wait
     kind[became & (final_role == WAITALL)] = OperationKind.waitall
     kind[became & (final_role == WAITANY)] = OperationKind.waitany
-    return Requests(kind, request, offsets, values, int(np.count_nonzero(became)))
+    polls = np.where(became, Poll.found, np.where(role >= TEST, Poll.failed, Poll.ends)).astype(np.int8)
+    return Requests(kind, request, offsets, values, polls, int(np.count_nonzero(became)))
 
 
 def _first_without_post(role: np.ndarray, key: np.ndarray, orphan: int) -> int:

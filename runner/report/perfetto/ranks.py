@@ -6,6 +6,8 @@ process, the use of links are counters of a third, launches of kernels and SMs a
 of a process per rank. Times are microseconds with six decimals, exact to the picosecond; Perfetto itself cuts them to
 nanoseconds.
 
+* A state is named as the MPI call that it belongs to, compute as its region in the program, where the trace names one;
+  its arguments are the state, the bytes that the rank sends and receives in the call, and the region.
 * An arrow is tied to the state in which the message is sent (it begins at or contains the time of the send) and to that
   in which it arrives (it contains or ends at the arrival). A viewer ties an arrow to what is on the track at its time,
   so one that arrives as a state ends is drawn 2 ns earlier. An arrow that cannot be tied is left out.
@@ -27,16 +29,19 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from manyscale.models.network.critical_path import KINDS
-from manyscale.models.workload import OperationKind
+from manyscale.models.workload import SENDS, OperationKind, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.readers.paraver.labels import call_name
+from manyscale.runner.report.collective_sizes import collective_sizes
 from manyscale.runner.report.operation_times import column, operation_rows, state_at
 from manyscale.runner.report.perfetto.gpu import write_launches
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
 from manyscale.runner.run.links import busy_ps, link_names
+from manyscale.runner.run.places import places
 from manyscale.runner.run.results import STATES, Result
 
 MAX_ARROWS: Final = 1_000_000
@@ -85,21 +90,49 @@ def _tracks(result: Result) -> str:
 
 
 def _write_states(file: gzip.GzipFile, result: Result) -> None:
-    ranks = result.ranks
+    """A slice per state: named as its MPI call, or, of compute, as its region where the trace names one."""
+    workload, ranks = result.workload, result.ranks
     rank, state, operation = (column(ranks, name) for name in ("rank", "state", "operation_id"))
     start, end = column(ranks, "start_ps"), column(ranks, "end_ps")
-    kind = result.workload.column("operations", "kind")[operation_rows(result.workload, ranks)]
-    kind = np.where(state == STATES.index("compute"), len(OperationKind), kind)
-    head = [f'{{"ph":"X",{_PROCESS},"tid":{r + 1},"ts":' for r in range(result.workload.num_ranks)]
-    name = [f',"name":"{name}","args":{{"operation_id":' for name in STATES]
-    tail = [f',"call":"{call_name(known)}"}}}},\n' for known in OperationKind] + ["}},\n"]
+    row = operation_rows(workload, ranks)
+    sent, received, region = _sizes_and_regions(workload)
+    regions = [json.dumps(name) for name in workload.tables["regions"].column("name").to_pylist()]
+    computes = state == STATES.index("compute")
+    calls = [f'"{call_name(known)}"' for known in OperationKind]
+    head = [f'{{"ph":"X",{_PROCESS},"tid":{r + 1},"ts":' for r in range(workload.num_ranks)]
+    name = [f',"name":{each},"args":{{"operation_id":' for each in (*calls, '"compute"', *regions)]
+    index = np.where(computes, len(calls) + 1 + region[row], workload.column("operations", "kind")[row])
+    said = [f',"state":"{each}"' for each in STATES]
+    within = [*(f',"region":{each}' for each in regions), ""]  # the last for -1
     for batch in batches(len(rank)):
+        mine, is_call = row[batch], ~computes[batch]
         text = join(
             picked(head, rank[batch]), microseconds(start[batch]),
             ',"dur":', microseconds(end[batch] - start[batch]),
-            picked(name, state[batch]), integers(operation[batch]), picked(tail, kind[batch]),
+            picked(name, index[batch]), integers(operation[batch]), picked(said, state[batch]),
+            _where("send_bytes", sent[mine], is_call), _where("receive_bytes", received[mine], is_call),
+            picked(within, region[mine] % len(within)), "}},\n",
         )  # fmt: skip
         file.write(contents(text))
+
+
+def _where(key: str, values: np.ndarray, is_call: np.ndarray) -> pa.Array:
+    """An argument of the slices of calls whose value is not 0."""
+    return pc.if_else(pa.array(is_call & (values > 0)), join(f',"{key}":', integers(values)), "")
+
+
+def _sizes_and_regions(workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per operation: int64 bytes that its rank sends and receives in it, and the region (-1: none) of the longest phase
+    before it."""
+    kind = workload.column("operations", "kind")
+    own = [workload.column("operations", name) for name in ("bytes", "receive_bytes")]
+    only_receives = np.isin(kind, (OperationKind.recv, OperationKind.irecv))
+    sent = np.where(np.isin(kind, SENDS), own[0], 0)
+    received = np.where(only_receives, np.maximum(*own), np.where(kind == OperationKind.sendrecv, own[1], 0))
+    of_all = collective_sizes(workload)
+    sent[of_all.row], received[of_all.row] = of_all.send_bytes, of_all.receive_bytes
+    known = 2 * len(OperationKind)
+    return sent, received, np.maximum(places(workload).compute.astype(np.int64) - known, -1)
 
 
 def _write_critical_path(file: gzip.GzipFile, result: Result) -> None:

@@ -17,9 +17,10 @@ from manyscale.models.machine import Link, Network, ideal_network
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement, ReplayError, Timeline
-from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload import ANY_SOURCE, Workload, WorkloadError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.run.pipeline import compute_per_operation
+from manyscale.testing.workloads import workload as known_workload
 
 US = 1_000_000  # ps
 
@@ -237,9 +238,10 @@ class TestRefusals:
         with pytest.raises(WorkloadError, match=r"rank 0, operation 1 \(send\) sends 8 B with tag 3 to rank 1"):
             ends(trace(tmp_path, "send 1 3 8", "compute 1"))
 
-    def test_wildcard_that_nobody_serves_is_a_deadlock(self, tmp_path):
-        workload = trace(tmp_path, "recv -333 5 0; recv -333 5 0", "send 0 5 0")
-        with pytest.raises(ReplayError, match="rank 0, operation 2 waits for a message from any rank with tag 5"):
+    def test_wildcard_that_nobody_serves_is_a_deadlock(self):
+        receive = (0, "recv", {"peer": ANY_SOURCE, "tag": 5})
+        workload = known_workload("wildcards", [[receive, receive], [(0, "send", {"peer": 0, "tag": 5})]])
+        with pytest.raises(ReplayError, match="rank 0, operation 1 waits for a message from any rank with tag 5"):
             ends(workload)
 
     def test_send_that_no_wildcard_takes(self, tmp_path):
@@ -247,13 +249,14 @@ class TestRefusals:
         with pytest.raises(ReplayError, match="rank 1, operation 2 sends 8 B to rank 0, which never receives it"):
             ends(workload)
 
-    def test_collectives_in_different_order(self, tmp_path):
-        with pytest.raises(WorkloadError, match=r"rank 1, operation 1 \(bcast\) meets rank 0, operation 1 \(barrier\)"):
-            ends(trace(tmp_path, "barrier; bcast 8", "bcast 8; barrier"))
+    def test_collectives_in_different_order(self):
+        barrier, bcast = (0, "barrier", {}), (0, "bcast", {"peer": 0, "bytes": 8})
+        with pytest.raises(WorkloadError, match=r"rank 1, operation 0 \(bcast\) meets rank 0, operation 0 \(barrier\)"):
+            ends(known_workload("order", [[barrier, bcast], [bcast, barrier]]))
 
-    def test_missing_collective(self, tmp_path):
+    def test_missing_collective(self):
         with pytest.raises(WorkloadError, match="rank 0 calls 1 collectives on communicator 0, rank 1 only 0"):
-            ends(trace(tmp_path, "barrier", "compute 1"))
+            ends(known_workload("missing", [[(0, "barrier", {})], [(1, "other", {})]]))
 
 
 @st.composite

@@ -78,6 +78,30 @@ def test_the_table_says_what_a_launch_comes_to(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("listed", "there"),
+    [
+        ("./kernel-2.traceg", "kernel-2.traceg"),
+        ("b/kernel-2.traceg", "b/kernel-2.traceg"),
+        ("b/kernel-2.traceg.xz", "b/kernel-2.traceg"),
+        ("./traces/kernel-2.traceg", "kernel-2.traceg"),  # the list was copied out of the traced run
+        ("/no/such/place/kernel-2.traceg", "kernel-2.traceg"),
+    ],
+)
+def test_a_list_may_name_paths(tmp_path: Path, listed: str, there: str) -> None:
+    folder = folder_of(tmp_path / "app", 2)
+    (folder / there).parent.mkdir(exist_ok=True)
+    (folder / "kernel-2.traceg").rename(folder / there)
+    (folder / "kernelslist.g").write_text(f"kernel-1.traceg\n{listed}\n")
+    workload = accelsim.read(folder)
+    assert launches(workload) == [(1, 1), (2, 2)]
+    moved = any(note.code == "traces-beside-the-list" for note in workload.notes)
+    assert moved == ("no/such" in listed or "traces/" in listed)
+    (folder / "kernelslist.g").write_text(f"{listed}\n")
+    assert accelsim.can_read(folder / "kernelslist.g")
+    assert launches(accelsim.read(folder / "kernelslist.g")) == [(1, 2)]
+
+
 @pytest.mark.parametrize("suffix", ["", ".xz", ".gz", ".zst"])
 def test_compressed_traces_are_found(tmp_path: Path, suffix: str) -> None:
     folder = folder_of(tmp_path / "app", 1)
@@ -110,6 +134,12 @@ def test_only_chosen_launches_are_read(tmp_path: Path) -> None:
     [
         ("kernel-1.traceg\nkernel-7.traceg\n", ":2: names kernel-7.traceg, which does not stand beside it"),
         ("MemcpyHtoD,0x1\nkernel-1.traceg\n", ":1: 'MemcpyHtoD,0x1' is no 'MemcpyHtoD,0xADDRESS,BYTES'"),
+        ("kernel-1.traceg\nb/kernel-7.traceg\n", ":2: names b/kernel-7.traceg, which does not stand beside it"),
+        ("a/kernel-1.traceg\nb/kernel-1.traceg\n", ":2: names b/kernel-1.traceg, which does not exist"),
+        ("kernel-1.traceg\nKernel-1.traceg\n", ":2: names Kernel-1.traceg, which does not stand beside it"),
+        ("kernel-1.traceg\n'kernel-1.traceg'\n", ":2: \"'kernel-1.traceg'\" is neither a launch"),
+        ("kernel-1.traceg\nlaunch kernel-1.traceg 3\n", ":2: 'launch kernel-1.traceg 3' is neither a launch"),
+        ("kernel-1.traceg\nKERNEL 1\n", ":2: 'KERNEL 1' is neither a launch"),
         ("MemcpyHtoD,0x1,4\n", ": names no kernel"),
         ("", ": names no kernel"),
     ],

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from told import told
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
-from manyscale.models.workload import Workload, WorkloadError
+from manyscale.models.workload import OperationKind, Workload, WorkloadError
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.readers import dumpi
+from manyscale.runner.readers import dumpi, null_receives
 from manyscale.runner.readers.dumpi.head import MAGIC
 from manyscale.runner.readers.dumpi.layouts import LAYOUTS, NUMBER
+from manyscale.runner.readers.dumpi.phases import phases
 from manyscale.runner.readers.dumpi.records import read_rank_file
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
@@ -179,6 +181,29 @@ def test_waitsome_and_testsome_complete_what_they_list(write: Write) -> None:
 
 
 @pytest.mark.theory
+def test_work_between_polls_is_marked(write: Write) -> None:
+    def at(number: int, name: str, **fields: object) -> Call:
+        return Call(name, fields, 1000 * number, 1000 * number + 10)
+
+    def test(number: int, flag: int) -> Call:
+        return at(number, "MPI_Testall", count=1, requests=[2], flag=flag)
+
+    def probe(number: int, flag: int) -> Call:
+        return at(number, "MPI_Iprobe", source=1, tag=2, comm=WORLD, flag=flag)
+
+    mine = [irecv(2, tag=1), test(1, 0), at(2, "MPI_Wtime"), test(3, 0), test(4, 1), at(5, "MPI_Barrier", comm=WORLD),
+            probe(6, 0), probe(7, 1), recv(1, 2)]  # fmt: skip
+    workload = dumpi.read(write(mine, [send(0, 1), at(5, "MPI_Barrier", comm=WORLD), send(0, 2)]))
+
+    assert [row["kind"] for row in rows(workload)] == ["irecv", "test", "test", "waitall", "barrier", "test", "recv"]
+    of_rank = workload.column("phases", "rank") == 0
+    kind = dict(
+        zip(*(workload.column("phases", name)[of_rank].tolist() for name in ("operation_id", "kind")), strict=True)
+    )
+    assert [kind.get(each) for each in range(1, 8)] == [0, 2, 2, 2, 0, 0, 2]
+
+
+@pytest.mark.theory
 def test_persistent_requests_are_opened_by_each_start(write: Write) -> None:
     mine = [Call("MPI_Send_init", {"count": 2, "datatype": DOUBLE, "dest": 1, "tag": 5, "comm": WORLD, "request": 2}),
             Call("MPI_Recv_init", {"count": 1, "datatype": INT, "source": 1, "tag": 6, "comm": WORLD, "request": 3}),
@@ -249,6 +274,63 @@ def test_real_source_of_a_wildcard(write: Write, status: tuple[int, ...], source
 
     assert rows(workload)[0]["peer"] == source
     assert any("any source" in note for note in told(workload.notes)) == (source == ANY)
+
+
+@pytest.mark.golden
+def test_receives_from_nobody_of_an_mpich_trace() -> None:
+    """Three ranks on an open chain, traced under MPICH: computing 1 ms, exchanging with both neighbours, three times.
+    ``manyscale trace`` of the same program gives 3.167 ms."""
+    workload = dumpi.read(data.parent / "dumpi-mpich")
+
+    ends = [[row["source"] for row in rows(workload, rank) if row["kind"] == "sendrecv"] for rank in range(3)]
+    assert ends == [[-2] * 3, [0] * 3, [1] * 3]
+    assert {note.code for note in workload.notes} >= {"null-receives", "time-not-run"}
+    assert makespan_s(workload) == pytest.approx(3.2e-3, rel=0.02)
+
+
+@pytest.mark.theory
+def test_a_receive_from_nobody_takes_no_message() -> None:
+    """Of receives from -1 those waited longest that received something; -2, of Open MPI, leaves none in doubt."""
+
+    def sources(mine: Sequence[int], waited: Sequence[int], others: Sequence[int] = (7,)) -> list[int]:
+        count = len(mine)
+        columns = {
+            "rank": [0] * count + [1] * len(others),
+            "kind": [int(OperationKind.recv)] * count + [int(OperationKind.send)] * len(others),
+            "peer": [*mine, *[0] * len(others)],
+            "source": [-2] * (count + len(others)),
+            "tag": [7] * count + list(others),
+            "communicator_id": [0] * (count + len(others)),
+        }
+        arrays = {name: np.array(values, np.int64) for name, values in columns.items()}
+        null_receives.settle(arrays, np.array([*waited, *[0] * len(others)]))
+        return arrays["peer"][:count].tolist()
+
+    assert sources([-1], [0]) == [-1]  # the one message is its own
+    assert sources([-1, 1], [0, 9]) == [-2, 1]  # it is a named receive's
+    assert sources([-1, -1, -1], [1, 9, 2]) == [-2, -1, -2]  # it is the one's that waited
+    assert sources([-1, -1, 1], [1, 9, 0], [7, 7]) == [-2, -1, 1]
+    assert sources([-1], [5], [8]) == [-2]  # of another tag
+
+
+@pytest.mark.theory
+def test_open_mpi_writes_nobody_apart(write: Write) -> None:
+    workload = dumpi.read(write([recv(-2, 3), recv(ANY, 4)], [recv(0, 9)]))
+
+    assert [row["peer"] for row in rows(workload)] == [-2, ANY]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("clock", "expected"), [("auto", [1000, 3000]), ("cpu", [990, 3000]), ("wall", [1000, 9000])])
+def test_time_that_the_process_did_not_run(write: Write, clock: str, expected: list[int]) -> None:
+    path = write([Call("MPI_Wtime", {}, 0, 0)] * 3)
+    file = read_rank_file(next(path.parent.glob("*0000.bin")))
+    wall, cpu = np.array([0, 1_000_000, 10_000_000]), np.array([7, 990_007, 3_990_007])
+    calls = replace(file.calls, wall_ns=np.stack([wall, wall], axis=1), cpu_ns=np.stack([cpu, cpu], axis=1))
+    found = phases(replace(file, calls=calls), np.arange(4), clock)
+
+    assert (found.duration_ns // 1000).tolist() == expected
+    assert found.start_ns[1] - found.start_ns[0] == 1_000_000
 
 
 @pytest.mark.theory

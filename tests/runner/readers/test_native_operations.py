@@ -114,6 +114,31 @@ def test_a_receive_takes_source_tag_and_size_from_its_completion(process: Make) 
     assert told(workload.notes) == ("2 receives from any source take the one they had in the traced run",)
 
 
+def test_work_between_polls_is_marked(process: Make) -> None:
+    calls = [
+        call("Irecv", request=0, peer=1, tag=3, receive_bytes=8),
+        call("Testall"),
+        call("Testall"),
+        call("Testall", [0, 1, 8, 3], flags=COMPLETED),
+        call("Barrier"),
+        call("Iprobe", peer=1),
+        call("Iprobe", peer=1, flags=COMPLETED),
+        call("Recv", peer=1, receive_bytes=8),
+        call("Request_get_status"),
+        call("Request_get_status"),
+        call("Testany"),
+        call("Testany", flags=COMPLETED),  # all null
+        call("Barrier"),
+    ]
+    workload, rows = built(process(0, 1, calls))
+    assert [row["kind"] for row in rows] == [
+        "irecv", "test", "test", "waitall", "barrier", "test", "other", "recv", "test", "test", "test", "wait",
+        "barrier", "other",
+    ]  # fmt: skip
+    polled = [0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert workload.column("phases", "kind").tolist() == [2 * each for each in polled]
+
+
 def test_requests_that_never_complete_are_told(process: Make) -> None:
     workload, rows = built(process(0, 1, [call("Irecv", request=0, flags=WILDCARD, peer=-1, receive_bytes=8)]))
     assert (rows[0]["kind"], rows[0]["peer"], rows[0]["receive_bytes"]) == ("irecv", -1, 8)

@@ -210,7 +210,7 @@ class TestSmall:
                 write_trace,
                 "init; recv 1 0 8; recv -333 0 8; recv -333 0 8; finalize",
                 "init; send 0 0 8; finalize",
-                "init; send 0 0 8; finalize",
+                "init; send 0 0 8",
             )
         )
         assert kinds(trimmed)[0] == ["init", "recv", "recv", "other"]

@@ -191,7 +191,7 @@ def test_without_the_package_one_line_says_what_to_do(monkeypatch: pytest.Monkey
 # Conversion of events, without the package
 
 NAMES = ["main", "work", "MPI_Init", "MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv", "MPI_Wait", "MPI_Waitall",
-         "MPI_Test", "MPI_Sendrecv", "MPI_Ssend", "MPI_Collective", "MPI_Startall"]  # fmt: skip
+         "MPI_Test", "MPI_Sendrecv", "MPI_Ssend", "MPI_Collective", "MPI_Startall", "MPI_Iprobe"]  # fmt: skip
 REGION = {name: number for number, name in enumerate(NAMES)}
 
 
@@ -463,3 +463,26 @@ def test_a_file_cut_short_is_read_or_refused(file: str, tmp_path: Path) -> None:
 
     with contextlib.suppress(UserError):
         otf2.read(folder)
+
+
+@pytest.mark.theory
+def test_work_between_polls_is_marked() -> None:
+    mine = (
+        Script()
+        .call("MPI_Irecv", request(IRECEIVE_REQUEST, 7))
+        .call("MPI_Test", request(REQUEST_TEST, 7))
+        .call("MPI_Test", request(REQUEST_TEST, 7))
+        .call("MPI_Test", (IRECEIVE, 1, 0, 6, 300, 7))
+        .call("MPI_Iprobe")
+        .call("MPI_Iprobe")
+        .call("MPI_Recv", receive(1, 5, 8))
+    )
+    workload = read(mine, Script().call("MPI_Send", send(0, 6, 300)).call("MPI_Send", send(0, 5, 8)))
+
+    assert kinds(workload)[:7] == ["irecv", "test", "test", "wait", "other", "other", "recv"]
+    of_rank = workload.column("phases", "rank") == 0
+    kind = dict(
+        zip(*(workload.column("phases", name)[of_rank].tolist() for name in ("operation_id", "kind")), strict=True)
+    )
+    # the first probe comes after a success: what was computed before it may be what was done with the message
+    assert [kind.get(each, 0) for each in range(1, 7)] == [0, 2, 2, 0, 2, 0]

@@ -76,6 +76,18 @@ def test_send_and_receive(tmp_path):
     assert phases(workload) == [(0, 0, 0, 10), (1, 0, 0, 5)]
 
 
+def test_a_folder_with_one_trace_is_one(tmp_path):
+    text = TWO + call(1, 10, 20, SEND) + call(2, 5, 30, RECV) + message(1, 10, 2, 5, 30)
+    whole = read(tmp_path, text)
+    assert paraver.can_read(tmp_path)
+    assert paraver.read(tmp_path).digest == whole.digest
+    (tmp_path / "other.prv").write_text(text)
+    with pytest.raises(UserError, match=r"holds 2 Paraver traces \(other.prv, trace.prv\); name the one to read"):
+        paraver.read(tmp_path)
+    (tmp_path / "resolved.yaml").touch()  # a run's directory
+    assert not paraver.can_read(tmp_path)
+
+
 def test_sendrecv_has_two_messages(tmp_path):
     text = TWO + call(1, 10, 20, SENDRECV) + call(2, 12, 22, SENDRECV)
     text += message(1, 10, 2, 12, 22, size=3) + message(2, 12, 1, 10, 20, size=4)
@@ -89,6 +101,30 @@ def test_sendrecv_to_no_rank_on_one_side(tmp_path):
     workload = read(tmp_path, text)
     assert rows(workload, 0, "peer", "source") == [("sendrecv", 1, NO_RANK)]
     assert rows(workload, 1, "peer", "source", "tag") == [("sendrecv", NO_RANK, 0, 9)]
+
+
+WHOLE = [
+    call(1, 10, 20, SENDRECV) + call(1, 30, 31, ISEND) + call(1, 32, 33, IRECV) + call(1, 40, 50, WAITALL),
+    call(1, 50, 60, SEND) + call(1, 60, 60, SEND) + call(1, 60, 60, SEND),
+    call(2, 12, 22, SENDRECV) + call(2, 23, 24, IRECV) + call(2, 25, 26, ISEND) + call(2, 27, 52, WAITALL),
+    call(2, 52, 61, RECV) + call(2, 61, 61, RECV) + call(2, 61, 61, RECV),
+]
+MESSAGES = [
+    message(1, 10, 2, 12, 22), message(2, 12, 1, 10, 20), message(1, 30, 2, 24, 52), message(2, 25, 1, 33, 50),
+    message(1, 50, 2, 52, 61), message(1, 60, 2, 61, 61), message(1, 60, 2, 61, 61),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", range(len(MESSAGES)))
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_message_deleted_or_doubled_is_noted(tmp_path, which, times):
+    def severe(messages: list[str]) -> set[str]:
+        notes = read(tmp_path, TWO + "".join(WHOLE + messages)).notes
+        return {note.code for note in notes if note.severity in ("changes", "forbids")}
+
+    damaged = [each for at, each in enumerate(MESSAGES) for _ in range(times if at == which else 1)]
+    assert severe(MESSAGES) == set()
+    assert severe(damaged) & {"calls-left-out", "messages-left-out"}
 
 
 def test_messages_to_oneself(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+from itertools import count
 
 import pytest
 import zstandard
@@ -16,7 +17,7 @@ from manyscale.models.workload import ANY_SOURCE, ANY_TAG, NO_RANK, OperationKin
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
-from manyscale.runner.readers.simgrid_ti.verb_names import CODE, VERBS
+from manyscale.runner.readers.simgrid_ti.verb_names import CODE, COLLECTIVE_VERBS, VERBS
 
 DEFAULTS = {
     "peer": NO_RANK, "source": NO_RANK, "tag": 0, "bytes": 0, "receive_bytes": 0, "communicator_id": 0, "request": -1,
@@ -112,10 +113,21 @@ LINES = {
 }
 
 
+BARRIERS = ("barrier", "ibarrier")
+
+
+def others(*lines: str) -> list[str]:
+    """What the other ranks do beside these lines of rank 0: the same collectives."""
+    return [
+        "init 1",
+        *(line for line in lines if line.split()[0].lower() in (*COLLECTIVE_VERBS, "barrier", "ibarrier")),
+    ]
+
+
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("spelled", [str, str.upper, str.capitalize])
 def test_verb(write_trace, line, spelled):
-    workload = simgrid_ti.read(write_trace({0: [spelled(line)], 1: ["init"]}))
+    workload = simgrid_ti.read(write_trace({0: [spelled(line)], 1: others(line)}))
     assert operations(workload)[0] == LINES[line]
 
 
@@ -131,7 +143,7 @@ def test_every_kind_of_operation_is_covered():
 def test_nonblocking_verb_has_the_sizes_of_the_blocking_one(write_trace, verb):
     line = next((line for line in LINES if line.split()[0] == verb[1:] and len(line.split()) > 2), verb[1:])
     blocking, nonblocking = (
-        operations(simgrid_ti.read(write_trace({0: [text], 1: ["init"]}, name)))[0]
+        operations(simgrid_ti.read(write_trace({0: [text], 1: others(text)}, name)))[0]
         for text, name in ((line, "a"), ("i" + line, "b"))
     )
     assert nonblocking == {**blocking, "kind": "i" + blocking["kind"], "request": 0}
@@ -140,7 +152,7 @@ def test_nonblocking_verb_has_the_sizes_of_the_blocking_one(write_trace, verb):
 def test_allgatherv_layouts_with_displacements(write_trace):
     # on three ranks: counts and displacements; counts, datatypes and displacements
     lines = ["init", "allgatherv 10 3 4 5 0 3 7", "allgatherv 10 3 4 5 1 0 0 3 7"]
-    workload = simgrid_ti.read(write_trace({0: lines, 1: ["init"], 2: ["init"]}))
+    workload = simgrid_ti.read(write_trace({0: lines, 1: lines, 2: lines}))
     assert operations(workload)[1:3] == [
         row("allgatherv", bytes=10, receive_counts=[3, 4, 5]),
         row("allgatherv", bytes=40, receive_counts=[24, 32, 40]),
@@ -149,7 +161,7 @@ def test_allgatherv_layouts_with_displacements(write_trace):
 
 @pytest.mark.parametrize(("first", "size"), [("init", 1), ("init 1", 8), ("barrier", 8)])
 def test_init_sets_the_default_datatype(write_trace, first, size):
-    workload = simgrid_ti.read(write_trace({0: [first, "send 1 0 10"], 1: ["init"]}))
+    workload = simgrid_ti.read(write_trace({0: [first, "send 1 0 10"], 1: others(first)}))
     assert operations(workload)[1]["bytes"] == 10 * size
 
 
@@ -190,7 +202,7 @@ def test_compute_scales_with_the_flop_rate_and_sleep_does_not(write_trace):
 
 @pytest.mark.parametrize("line", ["allreduce 1 500 6", "reduce 1 500 0 6", "scan 1 500 6", "reducescatter 1 1 500 6"])
 def test_reduction_work_stands_behind_its_operation(write_trace, line):
-    workload = simgrid_ti.read(write_trace({0: ["compute 7", line, "compute 8", "finalize"], 1: ["init"]}))
+    workload = simgrid_ti.read(write_trace({0: ["compute 7", line, "compute 8", "finalize"], 1: others(line)}))
     assert phases(workload) == [(0, 0, -1, 7000), (1, 0, -1, 500_000), (1, 0, -1, 8000)]
 
 
@@ -211,7 +223,7 @@ def test_missing_finalize_is_added_and_noted(write_trace):
 
 
 def read_requests(write_trace, *lines: str):
-    return simgrid_ti.read(write_trace({0: [*lines, "finalize"], 1: ["init"]}))
+    return simgrid_ti.read(write_trace({0: [*lines, "finalize"], 1: others(*lines)}))
 
 
 def test_wait_takes_the_earliest_request_of_its_key(write_trace):
@@ -314,8 +326,9 @@ def test_no_rank_as_a_peer(write_trace):
         row("wait", completes=[0]),
         row("sendrecv", peer=NO_RANK, bytes=1, source=1, receive_bytes=1),
     ]
+    assert operations(workload, 1)[0] == row("sendrecv", peer=0, bytes=1, receive_bytes=1)  # nobody sends to rank 1
     assert any(
-        "1 receives whose source is not recorded have no send that fits" in note for note in told(workload.notes)
+        "2 receives whose source is not recorded have no send that fits" in note for note in told(workload.notes)
     )
 
 
@@ -429,3 +442,100 @@ def test_chunks_end_anywhere(tmp_path, monkeypatch, plain_digest, chunk_bytes):
 def test_traces_that_differ_have_different_digests(write_trace, plain_digest):
     changed = {**PROGRAM, 0: [line.replace("compute 10", "compute 11") for line in PROGRAM[0]]}
     assert simgrid_ti.read(write_trace(changed)).digest != plain_digest
+
+
+# -- collectives that only some ranks call ---------------------------------------------------------------------------
+
+
+def groups(workload, num_ranks: int) -> list[list[tuple[str, list[int]]]]:
+    """Of each rank its collectives and their members."""
+    members = workload.tables["communicators"].column("members").to_pylist()
+    return [
+        [
+            (each["kind"], members[each["communicator_id"]])
+            for each in operations(workload, rank)
+            if each["kind"] in COLLECTIVE_VERBS or each["kind"] == "barrier"
+        ]
+        for rank in range(num_ranks)
+    ]
+
+
+def unequal(write_trace, *ranks: list[str], choice: str = "infer"):
+    trace = write_trace({rank: [*lines, "finalize"] for rank, lines in enumerate(ranks)}, f"trace-{next(_NUMBER)}")
+    return simgrid_ti.read(trace, ReadOptions(unequal_collectives=choice))
+
+
+_NUMBER = count()
+SMALL, LARGE = "allreduce 1 0 1", "allreduce 32 0 1"
+
+
+def test_a_group_that_sizes_tell(write_trace):
+    # two ranks call one more allreduce, of another size, as after MPI_Comm_split
+    workload = unequal(write_trace, [LARGE, SMALL], [LARGE, SMALL], [SMALL], [SMALL])
+    pair, world = ("allreduce", [0, 1]), ("allreduce", [0, 1, 2, 3])
+    assert groups(workload, 4) == [[pair, world], [pair, world], [world], [world]]
+    note = next(note for note in workload.notes if note.code == "unequal-collectives")
+    assert (note.severity, note.count) == ("changes", 2)
+    assert "the first: allreduce of 128 B" in note.text
+    assert note.where.endswith("rank-0.txt:1")
+
+
+def test_halves_that_call_as_often_but_not_the_same(write_trace):
+    workload = unequal(write_trace, [LARGE], [LARGE], [SMALL], [SMALL])
+    lower, upper = ("allreduce", [0, 1]), ("allreduce", [2, 3])
+    assert groups(workload, 4) == [[lower], [lower], [upper], [upper]]
+
+
+def test_groups_within_groups(write_trace):
+    # bisection: halves of two ranks, of which only one is parted again
+    halves = ["bcast 4 0 1", "bcast 8 0 1"]
+    ranks = [
+        [halves[0], "reduce 2 0 0 1", "barrier"],
+        [halves[0], "barrier"],
+        [halves[1], "barrier"],
+        [halves[1], "barrier"],
+    ]
+    workload = unequal(write_trace, *ranks)
+    world = ("barrier", [0, 1, 2, 3])
+    assert groups(workload, 4) == [
+        [("bcast", [0, 1]), ("reduce", [0]), world], [("bcast", [0, 1]), world],
+        [("bcast", [2, 3]), world], [("bcast", [2, 3]), world],
+    ]  # fmt: skip
+
+
+def test_the_worlds_collectives_part_the_others(write_trace):
+    # rank 1 calls LARGE twice, ranks 0 and 2 once, but on different sides of a barrier
+    workload = unequal(write_trace, [LARGE, "barrier"], [LARGE, "barrier", LARGE], ["barrier", LARGE])
+    world = ("barrier", [0, 1, 2])
+    first, second = ("allreduce", [0, 1]), ("allreduce", [1, 2])
+    assert groups(workload, 3) == [[first, world], [first, world, second], [world, second]]
+
+
+TWICE = [[SMALL, SMALL], [SMALL, SMALL], [SMALL]]  # which of the two is on all ranks?
+
+
+def test_a_group_that_cannot_be_told_is_refused_with_a_way_on(write_trace):
+    message = (
+        r"rank-0\.txt:1: allreduce of 4 B is not called by all ranks alike \(rank 0 calls it 2 times where rank 2 "
+        r"calls it 1 times\), and the format names no communicators.*workload.unequal_collectives=group or =local$"
+    )
+    with pytest.raises(UserError, match=message):
+        unequal(write_trace, *TWICE)
+    with pytest.raises(UserError, match="the ranks that call it come to it in different orders"):
+        unequal(write_trace, [SMALL, LARGE], [LARGE, SMALL])
+    cut = simgrid_ti.read(write_trace({0: [LARGE, SMALL, "finalize"], 1: [SMALL]}))
+    said = next(note for note in cut.notes if note.code == "unequal-collectives")
+    assert said.severity == "forbids"
+    assert "allreduce of 128 B is not called by all ranks alike, and rank 1 ends without finalize" in said.text
+    with pytest.raises(UserError, match="has a root or counts for more ranks than the 1 that call it"):
+        unequal(write_trace, ["bcast 4 1 1"], [])
+
+
+def test_the_user_chooses_groups(write_trace):
+    pair, world = ("allreduce", [0, 1]), ("allreduce", [0, 1, 2])
+    assert groups(unequal(write_trace, *TWICE, choice="group"), 3) == [[world, pair], [world, pair], [world]]
+    alone = [("allreduce", [rank]) for rank in range(2)]
+    assert groups(unequal(write_trace, *TWICE, choice="local"), 3) == [[world, alone[0]], [world, alone[1]], [world]]
+    # what comes in different orders is done by those who have come
+    crossed = groups(unequal(write_trace, [SMALL, LARGE], [LARGE, SMALL], choice="group"), 2)
+    assert sorted(members for rank in crossed for _, members in rank) == [[0], [0, 1], [0, 1], [1]]

@@ -22,6 +22,7 @@ from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import goal, simgrid_ti
 from manyscale.runner.readers.options import ReadOptions
+from manyscale.runner.report.traces import goal as goal_writer
 from manyscale.runner.report.traces.goal import write_trace
 from manyscale.runner.run.pipeline import compute_per_operation
 
@@ -70,6 +71,23 @@ def test_collectives_are_those_of_the_preset(tmp_path, preset):
     workload = trace(tmp_path, *["compute 10; allreduce 1000 0 6; compute 20; alltoall 3000 3000 6 6"] * 6)
     written = again(workload, tmp_path, collectives=preset)
     assert makespan_ps(written, loggops, preset) == makespan_ps(workload, loggops, preset)
+
+
+def test_convert_takes_the_collectives_of_a_target(cli, write_trace):
+    trace_file = write_trace({rank: ["init", "allreduce 1000 0 6", "barrier", "finalize"] for rank in range(6)})
+    workload = simgrid_ti.read(trace_file)
+    texts = {}
+    for preset, further in (("mpich", ()), ("simgrid-3.32", ("--target", "crossbar256"))):
+        assert cli("convert", trace_file, "--to", "goal", "-o", preset, *further).status == 0
+        texts[preset] = Path(preset, "schedule.goal").read_text()
+        folder = Path(f"{preset}-expected")
+        folder.mkdir()
+        goal_writer.write_trace(workload, folder, collectives=preset)
+        assert texts[preset] == (folder / "schedule.goal").read_text()
+    assert texts["mpich"] != texts["simgrid-3.32"]
+    refused = cli("convert", trace_file, "--to", "simgrid-ti", "-o", "ti", "--target", "laptop")
+    assert refused.status == 2
+    assert "names collectives, whatever the machine" in refused.err
 
 
 def test_messages_of_collectives_have_tags_of_their_own(tmp_path):

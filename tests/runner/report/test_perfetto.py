@@ -6,11 +6,13 @@ import gzip
 import json
 import logging
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,14 +26,14 @@ from . import tiny
 # By hand from tiny.two_ranks. The message arrives as rank 1's receive ends, so its arrow ends 2 ns before.
 TINY = """\
 {"traceEvents":[
-{"ph":"X","pid":1,"tid":1,"ts":0.000000,"dur":1.500000,"name":"compute","args":{"operation_id":1}},
-{"ph":"X","pid":1,"tid":1,"ts":1.500000,"dur":2.500499,"name":"wait","args":{"operation_id":2,"call":"MPI_Wait"}},
-{"ph":"X","pid":1,"tid":1,"ts":4.000499,"dur":1.000001,"name":"compute","args":{"operation_id":3}},
-{"ph":"X","pid":1,"tid":1,"ts":5.000500,"dur":3.999500,"name":"collective","args":{"operation_id":3,"call":"MPI_Allreduce"}},
-{"ph":"X","pid":1,"tid":2,"ts":0.000000,"dur":1.000000,"name":"compute","args":{"operation_id":1}},
-{"ph":"X","pid":1,"tid":2,"ts":1.000000,"dur":3.000499,"name":"receive","args":{"operation_id":1,"call":"MPI_Recv"}},
-{"ph":"X","pid":1,"tid":2,"ts":4.000499,"dur":4.999501,"name":"collective","args":{"operation_id":2,"call":"MPI_Allreduce"}},
-{"ph":"X","pid":1,"tid":2,"ts":9.000000,"dur":1.000400,"name":"compute","args":{"operation_id":3}},
+{"ph":"X","pid":1,"tid":1,"ts":0.000000,"dur":1.500000,"name":"compute","args":{"operation_id":1,"state":"compute"}},
+{"ph":"X","pid":1,"tid":1,"ts":1.500000,"dur":2.500499,"name":"MPI_Wait","args":{"operation_id":2,"state":"wait"}},
+{"ph":"X","pid":1,"tid":1,"ts":4.000499,"dur":1.000001,"name":"compute","args":{"operation_id":3,"state":"compute"}},
+{"ph":"X","pid":1,"tid":1,"ts":5.000500,"dur":3.999500,"name":"MPI_Allreduce","args":{"operation_id":3,"state":"collective","send_bytes":8,"receive_bytes":8}},
+{"ph":"X","pid":1,"tid":2,"ts":0.000000,"dur":1.000000,"name":"compute","args":{"operation_id":1,"state":"compute"}},
+{"ph":"X","pid":1,"tid":2,"ts":1.000000,"dur":3.000499,"name":"MPI_Recv","args":{"operation_id":1,"state":"receive","receive_bytes":1000}},
+{"ph":"X","pid":1,"tid":2,"ts":4.000499,"dur":4.999501,"name":"MPI_Allreduce","args":{"operation_id":2,"state":"collective","send_bytes":8,"receive_bytes":8}},
+{"ph":"X","pid":1,"tid":2,"ts":9.000000,"dur":1.000400,"name":"compute","args":{"operation_id":3,"state":"compute"}},
 {"ph":"s","name":"message","cat":"message","pid":1,"tid":1,"id":0,"ts":1.500000,"args":{"bytes":1000,"tag":7}},
 {"ph":"f","bp":"e","name":"message","cat":"message","pid":1,"tid":2,"id":0,"ts":3.998499},
 {"ph":"M","pid":1,"tid":1,"name":"process_name","args":{"name":"application"}},
@@ -58,7 +60,7 @@ def check(trace: dict[str, Any], result: Result) -> None:
         if event["ph"] != "X":
             continue
         assert event["ts"].as_tuple().exponent == event["dur"].as_tuple().exponent == -6
-        spent[event["tid"] - 1, event["name"]] += int(event["dur"] * 10**6)
+        spent[event["tid"] - 1, event["args"]["state"]] += int(event["dur"] * 10**6)
         slices.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
     expected: Counter[tuple[int, str]] = Counter()
     names = ("rank", "state", "start_ps", "end_ps")
@@ -93,6 +95,39 @@ def test_text_derived_by_hand(tmp_path: Path) -> None:
     text = gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
     assert text.startswith(TINY)
     assert read(tmp_path / "trace.json.gz")["otherData"]["left_out"] == []
+
+
+@pytest.mark.theory
+def test_slices_are_named_by_call_and_region(tmp_path: Path) -> None:
+    """A gather of 8 B by two ranks: the root takes 16 B; a sendrecv of 4 B for 6 B; compute in a region."""
+    load = tiny.workload(
+        2,
+        [
+            tiny.operation(0, "sendrecv", peer=1, source=1, bytes=4, receive_bytes=6),
+            tiny.operation(0, "gather", peer=0, bytes=8, receive_bytes=8),
+            tiny.operation(1, "sendrecv", peer=0, source=0, bytes=6, receive_bytes=4),
+            tiny.operation(1, "gather", peer=0, bytes=8, receive_bytes=8),
+        ],
+    )
+    phase = {"rank": 0, "operation_id": 0, "kind": 0, "region_id": 0, "duration_ps": 5}
+    schemas = (load.tables["phases"].schema, load.tables["regions"].schema)
+    phases, regions = (pa.Table.from_pylist([row], schema) for row, schema in zip(
+        (phase, {"name": 'so"lve'}), schemas, strict=True))  # fmt: skip
+    load = replace(load, tables={**load.tables, "phases": phases, "regions": regions})
+    ranks = tiny.states([
+        (0, 0, 5, "compute", 0), (0, 5, 9, "send", 0), (0, 9, 20, "collective", 1),
+        (1, 0, 9, "receive", 0), (1, 9, 20, "collective", 1),
+    ])  # fmt: skip
+    trace = written(tiny.result(load, ranks, tiny.messages([])), tmp_path)
+
+    slices = [(event["name"], event["args"]) for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert slices == [
+        ('so"lve', {"operation_id": 0, "state": "compute", "region": 'so"lve'}),
+        ("MPI_Sendrecv", {"operation_id": 0, "state": "send", "send_bytes": 4, "receive_bytes": 6, "region": 'so"lve'}),
+        ("MPI_Gather", {"operation_id": 1, "state": "collective", "send_bytes": 8, "receive_bytes": 16}),
+        ("MPI_Sendrecv", {"operation_id": 0, "state": "receive", "send_bytes": 6, "receive_bytes": 4}),
+        ("MPI_Gather", {"operation_id": 1, "state": "collective", "send_bytes": 8}),
+    ]
 
 
 @pytest.mark.contract
@@ -137,7 +172,7 @@ def test_the_batches_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ('"tid":2,"id":0', '"tid":1,"id":0'),  # ends on another rank
         ('"tid":2,"id":0', '"tid":2,"id":1'),  # pairs with nothing
         ('"bytes":1000', '"bytes":2000'),
-        ('"name":"receive"', '"name":"wait"'),
+        ('"state":"receive"', '"state":"wait"'),
     ],
 )
 def test_the_check_fails_on_a_corrupted_trace(tmp_path: Path, old: str, new: str) -> None:
