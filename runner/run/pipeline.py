@@ -23,7 +23,7 @@ from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
-from manyscale.models.workload.notes import Note, in_order
+from manyscale.models.workload.notes import Note, changes, in_order
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.ipc import ipc_factors
@@ -39,6 +39,7 @@ from manyscale.runner.predict.phase_source import (
 )
 from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.sources import phase_source
+from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import critical_path, links, results
@@ -375,9 +376,31 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         critical_path_links=links.path_table(arrays),
         links=link_use,
         plan=_plan_table(simulated, done),
-        notes=in_order([*point.notes, *point.source.notes(done)]),
+        notes=in_order([*point.notes, *point.source.notes(done), *_notes_on_samples(point, figures)]),
         **point.source.tables(done, replayed),
     )
+
+
+def _notes_on_samples(point: Point, figures: Mapping[str, Statistic]) -> list[Note]:
+    """A note on each kind of element of which some were chosen, if these do not tell how far the time may be off."""
+    if figures["application.makespan"].ci_low is not None:
+        return []
+    whole = Statistic(1.0, "1", "ratio", "")
+    notes = []
+    for plan in point.plans:
+        is_interval = plan.element_kind == "interval"  # their weights are shares of the instructions
+        if figures.get("intervals.share", whole).value < 1 if is_interval else not plan.is_census:
+            of = "" if is_interval else f" of {plan.population}"
+            text = f"{len(plan.element_id)}{of} stand for all, and do not tell how far the time may be off"
+            notes.append(
+                changes(
+                    "sample-without-interval",
+                    text,
+                    "launches" if plan.element_kind == "launch" else f"{plan.element_kind}s",
+                    len(plan.element_id),
+                )
+            )
+    return notes
 
 
 def _plan_table(simulated: Simulated, done: Done) -> pa.Table:

@@ -142,6 +142,14 @@ def test_the_report_and_the_result_have_them(traced, tmp_path, private_cache):
     assert not (tmp_path / "strict").exists()
 
 
+def test_a_sample_that_does_not_tell_how_far_it_is_off(cli, tmp_path, private_cache):
+    words = ["run", "bfs-16", "--no-report", "--model", "gpu=gpumech", "-o"]
+    assert cli(*words, "some", "--sampling", "launches=[1, 2, 9]").status == 0
+    assert "sample-without-interval" in codes(tmp_path / "some")
+    assert cli(*words, "all").status == 0
+    assert "sample-without-interval" not in codes(tmp_path / "all")
+
+
 def test_compare_says_what_both_and_what_one_has(traced, cli, tmp_path, private_cache):
     for name, notes in (("a", (GUESSED,)), ("b", (GUESSED, TOLD))):
         assert cli("run", "--workload", traced(*notes), "--target", "laptop", "--no-report", "-o", name).status == 0
