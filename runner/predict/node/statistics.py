@@ -40,7 +40,7 @@ def of_cells(cpu_ratio: float, cells: Sequence[Arrays]) -> dict[str, Statistic]:
     instructions = sum(int(each["num_instructions"][0]) for each in cells)
     simulated = sum(int(each["num_detailed_instructions"][0]) for each in cells)
     cycles = sum(float(each["cycles"].sum()) for each in cells)
-    executed = sum(int(each["instructions"].sum()) for each in cells)
+    issued = sum(int(each["issued"].sum()) for each in cells)
     figures = {
         "application.cpu_ratio": Statistic(
             cpu_ratio, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
@@ -58,11 +58,14 @@ def of_cells(cpu_ratio: float, cells: Sequence[Arrays]) -> dict[str, Statistic]:
         ),
     }
     if cycles > 0:
-        figures["node.ipc"] = Statistic(executed / cycles, "1", "ratio", "instructions per cycle of task instances")
+        text = "instructions issued per cycle of task instances; a compare and its branch that the core fuses are one"
+        figures["node.ipc"] = Statistic(issued / cycles, "1", "ratio", text)
     figures |= _misses(cells)
     parts = [str(name) for name in cells[0]["part"]]
     stack = sum(each["type_stack"].sum(axis=0) for each in cells)
     work = sum(int(each["type_instructions"].sum()) for each in cells)
+    text = "cycles per instruction simulated; a compare and its branch are two, fused or not"
+    figures["node.cpi"] = Statistic(float(np.sum(stack)) / work if work else 0.0, "1", "ratio", text)
     for name, value in zip(parts, np.atleast_1d(stack).tolist(), strict=True):
         text = f"cycles per instruction simulated, of them: {name}"
         figures[f"node.cpi.{name}"] = Statistic(value / work if work else 0.0, "1", "ratio", text)
