@@ -252,15 +252,9 @@ class Core(Strict):
         return units
 
     @property
-    def free_classes(self) -> frozenset[str]:
-        """Classes of instructions that take no time."""
-        costs = self.instructions.items()
-        return frozenset(name for name, cost in costs if not (cost.latency_cycles or cost.reciprocal_throughput_cycles))
-
-    @property
-    def costs_nothing(self) -> bool:
-        """Whether no class of instructions takes time: the core is its width and its reorder buffer alone."""
-        return len(self.free_classes) == len(self.instructions)
+    def free_classes(self) -> list[str]:
+        """Classes of instructions that take no time, but for ``nop``, which has nothing to do."""
+        return [name for name, cost in self.instructions.items() if not cost.latency_cycles and name != "nop"]
 
 
 def needed(value: T | None, key: str, place: str = "") -> T:
