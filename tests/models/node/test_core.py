@@ -141,7 +141,7 @@ def test_blocks_without_instructions_make_independent_accesses():
     machine, addresses = node(memory_latency=200), lines(COUNT, COUNT)
     assert cycles(shown, machine, [0] * COUNT, addresses) == pytest.approx(200, rel=0.01)
     assert cycles(hidden, machine, [0] * COUNT, addresses) == pytest.approx(200 / (64 / 16), rel=0.01)
-    assert "no instructions" in run_tasks(hidden, machine, [([0], [0])]).notes[0]
+    assert "no instructions" in run_tasks(hidden, machine, [([0], [0])]).notes[0].text
 
 
 @pytest.mark.theory
@@ -167,7 +167,7 @@ def test_a_block_without_instructions_leaves_the_others_theirs():
     addresses[1::2] = 0
     found = cycles(some, machine, [0, 1] * COUNT, addresses.tolist())
     assert 2 * found == pytest.approx(200, rel=0.01)
-    assert "no instructions of 1 blocks" in run_tasks(some, machine, [([0], [0])]).notes[0]
+    assert "no instructions of 1 blocks" in run_tasks(some, machine, [([0], [0])]).notes[0].text
     assert int(run_tasks(some, machine, [([0, 1], [0, 0])]).num_instructions) == 17
 
 
