@@ -21,13 +21,6 @@ from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 FIRST_VECTOR_REGISTER: Final = 32
 STACK_POINTER: Final = 4
-# classes that use the units of another one; every other class has its own
-_SHARED_UNITS: Final = {
-    Kind.fp_fma: Kind.fp_mul,
-    Kind.fp_sqrt: Kind.fp_div,
-    Kind.call: Kind.branch,
-    Kind.call_return: Kind.branch,
-}
 _BRANCHES: Final = (Kind.branch, Kind.call, Kind.call_return)
 
 
@@ -84,7 +77,7 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[kernel.Code, 
     traits[(num_loads > 0) & (num_accesses > num_loads)] |= kernel.UPDATES
 
     ends = (np.diff(block_offsets) > 0) & np.isin(kind[np.maximum(block_offsets[1:] - 1, 0)], _BRANCHES)
-    unit = np.array([kernel.FIRST_CLASS_UNIT + _SHARED_UNITS.get(each, each) for each in Kind])
+    unit = np.array([kernel.FIRST_CLASS_UNIT + core.units()[each] for each in Kind])
     cost = [core.instructions[each.name] for each in Kind]
     costs = np.array([(each.latency_cycles, each.reciprocal_throughput_cycles) for each in cost])[kind]
     first_registers, first_data, first_destinations, registers = _registers(reads, writes, address)
@@ -97,6 +90,16 @@ def code_of(workload: Workload, sites: Sites, core: Core) -> tuple[kernel.Code, 
         np.stack([sites.is_store, sites.bytes], axis=1).astype(np.int64),
     )
     return code, ends
+
+
+def fused_instructions(workload: Workload, core: Core) -> np.ndarray:
+    """int64[blocks]: of the instructions of each block, how many are one with the branch behind them, and so take no
+    place of their own in the core. O(n log n) in the static instructions."""
+    block = workload.column("instructions", "block_id").astype(np.int64)
+    kind = workload.column("instructions", "instruction_class").astype(np.int64)
+    reads, writes = _Registers(workload, "sources"), _Registers(workload, "destinations")
+    fused = _is_fused(block, kind, reads, writes, core)
+    return np.bincount(block[fused], minlength=workload.tables["blocks"].num_rows)
 
 
 def _registers(
@@ -151,12 +154,18 @@ def _traits(
     traits[vector_reads | vector_writes] |= kernel.VECTOR
     traits[vector_writes] |= kernel.WRITES_VECTOR
     traits[np.isin(kind, _BRANCHES)] |= kernel.ENDS_BLOCK
+    traits[_is_fused(block, kind, reads, writes, core)] |= kernel.FUSED
+    return traits.astype(np.int64)
+
+
+def _is_fused(block: np.ndarray, kind: np.ndarray, reads: _Registers, writes: _Registers, core: Core) -> np.ndarray:
+    """bool[instructions]: integer operations right before a branch that reads what they write."""
+    fused = np.zeros(len(kind), bool)
     if core.fuses_branches:
         read_by_next = np.isin(writes.keys(shift=1), reads.keys())
-        fused = (writes.count(read_by_next) > 0) & (kind == Kind.int_alu)
-        fused[:-1] &= (kind[1:] == Kind.branch) & (block[:-1] == block[1:])
-        traits[:-1][fused[:-1]] |= kernel.FUSED
-    return traits.astype(np.int64)
+        before_branch = (kind[1:] == Kind.branch) & (block[:-1] == block[1:])
+        fused[:-1] = ((writes.count(read_by_next) > 0) & (kind == Kind.int_alu))[:-1] & before_branch
+    return fused
 
 
 def _next_blocks(workload: Workload) -> np.ndarray:

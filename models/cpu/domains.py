@@ -16,8 +16,9 @@ from manyscale.models.workload.domain import (
 
 _NEIGHBOURS: Final = left_short("ranks that share a node do not wait for each other in its caches and memory")
 _FREE: Final = left_short(
-    "instructions take no time (node.core.instructions): only width, buffers and memory bound a core"
+    "classes of instructions take no time (node.core.instructions): only width, buffers and memory bound these"
 )
+_PREDICTED: Final = left_short("every branch is taken to be predicted (node.core.misprediction)")
 _TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
 _ROWS: Final = left_open("every line takes node.main_memory's latency, whether its DRAM row is open or not")
 _NODE: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": ()}
@@ -43,6 +44,7 @@ BURST: Final = Domain(
         "prefetchers": APART,
         "dram-rows": APART,
         "free-instructions": APART,
+        "free-mispredictions": APART,
     },
     {**_NODE, "node.caches": ("tasks",)},
 )
@@ -57,6 +59,7 @@ DETAILED: Final = Domain(
         "prefetchers": TAKES,
         "dram-rows": TAKES,
         "free-instructions": _FREE,
+        "free-mispredictions": _PREDICTED,
     },
     _CORES,
 )

@@ -39,18 +39,11 @@ from manyscale.models.cpu.interval_caches import served_accesses
 from manyscale.models.machine import Node
 from manyscale.models.machine.processor import Core, data_caches, needed
 from manyscale.models.node.instance_profile import GROUP_INSTRUCTIONS, InstanceProfiles
-from manyscale.models.workload.detail_tables import InstructionClass as Kind
 
 NAME = "interval"
 VERSION = 2
 DOMAIN: Final = domains.INTERVAL
 PARTS: Final = ("base", "dependency", "branches", "cache", "memory", "bandwidth")
-_SHARED_UNITS: Final = {
-    Kind.fp_fma: Kind.fp_mul,
-    Kind.fp_sqrt: Kind.fp_div,
-    Kind.call: Kind.branch,
-    Kind.call_return: Kind.branch,
-}
 _LATENCY_STEPS: Final = np.array([0.0, 0.01, 0.03, 0.08, 0.2, 0.45, 1.0])  # of mean load latencies, up to memory's
 _BISECTIONS: Final = 40
 _DOUBLINGS: Final = 30
@@ -206,8 +199,7 @@ class _Model:
     def _units(self, core: Core) -> np.ndarray:
         counts = self.profiles.unit_counts()
         busy: dict[int, np.ndarray] = {}
-        for each in Kind:
-            unit = _SHARED_UNITS.get(each, each)
+        for each, unit in core.units().items():
             cost = counts[:, each] * core.instructions[each.name].reciprocal_throughput_cycles
             busy[unit] = busy.get(unit, 0.0) + cost
         bounds = [*busy.values(), self.profiles.num_loads / core.loads_per_cycle]

@@ -7,7 +7,7 @@ file leaves out stays None, and a model that needs it says so (``needed``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,6 +24,13 @@ from manyscale.models.workload.parameters import (
 
 T = TypeVar("T")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# classes that use the units of another one; every other class has its own unless ``shared_units`` says otherwise
+_SHARED_UNITS: Final = {
+    InstructionClass.fp_fma: InstructionClass.fp_mul,
+    InstructionClass.fp_sqrt: InstructionClass.fp_div,
+    InstructionClass.call: InstructionClass.branch,
+    InstructionClass.call_return: InstructionClass.branch,
+}
 
 
 class Prefetcher(Strict):
@@ -184,7 +191,9 @@ class Core(Strict):
     ``string_bytes_per_cycle``: what string instructions move. ``misprediction``: cycles from the end of a mispredicted
     branch until what follows enters. ``writes_back_aside``: lines written back take no bandwidth from lines read.
     ``fuses_branches``: a compare and the branch after it are one; ``eliminates_moves``: moves between registers of one
-    file take no unit and no time (``move`` is then the cost of those from one file to another)."""
+    file take no unit and no time (``move`` is then the cost of those from one file to another). ``shared_units``:
+    groups of classes that the same units execute, so that their reciprocal throughputs add up (without it, only fp_fma
+    shares fp_mul's, fp_sqrt fp_div's, and calls and returns those of branches)."""
 
     width: Count
     commit: CountOrNone = 0
@@ -210,6 +219,7 @@ class Core(Strict):
     writes_back_aside: bool = False
     fuses_branches: bool = True
     eliminates_moves: bool = True
+    shared_units: tuple[tuple[str, ...], ...] = ()
 
     @field_validator("instructions")
     @classmethod
@@ -226,7 +236,25 @@ class Core(Strict):
         if wrong or missing:
             what = f"unknown class {wrong[0]!r}" if wrong else f"no cost of {', '.join(missing)}"
             raise ValueError(f"instructions: {what}; the classes are {', '.join(sorted(known))}")
+        shared = [name for group in self.shared_units for name in group]
+        twice = sorted({name for name in shared if shared.count(name) > 1})
+        if twice or not known.issuperset(shared):
+            what = f"{twice[0]} stands in it twice" if twice else f"unknown class {min(set(shared) - known)!r}"
+            raise ValueError(f"shared_units: {what}; the classes are {', '.join(sorted(known))}")
         return self
+
+    def units(self) -> dict[InstructionClass, InstructionClass]:
+        """The class whose units each class uses."""
+        units = {each: _SHARED_UNITS.get(each, each) for each in InstructionClass}
+        for group in self.shared_units:
+            mine = {units[InstructionClass[name]] for name in group}
+            units = {each: min(mine) if unit in mine else unit for each, unit in units.items()}
+        return units
+
+    @property
+    def free_classes(self) -> list[str]:
+        """Classes of instructions that take no time, but for ``nop``, which has nothing to do."""
+        return [name for name, cost in self.instructions.items() if not cost.latency_cycles and name != "nop"]
 
 
 def needed(value: T | None, key: str, place: str = "") -> T:

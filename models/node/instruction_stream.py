@@ -72,6 +72,21 @@ def pieces_of_stream(
     return PieceStream(first_execution, last_execution, first_access, instructions, stack)
 
 
+def sums_of_pieces(stream: InstructionStream, pieces: PieceStream, block_value: np.ndarray) -> np.ndarray:
+    """int64[pieces]: of ``block_value`` int64[blocks], over the executions of each piece. O(executions + pieces)."""
+    result = np.zeros(len(pieces.first_execution), np.int64)
+    values = np.ascontiguousarray(block_value, np.int64)
+    _sum(read_only(stream.block_ids, np.int32), values, pieces.first_execution, pieces.end_execution, result)
+    return result
+
+
+@allocation_free
+def _sum(block_ids, block_value, first, end, result):  # type: ignore[no-untyped-def]
+    for piece in range(first.shape[0]):
+        for i in range(first[piece], end[piece]):
+            result[piece] += block_value[block_ids[i]]
+
+
 @allocation_free
 def _count(  # type: ignore[no-untyped-def]
     block_ids, block_accesses, block_instructions, begin, first, end, first_access, instructions

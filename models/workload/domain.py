@@ -37,7 +37,8 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "address-translation": "a target that names its TLBs",
         "prefetchers": "a target whose caches prefetch",
         "dram-rows": "a target that names rows and banks of its DRAM",
-        "free-instructions": "a target whose instructions all take no time",
+        "free-instructions": "a target of whose classes of instructions some take no time",
+        "free-mispredictions": "a target that names no time for branches that were not predicted",
     },
     "gpu": {
         "copies": "copies of the host to the GPU",

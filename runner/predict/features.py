@@ -98,7 +98,6 @@ def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -
     has_detail = case.traced.detail is not None or study.workload.detail is not None
     simulates = phases or (has_detail and launches is None)
     core, memory = node.core, node.main_memory
-    free = core is not None and not any(cost.latency_cycles for cost in core.instructions.values())
     counts = {
         "traced-times": phases,
         "described-cores": phases if core is not None else 0,
@@ -108,7 +107,8 @@ def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -
         "address-translation": len(node.tlbs),
         "prefetchers": sum(cache.prefetcher is not None for cache in data_caches(node.caches).values()),
         "dram-rows": memory is not None and memory.dram is not None,
-        "free-instructions": free,
+        "free-instructions": 0 if core is None else len(core.free_classes),
+        "free-mispredictions": core is not None and not core.misprediction_cycles,
     }
     return counts if simulates else {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +52,9 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         page.add(f"Along {name}", key + side_by_side(left, right))
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
-    if any(name.startswith(_CPI) for name in points):
-        page.add("Where the GPU's cycles go", _stacks(page, points, axes), note=_STACKS_NOTE)
+    for prefix, each in _STACKS.items():
+        if any(name.startswith(prefix) for name in points):
+            page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
     page.add("Points", _points_table(points, axes))
     (directory / "report.html").write_text(page.html(), encoding="utf-8")
 
@@ -230,25 +231,52 @@ def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _
         yield side_by_side(*charts)
 
 
-_CPI: Final = "gpu.cpi."
 _MAX_STACKS: Final = 96
-_STACKS_NOTE: Final = (
-    "Cycles without launch latency per warp instruction of the whole GPU, by what the schedulers of the SMs do or wait "
-    "for, of each point (as in figure 33 of Huang, Georgia Tech, 2015)."
-)
 
 
-def _stacks(page: Page, points: _Points, axes: list[str]) -> str:
+class _Stack(NamedTuple):
+    title: str
+    unit: str
+    note: str
+
+
+_CORES_CPI: Final = "node.cpi."
+_STACKS: Final = {
+    _CORES_CPI: _Stack(
+        "Where the cores' cycles go",
+        "cycles per instruction",
+        "Cycles per instruction of all that was simulated in each point, by what the core waited for: a wider core "
+        "shortens the base alone, which is what its width and its units take.",
+    ),
+    "gpu.cpi.": _Stack(
+        "Where the GPU's cycles go",
+        "cycles per warp instruction",
+        "Cycles without launch latency per warp instruction of the whole GPU, by what the schedulers of the SMs do or "
+        "wait for, of each point (as in figure 33 of Huang, Georgia Tech, 2015).",
+    ),
+}
+
+
+def _stacks(page: Page, points: _Points, axes: list[str], prefix: str, unit: str) -> str:
     """CPI stack of each point, in the order of points; the first _MAX_STACKS."""
-    parts = [name.removeprefix(_CPI) for name in points if name.startswith(_CPI)]
+    parts = [name.removeprefix(prefix) for name in points if name.startswith(prefix)]
     count = min(len(points["point_id"]), _MAX_STACKS)
     labels = [
         "<br>".join(f"{name.rsplit('.', 1)[-1]} {points[name][index]}" for name in axes) for index in range(count)
     ]
-    values = np.array([[float(points[_CPI + part][index]) for part in parts] for index in range(count)])
+    # a machine without the level waits for none
+    values = np.array([[float(points[prefix + part][index] or 0.0) for part in parts] for index in range(count)])
     looks = part_markers(parts, np.any(values, axis=0))
-    titles = ("cycles per warp instruction", "point")
-    return stack_chart(page, "gpu-stacks", titles, labels, looks, values)
+    return stack_chart(page, f"{prefix.split('.')[0]}-stacks", (unit, "point"), labels, looks, values)
+
+
+def bound_by(parts: Mapping[str, float | None]) -> str:
+    """The largest part of a CPI stack with its share, "" where it has no cycles."""
+    known = {name: value for name, value in parts.items() if value}
+    if not known:
+        return ""
+    largest = max(known, key=lambda name: known[name] or 0.0)
+    return f"{largest} {percent((known[largest] or 0.0) / sum(value or 0.0 for value in known.values()))}"
 
 
 def _linear(cores: list[Any]) -> dict[str, Any]:
@@ -263,12 +291,18 @@ def _points_table(points: _Points, axes: list[str]) -> str:
     known = [name for name in EFFICIENCIES if name in points]
     times = points[MAKESPAN]
     best = min(times, default=0.0)
+    parts = [name for name in points if name.startswith(_CORES_CPI)]
     rows = []
     for index, point in enumerate(points["point_id"]):
         link = f'<a href="points/{int(point):04d}/report.html">{int(point):04d}</a>'
         time = escape(duration(times[index])) + (" (fastest)" if times[index] == best and len(times) > 1 else "")
         values = [escape(points[name][index]) for name in axes]
-        rows.append((link, *values, time, *(percent(points[name][index]) for name in known)))
-    header = ("point", *map(escape, axes), "predicted time", *(EFFICIENCIES[name] for name in known))
+        stack = {name.removeprefix(_CORES_CPI): points[name][index] for name in parts}
+        bound = (escape(bound_by(stack)),) if parts else ()
+        rows.append((link, *values, time, *bound, *(percent(points[name][index]) for name in known)))
+    header = (
+        "point", *map(escape, axes), "predicted time", *(("cores mostly wait for",) if parts else ()),
+        *(EFFICIENCIES[name] for name in known),
+    )  # fmt: skip
     columns = f"; {', '.join(EFFICIENCIES[name] for name in known)}: efficiencies" if known else ""
     return f'<p class="note">Each point links to its own report{escape(columns)}.</p>{table(header, rows)}'

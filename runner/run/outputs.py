@@ -82,20 +82,36 @@ def write_units(directory: Path, execution: Execution) -> None:
 
 
 def sweep_table(points: Sequence[Summary], axes: list[str]) -> pa.Table:
-    """A row per point: ``point_id``, the values of the axes (numbers, else text), every statistic that all points
-    have (a network's links are known to some models only), and ``notes``: the codes of the notes that change or forbid
-    its numbers, most severe first, joined by spaces."""
+    """A row per point: ``point_id``, the values of the axes (numbers, else text), every statistic that a point has,
+    null where another has it not (a machine's third cache, the links that some models of networks know), and ``notes``:
+    the codes of the notes that change or forbid its numbers, most severe first, joined by spaces."""
     columns: dict[str, pa.Array] = {"point_id": to_arrow(np.arange(len(points), dtype=np.int32))}
     for axis in axes:
         values = [point.axes[axis] for point in points]
         numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         columns[axis] = to_arrow(np.array(values)) if numeric else text_array([_text(value) for value in values])
-    shared = [name for name in points[0].statistics if all(name in point.statistics for point in points)]
-    for name in shared:
-        columns[name] = to_arrow(np.array([point.statistics[name].value for point in points]))
+    for name in _names_of_all([list(point.statistics) for point in points]):
+        found = [point.statistics.get(name) for point in points]
+        columns[name] = pa.array([None if each is None else each.value for each in found])
     severe = [[note.code for note in point.notes if note.severity is not Severity.informs] for point in points]
     columns["notes"] = text_array([" ".join(dict.fromkeys(codes)) for codes in severe])
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _names_of_all(points: Sequence[Sequence[str]]) -> list[str]:
+    """Every name once; what a later point alone has stands behind what it follows there."""
+    names: list[str] = []
+    for point in points:
+        if set(names).issuperset(point):
+            continue
+        place = 0
+        for name in point:
+            if name in names:
+                place = names.index(name) + 1
+            else:
+                names.insert(place, name)
+                place += 1
+    return names
 
 
 def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], title: str, report: bool) -> None:

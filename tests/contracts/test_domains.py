@@ -14,6 +14,7 @@ from gpu_launches import Launch, gpu_workload
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
 from manyscale.models.workload import ANY_SOURCE, KIND_NAMES, OperationKind, WorkloadError
+from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.models.workload.domain import APART, FEATURES, TAKES, LeavesOut, Refuses
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA
 from manyscale.runner.predict import domain_table
@@ -25,7 +26,7 @@ from manyscale.runner.readers import goal, simgrid_ti
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run.pipeline import compute_per_operation
 from manyscale.runner.study import parse_study
-from manyscale.runner.study.targets import build_machine, resolve_target, shipped_content
+from manyscale.runner.study.targets import build_machine, resolve_target, shipped_content, shipped_targets
 from manyscale.runner.study.traces import read_workload
 
 pytestmark = pytest.mark.contract
@@ -170,11 +171,23 @@ def test_features_of_cores(write_trace):
 def test_instructions_without_latency(write_trace):
     workload = ring(write_trace)
     content = shipped_content("marenostrum3")
-    assert "free-instructions" not in features(workload, target={**content})
+    assert not {"free-instructions", "free-mispredictions"} & set(features(workload, target={**content}))
     free = copy.deepcopy(content)
     for cost in free["node"]["core"]["instructions"].values():
         cost["latency"] = "0 cycles"
-    assert "free-instructions" in features(workload, target=free)
+    assert features(workload, target=free)["free-instructions"] == len(InstructionClass) - 1  # nop has nothing to do
+    some = copy.deepcopy(content)
+    some["node"]["core"]["instructions"]["fp_add"]["latency"] = "0 cycles"
+    assert features(workload, target=some)["free-instructions"] == 1
+    some["node"]["core"]["misprediction"] = "0 cycles"
+    assert features(workload, target=some)["free-mispredictions"] == 1
+
+
+def test_of_the_shipped_targets_those_of_tasksim_alone_have_free_instructions(write_trace):
+    workload = ring(write_trace)
+    free = {name for name in shipped_targets() if "free-instructions" in features(workload, target=name)}
+    assert free == {name for name in shipped_targets() if name.endswith("-tasksim")}
+    assert len(free) == 5
 
 
 @pytest.mark.parametrize(

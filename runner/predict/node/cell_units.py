@@ -29,7 +29,7 @@ from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
 from manyscale.runner.registry import lookup
 
 KIND: Final = "node-cell"
-VERSION: Final = 3  # raised when results change, by a change of any model that a cell is simulated with, too
+VERSION: Final = 4  # raised when results change, by a change of any model that a cell is simulated with, too
 READ_OF_NODE: Final = {"sockets", "cores_per_socket", "frequency_hz", "caches", "main_memory", "numa", "core"}
 LEAST_SHARE: Final = 0.01  # of all instructions
 _WEIGHTS: Final = {"detailed": 60, "interval": 4}  # simulated operations per access
@@ -102,9 +102,9 @@ def simulate_cell(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> A
     ``predicted_ps``, ``traced_ps`` float64[types + 1]: time of pieces by type of the traced workload, instance 0 last.
     ``half_width``: relative, of the predicted time, by TaskPoint's samples. ``num_instructions``,
     ``num_detailed_instructions``, ``num_instances``, ``num_detailed``, ``resamples``: how much was simulated.
-    Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``cycles``, ``first_misses``,
-    ``last_misses``, ``model`` (of MODELS), and ``core``, ``start_ps``, ``end_ps`` since the cell's phase number
-    ``phase`` began.
+    Per instance that ran: ``instance`` (task_instance_id), ``type``, ``instructions``, ``issued`` (a fused compare
+    and branch are one), ``cycles``, ``first_misses``, ``last_misses``, ``model`` (of MODELS), and ``core``,
+    ``start_ps``, ``end_ps`` since the cell's phase number ``phase`` began.
     ``part`` names of the CPI stack, ``type_stack`` and ``core_stack`` in cycles, ``type_instructions``.
     """
     from manyscale.models.node.program.build import build_program  # Numba, as the others

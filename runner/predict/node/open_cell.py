@@ -9,9 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.cpu.dataflow_code import fused_instructions
 from manyscale.models.machine import Node
+from manyscale.models.machine.processor import needed
 from manyscale.models.memory.access_stream import sites_of
-from manyscale.models.node.instruction_stream import InstructionStream, PieceStream, pieces_of_stream
+from manyscale.models.node.instruction_stream import (
+    InstructionStream,
+    PieceStream,
+    pieces_of_stream,
+    sums_of_pieces,
+)
 from manyscale.models.node.private_stacks import private_stacks
 from manyscale.models.node.program.build import build_program
 from manyscale.models.node.program.node_program import NodeProgram
@@ -57,6 +64,18 @@ class OpenCell:
         owner = self.program.piece_instance[inside]
         counts = np.bincount(owner, self.pieces.num_instructions[inside], self.program.num_instances)
         return counts.astype(np.int64)
+
+    @property
+    def issued(self) -> np.ndarray:
+        """int64[instances]: places of their instructions in the core, where a compare and its branch may share one."""
+        fused = sums_of_pieces(
+            self.stream, self.pieces, fused_instructions(self.workload, needed(self.node.core, "core"))
+        )
+        mine = phase_of_pieces(self.program)
+        inside = (mine >= self.first) & (mine < self.end)
+        owner = self.program.piece_instance[inside]
+        counts = np.bincount(owner, fused[inside], self.program.num_instances)
+        return self.instructions - counts.astype(np.int64)
 
     @cached_property
     def instances(self) -> np.ndarray:

@@ -40,7 +40,7 @@ def of_cells(cpu_ratio: float, cells: Sequence[Arrays]) -> dict[str, Statistic]:
     instructions = sum(int(each["num_instructions"][0]) for each in cells)
     simulated = sum(int(each["num_detailed_instructions"][0]) for each in cells)
     cycles = sum(float(each["cycles"].sum()) for each in cells)
-    executed = sum(int(each["instructions"].sum()) for each in cells)
+    issued = sum(int(each["issued"].sum()) for each in cells)
     figures = {
         "application.cpu_ratio": Statistic(
             cpu_ratio, "1", "ratio", "predicted over traced time of the iterations of ranks that were simulated"
@@ -58,12 +58,34 @@ def of_cells(cpu_ratio: float, cells: Sequence[Arrays]) -> dict[str, Statistic]:
         ),
     }
     if cycles > 0:
-        figures["node.ipc"] = Statistic(executed / cycles, "1", "ratio", "instructions per cycle of task instances")
+        text = "instructions issued per cycle of task instances; a compare and its branch that the core fuses are one"
+        figures["node.ipc"] = Statistic(issued / cycles, "1", "ratio", text)
     figures |= _misses(cells)
+    return figures | _stacks(cells)
+
+
+def _stacks(cells: Sequence[Arrays]) -> dict[str, Statistic]:
+    """Cycles per instruction and their parts. Instances that were fast-forwarded have the parts of those of their type
+    in the cell that were simulated in detail."""
     parts = [str(name) for name in cells[0]["part"]]
-    stack = sum(each["type_stack"].sum(axis=0) for each in cells)
-    work = sum(int(each["type_instructions"].sum()) for each in cells)
-    for name, value in zip(parts, np.atleast_1d(stack).tolist(), strict=True):
+    stack, work = np.zeros(len(parts)), 0
+    for each in cells:
+        of_type, done = each["type_stack"], each["type_instructions"]
+        forwarded = each["model"] == MODELS.index("fast-forward")
+        if forwarded.any():
+            types = len(done)
+            kind = np.where(each["type"] < 0, types - 1, each["type"])
+            cycles = np.bincount(kind, each["cycles"], types)
+            instructions = np.bincount(kind, each["instructions"], types).astype(np.int64)
+            known = of_type.sum(axis=1)
+            represents = (np.bincount(kind[forwarded], minlength=types) > 0) & (known > 0)
+            times = np.divide(cycles, known, out=np.ones(types), where=represents)
+            of_type, done = of_type * times[:, None], np.where(represents, instructions, done)
+        stack, work = stack + of_type.sum(axis=0), work + int(done.sum())
+    figures = {}
+    text = "cycles per instruction simulated; a compare and its branch are two, fused or not"
+    figures["node.cpi"] = Statistic(float(np.sum(stack)) / work if work else 0.0, "1", "ratio", text)
+    for name, value in zip(parts, stack.tolist(), strict=True):
         text = f"cycles per instruction simulated, of them: {name}"
         figures[f"node.cpi.{name}"] = Statistic(value / work if work else 0.0, "1", "ratio", text)
     return figures

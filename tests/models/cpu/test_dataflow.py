@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from manyscale.models.cpu.branch_predictor import new_predictor
 from manyscale.models.cpu.branch_predictor import predict as predict_branches
 from manyscale.models.cpu.dataflow import Dataflow, DataflowParameters, Runtime, predict, predict_stream, windows
+from manyscale.models.cpu.dataflow_code import fused_instructions
 from manyscale.models.machine import Node
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.models.workload.detail_tables import DetailBatch
@@ -288,6 +289,43 @@ def test_compare_and_branch_are_one_and_moves_are_nothing():
     moves = workload([Op(Kind.move, (1,), (2,)), Op(Kind.move, (2,), (1,))])
     assert cycles(moves, node(), [0] * 1000) == pytest.approx(2 / 4, rel=0.01)
     assert cycles(moves, node(eliminates_moves=False), [0] * 1000) == pytest.approx(2, rel=0.01)
+
+
+@pytest.mark.theory
+def test_classes_that_share_units_take_turns():
+    """An addition and a multiplication, each 0.5 cycles of its units: 0.5 beside each other, 1 after each other."""
+    both = workload([Op(Kind.fp_add, (33,), (32,)), Op(Kind.fp_mul, (33,), (34,))])
+    costs = COSTS | {
+        name: {"latency": "3 cycles", "reciprocal_throughput": "0.5 cycles"} for name in ("fp_add", "fp_mul")
+    }
+    assert cycles(both, node(instructions=costs), [0] * 1000) == pytest.approx(0.5, rel=0.02)
+    shared = node(instructions=costs, shared_units=[["fp_add", "fp_mul"]])
+    assert cycles(both, shared, [0] * 1000) == pytest.approx(1, rel=0.02)
+    # what already shared the units of one shares them, too
+    fused = workload([Op(Kind.fp_add, (33,), (32,)), Op(Kind.fp_fma, (33,), (34,)), Op(Kind.fp_fma, (33,), (35,))])
+    costs |= {"fp_fma": costs["fp_add"]}
+    shared = node(instructions=costs, shared_units=[["fp_add", "fp_mul"]])
+    assert cycles(fused, shared, [0] * 1000) == pytest.approx(1.5, rel=0.02)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [([["fp_add", "fp_mul"], ["fp_add"]], "fp_add stands in it twice"), ([["adds"]], "unknown class 'adds'")],
+)
+def test_shared_units_name_each_class_once(groups: list[list[str]], message: str):
+    with pytest.raises(ValueError, match=f"shared_units: {message}"):
+        node(shared_units=groups)
+
+
+@pytest.mark.theory
+def test_instructions_that_are_one_with_their_branch_are_counted():
+    pair = [Op(Kind.int_alu, (1,), (FLAGS,)), Op(Kind.branch, (FLAGS,))]
+    program = workload([*pair, *pair], [Op(Kind.int_alu, (1,), (2,)), Op(Kind.branch, (FLAGS,))], pair[:1])
+    core = node().core
+    assert core is not None
+    assert fused_instructions(program, core).tolist() == [2, 0, 0]
+    assert fused_instructions(program, core.model_copy(update={"fuses_branches": False})).tolist() == [0, 0, 0]
 
 
 @pytest.mark.theory

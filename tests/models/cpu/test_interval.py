@@ -38,7 +38,7 @@ def node(cores: int = 1, **changes: object) -> Node:
     }
     for key, value in changes.items():
         for part in (memory, core):
-            if key in part or (part is core and key in ("load_buffer", "misprediction", "commit")):
+            if key in part or (part is core and key in ("load_buffer", "misprediction", "commit", "shared_units")):
                 part[key] = value
                 break
         else:
@@ -183,6 +183,17 @@ def test_branches_cost_resolution_and_refill() -> None:
 def test_units_bound_from_below() -> None:
     costs = {k.name: {"latency": "0 cycles", "reciprocal_throughput": "2 cycles"} for k in InstructionClass}
     assert predict(alone(0, [0] * 100), node(instructions=costs), 1).cycles[0] == pytest.approx(1600)
+
+
+@pytest.mark.theory
+def test_classes_that_share_units_bound_together() -> None:
+    """An addition and a multiplication of 2 cycles each: 2 cycles beside each other, 4 one after the other."""
+    both = [Op(kind=InstructionClass.fp_add), Op(kind=InstructionClass.fp_mul)]
+    profiles = profiles_of([both], [(0, [(0, ())] * 100)])
+    costs = {k.name: {"latency": "0 cycles", "reciprocal_throughput": "2 cycles"} for k in InstructionClass}
+    assert predict(profiles, node(instructions=costs), 1).cycles[0] == pytest.approx(200)
+    together = node(instructions=costs, shared_units=[["fp_add", "fp_mul"]])
+    assert predict(profiles, together, 1).cycles[0] == pytest.approx(400)
 
 
 @pytest.mark.property

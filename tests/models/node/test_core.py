@@ -86,6 +86,15 @@ def test_units_slow_down_what_enters():
 
 
 @pytest.mark.theory
+def test_classes_that_share_units_slow_down_together():
+    both = blocks([Op(Kind.fp_add, (33,), (32,)), Op(Kind.fp_mul, (33,), (34,))])
+    costs = [(Kind.fp_add, 3, 0.5), (Kind.fp_mul, 3, 0.5)]
+    assert cycles(both, node(costs=costs), [0] * COUNT) == pytest.approx(0.5, rel=0.01)
+    shared = node(costs=costs, shared_units=[["fp_add", "fp_mul"]])
+    assert cycles(both, shared, [0] * COUNT) == pytest.approx(1, rel=0.01)
+
+
+@pytest.mark.theory
 def test_loads_in_two_lines_take_their_unit_twice():
     """Two loads and two other instructions; with one load per cycle 2 cycles, or 4 where both lie in two lines."""
     loads, machine = blocks([load(1), load(2), *alu(2)]), node(loads_per_cycle=1.0)
@@ -132,7 +141,7 @@ def test_blocks_without_instructions_make_independent_accesses():
     machine, addresses = node(memory_latency=200), lines(COUNT, COUNT)
     assert cycles(shown, machine, [0] * COUNT, addresses) == pytest.approx(200, rel=0.01)
     assert cycles(hidden, machine, [0] * COUNT, addresses) == pytest.approx(200 / (64 / 16), rel=0.01)
-    assert "no instructions" in run_tasks(hidden, machine, [([0], [0])]).notes[0]
+    assert "no instructions" in run_tasks(hidden, machine, [([0], [0])]).notes[0].text
 
 
 @pytest.mark.theory
@@ -158,7 +167,7 @@ def test_a_block_without_instructions_leaves_the_others_theirs():
     addresses[1::2] = 0
     found = cycles(some, machine, [0, 1] * COUNT, addresses.tolist())
     assert 2 * found == pytest.approx(200, rel=0.01)
-    assert "no instructions of 1 blocks" in run_tasks(some, machine, [([0], [0])]).notes[0]
+    assert "no instructions of 1 blocks" in run_tasks(some, machine, [([0], [0])]).notes[0].text
     assert int(run_tasks(some, machine, [([0, 1], [0, 0])]).num_instructions) == 17
 
 

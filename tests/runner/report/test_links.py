@@ -208,10 +208,13 @@ def test_bins_conserve_what_was_carried(data):
     assert binned.sum(axis=1) * span / num_bins == pytest.approx(links.busy_ps(table))
 
 
-def test_a_sweep_keeps_the_figures_that_all_points_have():
+def test_a_sweep_has_the_figures_that_some_points_have_and_null_elsewhere():
     known, unknown = summary(with_links()), summary(with_links(None))
-    for points in ([known, unknown], [unknown, known]):
-        names = sweep_table(points, []).schema.names
-        assert "application.makespan" in names
-        assert "network.max_link_utilisation" not in names
-    assert "network.max_link_utilisation" in sweep_table([known, known], []).schema.names
+    most = "network.max_link_utilisation"
+    value = known.statistics[most].value
+    assert sweep_table([known, unknown], []).column(most).to_pylist() == [value, None]
+    assert sweep_table([unknown, known], []).column(most).to_pylist() == [None, value]
+    # in the order in which the points have them
+    tables = [sweep_table(points, []).schema.names for points in ([known, known], [known, unknown], [unknown, known])]
+    assert tables[0] == tables[1] == tables[2]
+    assert most not in sweep_table([unknown, unknown], []).schema.names

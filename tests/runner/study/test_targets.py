@@ -26,13 +26,7 @@ def test_shipped_target_loads_under_its_own_name(name):
 
 def test_there_are_shipped_targets():
     topologies = {"dragonfly-xc", "fattree256", "torus-4x4x4"}
-    grass = {
-        "grass-high-performance",
-        "grass-low-power",
-        "musa-high-performance",
-        "musa-low-power",
-        "musa-stacked-dram",
-    }
+    grass = set(GRASS) | {f"{name}-tasksim" for name in GRASS}
     assert {"crossbar256", "laptop", "marenostrum3"} | topologies | grass <= set(shipped_targets())
 
 
@@ -57,8 +51,9 @@ GRASS = {
 
 @pytest.mark.golden
 @pytest.mark.parametrize("name", GRASS)
-def test_figures_of_the_processors_of_taskpoint_and_musa(name):
-    node = resolve_target(study(name))[0].node
+@pytest.mark.parametrize("variant", ["", "-tasksim"])
+def test_figures_of_the_processors_of_taskpoint_and_musa(name, variant):
+    node = resolve_target(study(name + variant))[0].node
     assert node.core is not None
     assert node.main_memory is not None
     assert node.main_memory.dram is not None
@@ -66,8 +61,31 @@ def test_figures_of_the_processors_of_taskpoint_and_musa(name):
     channels = node.main_memory.dram.channels
     assert (node.core.reorder_buffer, node.core.width, caches, channels) == GRASS[name]
     assert node.core.commit == node.core.width
-    # reorder-buffer occupancy analysis: only memory takes time
-    assert all(c.latency_cycles == c.reciprocal_throughput_cycles == 0 for c in node.core.instructions.values())
+    # reorder-buffer occupancy analysis: only memory takes time, and each instruction has a place of its own
+    assert bool(node.core.free_classes) == (variant == "-tasksim")
+    assert (node.core.misprediction_cycles == 0) == (variant == "-tasksim")
+    assert node.core.fuses_branches == (variant == "" and "high-performance" in name)
+
+
+# Latency and reciprocal throughput of floating point, branch misprediction, loads and stores per cycle. Sandy Bridge:
+# LLVM's X86SchedSandyBridge.td (WriteFAdd64, WriteFMul64, WriteFDiv64, MispredictPenalty). Cortex-A15: gem5's
+# O3_ARM_v7a.py (FloatAdd, FloatMult of two units), GCC's cortex-a15-neon.md (fdivd), LLVM's AArch64SchedA57.td. Knights
+# Landing: the tables named in the target; LLVM's X86ScheduleSLM.td.
+CORES = {
+    "high-performance": ((3, 1), (5, 1), (22, 22), 16, 2, 1),
+    "low-power": ((5, 0.5), (4, 0.5), (18, 18), 16, 1, 1),
+    "stacked-dram": ((6, 0.5), (6, 0.5), (40, 33), 10, 2, 1),
+}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", GRASS)
+def test_cores_cost_what_their_sources_say(name):
+    core = resolve_target(study(name))[0].node.core
+    costs = [core.instructions[each] for each in ("fp_add", "fp_mul", "fp_div")]
+    found = [(each.latency_cycles, each.reciprocal_throughput_cycles) for each in costs]
+    rest = core.misprediction_cycles, core.loads_per_cycle, core.stores_per_cycle
+    assert (*found, *rest) == CORES[name.partition("-")[2]]
 
 
 def test_keys_of_a_target_are_replaced_one_by_one():

@@ -28,7 +28,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.study import WorkloadChoice
 
-TARGETS: Final = {"marenostrum3": (1, 8, 16), "musa-high-performance": (1, 8, 16), "epyc-zen4": (1,)}
+TARGETS: Final = {"marenostrum3": (1, 8, 16), "musa-high-performance-tasksim": (1, 8, 16), "epyc-zen4": (1,)}
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "detailed": {"model": {"cpu": "detailed"}},
     "burst": {"model": {"cpu": "burst"}},

@@ -4,11 +4,11 @@
 importable and clang installed, writes the workload folders ``OUT/SUITE/KERNEL``, and of each a row of
 ``OUT/SUITE/traces.json`` (which keeps rows of kernels that were not asked for). The binaries go to ``OUT/bin``.
 
-``resident``: what tasks touch in an iteration stays in the caches of the target grass-high-performance (20 MiB that all
-share, 2 MiB more for each core): at most 20 MB of lines. ``beyond``: it is at least three times the cache that the
-cores of grass-low-power share (1 MiB), mostly a hundred times. Neighbouring tasks write no line in common, but for the
-stencil and the convolution, whose blocks end where they end: what cores do to each other there drifts as the program
-goes on, and shows nothing of sampling.
+``resident``: what tasks touch in an iteration stays in the caches of the target grass-high-performance-tasksim (20 MiB
+that all share, 2 MiB more for each core): at most 20 MB of lines. ``beyond``: it is at least three times the cache that
+the cores of grass-low-power-tasksim share (1 MiB), mostly a hundred times. Neighbouring tasks write no line in common,
+but for the stencil and the convolution, whose blocks end where they end: what cores do to each other there drifts as
+the program goes on, and shows nothing of sampling.
 
 One iteration has 20,000 to 100,000 task instances, or a few more: 64 cores that sample anew every 250 instances need
 some 40,000 to skip most of them. The median instance of a type has 2,000 to 10,000 instructions, as fine-grained tasks

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import manyscale
 from manyscale.models.workload.columns import to_numpy
@@ -80,7 +81,8 @@ def test_the_interval_model_shows_types_and_cycles(tmp_path):
     cycles = to_numpy(stacks.column("cycles"))[to_numpy(stacks.column("core")) < 0].sum()
     work = to_numpy(instances.column("instructions")).sum()
     assert sum(parts) == pytest.approx(cycles / work, rel=0.01)
-    assert sum(parts) == pytest.approx(1 / found.statistics["node.ipc"].value, rel=0.01)
+    assert sum(parts) == pytest.approx(found.statistics["node.cpi"].value, rel=0.01)
+    assert found.statistics["node.ipc"].value * sum(parts) <= 1.01  # a fused compare and branch are one of these
     check_cores(found.cores.to_pylist(), instances.to_pylist(), frequency_hz=2.6e9)
 
 
@@ -146,6 +148,47 @@ def test_detailed_takes_less_than_one_core_and_more_than_its_share(tmp_path):
         manyscale.run(content, directory, executor="local", report=False)
         times[cores] = json.loads((directory / "stats.json").read_text())["node.cells_time"]["value"]
     assert times[1] / 8 <= times[8] < times[1] / 3
+
+
+@pytest.mark.slow
+@pytest.mark.property
+@pytest.mark.parametrize("cpu", ["detailed", "interval"])
+def test_no_core_issues_more_than_its_width(tmp_path, cpu):
+    """And the CPI stack sums to all cycles, over the instructions of the trace, fused or not."""
+    targets = ["musa-high-performance", "musa-high-performance-tasksim", "marenostrum3"]
+    sweep = {"target": targets, "target.node.core.width": [1, 4]}
+    content = study(model={"cpu": cpu}, mapping={"ranks_per_node": 1}, sweep=sweep)
+    rows = manyscale.sweep(content, tmp_path / cpu, executor="local", report=False).to_pylist()
+    for row in rows:
+        assert row["node.ipc"] <= row["target.node.core.width"] + 1e-9
+        parts = [value for name, value in row.items() if name.startswith("node.cpi.") and value is not None]
+        assert sum(parts) == pytest.approx(row["node.cpi"], rel=0.01)
+        # compares and branches are one in seven of the trace's instructions: fused, nearly so many fewer are issued
+        fuses = "tasksim" not in row["target"]
+        assert row["node.ipc"] * row["node.cpi"] == pytest.approx(1 if not fuses else 13 / 14, abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.contract
+def test_the_three_processors_differ_at_every_width(tmp_path):
+    """What the shipped design-space study is for. With TaskSim's free instructions all three took equally long at
+    width 1, since the width alone limited them."""
+    content = yaml.safe_load((folder() / "multizone-8-design.yaml").read_text())
+    content["workload"] |= TRACES
+    content["sweep"]["mapping.cores_per_rank"] = [1]
+    rows = manyscale.sweep(content, tmp_path / "out", executor="local", report=False).to_pylist()
+    names = content["sweep"]["target"]
+    assert len(names) == 3
+    time = {(row["target"], row["target.node.core.width"]): row["application.makespan"] for row in rows}
+    for width in (1, 2, 4):
+        times = sorted(time[name, width] for name in names)
+        assert min(later / earlier for earlier, later in pairwise(times)) > 1.05
+    for name in names:
+        assert time[name, 1] > 1.05 * time[name, 2] > 1.05 * time[name, 4]
+        # from 2 to 4, under a third of what the width promises: chains of dependent operations are in the way
+        assert time[name, 2] / time[name, 4] < 1.1
+    assert all(row["node.ipc"] <= row["target.node.core.width"] for row in rows)
+    assert all(row["node.cpi.dependency"] > row["node.cpi"] / 2 for row in rows)
 
 
 def test_the_example_of_a_design_space_is_a_sweep_of_thirty_six(cli):

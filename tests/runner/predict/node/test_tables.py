@@ -189,3 +189,22 @@ def test_misses_per_1000_instructions_of_what_was_simulated_in_detail():
         "node.mpki.last_cache": 1.0,
     }
     assert statistics._misses([{**cells[1], "model": np.array([MODELS.index("interval")])}]) == {}
+
+
+@pytest.mark.theory
+def test_the_stack_of_samples_stands_for_all_of_their_type():
+    """Type 0: 1,000 instructions in detail, 1,000 cycles, a quarter of them branches; 3,000 fast-forwarded in 5,000
+    cycles. Type 1 all in detail: 1,000 and 500. In all 5,000 instructions, 6,500 cycles, 1,500 of them branches."""
+    cell = {
+        "part": np.array(["base", "branch"]),
+        "type": np.array([0, 0, 1]),
+        "instructions": np.array([1000, 3000, 1000]),
+        "cycles": np.array([1000.0, 5000.0, 500.0]),
+        "model": np.array([DETAILED, MODELS.index("fast-forward"), DETAILED]),
+        "type_stack": np.array([[750.0, 250.0], [500.0, 0.0], [0.0, 0.0]]),
+        "type_instructions": np.array([1000, 1000, 0]),
+    }
+    found = {name: each.value for name, each in statistics._stacks([cell]).items()}
+    assert found == pytest.approx({"node.cpi": 1.3, "node.cpi.base": 1.0, "node.cpi.branch": 0.3})
+    plain = {**cell, "model": np.full(3, DETAILED), "type_instructions": np.array([4000, 1000, 0])}
+    assert statistics._stacks([plain, plain])["node.cpi"].value == pytest.approx(0.3)
