@@ -181,8 +181,8 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
 
 def _accepted_before(options: Options) -> list[str]:
     """Codes of notes that were accepted when the run that is resumed began."""
-    if not options.resume or options.output is None:
-        return []
+    if not options.resume or options.output is None or not (options.output / "manifest.json").is_file():
+        return []  # new_directory says what is wrong
     return list(rundir.read_manifest(options.output).get("accepted", []))
 
 
