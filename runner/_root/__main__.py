@@ -2,6 +2,6 @@
 
 import sys
 
-from manyscale.runner.cli import main
+from manyscale.runner.cli import process
 
-sys.exit(main())
+sys.exit(process())
