@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -131,16 +130,20 @@ def estimate(
     else:
         own = count[~whole] - (0 if pooled else 1)
         degrees = variance**2 / float((parts[~whole] ** 2 / own).sum())
-    wide = float(stats.t.ppf(0.5 + confidence / 2, degrees) if np.isfinite(degrees) else
-                 stats.norm.ppf(0.5 + confidence / 2)) * error  # fmt: skip
+    from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to load
+
+    end = 0.5 + confidence / 2
+    wide = float(stdtrit(degrees, end) if np.isfinite(degrees) else ndtri(end)) * error
     return StratifiedEstimate(mean, error, mean - wide, mean + wide, float(degrees))
 
 
 def enough(sizes: np.ndarray, deviations: np.ndarray, mean: float, error: float, confidence: float) -> int:
     """The smallest number of elements, optimally allocated, whose interval of ``confidence`` is at most ``error`` (a
     share of ``mean``) to each side, known ``deviations`` given (eq. 36 solved by bisection, as allocation rounds)."""
+    from scipy.special import ndtri
+
     sizes = np.asarray(sizes, np.int64)
-    z = float(stats.norm.ppf(0.5 + confidence / 2))
+    z = float(ndtri(0.5 + confidence / 2))
     low, high = int(np.minimum(2, sizes).sum()), int(sizes.sum())
 
     def suffices(n: int) -> bool:

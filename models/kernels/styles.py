@@ -11,7 +11,6 @@ from typing import Any, Final
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
-from numba.core.targetconfig import TargetConfig
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     infer_getattr,
@@ -23,6 +22,7 @@ from numba.extending import (
 )
 from numba.np import arrayobj
 
+from manyscale.models.kernels import quicker
 from manyscale.models.kernels.compiled import link_by_name, njit
 
 __all__ = [
@@ -51,25 +51,7 @@ def _load_without_blas() -> None:
 _load_without_blas()
 
 
-def _compare_flags_quickly() -> None:
-    """Compare the flags with which functions are compiled by those that are set.
-
-    Numba looks for a function's typing by its flags, at every operator of a kernel, and for each hash and comparison of
-    them asks for some thirty by name: a sixth of the time that compiling takes (measured on the reader of GPU traces).
-    What this says is the same: options that are not set have their class's defaults.
-    """
-    by_name = TargetConfig.__eq__
-
-    def equal(self: Any, other: Any) -> Any:
-        if self is other or (type(self) is type(other) and self._values == other._values):
-            return True
-        return by_name(self, other)
-
-    TargetConfig.__eq__ = equal
-    TargetConfig.__hash__ = lambda self: hash(type(self))
-
-
-_compare_flags_quickly()
+quicker.take_effect()
 
 
 def _compiled_once(*, is_separate: bool = False, **options: Any) -> Callable[[Any], Any]:

@@ -30,7 +30,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE: Final = 0.95
 EXPONENTS: Final = tuple(Fraction(text) for text in ("-1", "-2/3", "-1/2", "-1/3", "1/3", "1/2", "2/3", "1"))
@@ -197,7 +197,7 @@ def _interval(
     new = form.log_gradient(parameters, np.array([target]))[0]
     variance = float(residual @ residual) / freedom
     leverage = float(new @ np.linalg.pinv(design.T @ design) @ new)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * np.sqrt(variance * (1 + leverage))
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * np.sqrt(variance * (1 + leverage))
     half = min(max(half, float(np.log1p(floor))), MOST_HALF_WIDTH)
     prediction = float(form.at(parameters, np.array([target]))[0])
     return prediction * float(np.exp(-half)), prediction * float(np.exp(half))

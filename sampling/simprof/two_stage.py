@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from manyscale.sampling.stratified import StratifiedEstimate
 
@@ -91,7 +91,7 @@ def estimate(
     if not parts:
         return StratifiedEstimate(mean, 0.0, mean, mean, np.inf)
     degrees = variance**2 / sum(term**2 / own for term, own in parts)
-    wide = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * error
+    wide = float(stdtrit(degrees, 0.5 + confidence / 2)) * error
     return StratifiedEstimate(mean, error, mean - wide, mean + wide, float(degrees))
 
 

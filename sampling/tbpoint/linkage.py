@@ -34,6 +34,7 @@ from manyscale.models.kernels import njit
 MOST_POINTS: Final = 4096  # clustered exactly: a matrix of 64 MiB
 MOST_CELLS: Final = 1024
 _CELL_SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the threshold
+_FEW: Final = 256  # values, which are cut before a kernel for them would be loaded, let alone compiled
 _ROUNDING: Final = 1 + 1e-12  # a distance that is the threshold but for rounding is within it
 
 
@@ -78,14 +79,14 @@ def line_cut(values: np.ndarray, threshold: float) -> np.ndarray:
     order = np.argsort(values, kind="stable")
     ascending = np.ascontiguousarray(values[order], np.float64)
     starts = np.flatnonzero(np.append(True, ascending[1:] > ascending[:-1])) if len(values) else np.zeros(0, np.int64)
-    of_distinct = _cut_ascending(ascending[starts], threshold)
+    cut = _cut_ascending if len(starts) <= _FEW else _cut_many_ascending
+    of_distinct = cut(ascending[starts], threshold)
     label = np.empty(len(values), np.int64)
     label[order] = np.repeat(of_distinct, np.diff(np.append(starts, len(values))))
     return label
 
 
-@njit(cache=True)
-def _cut_ascending(values, threshold):  # type: ignore[no-untyped-def]
+def _cut_ascending(values: np.ndarray, threshold: float) -> np.ndarray:
     """Clusters of distinct ascending values.
 
     Invariant: each cluster on the left of ``at`` is nearer to its right neighbour than to its left one, or farther than
@@ -117,6 +118,9 @@ def _cut_ascending(values, threshold):  # type: ignore[no-untyped-def]
             last += 1
         label[i] = last
     return label
+
+
+_cut_many_ascending: Final = njit(cache=True)(_cut_ascending)
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE: Final = 0.95
 DEGREES_OF_FREEDOM: Final = 1
@@ -91,7 +91,7 @@ class Polynomials:
         residual = values - basis @ (basis.T @ values)
         freedom = len(self.inputs) - degree - 1
         variance = (residual**2).sum(axis=0) / max(freedom, 1)
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, max(freedom, 1)) * np.sqrt(variance * (1 + weights @ weights))
+        half = stdtrit(max(freedom, 1), (1 + CONFIDENCE) / 2) * np.sqrt(variance * (1 + weights @ weights))
         mean = weights @ (basis.T @ values)
         influence = (basis @ weights) / (1 - (basis**2).sum(axis=1))
         return mean, half, mean - influence[:, None] * residual

@@ -1,0 +1,84 @@
+"""What stands for parts of Numba (models/kernels/quicker.py) against those parts."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+from numba import njit
+from numba.core import compiler, inline_closurecall, ir
+from numba.core.compiler import Flags, run_frontend
+from numba.core.inline_closurecall import InlineWorker
+
+from manyscale.models.kernels import quicker, styles
+
+
+def program(values: Any, limit: Any) -> Any:
+    total = 0
+    for index, value in enumerate(values):
+        if value > limit and index % 3:
+            total += max(value, limit, key=abs) * values[index - 1 : index + 1].sum()
+        else:
+            total -= (value, [limit, total], {"a": index})[0]
+    return total
+
+
+def test_variables_of_a_statement() -> None:
+    """By ``isinstance`` at every level, as Numba does."""
+
+    def of(held: Any) -> list[Any]:
+        if isinstance(held, ir.Var):
+            return [held]
+        if isinstance(held, ir.Inst):
+            return of(held._kws if isinstance(held, ir.Expr) else held.__dict__)
+        parts = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple)) else ()
+        return list(itertools.chain.from_iterable(map(of, parts)))
+
+    assert quicker.variables_of is ir.Inst._rec_list_vars
+    statements = [each for block in run_frontend(program).blocks.values() for each in block.body]
+    assert len(statements) > 40
+    for each in statements:
+        assert [id(one) for one in each.list_vars()] == [id(one) for one in of(each)], each
+
+
+def test_flags_are_equal_where_all_that_they_say_is() -> None:
+    assert styles.quicker is quicker  # has taken effect
+    one, other = Flags(), Flags()
+    steps: list[tuple[Flags, str, bool, bool]] = [
+        (one, "nrt", False, True),  # as by default
+        (one, "nrt", True, False),
+        (other, "forceinline", True, False),
+        (other, "nrt", True, False),
+        (one, "forceinline", True, True),
+    ]
+    for flags, name, value, is_equal in steps:
+        setattr(flags, name, value)
+        assert (one == other) is is_equal is (one.values() == other.values())
+        assert not is_equal or hash(one) == hash(other)
+    assert one != compiler.DEFAULT_FLAGS
+    assert one != "flags"
+
+
+@njit(inline="always")
+def _sum(a: Any, b: Any) -> Any:
+    total = a
+    for i in range(b):
+        if i % 2:
+            total += i
+        else:
+            total -= 1
+    return total
+
+
+@njit
+def _sums(a: Any, b: Any) -> Any:
+    return _sum(a, b) + _sum(b, a)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 8), (9, 1)])
+def test_what_is_put_into_its_callers_computes_the_same(a: int, b: int) -> None:
+    assert InlineWorker.inline_function is quicker.inline_function
+    assert _sums(a, b) == _sum.py_func(a, b) + _sum.py_func(b, a)
+    assert inline_closurecall.copy is copy
