@@ -15,7 +15,7 @@ from manyscale.models.gpu.dram.kernel import serve_dram, wait_for_dram
 from manyscale.models.gpu.l2.crossbar_kernel import CROSSBAR
 from manyscale.models.gpu.l2.kernel import fill, look_up
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import merged, separate
 
 
 @merged
@@ -26,7 +26,7 @@ def is_room_short(mem, limits, more, cycles):  # type: ignore[no-untyped-def]
     return mem.free[0] < more or mem.free[1] < looked_up * (1 + (1 << limits.sector_shift))
 
 
-@inner
+@separate
 def serve(mem, limits, until):  # type: ignore[no-untyped-def]
     """All that happens before cycle ``until``; replies are added to those of this exchange."""
     for c in range(mem.channel.shape[0]):
@@ -65,7 +65,7 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
                 look_up(mem, limits, c, kind - 3, time)
 
 
-@inner
+@separate
 def next_event(mem, limits):  # type: ignore[no-untyped-def]
     """The earliest time at which something may happen; NEVER: nothing is in flight."""
     earliest = np.int64(NEVER)

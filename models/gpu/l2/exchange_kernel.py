@@ -10,7 +10,7 @@ import numpy as np
 from manyscale.models.gpu.l2.crossbar_kernel import enter, pass_crossbar
 from manyscale.models.gpu.memory_state import REPLY_TO_SM
 from manyscale.models.gpu.sm.memory_kernel import expect_first_reply
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import inner, merged, separate
 
 
 class Replies(NamedTuple):
@@ -84,7 +84,7 @@ def enter_all(mem, limits, shared, until):  # type: ignore[no-untyped-def]
     pass_crossbar(mem, limits, until)
 
 
-@inner
+@separate
 def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
     """What left the SMs before ``until`` into the channels; the rest waits. O(requests)."""
     for s in range(sm.core.shape[0]):
@@ -109,7 +109,7 @@ def _give(sm, s, reply):  # type: ignore[no-untyped-def]
         expect_first_reply(sm, s)
 
 
-@inner
+@separate
 def deliver(sm, limits, replies, new, count, base, until):  # type: ignore[no-untyped-def]
     """Hand the SMs what arrives before ``until``, in order of time; the rest waits in ``replies``.
 

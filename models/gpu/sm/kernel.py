@@ -34,7 +34,7 @@ from manyscale.models.gpu.sm.l1_kernel import forget_all
 from manyscale.models.gpu.sm.memory_kernel import load_store, look_up, take_reply
 from manyscale.models.gpu.sm.state import COPY_GROUPS, DRAIN, EMPTY, NEVER, OneSm
 from manyscale.models.gpu.sm.warp_kernel import account, exit_warp
-from manyscale.models.kernels import by_reference, inner, merged
+from manyscale.models.kernels import by_reference, inner, merged, separate
 
 REACHED: Final = 0  # why an SM stopped
 BLOCK_ENDED: Final = 1
@@ -53,7 +53,7 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@inner
+@separate
 def start_block(group, s, program, limits, block, time):  # type: ignore[no-untyped-def]
     """Give a block to a free slot at the end of cycle ``time``; its first warps can issue two cycles later."""
     sm = by_reference(one_of(group, s))
@@ -154,7 +154,7 @@ def next_event(group, s):  # type: ignore[no-untyped-def]
     return min(time, group.sent[s, 0].time) if core.out > 0 else time
 
 
-@inner
+@separate
 def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
     """Run an SM up to cycle ``until``, or to the end of a cycle in which a block ends: which."""
     sm = by_reference(one_of(group, s))
