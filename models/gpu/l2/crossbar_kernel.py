@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import count_ones, inner, inner_inlined, merged, read_soon
+from manyscale.models.kernels import count_ones, inner_inlined, merged, read_soon, separate
 
 CROSSBAR: Final = 2  # cycles from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
@@ -78,7 +78,7 @@ def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-unty
     mem.port_tail[sm] = number
 
 
-@inner
+@separate
 def pass_crossbar(mem, limits, until):  # type: ignore[no-untyped-def]
     """Requests pass the crossbar whose turn is before those that leave an SM at ``until``.
 

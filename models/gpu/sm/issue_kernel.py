@@ -43,7 +43,7 @@ from manyscale.models.gpu.sm.warp_kernel import (
     release_barrier,
     write_registers,
 )
-from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
+from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
 
 FETCHED: Final = 4  # pairs of instructions, each cycle
 _PAIR: Final = 2
@@ -58,7 +58,7 @@ def await_fetch(sm, w):  # type: ignore[no-untyped-def]
     sm.ready[w] = NEVER
 
 
-@inner
+@separate
 def fetch(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """At the end of a cycle: the next instructions of up to four warps, in turn. The last of four can issue a cycle
     later than the others. (What waits for something else too is taken to get them meanwhile.)"""
@@ -297,7 +297,7 @@ def _must_wait(sm, w, kind, immediate):  # type: ignore[no-untyped-def]
     return False
 
 
-@inner
+@separate
 def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     """Issue the next instruction of a warp."""
     warp = sm.warp[w]
@@ -410,7 +410,7 @@ def _choose_of_two_levels(sm, limits, k, time):  # type: ignore[no-untyped-def]
     return -1
 
 
-@inner
+@separate
 def choose(sm, limits, k, time):  # type: ignore[no-untyped-def]
     """The warp that a scheduler issues of; -1: none can, and when to try again is set."""
     if limits.scheduler == ROUND_ROBIN:

@@ -21,7 +21,7 @@ from manyscale.models.gpu.sm.state import (
     STORES,
 )
 from manyscale.models.gpu.sm.warp_kernel import after_memory, end_warp, write_registers
-from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
+from manyscale.models.kernels import inner, inner_inlined, merged, read_soon, separate
 
 _REPLY: Final = 2  # cycles from L2's output to L1
 _WRITEBACK: Final = 2  # from there to a register
@@ -86,7 +86,7 @@ def _expect_reply(sm):  # type: ignore[no-untyped-def]
         core.next_reply = NEVER
 
 
-@inner
+@separate
 def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """The next reply arrives."""
     core = sm.core[0]
@@ -128,7 +128,7 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
             sm.bank_next[bank] = sm.bank[bank, head & (BANK_QUEUE - 1)].time
 
 
-@inner
+@separate
 def look_up(sm, program, limits, bank, time):  # type: ignore[no-untyped-def]
     """The oldest request of a bank is looked up."""
     head = sm.bank_head[bank]
@@ -222,7 +222,7 @@ def _is_older(sm, limits, k, other):  # type: ignore[no-untyped-def]
     return (k + begin) % limits.schedulers < (other + begin) % limits.schedulers
 
 
-@inner
+@separate
 def load_store(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """A cycle of the load/store unit: the current instruction, then the next one."""
     core = sm.core[0]

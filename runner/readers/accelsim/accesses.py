@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.models.kernels import inner, inner_inlined, merged
+from manyscale.models.kernels import inner, inner_inlined, merged, separate
 from manyscale.models.workload.launch_trace import Access
 
 MOST_REQUESTS: Final = 256  # of one instruction
@@ -70,7 +70,7 @@ def _span(arrays, first, start, end, is_store):  # type: ignore[no-untyped-def]
     return last + 1
 
 
-@inner
+@separate
 def global_requests(arrays, number, count, first):  # type: ignore[no-untyped-def]
     """O(count) in ascending order."""
     row = arrays.rows[number]

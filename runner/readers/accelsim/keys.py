@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, merged
+from manyscale.models.kernels import apart, inner, merged, separate
 from manyscale.runner.readers.accelsim import codes
 
 
@@ -126,7 +126,7 @@ def _begin_warp(arrays, text, place, form, state):  # type: ignore[no-untyped-de
     return 0
 
 
-@inner
+@separate
 def key_line(arrays, place):  # type: ignore[no-untyped-def]
     """Take in a line that is no instruction: 0, or what the call ends with."""
     apart()
@@ -163,7 +163,7 @@ def key_line(arrays, place):  # type: ignore[no-untyped-def]
     return 0
 
 
-@inner
+@separate
 def owner(arrays, place):  # type: ignore[no-untyped-def]
     """(warp of the launch, where the four fields of a raw line end; -1 where they are none, -2 outside the grid)."""
     apart()

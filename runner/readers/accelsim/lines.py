@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import allocation_free, by_reference, inner, merged
+from manyscale.models.kernels import allocation_free, by_reference, inner, merged, separate
 from manyscale.models.workload.launch_trace import Access, Space
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.accesses import (
@@ -95,7 +95,7 @@ def _addresses(text, place, count, addresses):  # type: ignore[no-untyped-def]
     return place, stride
 
 
-@inner
+@separate
 def _requests(arrays, number, stride, count, mask, warp, first):  # type: ignore[no-untyped-def]
     """Requests to global and local memory, written from ``first`` on, or words of a bank of an instruction
     of row ``number``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.kernels import apart, inner, merged
+from manyscale.models.kernels import apart, inner, merged, separate
 from manyscale.runner.readers.accelsim import codes
 from manyscale.runner.readers.accelsim.keys import decimal, skip_blanks
 from manyscale.runner.readers.text_words import number_at, same_bytes
@@ -96,7 +96,7 @@ def _kind_of(arrays, opcode, length):  # type: ignore[no-untyped-def]
     return -1
 
 
-@inner
+@separate
 def new_row(arrays, at, pc, pc_word, pc_bytes):  # type: ignore[no-untyped-def]
     """Make a row of the fields at ``at``: its number, or what the call ends with, less than 0."""
     apart()
@@ -154,7 +154,7 @@ def _enter(arrays, number):  # type: ignore[no-untyped-def]
     arrays.state[0].num_rows = number + 1
 
 
-@inner
+@separate
 def found_row(arrays, at, end, pc):  # type: ignore[no-untyped-def]
     """The row of a PC and the fields at ``at``, or -1."""
     number = arrays.slots[(pc >> 3) & (codes.SLOTS - 1)]
