@@ -42,6 +42,13 @@ def test_line_by_hand() -> None:
         assert line_cut(values, threshold).tolist() == expected, threshold
 
 
+@pytest.mark.parametrize("count", [40, tbpoint_linkage._FEW, tbpoint_linkage._FEW + 1, 600])
+def test_a_line_of_few_and_of_many_values(count: int) -> None:
+    """Few are cut by Python, many by the kernel: scipy's tree either way."""
+    values = np.random.default_rng(count).random(count) * count / 10
+    assert are_same(line_cut(values, THRESHOLD), of_scipy(values[:, None]))
+
+
 @pytest.mark.theory
 def test_line_is_not_the_fewest_intervals() -> None:
     """0, 2, 3, 5 at a threshold of 2: two intervals would do, but 2 and 3 merge first, and leave 0 and 5 alone."""
