@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
+from typing import Any
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     parser.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
     parser.add_argument("--target", metavar="NAME", help="machine whose collectives are written as messages (goal)")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help="settle what the trace leaves open, e.g. workload.polls=keep",
+    )  # fmt: skip
     parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
 
 
@@ -22,13 +27,12 @@ def run(options: argparse.Namespace) -> int:
     """Read, write and count."""
     from inspect import signature
 
-    from manyscale.models.workload.polls import without_polls
     from manyscale.runner.errors import UserError
     from manyscale.runner.registry import lookup
     from manyscale.runner.run import directory as rundir
-    from manyscale.runner.study import parse_study
-    from manyscale.runner.study.targets import target_named
-    from manyscale.runner.study.traces import counted, read_recorded
+    from manyscale.runner.study import assign, parse_assignment, parse_study
+    from manyscale.runner.study.targets import resolve_target
+    from manyscale.runner.study.traces import counted, read_recorded, read_workload
 
     choice = {
         "path": options.trace,
@@ -37,16 +41,18 @@ def run(options: argparse.Namespace) -> int:
         "time_unit": options.time_unit,
         "application": options.application,
     }
-    study = parse_study({"workload": choice, "target": "laptop"}, "command line")
+    content: dict[str, Any] = {"workload": choice, "target": options.target or "laptop"}
+    for text in options.assignments:
+        content = assign(content, *parse_assignment(text))
+    study = parse_study(content, "command line")
     write_trace = lookup("trace-writer", options.to)
     further = {}
     if options.target:
         if "collectives" not in signature(write_trace).parameters:
             raise UserError(f"--target: format {options.to} names collectives, whatever the machine; leave it out")
-        further["collectives"] = target_named(options.target)[0].network.collectives
-    workload = read_recorded(study.workload)
-    if options.to != "workload":  # which alone can tell what only polling did
-        workload, _ = without_polls(workload, keep=True)
+        further["collectives"] = resolve_target(study)[0].network.collectives
+    # a workload alone can tell what only polling did
+    workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     try:
         write_trace(workload, directory, **further)

@@ -113,7 +113,7 @@ WRONG = [
     ("phases", 2, "operation_id", 2, "operation_id is 2, but there are 2 rows .* of this rank; .*0 to 1$"),
     ("phases", 1, "operation_id", 4, r"row 1 \(rank 0\): operation_id is 4, but there are 4 rows"),
     ("phases", 0, "operation_id", -1, "operation_id is -1"),
-    ("phases", 0, "kind", 2, "kind is 2; it must lie within 0 to 1"),
+    ("phases", 0, "kind", 4, "kind is 4; it must lie within 0 to 3"),
     ("phases", 0, "region_id", 1, "region_id is 1, but there are 1 rows in table 'regions'; .* -1 to 0"),
     ("phases", 0, "duration_ps", -1, "duration_ps is -1"),
     ("communicators", 0, "members", [1, 0], "row 0: is not the world; make it the ranks 0 to 1 in order"),

@@ -319,9 +319,9 @@ class _Converter:
         asks = np.zeros(len(calls), np.bool_)
         asks[self.named.calls[self.named.ids != dumpi_requests.REQUEST_NULL]] = True
         for name in (*TESTS, *PROBES, *LOCAL):
-            rows = calls.rows(name) if name in NUMBER else ()
-            if not len(rows):
+            if name not in NUMBER:  # of a later MPI
                 continue
+            rows = calls.rows(name)
             if name in LOCAL:
                 role[self.row[rows]] = Poll.beside
                 continue

@@ -30,7 +30,7 @@ from manyscale.runner.readers.paraver import messages as prv_messages
 from manyscale.runner.readers.paraver.calls import name_calls
 from manyscale.runner.readers.paraver.collectives import Collectives, Communicators
 from manyscale.runner.readers.paraver.label_files import Labels
-from manyscale.runner.readers.paraver.records import POINT_TO_POINT, Records
+from manyscale.runner.readers.paraver.records import Records
 
 _K = OperationKind
 _POSTS = (_K.recv, _K.irecv, _K.sendrecv)
@@ -78,8 +78,7 @@ class OperationReader:
         self._kind = calls.kind
         self._some = calls.completes_some
         self.counts.others = calls.others
-        group = records["call_group"][order]
-        self.counts.point_to_point = int(np.count_nonzero(group == POINT_TO_POINT))
+        self.counts.point_to_point = len(self._rows_of((*SENDS, *_POSTS)))
         count = len(order)
         self._peer = np.full(count, NO_RANK, np.int32)
         self._source = np.full(count, NO_RANK, np.int32)

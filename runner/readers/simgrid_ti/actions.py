@@ -6,7 +6,9 @@ replayer reads them where the two differ. Everything is vectorised over the line
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -56,6 +58,11 @@ from manyscale.runner.readers.simgrid_ti.verbs import (
     WAITALL,
     WAITANY,
 )
+
+# Collectives with a count for each member whose number of fields tells the members: fields beside the counts as the
+# tracer writes them, counts for each member; and the least number of such fields
+_COUNTED: Final = {"allgatherv": (3, 1), "alltoallv": (4, 2)}
+_LEAST: Final = {"allgatherv": 1, "alltoallv": 2}
 
 
 def _outside(values: np.ndarray, limit: int) -> np.ndarray:
@@ -381,8 +388,22 @@ class RankReader:
             self._one_size(name, lines)
         elif name in ("gather", "scatter", "allgather", "alltoall"):
             self._two_sizes(name, lines)
+        elif name in _COUNTED:
+            for members, mine in self._by_members(name, lines):
+                getattr(self, f"_{name}")(mine, members)
         else:
-            getattr(self, f"_{name}")(lines)
+            getattr(self, f"_{name}")(lines, self.num_ranks)
+
+    def _by_members(self, name: str, lines: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Lines with a count for each member, by the number of members: fewer than the trace has ranks on a
+        sub-communicator, where the tracer's own layout (with both datatypes) is taken."""
+        fixed, lists = _COUNTED[name]
+        fields = self.counts[lines]
+        number = np.full(len(lines), self.num_ranks)
+        short = (fields < lists * self.num_ranks + _LEAST[name]) & ((fields - fixed) % lists == 0) & (fields > fixed)
+        number[short] = (fields[short] - fixed) // lists
+        for members in np.unique(number).tolist():
+            yield members, lines[number == members]
 
     def _root(self, lines: np.ndarray, values: np.ndarray) -> None:
         self.peer[self.row[lines]] = self._rank(lines, values, UNDEFINED_RANK, "root")
@@ -429,61 +450,60 @@ class RankReader:
             if rooted:
                 self._root(chosen, self._field(chosen, at, 0))
 
-    def _vector(self, lines: np.ndarray, at: int) -> np.ndarray:
-        """int64[lines, num_ranks]: the counts that start at field ``at``."""
-        short = lines[self.counts[lines] < at + self.num_ranks]
+    def _vector(self, lines: np.ndarray, at: int, members: int) -> np.ndarray:
+        """int64[lines, members]: the counts that start at field ``at``."""
+        short = lines[self.counts[lines] < at + members]
         if len(short):
             verb = VERBS[self.tokens.verb[short[0]]]
-            raise LineError(short[0], f"'{verb}' has fewer counts than the trace has ranks ({self.num_ranks})")
-        values = self.tokens.values[self.first[lines][:, None] + at + np.arange(self.num_ranks)]
-        return self._count(np.repeat(lines, self.num_ranks), values.ravel()).reshape(values.shape)
+            raise LineError(
+                short[0],
+                f"'{verb}' has fewer counts than the trace has ranks ({self.num_ranks}): the line is cut short, or the "
+                "call is on a sub-communicator, which the format does not name",
+            )
+        values = self.tokens.values[self.first[lines][:, None] + at + np.arange(members)]
+        return self._count(np.repeat(lines, members), values.ravel()).reshape(values.shape)
 
     def _keep(self, table: dict[int, np.ndarray], lines: np.ndarray, counts: np.ndarray, size: np.ndarray) -> None:
         table.update(zip(self.row[lines].tolist(), counts * size[:, None], strict=True))
 
-    def _gatherv(self, lines: np.ndarray) -> None:
-        n = self.num_ranks
+    def _gatherv(self, lines: np.ndarray, n: int) -> None:
         self._fields_at_most(lines, n + 4)
-        count, counts = self._count(lines, self._field(lines, 0)), self._vector(lines, 1)
+        count, counts = self._count(lines, self._field(lines, 0)), self._vector(lines, 1, n)
         send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type), count)
         receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type), counts.sum(axis=1))
         self.bytes[self.row[lines]] = count * send_size
         self._keep(self.receive_counts, lines, counts, receive_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
-    def _allgatherv(self, lines: np.ndarray) -> None:
+    def _allgatherv(self, lines: np.ndarray, n: int) -> None:
         # three layouts by length: counts [types]; counts displacements; counts types displacements
-        n = self.num_ranks
         self._fields_at_most(lines, 2 * n + 3)
         has_displacements_only = (self.counts[lines] > n + 3) & (self.counts[lines] <= 2 * n + 1)
         default = float(self.default_type)
         send_type = np.where(has_displacements_only, default, self._field(lines, n + 1, default))
         receive_type = np.where(has_displacements_only, default, self._field(lines, n + 2, default))
         self.bytes[self.row[lines]] = self._count(lines, self._field(lines, 0)) * self._type_bytes(lines, send_type)
-        self._keep(self.receive_counts, lines, self._vector(lines, 1), self._type_bytes(lines, receive_type))
+        self._keep(self.receive_counts, lines, self._vector(lines, 1, n), self._type_bytes(lines, receive_type))
 
-    def _scatterv(self, lines: np.ndarray) -> None:
-        n = self.num_ranks
+    def _scatterv(self, lines: np.ndarray, n: int) -> None:
         self._fields_at_most(lines, n + 4)
-        count, counts = self._count(lines, self._field(lines, n)), self._vector(lines, 0)
+        count, counts = self._count(lines, self._field(lines, n)), self._vector(lines, 0, n)
         send_size = self._type_bytes(lines, self._field(lines, n + 2, self.default_type), counts.sum(axis=1))
         receive_size = self._type_bytes(lines, self._field(lines, n + 3, self.default_type), count)
         self.receive_bytes[self.row[lines]] = count * receive_size
         self._keep(self.send_counts, lines, counts, send_size)
         self._root(lines, self._field(lines, n + 1, 0))
 
-    def _alltoallv(self, lines: np.ndarray) -> None:
-        n = self.num_ranks
+    def _alltoallv(self, lines: np.ndarray, n: int) -> None:
         self._fields_at_most(lines, 2 * n + 4)
         send_size = self._type_bytes(lines, self._field(lines, 2 * n + 2, self.default_type))
         receive_size = self._type_bytes(lines, self._field(lines, 2 * n + 3, self.default_type))
-        self._keep(self.send_counts, lines, self._vector(lines, 1), send_size)
-        self._keep(self.receive_counts, lines, self._vector(lines, n + 2), receive_size)
+        self._keep(self.send_counts, lines, self._vector(lines, 1, n), send_size)
+        self._keep(self.receive_counts, lines, self._vector(lines, n + 2, n), receive_size)
 
-    def _reducescatter(self, lines: np.ndarray) -> None:
+    def _reducescatter(self, lines: np.ndarray, n: int) -> None:
         # counts, work (0 from the tracer), datatype. For MPI_Reduce_scatter_block the tracer writes as many zeros as
         # the block has elements, then the datatype.
-        n = self.num_ranks
         counts = self.counts[lines]
         block = lines[(counts != n + 1) & (counts != n + 2)]
         for line in block:
@@ -498,7 +518,7 @@ class RankReader:
         self._work(lines, self._field(lines, n))
         size = self._type_bytes(lines, self._field(lines, n + 1, self.default_type))
         self.bytes[self.row[lines]] = size
-        self._keep(self.receive_counts, lines, self._vector(lines, 0), size)
+        self._keep(self.receive_counts, lines, self._vector(lines, 0, n), size)
 
     def _rows(self, phase_line: np.ndarray, phase_ps: np.ndarray) -> RankRows:
         phase_operation = self.row[phase_line]

@@ -26,7 +26,6 @@ _K = OperationKind
 _ROOTED = (_K.bcast, _K.reduce, _K.gather, _K.scatter, _K.gatherv, _K.scatterv)
 _BY_RECEIVED = (_K.allgather, _K.alltoall)  # what is sent may be in place
 _UNSIZED = (_K.gather, _K.scatter, _K.gatherv, _K.scatterv, _K.allgatherv, _K.alltoallv, _K.reduce_scatter)
-_LISTED = (_K.gatherv, _K.scatterv, _K.allgatherv, _K.alltoallv, _K.reduce_scatter)  # with a count for each member
 
 
 def _with_nonblocking(kinds: tuple[OperationKind, ...]) -> list[int]:
@@ -35,24 +34,32 @@ def _with_nonblocking(kinds: tuple[OperationKind, ...]) -> list[int]:
 
 @dataclass
 class Groups:
-    """``members`` of each communicator, the world first; ``communicator`` of each collective."""
+    """``members`` of each communicator, the world first; ``communicator`` of each collective; ``unlisted``: those whose
+    counts for each member play no part."""
 
     members: list[np.ndarray]
     communicator: np.ndarray
+    unlisted: np.ndarray
     notes: list[Note] = field(default_factory=list)
 
 
 def settle(
-    operations: Mapping[str, np.ndarray], num_ranks: int, choice: str, place: Callable[[int], str], cut: str
+    operations: Mapping[str, np.ndarray],
+    num_counts: np.ndarray,
+    num_ranks: int,
+    choice: str,
+    place: Callable[[int], str],
+    cut: str,
 ) -> Groups | None:
     """The groups of all collectives, None where all are the world's. ``operations``: columns of all ranks, whose roots
-    may be changed; ``place``: file and line of a row; ``cut``: why the trace may be cut short, or "": then nothing is
-    inferred. Raises UserError where more than one answer is possible and ``choice`` is ``infer``."""
+    may be changed; ``num_counts``: how many members each collective has a count for, 0 for none; ``place``: file and
+    line of a row; ``cut``: why the trace may be cut short, or "": then nothing is inferred. Raises UserError where more
+    than one answer is possible and ``choice`` is ``infer``."""
     rows = np.flatnonzero(operations["kind"] >= COLLECTIVES.start)
     counts = np.bincount(operations["rank"][rows], minlength=num_ranks)
-    equal_at_members = _equal_at_members(operations, rows)
-    if np.all(counts == counts[0]):
-        each = equal_at_members.reshape(3, num_ranks, -1)
+    equal_at_members = np.vstack((_equal_at_members(operations, rows), num_counts))
+    if np.all(counts == counts[0]) and np.all((num_counts == 0) | (num_counts == num_ranks)):
+        each = equal_at_members.reshape(len(equal_at_members), num_ranks, -1)
         if np.all(each == each[:, :1]):
             return None
     return _Settler(operations, rows, equal_at_members, num_ranks, choice, place, cut).settle()
@@ -82,7 +89,7 @@ class _Settler:
         self.operations, self.rows, self.num_ranks = operations, rows, num_ranks
         self.choice, self.place, self.cut = choice, place, cut
         self.rank = operations["rank"][rows].astype(np.int64)
-        self.kind = equal_at_members[0]
+        self.kind, self.num_counts = equal_at_members[0], equal_at_members[-1]
         self.code = np.unique(equal_at_members, axis=1, return_inverse=True)[1].ravel()
         self.members = [np.arange(num_ranks)]
         self.number_of: dict[bytes, int] = {self.members[0].tobytes(): 0}
@@ -99,22 +106,22 @@ class _Settler:
                 f"{self._call(int(unequal[0]))} is not called by all ranks alike, and {self.cut}: the trace may be cut "
                 f"short; trace the program again{self._ways()}"
             )
-            return Groups(
-                self.members, self.communicator, [forbids("unequal-collectives", text, self._place(int(unequal[0])))]
-            )
+            note = forbids("unequal-collectives", text, self._place(int(unequal[0])))
+            return Groups(self.members, self.communicator, np.empty(0, np.int64), [note])
         order = unequal[np.argsort(stretch[unequal], kind="stable")]
         for calls in np.split(order, np.flatnonzero(np.diff(stretch[order])) + 1):
             self._stretch(calls)
         of_some = np.flatnonzero(self.communicator)
         if not len(of_some):
-            return Groups(self.members, self.communicator)
+            return Groups(self.members, self.communicator, np.empty(0, np.int64))
         how = "without communication" if self.choice == "local" else "on groups of the ranks that call them"
         text = (
             f"{len(of_some)} calls of collectives that not all ranks make (the first: {self._call(int(of_some[0]))}) "
             f"are replayed {how}: the format names no communicators"
         )
         note = changes("unequal-collectives", text, self._place(int(of_some[0])), len(of_some))
-        return Groups(self.members, self.communicator, [note])
+        unlisted = of_some[self.num_counts[of_some] > 0] if self.choice == "local" else np.empty(0, np.int64)
+        return Groups(self.members, self.communicator, unlisted, [note])
 
     def _of_the_world(self) -> np.ndarray:
         """Which calls all ranks make equally often and in the same order; none if there is no such order."""
@@ -123,6 +130,7 @@ class _Settler:
             minlength=self.num_ranks * (int(self.code.max()) + 1),
         ).reshape(self.num_ranks, -1)
         is_world = np.all(number == number[0], axis=0)[self.code]
+        is_world &= (self.num_counts == 0) | (self.num_counts == self.num_ranks)
         world = self.code[is_world].reshape(self.num_ranks, -1)
         return is_world if np.all(world == world[0]) else np.zeros(len(is_world), np.bool_)
 
@@ -151,14 +159,20 @@ class _Settler:
     def _done(self, calls: np.ndarray) -> None:
         """These calls are one collective."""
         members = self.rank[calls]
-        kind, peers = int(self.kind[calls[0]]), self.operations["peer"]
-        if len(members) == self.num_ranks:
-            return
-        root = int(peers[self.rows[calls[0]]])
-        if kind in _with_nonblocking(_LISTED) or (kind in _with_nonblocking(_ROOTED) and root >= len(members)):
+        call = int(calls[0])
+        kind, peers, listed = int(self.kind[call]), self.operations["peer"], int(self.num_counts[call])
+        if self.choice != "local" and listed not in (0, len(members)):
             raise UserError(
-                f"{self._where(int(calls[0]))} has a root or counts for more ranks than the {len(members)} that call "
-                "it: the trace is incomplete, or the call is on a sub-communicator, which the format does not name"
+                f"{self._where(call)} has counts for {listed} ranks where {len(members)} call it, and the format names "
+                f"no communicators{self._ways(only_local=True)}"
+            )
+        if len(members) == self.num_ranks and listed in (0, self.num_ranks):
+            return
+        is_rooted = kind in _with_nonblocking(_ROOTED)
+        if is_rooted and self.choice != "local" and int(peers[self.rows[call]]) >= len(members):
+            raise UserError(
+                f"{self._where(call)} has a root beyond the {len(members)} ranks that call it: the trace is incomplete"
+                f"{self._ways(only_local=True)}"
             )
         groups = [members] if self.choice != "local" else [members[i : i + 1] for i in range(len(members))]
         for group, own in zip(groups, [calls] if self.choice != "local" else calls[:, None], strict=True):
@@ -166,7 +180,7 @@ class _Settler:
             if number == len(self.members):
                 self.members.append(group)
             self.communicator[own] = number
-        if self.choice == "local" and kind in _with_nonblocking(_ROOTED):
+        if self.choice == "local" and is_rooted:
             peers[self.rows[calls]] = 0
 
     def _refuse(
@@ -195,8 +209,8 @@ class _Settler:
             f"that its group cannot be told; trace the program with manyscale trace{self._ways()}"
         )
 
-    def _ways(self) -> str:
-        return ", or choose with --set workload.unequal_collectives=group or =local"
+    def _ways(self, *, only_local: bool = False) -> str:
+        return f", or choose with --set workload.unequal_collectives={'' if only_local else 'group or ='}local"
 
     def _call(self, call: int) -> str:
         kind = int(self.kind[call])

@@ -98,6 +98,13 @@ class _Columns:
     collective_lines: np.ndarray  # of the collectives
     ends: bool  # with a finalize
 
+    def num_counts(self) -> np.ndarray:
+        """int64 per collective: how many members it has a count for, 0 for none."""
+        counts = np.zeros(len(self.operations["kind"]), np.int64)
+        for counted in (self.send_counts, self.receive_counts):
+            counts[list(counted)] = [len(values) for values in counted.values()]
+        return counts[self.operations["kind"] >= OperationKind.barrier]
+
 
 @dataclass
 class _Reader:
@@ -387,9 +394,15 @@ class _Reader:
 
         open_end = next((rank for rank, part in enumerate(parts) if not part.ends), -1)
         cut = f"rank {open_end} ends without finalize" if open_end >= 0 else ""
-        found = ti_groups.settle(operations, self.num_ranks, self.unequal_collectives, place, cut)
+        counts = np.concatenate([part.num_counts() for part in parts])
+        found = ti_groups.settle(operations, counts, self.num_ranks, self.unequal_collectives, place, cut)
         if found is None:
             return [np.arange(self.num_ranks)], []
+        first = np.searchsorted(operations["rank"], np.arange(self.num_ranks))
+        for row in rows[found.unlisted].tolist():
+            rank = int(operations["rank"][row])
+            for counted in (parts[rank].send_counts, parts[rank].receive_counts):
+                counted.pop(row - int(first[rank]), None)
         operations["communicator_id"][rows] = found.communicator
         return found.members, found.notes
 

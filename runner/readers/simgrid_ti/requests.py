@@ -53,8 +53,8 @@ def resolve(rows: RankRows) -> Requests:
     is_post = role == POST
     request = np.where(is_post, np.cumsum(is_post) - 1, NO_REQUEST).astype(np.int32)
     if not np.any(role != NOTHING):
-        nothing = np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32)
-        return Requests(rows.kind, request, *nothing, np.full(len(role), Poll.ends, np.int8), 0)
+        offsets, values = np.zeros(len(role) + 1, np.int64), np.empty(0, np.int32)
+        return Requests(rows.kind, request, offsets, values, np.full(len(role), Poll.ends, np.int8), 0)
     covering = np.flatnonzero((role == WAITALL) | (role == WAITANY))
     last = int(covering[-1]) if len(covering) else -1
     taken_by, orphan = _named_by(role, rows.key, last)

@@ -188,6 +188,13 @@ def test_point_to_point_without_any_message_is_said_loudly(tmp_path):
     assert noted(workload, "the trace holds no message (no record of type 3) although it has 2 point-to-point calls")
 
 
+def test_waits_alone_need_no_message(tmp_path):
+    bcast = 178  # MPI_Ibcast; waits are calls of the same group as sends
+    workload = read(tmp_path, TWO + "".join(call(task, 10, 20, bcast, group=COLLECTIVE) for task in (1, 2))
+                    + "".join(call(task, 30, 40, WAIT) for task in (1, 2)))  # fmt: skip
+    assert not noted(workload, "the trace holds no message")
+
+
 def test_messages_of_no_call_are_left_out(tmp_path):
     workload = read(tmp_path, TWO + state(1, 0, 100) + state(2, 0, 100) + message(1, 10, 2, 20, 30))
     assert rows(workload, 0) == [("other",)]

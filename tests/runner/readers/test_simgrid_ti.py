@@ -527,8 +527,28 @@ def test_a_group_that_cannot_be_told_is_refused_with_a_way_on(write_trace):
     said = next(note for note in cut.notes if note.code == "unequal-collectives")
     assert said.severity == "forbids"
     assert "allreduce of 128 B is not called by all ranks alike, and rank 1 ends without finalize" in said.text
-    with pytest.raises(UserError, match="has a root or counts for more ranks than the 1 that call it"):
+    with pytest.raises(UserError, match=r"rank-0\.txt:1: bcast of 16 B has a root beyond the 1 ranks that call it"):
         unequal(write_trace, ["bcast 4 1 1"], [])
+    with pytest.raises(UserError, match=r"rank-0\.txt:1: gatherv of 4 B has counts for 2 ranks where 1 call it"):
+        unequal(write_trace, ["gatherv 4 1 2 0 6 6"], [])
+
+
+def test_counts_tell_the_members(write_trace):
+    """Of five ranks two, then three, have lists of as many counts."""
+    pair, three = "allgatherv 2 2 1 1 1", "alltoallv 9 1 2 3 9 4 5 6 6 6"
+    ranks = [[pair, "barrier"], [pair, "barrier"], *[[three, "barrier"]] * 3]
+    workload = unequal(write_trace, *ranks)
+    world = ("barrier", list(range(5)))
+    assert groups(workload, 5) == [[("allgatherv", [0, 1]), world]] * 2 + [[("alltoallv", [2, 3, 4]), world]] * 3
+    assert operations(workload, 1)[0]["receive_counts"] == [8, 4]
+    assert operations(workload, 4)[0]["send_counts"] == [1, 2, 3]
+    assert operations(workload, 4)[0]["receive_counts"] == [4, 5, 6]
+    # two pairs of five ranks: who is with whom?
+    with pytest.raises(UserError, match=r"has counts for 2 ranks where 4 call it.*unequal_collectives=local$"):
+        unequal(write_trace, *[[pair, "barrier"]] * 4, ["barrier"])
+    alone = unequal(write_trace, *[[pair, "barrier"]] * 4, ["barrier"], choice="local")
+    assert groups(alone, 5)[3] == [("allgatherv", [3]), world]
+    assert operations(alone, 3)[0]["receive_counts"] == []
 
 
 def test_the_user_chooses_groups(write_trace):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from manyscale.models.workload import REQUIRED_LEVELS
+from manyscale.models.workload import REQUIRED_LEVELS, PhaseKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti, workload_folder
 
@@ -39,6 +40,16 @@ def test_convert_keeps_the_digest_and_tells_the_notes(cli, write_trace, workload
     assert workload_folder.read(tmp_path / "w").digest == workload.digest
     assert cli("convert", "w", "-o", "w2").status == 0
     assert workload_folder.read(tmp_path / "w2").digest == workload.digest
+
+
+def test_convert_leaves_out_what_only_polling_did_where_a_format_cannot_tell_it(cli, write_trace):
+    lines = ["init", "irecv 1 0 8 6", "test 1 0 0", "compute 5e6", "test 1 0 0", "finalize"]
+    trace = write_trace({0: lines, 1: ["init", "send 0 0 8 6", "finalize"]})
+    assert cli("convert", trace, "-o", "w").status == 0
+    assert workload_folder.read(Path("w")).column("phases", "kind").tolist() == [PhaseKind.polled_compute]
+    for name, further, phases in (("t", (), []), ("kept", ("--set", "workload.polls=keep"), [5 * 10**9])):
+        assert cli("convert", trace, "--to", "simgrid-ti", "-o", name, *further).status == 0
+        assert simgrid_ti.read(Path(name)).column("phases", "duration_ps").tolist() == phases
 
 
 def test_a_converted_trace_predicts_the_same(cli, write_trace, tmp_path):
