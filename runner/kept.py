@@ -31,7 +31,6 @@ MOST_TOLD: Final = 10  # lines of a process
 _MAGIC: Final = b"MSKEPT01"
 _TRAILER: Final = struct.Struct("16s8s")  # checksum, magic
 _BLOCK: Final = 1 << 18  # fits into caches
-_LOCK: Final = ".lock"
 
 _known: dict[str, tuple[int, int, int, bytes]] = {}  # by path: inode, bytes, time of the last change, checksum
 _told: set[Path] = set()
@@ -160,33 +159,37 @@ def is_whole(folder: Path) -> bool:
 def install(made: Path, folder: Path) -> None:
     """Move a sealed folder to its place, on the same file system, unless a whole one stands there by now: others may
     be using it. Raises OSError."""
-    try:
-        os.rename(made, folder)
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
     with _lock(folder.parent):
-        if is_whole(folder):
-            shutil.rmtree(made, ignore_errors=True)
-            return
-        aside = _beside(folder)
-        with suppress(FileNotFoundError):
-            os.rename(folder, aside)
-        os.rename(made, folder)
-        if aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
+        while made.exists() and not is_whole(folder):
+            aside = _beside(folder)
+            with suppress(FileNotFoundError):
+                os.rename(folder, aside)
+            try:
+                os.rename(made, folder)
+            except OSError as error:  # where there are no locks, another was faster
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            _remove(aside)
+    _remove(made)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def _lock(parent: Path) -> Iterator[None]:
     """Be the one process that replaces a folder of ``parent``."""
-    with (parent / _LOCK).open("w") as file:
+    lock = os.open(parent, os.O_RDONLY)
+    try:
         with suppress(OSError):  # a file system without locks: two processes that heal at a time may do so twice
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def tell(path: Path, what: str) -> None:
