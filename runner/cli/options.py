@@ -153,9 +153,7 @@ def _chosen_study(options: argparse.Namespace) -> tuple[Any, str, Path | None]:
             {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line", None,
         )  # fmt: skip
     if getattr(options, "resume", False) and options.output is not None:
-        rundir.read_manifest(options.output)
-        path = options.output / "resolved.yaml"
-        return load_study_content(path), str(path), None
+        return rundir.read_resolved(options.output), str(options.output / rundir.RESOLVED), None
     raise UserError(f"name a study, or --workload PATH --target NAME; examples are {', '.join(shipped.studies())}")
 
 

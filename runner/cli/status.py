@@ -15,11 +15,14 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.run import directory as rundir
 
     manifest = rundir.read_manifest(options.directory)
-    latest = {line["key"]: line["status"] for line in rundir.read_journal(options.directory)}
+    entries, num_damaged = rundir.read_journal(options.directory)
+    latest = {entry["key"]: entry["status"] for entry in entries}
     counted = ", ".join(
         f"{sum(value == name for value in latest.values())} {name}" for name in ("simulated", "reused", "failed")
     )
     print(f"{options.directory}: {manifest['status']}; {len(latest)} units finished ({counted})")
+    if num_damaged:
+        print(f"{num_damaged} damaged lines of units.jsonl are left out")
     points = sorted((options.directory / "points").glob("*/manifest.json"))
     if points:
         print(f"{len(points)} sweep points written")

@@ -23,9 +23,11 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.report.text import duration, signed_duration
     from manyscale.runner.run import api
     from manyscale.runner.run.compare import is_run
+    from manyscale.runner.run.directory import read_resolved
     from manyscale.runner.study import parse_study, what_if
 
     if options.study is not None and is_run(Path(options.study)):
+        read_resolved(Path(options.study))  # whole, as the run wrote it
         options.study = str(Path(options.study) / "resolved.yaml")
     options.what_if = options.what_if or list(what_if.STANDARD)
     content, place, beside = study_content(options)

@@ -132,7 +132,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         resolved["target"] = dict(prepared[0].case.machine_content)
     inputs = {study.workload.path: workload.digest}
     _check_resumed(directory, resolved, inputs, options.resume)
-    rundir.write_yaml(directory / "resolved.yaml", resolved)
+    rundir.write_yaml(directory / rundir.RESOLVED, resolved)
     rundir.write_manifest(directory, "running", study.seed, inputs, accept)
     journal = rundir.Journal(directory)
     status = "failed"
@@ -203,10 +203,10 @@ def _absolute(path: str) -> str:
 
 
 def _check_resumed(directory: Path, resolved: Mapping[str, Any], inputs: Mapping[str, str], resume: bool) -> None:
-    path = directory / "resolved.yaml"
+    path = directory / rundir.RESOLVED
     if not resume or not path.is_file():
         return
-    before = load_study_content(path)
+    before = rundir.read_resolved(directory)
     if not isinstance(before, dict):
         raise UserError(f"{path}: is damaged (a study is a mapping of keys); start a new run")
     if before != dict(resolved):

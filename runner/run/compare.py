@@ -27,7 +27,7 @@ from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.efficiencies import efficiencies
 from manyscale.runner.run.places import occurrence, places
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
-from manyscale.runner.study import WorkloadChoice, load_study_content
+from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
 MOST_VISITS: Final = 1_000  # those that differ most
@@ -127,7 +127,7 @@ def _encoded(table: pa.Table, name: str) -> pa.Table:
 
 def _workload_of(directory: Path, cache: Path | None) -> tuple[Workload | None, tuple[Note, ...]]:
     try:
-        content = load_study_content(directory / "resolved.yaml")
+        content = rundir.read_resolved(directory)
         choice = WorkloadChoice.model_validate(content["workload"])
         workload = read_workload(choice, cache)
     except (UserError, ValueError, KeyError, TypeError) as error:

@@ -15,10 +15,13 @@ from typing import IO, Any
 
 import yaml
 
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Outcome
+from manyscale.runner.study import load_study_content
 from manyscale.runner.version import __version__
 
+RESOLVED = "resolved.yaml"
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 
 
@@ -48,7 +51,7 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
 def discard(directory: Path, *, remove: bool) -> None:
     """Take back what a run wrote before its input was refused, unless it holds results already; with ``remove`` the
     directory goes, too."""
-    written = {"resolved.yaml", "manifest.json", "units.jsonl"}
+    written = {RESOLVED, "manifest.json", "units.jsonl"}
     if {entry.name for entry in directory.iterdir()} <= written:
         for name in written:
             (directory / name).unlink(missing_ok=True)
@@ -77,8 +80,8 @@ def write_manifest(
     directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = ()
 ) -> None:
     """``manifest.json``: how the run was made. ``status`` is running, complete, failed or interrupted; ``accepted``:
-    codes of notes that do not refuse it."""
-    content = {
+    codes of notes that do not refuse it. With the checksums of ``resolved.yaml`` and of itself."""
+    content: dict[str, Any] = {
         "status": status,
         "command": shlex.join(["manyscale", *sys.argv[1:]]),
         "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
@@ -86,6 +89,9 @@ def write_manifest(
         "inputs": dict(inputs),
         "accepted": sorted(accepted),
     }
+    if (directory / RESOLVED).is_file():
+        content["resolved_checksum"] = kept.checksum(directory / RESOLVED)
+    content["checksum"] = kept.checksum_of_text(json.dumps(content))
     write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
 
 
@@ -100,7 +106,7 @@ def _versions() -> dict[str, str]:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a run directory. Raises UserError if the directory is no run."""
+    """The manifest of a run directory. Raises UserError if the directory is no run, or its manifest is damaged."""
     path = directory / "manifest.json"
     if not directory.exists():
         raise UserError(f"{directory}: does not exist")
@@ -112,6 +118,22 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is damaged ({error}); start the run again in another directory") from None
     if not isinstance(content, dict) or "status" not in content:
         raise UserError(f"{path}: is not the manifest of a run; start the run again in another directory")
+    checksum = content.pop("checksum", None)  # an earlier version wrote none
+    if checksum is not None and checksum != kept.checksum_of_text(json.dumps(content)):
+        raise UserError(f"{path}: is damaged (its checksum differs); start the run again in another directory")
+    return content
+
+
+def read_resolved(directory: Path) -> Any:
+    """The content of a run's ``resolved.yaml``. Raises UserError where the directory is no run, or where the file is
+    not as the run wrote it."""
+    path = directory / RESOLVED
+    checksum = read_manifest(directory).get("resolved_checksum")
+    content = load_study_content(path)
+    if checksum is not None and checksum != kept.checksum(path):
+        raise UserError(
+            f"{path}: is damaged or was changed since the run wrote it; give the study, and start a new run"
+        )
     return content
 
 
@@ -120,15 +142,22 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 
 class Journal:
-    """``units.jsonl``: one line per finished unit, written as it finishes. Lines of earlier attempts stay."""
+    """``units.jsonl``: one line per finished unit, written as it finishes, with its checksum. Lines of earlier attempts
+    stay, as far as they are whole."""
 
     def __init__(self, directory: Path) -> None:
-        self._file: IO[str] = (directory / "units.jsonl").open("a", buffering=1)
+        path = directory / "units.jsonl"
+        whole = "".join(line for line in _journal_lines(path) if _entry(line) is not None)
+        if path.is_file() and path.read_bytes() != whole.encode():
+            print(f"manyscale: {path}: damaged lines are left out", file=sys.stderr)
+            write_atomically(path, whole)
+        self._file: IO[str] = path.open("a", buffering=1)
 
     def record(self, kind: str, outcome: Outcome, status: str) -> None:
         fields = asdict(outcome)
         line = {"key": outcome.key, "kind": kind, "status": status}
         line |= {name: fields[name] for name in ("attempts", "cpu_seconds", "error")}
+        line["check"] = kept.checksum_of_text(json.dumps(line))
         self._file.write(json.dumps(line) + "\n")
 
     def flush(self) -> None:
@@ -138,16 +167,24 @@ class Journal:
         self._file.close()
 
 
-def read_journal(directory: Path) -> list[dict[str, Any]]:
-    """Lines of a journal; what follows a line that was cut off by a crash is left out."""
-    path = directory / "units.jsonl"
-    lines = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not (isinstance(entry, dict) and {"key", "status"} <= set(entry)):
-            break
-        lines.append(entry)
-    return lines
+def read_journal(directory: Path) -> tuple[list[dict[str, Any]], int]:
+    """Entries of a journal, and how many of its lines are damaged; one that is not yet written to its end is not."""
+    lines = _journal_lines(directory / "units.jsonl")
+    entries = [entry for line in lines if (entry := _entry(line)) is not None]
+    return entries, sum(line.endswith("\n") for line in lines) - len(entries)
+
+
+def _journal_lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines(keepends=True) if path.is_file() else []
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """What a line of a journal says, if it is whole."""
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    if not line.endswith("\n") or not isinstance(entry, dict) or not {"key", "status"} <= set(entry):
+        return None
+    checksum = entry.pop("check", None)  # an earlier version wrote none
+    return entry if checksum in (None, kept.checksum_of_text(json.dumps(entry))) else None

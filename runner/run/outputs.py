@@ -52,7 +52,7 @@ def write_point(result: Result, directory: Path, shown: str | None, records: Pat
     are plugged in make of it."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
-    rundir.write_yaml(directory / "resolved.yaml", resolved)
+    rundir.write_yaml(directory / rundir.RESOLVED, resolved)
     if result.plan is not None:
         write_table(result.plan, directory / "plan.parquet")
     _write(result, _ALWAYS, directory)

@@ -1,8 +1,8 @@
 """Traces and reports that an earlier run wrote of an equal result: copied from its directory, not made again.
 
-A record in the cache says which files of a run directory show a result, with the size and time of each. What they show
-follows from the keys of the result's units, the resolved study and the code that writes them. Files that are gone or
-were changed since are made again.
+A record in the cache says which files of a run directory show a result, with size, time and checksum of each. What they
+show follows from the keys of the result's units, the resolved study and the code that writes them. Files that are gone,
+damaged or were changed since are made again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.models.workload.notes import Note, to_json
+from manyscale.runner import kept
 from manyscale.runner.run.pipeline import Simulated
 
 _DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
@@ -63,25 +62,29 @@ def write(directory: Path, records: Path, name: str, make: Callable[[Path], None
         return
     with tempfile.TemporaryDirectory(dir=directory, prefix=".traces-") as scratch:
         make(Path(scratch))
-        files = {file.name: _stamp(file) for file in sorted(Path(scratch).iterdir())}
+        files = {file.name: [*_stamp(file), kept.checksum(file)] for file in sorted(Path(scratch).iterdir())}
         for file in files:
             os.replace(Path(scratch, file), directory / file)
-    records.mkdir(parents=True, exist_ok=True)
-    temporary = record.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    temporary.write_text(json.dumps({"directory": str(directory.absolute()), "files": files}))
-    temporary.replace(record)
+    with kept.written(record) as made:
+        made.write_text(json.dumps({"directory": str(directory.absolute()), "files": files}))
 
 
 def _copy(record: Path, directory: Path) -> bool:
+    content = kept.mapped(record)
+    if content is None:
+        return False
+    known = json.loads(content.to_pybytes())
+    source = Path(known["directory"])
     try:
-        known = json.loads(record.read_text())
-        source = Path(known["directory"])
-        if any(_stamp(source / name) != stamp for name, stamp in known["files"].items()):
+        if any(_stamp(source / name) != stamp for name, (*stamp, _) in known["files"].items()):
             return False
-        for name in known["files"]:
-            if not (directory / name).exists() or not os.path.samefile(source / name, directory / name):
-                shutil.copyfile(source / name, directory / name)
-    except OSError:  # no record, or what it names is gone
+        for name, (*_, checksum) in known["files"].items():
+            made, here = source / name, directory / name
+            is_same = here.exists() and os.path.samefile(made, here)
+            if (kept.checksum(here) if is_same else kept.copied(made, here)) != checksum:
+                kept.tell(made, "is damaged")
+                return False
+    except OSError:  # what the record names is gone
         return False
     return True
 

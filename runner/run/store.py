@@ -1,19 +1,19 @@
 """Results of work units on disk, by key. A result is one Arrow file: one row of list columns, one per named array.
 
-Files are written under a temporary name and renamed, so a reader never sees half of one; two workers that write the
-same key write the same bytes. Arrow's file format rather than Parquet: results are mapped, not decoded, when reused.
+Two workers that write the same key write the same bytes. Arrow's file format rather than Parquet: results are mapped,
+not decoded, when reused.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_arrow, to_numpy
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.units import Arrays
 
@@ -37,7 +37,7 @@ class Store:
         return self.root / key[:2] / f"{key}.arrow"
 
     def has(self, key: str) -> bool:
-        return self.path(key).is_file()
+        return kept.mapped(self.path(key)) is not None
 
     def write(self, key: str, arrays: Arrays) -> None:
         """Store a result, atomically."""
@@ -47,26 +47,20 @@ class Store:
         }
         batch = pa.record_batch(list(columns.values()), names=list(columns))
         path = self.path(key)
-        temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")  # process ids repeat across hosts that share a folder
         try:
-            path.parent.mkdir(exist_ok=True)
-            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            with (
+                kept.written(path) as made,
+                pa.OSFile(str(made), "wb") as sink,
+                pa.ipc.new_file(sink, batch.schema) as writer,
+            ):
                 writer.write_batch(batch)
-            temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise UserError(f"{path}: the result cannot be written ({error.strerror or error})") from None
 
     def read(self, key: str) -> Arrays | None:
-        """The arrays of a result, read-only views of the file; None if it is missing or damaged (then removed)."""
-        path = self.path(key)
-        try:
-            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-            return {
-                name: to_numpy(column.values) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
-        except FileNotFoundError:
+        """The arrays of a result, read-only views of the file; None if it is missing or damaged."""
+        content = kept.mapped(self.path(key))
+        if content is None:
             return None
-        except (pa.ArrowInvalid, OSError):
-            path.unlink(missing_ok=True)
-            return None
+        batch = pa.ipc.open_file(content).get_batch(0)
+        return {name: to_numpy(column.values) for name, column in zip(batch.schema.names, batch.columns, strict=True)}

@@ -17,9 +17,11 @@ import pyarrow as pa
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.polls import without_polls
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, tar_members
+from manyscale.runner.readers.workload_folder.layout import VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.workload import WorkloadChoice
 
@@ -50,12 +52,9 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     path = _expanded(choice.path)
     if not _exists(path):
         raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
-    kept = _kept(path, choice, cache)
-    if kept is not None and workload_folder.can_read(kept):
-        try:
-            return workload_folder.read(kept, verify=False)
-        except UserError:
-            shutil.rmtree(kept, ignore_errors=True)  # a damaged copy: read the trace itself again
+    copy = _copy(path, choice, cache)
+    if copy is not None and kept.is_whole(copy):
+        return workload_folder.read(copy, verify=False)
     format_name = _format(path, choice.format)
     reader = lookup("reader", format_name)
     if (choice.threads or choice.idle) and not getattr(reader, "KEEPS_THREADS", False):
@@ -69,8 +68,8 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
         raise UserError(f"{path}: {error}") from None
     except MemoryError:
         raise UserError(f"{path}: does not fit into memory; trace fewer iterations or ranks") from None
-    if kept is not None and is_whole(reader, path):
-        _keep(workload, kept)
+    if copy is not None and is_whole(reader, path):
+        _keep(workload, copy)
     return workload
 
 
@@ -132,12 +131,11 @@ def _refuse_damaged(path: Path) -> None:
                     stream.read(1)
 
 
-def _kept(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
+def _copy(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None:
     if cache is None or not path.is_file():
         return None
-    state = hashlib.blake2b(
-        f"{READ_VERSION} {choice.format} {choice.read_options()} {path.resolve().name}".encode(), digest_size=16
-    )
+    read_as = f"{READ_VERSION} {VERSION} {choice.format} {choice.read_options()} {path.resolve().name}"
+    state = hashlib.blake2b(read_as.encode(), digest_size=16)
     state.update(path.resolve().parent.name.encode())
     for part in (path, *_companions(path)):
         try:
@@ -164,16 +162,16 @@ def _companions(path: Path) -> list[Path]:
     return [file for file in beside if file.is_file()]
 
 
-def _keep(workload: Workload, kept: Path) -> None:
-    temporary = kept.with_name(f".{kept.name}.{uuid.uuid4().hex}")
+def _keep(workload: Workload, copy: Path) -> None:
+    temporary = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
     try:
         workload_folder.write(workload, temporary, compression=None)
-        temporary.replace(kept)
+        kept.seal_folder(temporary)
+        kept.install(temporary, copy)
     except OSError as error:
-        if not workload_folder.can_read(kept):  # else another run was faster
-            raise UserError(
-                f"{kept.parent}: the cache cannot be written ({error.strerror or error}); name another with --cache DIR"
-            ) from None
+        raise UserError(
+            f"{copy.parent}: the cache cannot be written ({error.strerror or error}); name another with --cache DIR"
+        ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 
 NATIVE: Final = Path(__file__).parent / "native"
@@ -126,7 +127,7 @@ def _built(name: str, sources: dict[str, str], compiler: Compiler, cache: Path, 
     for part in (*sources.values(), *(header.read_text() for header in headers)):
         state.update(f"{len(part)} {part}".encode())
     built = cache / "tracers" / state.hexdigest() / name
-    if not built.is_file():
+    if kept.mapped(built) is None:
         _compile(built, sources, compiler, libraries)
     return built
 
@@ -146,6 +147,7 @@ def _compile(built: Path, sources: dict[str, str], compiler: Compiler, libraries
                 lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
                 told = lines[0].replace(scratch, "native") if lines else f"exit status {done.returncode}"
                 raise UserError(f"the tracer does not build with {shlex.join(compiler.command)}: {told}")
+            kept.seal(made)  # what loads a library looks at its begin
             made.replace(built)
     except OSError as error:
         raise UserError(f"{built.parent}: {error.strerror or error}; name another folder with --cache") from None

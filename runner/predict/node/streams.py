@@ -7,7 +7,6 @@ of the instances that it simulates.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import numpy as np
 from manyscale.models.node.instruction_stream import InstructionStream, decode
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import Detail
+from manyscale.runner import kept
 from manyscale.runner.cache import default_cache
 from manyscale.runner.predict.memory.phase_streams import opened
 from manyscale.runner.readers.stores.detail_store import DetailStore
@@ -52,7 +52,7 @@ class StreamPart:
             stream = decode(opened(self.detail, self.detail_digest), self.first, self.end)
             return replace(stream, block_ids=_read_only(stream.block_ids), addresses=_read_only(stream.addresses))
         folder = default_cache() / "streams" / f"{FORMAT}-{self.detail_digest[:24]}-{self.first}-{self.end}"
-        if not folder.is_dir():
+        if not kept.is_whole(folder):
             self._write(folder, executions, accesses)
         starts = (np.concatenate(([0], np.cumsum(each))) for each in (self.num_executions, self.num_accesses))
         return InstructionStream(
@@ -86,12 +86,10 @@ class StreamPart:
             blocks.flush()
             addresses.flush()
             del blocks, addresses
-            os.rename(made, folder)
-        except FileExistsError:
-            pass
+            kept.seal_folder(made)
+            kept.install(made, folder)
         except OSError as error:
-            if not folder.is_dir():  # another worker was not faster
-                raise ValueError(f"{folder}: cannot be written ({error.strerror})") from None
+            raise ValueError(f"{folder}: cannot be written ({error.strerror})") from None
         finally:
             shutil.rmtree(made, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
 from manyscale.models.workload.notes import Errs, Note, changes, from_json, informs
+from manyscale.runner import kept
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.launch import READER_VERSION, read_launch
@@ -64,12 +65,7 @@ def _chosen(commands: Commands, wanted: Iterable[int] | None) -> list[int]:
 def _launch(file: Path) -> StoredLaunch:
     """The launch of a trace file, from the cache if it was read before."""
     folder = default_cache() / "launches" / _key(file)
-    if folder.is_dir():
-        try:
-            return StoredLaunch(folder)
-        except UserError:  # damaged: read the trace itself again
-            pass
-    return read_launch(file, folder)
+    return StoredLaunch(folder) if kept.is_whole(folder) else read_launch(file, folder)
 
 
 def _key(file: Path) -> str:

@@ -2,7 +2,7 @@
 
 ``instructions.parquet`` has a row for each thread block, in row groups of about a million instructions;
 ``static.parquet`` the static instructions, and in its metadata what the head of the trace says and what the launch
-comes to. A folder appears whole or not at all.
+comes to. A folder appears whole or not at all, with its checksums.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, LaunchTrace, StaticInstructions
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 
 VERSION: Final = 2  # raised when what is stored changes its form
@@ -163,13 +164,8 @@ class LaunchWriter:
             self._writer.close()
             table = table.replace_schema_metadata({_HEADER: json.dumps(content).encode()})
             pq.write_table(table, self._unfinished / _STATIC, compression="zstd", write_statistics=False)
-            if self._folder.exists():
-                shutil.rmtree(self._folder, ignore_errors=True)
-            try:
-                self._unfinished.replace(self._folder)
-            except OSError:
-                if not self._folder.exists():  # else another process was faster
-                    raise
+            kept.seal_folder(self._unfinished)
+            kept.install(self._unfinished, self._folder)
         except OSError as error:
             raise _unwritable(self._folder, error) from None
         finally:
@@ -210,6 +206,8 @@ class StoredLaunch:
             self.head: dict[str, Any] = json.loads(self._static.schema.metadata[_HEADER])
             if self.head["version"] != VERSION or not (self.folder / _INSTRUCTIONS).is_file():
                 raise ValueError("of another version")
+            if (self.folder / kept.CHECKSUMS).exists() and not kept.is_whole(self.folder):
+                raise ValueError("its files are not as they were written")
         except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 

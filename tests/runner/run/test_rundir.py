@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -67,15 +68,62 @@ def test_journal_grows_and_survives_a_crash(tmp_path):
         {"key": "a", "kind": "burst", "status": "simulated", "attempts": 2, "cpu_seconds": 0.5, "error": ""},
         {"key": "b", "kind": "burst", "status": "failed", "attempts": 2, "cpu_seconds": 0.5, "error": "bad"},
     ]
-    assert rundir.read_journal(tmp_path) == expected
+    assert rundir.read_journal(tmp_path) == (expected, 0)
     whole = (tmp_path / "units.jsonl").read_text()
     for length in range(len(whole)):
         (tmp_path / "units.jsonl").write_text(whole[:length])
-        assert rundir.read_journal(tmp_path) == expected[: whole[: length + 1].count("\n")]
+        assert rundir.read_journal(tmp_path) == (expected[: whole[:length].count("\n")], 0)
+        journal = rundir.Journal(tmp_path)  # of the run that is resumed
+        journal.record("burst", Outcome("c"), "simulated")
+        journal.close()
+        entries, num_damaged = rundir.read_journal(tmp_path)
+        assert entries[:-1] == expected[: whole[:length].count("\n")]
+        assert (entries[-1]["key"], num_damaged) == ("c", 0)
+
+
+@pytest.mark.parametrize("kind", ["bit", "zeros", "line"])
+def test_damaged_lines_of_a_journal_are_counted_and_left_out(tmp_path, capsys, kind):
+    journal = rundir.Journal(tmp_path)
+    for key in "abc":
+        journal.record("burst", Outcome(key), "simulated")
+    journal.close()
+    path = tmp_path / "units.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = {
+        "bit": lines[1].replace(b'"b"', b'"d"'),
+        "zeros": bytes(len(lines[1]) - 1) + b"\n",
+        "line": b"{}\n",
+    }[kind]
+    path.write_bytes(b"".join(lines))
+    entries, num_damaged = rundir.read_journal(tmp_path)
+    assert ([entry["key"] for entry in entries], num_damaged) == (["a", "c"], 1)
+    rundir.Journal(tmp_path).close()
+    assert capsys.readouterr().err == f"manyscale: {path}: damaged lines are left out\n"
+    assert path.read_bytes() == lines[0] + lines[2]
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed(tmp_path):
+    rundir.write_yaml(tmp_path / rundir.RESOLVED, {"seed": 7})
+    rundir.write_manifest(tmp_path, "interrupted", 7, {"trace": "abc"}, ["copies-left-out"])
+    path = tmp_path / "manifest.json"
+    whole, manifest = path.read_bytes(), rundir.read_manifest(tmp_path)
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 7]) + whole[place + 1 :])
+        with contextlib.suppress(UserError):
+            assert rundir.read_manifest(tmp_path).items() >= manifest.items()  # only the checksum's key was hit
+
+
+def test_a_resolved_study_that_is_not_as_it_was_written_is_refused(tmp_path):
+    rundir.write_yaml(tmp_path / rundir.RESOLVED, {"seed": 7})
+    rundir.write_manifest(tmp_path, "interrupted", 7, {})
+    assert rundir.read_resolved(tmp_path) == {"seed": 7}
+    (tmp_path / rundir.RESOLVED).write_text("seed: 5\n")
+    with pytest.raises(UserError, match=r"resolved\.yaml: is damaged or was changed since the run wrote it; give the"):
+        rundir.read_resolved(tmp_path)
 
 
 def test_no_journal_is_an_empty_one(tmp_path):
-    assert rundir.read_journal(tmp_path) == []
+    assert rundir.read_journal(tmp_path) == ([], 0)
 
 
 @pytest.mark.parametrize("remove", [True, False])

@@ -65,7 +65,7 @@ def test_a_missing_result_is_none(store: Store) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -200, -1])
-def test_a_truncated_file_counts_as_missing_and_is_removed(store: Store, keep: int) -> None:
+def test_a_truncated_file_counts_as_missing_and_is_replaced(store: Store, keep: int) -> None:
     store.write(KEY, {"values": np.arange(1000)})
     path = store.path(KEY)
     path.write_bytes(path.read_bytes()[:keep])
