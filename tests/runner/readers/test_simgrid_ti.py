@@ -521,6 +521,8 @@ def test_a_group_that_cannot_be_told_is_refused_with_a_way_on(write_trace):
     )
     with pytest.raises(UserError, match=message):
         unequal(write_trace, *TWICE)
+    with pytest.raises(UserError, match=message):  # that others can be told does not help
+        unequal(write_trace, [SMALL, SMALL], [SMALL, SMALL], [SMALL], [LARGE])
     with pytest.raises(UserError, match="the ranks that call it come to it in different orders"):
         unequal(write_trace, [SMALL, LARGE], [LARGE, SMALL])
     cut = simgrid_ti.read(write_trace({0: [LARGE, SMALL, "finalize"], 1: [SMALL]}))
