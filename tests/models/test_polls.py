@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,23 @@ def test_polls_are_left_out_or_kept(tmp_path: Path) -> None:
     assert (said["polls-left-out"].severity, said["polls-left-out"].count) == ("changes", 2)
     assert "0.0004 s" in said["polls-left-out"].text
     assert said["polls-kept"].severity == "informs"
+
+
+def test_a_loop_of_polls_takes_what_its_work_takes(cli, write_trace, tmp_path: Path) -> None:
+    """Four times: a barrier without waiting, then polls with 0.2 ms before each, then 1 ms on even ranks and 2 ms on
+    odd ones. Even ranks polled nine times in the traced run. On an ideal machine each time takes 0.2 + 2 ms."""
+    poll = ["compute 2e5", "testall"]
+    ranks = {
+        rank: ["init", *4 * ["ibarrier", *(1 if rank % 2 else 9) * poll, f"compute {1 + rank % 2}e6"], "finalize"]
+        for rank in range(4)
+    }
+    trace = write_trace(ranks)
+    for polls, expected in (("drop", 4 * 2.2e-3), ("keep", 4 * 2.8e-3)):
+        output = tmp_path / polls
+        further = ("--set", f"workload.polls={polls}", "--no-report")
+        assert cli("run", "--workload", trace, "--target", "crossbar256", "-o", output, *further).status == 0
+        makespan = json.loads((output / "stats.json").read_text())["application.makespan"]["value"]
+        assert makespan == pytest.approx(expected, rel=0.02)
 
 
 def test_counters_of_the_phases_that_stay(tmp_path: Path) -> None:

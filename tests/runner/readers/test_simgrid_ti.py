@@ -6,6 +6,7 @@ Sizes: datatype 0 is a double (8 B), 1 an int (4 B), 6 a byte. At 1 Gflop/s one 
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 from itertools import count
 
@@ -478,6 +479,15 @@ def test_a_group_that_sizes_tell(write_trace):
     assert (note.severity, note.count) == ("changes", 2)
     assert "the first: allreduce of 128 B" in note.text
     assert note.where.endswith("rank-0.txt:1")
+
+
+def test_a_group_takes_the_time_of_its_ranks_alone(cli, write_trace, tmp_path):
+    # 1 ms, two rounds of 10 us and 128 B at 1.25 GB/s for two ranks, two or three more for four
+    ranks = {rank: ["compute 1e6", *[LARGE] * (rank < 2), SMALL, "finalize"] for rank in range(4)}
+    outcome = cli("run", "--workload", write_trace(ranks), "--target", "crossbar256", "-o", "r", "--no-report")
+    assert outcome.status == 0
+    makespan = json.loads((tmp_path / "r" / "stats.json").read_text())["application.makespan"]["value"]
+    assert 1e-3 + 2 * 10.1e-6 + 2 * 10e-6 < makespan < 1e-3 + 6 * 10.2e-6
 
 
 def test_halves_that_call_as_often_but_not_the_same(write_trace):
