@@ -4,7 +4,8 @@ Workers write results themselves and return only outcomes. A call carries work o
 waits behind it, so that Ray's round trip (0.6 ms) does not show. Shared inputs are put into Ray's object store once and
 mapped by the workers (run/execute/ray_workers.py), without a copy. Which unit is where, and what happens to it when a
 worker is lost, is decided in RunState; a unit that was on a lost worker travels alone from then on, so that one that
-kills its worker does not take others with it. Units whose shards run side by side are left to gangs
+kills its worker does not take others with it. A worker that does not answer any more (run/execute/ray_pulse.py) is
+ended, and counts as lost. Units whose shards run side by side are left to gangs
 (run/execute/ray_gangs.py).
 """
 
@@ -30,6 +31,7 @@ from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.run.execute.ray_gangs import Gangs
+from manyscale.runner.run.execute.ray_pulse import THREAD, Pulse, SilentWorkerError
 from manyscale.runner.run.execute.ray_workers import (
     START_TIMEOUT_SECONDS,
     Shard,
@@ -74,7 +76,8 @@ class RayExecutor:
     """Runs units on a Ray cluster: the one at ``address`` (also ``auto``, and RAY_ADDRESS), one that this process has
     joined already, or one on this machine that lives as long as the executor.
 
-    ``num_workers`` defaults to the cluster's CPUs; ``host`` is a file such as those of cluster_configs/host.
+    ``num_workers`` defaults to the cluster's CPUs; ``host`` is a file such as those of cluster_configs/host; ``pulse``
+    says how long a worker may be silent.
     """
 
     name = "ray"
@@ -85,6 +88,7 @@ class RayExecutor:
         address: str | None = None,
         num_workers: int | None = None,
         host: Path | None = None,
+        pulse: Pulse | None = None,
         **_options: Any,
     ) -> None:
         settings = load_host(host) if host is not None else None
@@ -100,6 +104,7 @@ class RayExecutor:
         self._owns_ray = False
         self._num_workers = 0  # known once started
         self._workers: dict[int, _Worker] = {}
+        self._pulse = pulse or Pulse()
         self._num_hired = 0
         self._num_stillborn = 0  # workers in a row that were lost before they were ready
         self._calls: dict[Any, _Call] = {}  # by the reference of the result, in order of submission
@@ -209,6 +214,9 @@ class RayExecutor:
                 for reference in self._finished_calls(ray):
                     if reference in self._calls:  # not of a worker that was lost meanwhile
                         yield from self._settle(ray, reference, state, store)
+                busy = {worker.worker_id: [worker.actor] for worker in self._workers.values() if worker.num_calls}
+                for worker_id in self._pulse.silent(ray, busy):
+                    yield from self._lose(self._workers[worker_id], SilentWorkerError(self._pulse.reason), state)
         finally:
             (store.root / token).unlink(missing_ok=True)
             for worker in {call.worker for call in self._calls.values() if call.units}:
@@ -235,7 +243,8 @@ class RayExecutor:
 
         try:
             for size, chosen in _by_size(units, most, self._num_workers).items():
-                with closing(Gangs(self._actor_options(), size, self._num_workers // size, self._address)) as gangs:
+                most_gangs = self._num_workers // size
+                with closing(Gangs(self._actor_options(), size, most_gangs, self._address, self._pulse)) as gangs:
                     for outcome in gangs.run(chosen, arguments):
                         if outcome.arrays is not None:
                             store.write(outcome.key, outcome.arrays)
@@ -245,6 +254,7 @@ class RayExecutor:
 
     def _actor_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
+        options["concurrency_groups"] = {THREAD: 1}
         if not (self._owns_ray and self._starts_own()):  # workers of our own cluster have inherited these
             options["runtime_env"] = {"env_vars": _ONE_THREAD}
         return options
@@ -287,11 +297,12 @@ class RayExecutor:
         return self._inputs[name][1]
 
     def _finished_calls(self, ray: Any) -> list[Any]:
-        """References of finished calls, at least one, in order of submission."""
+        """References of finished calls in order of submission; none if it is time to ask who is there."""
         waiting = list(self._calls)
         is_any_ready = any(worker.is_ready for worker in self._workers.values())
-        ready, _ = ray.wait(waiting, num_returns=1, timeout=None if is_any_ready else START_TIMEOUT_SECONDS)
-        if not ready:
+        seconds = self._pulse.seconds if is_any_ready else START_TIMEOUT_SECONDS
+        ready, _ = ray.wait(waiting, num_returns=1, timeout=seconds)
+        if not ready and not is_any_ready:
             free = int(ray.available_resources().get("CPU", 0))
             raise RunError(
                 f"{self._address}: no worker started within {START_TIMEOUT_SECONDS:.0f} s ({free} CPUs of the cluster "

@@ -1,6 +1,7 @@
 """Units whose shards run side by side, on Ray: for each a gang, as many actors on one node, which share memory there.
 
-A gang that loses a member is ended, and its unit starts again with another gang. (runner/run/execute/ray.py starts Ray,
+A gang that loses a member, or in which one does not answer any more, is ended, and its unit starts again with another
+gang. (runner/run/execute/ray.py starts Ray,
 and runs units that need no gang.)
 """
 
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Outcome, WorkUnit, of_members
+from manyscale.runner.run.execute.ray_pulse import Pulse, SilentWorkerError
 from manyscale.runner.run.execute.ray_workers import (
     START_TIMEOUT_SECONDS,
     Shard,
@@ -39,10 +41,12 @@ class _Gang:
 
 
 class Gangs:
-    """Gangs of ``size`` workers, at most ``most`` of them, made with ``options`` on the cluster at ``address``."""
+    """Gangs of ``size`` workers, at most ``most`` of them, made with ``options`` on the cluster at ``address``; those
+    without a ``pulse`` are given up."""
 
-    def __init__(self, options: Mapping[str, Any], size: int, most: int, address: str) -> None:
+    def __init__(self, options: Mapping[str, Any], size: int, most: int, address: str, pulse: Pulse) -> None:
         self._options, self._size, self._most, self._address = options, size, most, address
+        self._pulse = pulse
         self._gangs: dict[int, _Gang] = {}
         self._num_hired = 0
 
@@ -62,19 +66,54 @@ class Gangs:
                     actor.run_member.remote(unit, *arguments(unit), team, me, self._size)
                     for me, actor in enumerate(gang.actors)
                 ]
-            ready, _ = ray.wait([call for gang in self._gangs.values() for call in gang.calls], num_returns=1)
-            gang = next(gang for gang in self._gangs.values() if ready[0] in gang.calls)
+            calls = [call for gang in self._gangs.values() for call in gang.calls]
+            ready, _ = ray.wait(calls, num_returns=1, timeout=self._pulse.seconds)
+            busy = {gang.gang_id: gang.actors for gang in self._gangs.values() if gang.calls}
+            for gang_id in self._pulse.silent(ray, busy):
+                yield from self._lose(ray, self._gangs[gang_id], SilentWorkerError(self._pulse.reason), state)
+            gang = next((gang for gang in self._gangs.values() if ready and ready[0] in gang.calls), None)
+            if gang is None:
+                continue
             try:
-                outcome = _outcome(ray, gang)
-            except losses() as error:
-                self._dismiss(ray, gang)
-                yield from state.worker_lost(gang.gang_id, f"one of its workers died: {reason_of(error)}")
+                outcome = self._outcome(ray, gang)
+            except (*losses(), SilentWorkerError) as error:
+                yield from self._lose(ray, gang, error, state)
                 continue
             gang.calls = []
             if outcome.error:
                 self._dismiss(ray, gang)  # others may wait for the one that failed
             if (finished := state.finished(outcome)) is not None:
                 yield finished
+
+    def _lose(self, ray: Any, gang: _Gang, error: Exception, state: RunState) -> Iterator[Outcome]:
+        """End a gang that has lost a member; its unit returns to the queue or, once too often, fails."""
+        self._dismiss(ray, gang)
+        yield from state.worker_lost(gang.gang_id, f"one of its workers died: {reason_of(error)}")
+
+    def _outcome(self, ray: Any, gang: _Gang) -> Outcome:
+        """What became of a gang's unit; once a member has failed, as far as the others say so within a short time.
+        Raises one of ``losses`` if a member is lost, SilentWorkerError if one does not answer."""
+        from ray.exceptions import RayTaskError
+
+        assert gang.unit is not None
+        members: dict[int, Outcome] = {}
+        waiting = list(gang.calls)
+        while waiting:
+            has_failed = any(each.error for each in members.values())
+            seconds = _OTHERS_SECONDS if has_failed else self._pulse.seconds
+            ready, waiting = ray.wait(waiting, num_returns=1, timeout=seconds)
+            if not ready and has_failed:
+                break
+            if not ready:
+                if self._pulse.silent(ray, {gang.gang_id: gang.actors}):
+                    raise SilentWorkerError(self._pulse.reason)
+                continue
+            me = gang.calls.index(ready[0])
+            try:
+                members[me] = ray.get(ready[0])
+            except RayTaskError as error:
+                members[me] = Outcome(gang.unit.key, error=f"the Ray worker failed: {last_line(error)}")
+        return of_members([members[me] for me in sorted(members)])
 
     def _free_gang(self, ray: Any) -> _Gang | None:
         """One that has nothing to do, if there is one or can be."""
@@ -84,7 +123,7 @@ class Gangs:
         return self._hire(ray) if len(self._gangs) < self._most else None
 
     def _hire(self, ray: Any) -> _Gang:
-        from ray.exceptions import RayTaskError
+        from ray.exceptions import GetTimeoutError, RayTaskError
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -100,8 +139,11 @@ class Gangs:
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
             gang.actors.append(ray.remote(**self._options)(Shard).options(scheduling_strategy=where).remote())
         try:
-            for versions in ray.get([actor.greet.remote() for actor in gang.actors]):
+            greetings = [actor.greet.remote() for actor in gang.actors]
+            for versions in ray.get(greetings, timeout=START_TIMEOUT_SECONDS):
                 check_versions(versions, self._address)
+        except GetTimeoutError:
+            raise RunError(f"{self._address}: a Ray worker did not start in {START_TIMEOUT_SECONDS:.0f} s") from None
         except RayTaskError as error:
             raise UserError(unfit(self._address, last_line(error))) from None
         except losses() as error:
@@ -122,24 +164,3 @@ class Gangs:
 
         for gang in list(self._gangs.values()):
             self._dismiss(ray, gang)
-
-
-def _outcome(ray: Any, gang: _Gang) -> Outcome:
-    """What became of a gang's unit; once a member has failed, as far as the others say so within a short time. Raises
-    one of ``losses`` if a member is lost."""
-    from ray.exceptions import RayTaskError
-
-    assert gang.unit is not None
-    members: dict[int, Outcome] = {}
-    waiting = list(gang.calls)
-    while waiting:
-        has_failed = any(each.error for each in members.values())
-        ready, waiting = ray.wait(waiting, num_returns=1, timeout=_OTHERS_SECONDS if has_failed else None)
-        if not ready:
-            break
-        me = gang.calls.index(ready[0])
-        try:
-            members[me] = ray.get(ready[0])
-        except RayTaskError as error:
-            members[me] = Outcome(gang.unit.key, error=f"the Ray worker failed: {last_line(error)}")
-    return of_members([members[me] for me in sorted(members)])

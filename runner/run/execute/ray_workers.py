@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member
+from manyscale.runner.run.execute.ray_pulse import SilentWorkerError
 from manyscale.runner.run.execute.teams import ProcessTeam
 from manyscale.runner.run.store import Store
 from manyscale.runner.version import __version__
@@ -30,6 +31,9 @@ class Shard:
     def greet(self) -> dict[str, str]:
         """What results depend on besides their keys; must equal the driver's."""
         return versions()
+
+    def is_there(self) -> None:
+        """Answered in a thread of its own (``ray_pulse``)."""
 
     def run(
         self, units: Sequence[WorkUnit], inputs: Mapping[str, Sequence[Any]], root: str, token: str
@@ -132,6 +136,8 @@ def unfit(address: str, reason: str) -> str:
 
 def reason_of(error: Exception) -> str:
     """A lost worker's error in a few words."""
+    if isinstance(error, SilentWorkerError):
+        return str(error)
     kind = re.search(r"Worker exit type: (\w+)", str(error))
     return f"{type(error).__name__}, {kind.group(1)}" if kind else type(error).__name__
 

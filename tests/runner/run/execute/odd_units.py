@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from manyscale.models.kernels import njit
 from manyscale.models.kernels.team import ALONE, Team
 
 
@@ -27,6 +29,29 @@ def kills_once(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict
     if not marker.exists():
         marker.touch()
         os._exit(1)
+    return doubled(parameters, inputs)
+
+
+def stops_once(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Stops its process the first time, as ``kill -STOP`` does; nothing of it runs from then on."""
+    marker = Path(parameters["marker"])
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return doubled(parameters, inputs)
+
+
+@njit(nogil=True)
+def _spun(rounds):  # type: ignore[no-untyped-def]
+    state = np.uint64(1)
+    for _ in range(rounds):
+        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+    return state
+
+
+def is_long(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """In a kernel for seconds, during which its process runs no Python but in other threads."""
+    _spun(parameters["rounds"])
     return doubled(parameters, inputs)
 
 
@@ -68,6 +93,9 @@ def pooled(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team 
     if parameters.get("kills") == team.me and not Path(parameters["marker"]).exists():
         Path(parameters["marker"]).touch()
         os._exit(1)
+    if parameters.get("stops") == team.me and not Path(parameters["marker"]).exists():
+        Path(parameters["marker"]).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
     shared = team.arrays("values", {"round": ((team.count,), np.int64), "doubled": (values.shape, values.dtype)})
     for number in range(20):
         shared["round"][team.me] = number

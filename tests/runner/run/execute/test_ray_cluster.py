@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from manyscale.runner.run.execute import ray as ray_module
 from manyscale.runner.run.execute import ray_workers
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.execute.ray import RayExecutor
+from manyscale.runner.run.execute.ray_pulse import Pulse
 from manyscale.runner.run.execute.state import MAX_ATTEMPTS
 from manyscale.runner.run.store import Store
 
@@ -126,6 +128,50 @@ def test_a_worker_may_be_killed_from_outside(pair: RayExecutor, tmp_path: Path) 
     assert sorted(outcome.key for outcome in outcomes) == sorted(unit.key for unit in good_units(12))
     assert not any(outcome.error for outcome in outcomes)
     assert max(outcome.attempts for outcome in outcomes) == 2
+
+
+@pytest.fixture
+def impatient(cluster: RayExecutor) -> Iterator[RayExecutor]:
+    """Gives a worker up that is silent for two seconds."""
+    with closing(RayExecutor(num_workers=2, pulse=Pulse(seconds=0.2, most_missed=10))) as executor:
+        yield executor
+
+
+def test_a_worker_that_stops_answering_is_replaced_and_its_units_run_again(
+    impatient: RayExecutor, tmp_path: Path
+) -> None:
+    units = good_units(40)
+    stopped = odd_unit("stops_once", marker=str(tmp_path / "stopped"), offset=7)
+    units.insert(11, stopped)
+    store, expected = Store(tmp_path / "units"), Store(tmp_path / "expected")
+    found = run(impatient, units, store)
+    assert (tmp_path / "stopped").exists()
+    assert not any(outcome.error for outcome in found.values())
+    assert found[stopped.key].attempts == 2
+    run(LocalExecutor(), units, expected)
+    assert stored_bytes(store) == stored_bytes(expected)
+
+
+def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_takes_no_unit(
+    impatient: RayExecutor, tmp_path: Path
+) -> None:
+    trace = tmp_path / "processes"
+    trace.mkdir()
+    run(impatient, good_units(12, trace=str(trace)), Store(tmp_path / "first"))
+    for process in trace.iterdir():
+        os.kill(int(process.name), signal.SIGSTOP)
+    found = run(impatient, good_units(12), Store(tmp_path / "second"))
+    assert not any(outcome.error for outcome in found.values())
+
+
+def test_a_unit_that_is_merely_long_keeps_its_worker(cluster: RayExecutor, tmp_path: Path) -> None:
+    """In a kernel for several times as long as a worker may be silent."""
+    with closing(RayExecutor(num_workers=1, pulse=Pulse(seconds=0.1, most_missed=5))) as executor:
+        found = run(executor, [odd_unit("is_long", rounds=3_000_000_000)], Store(tmp_path))
+    (outcome,) = found.values()
+    assert not outcome.error
+    assert outcome.attempts == 1
+    assert outcome.cpu_seconds > 0.5
 
 
 def test_a_unit_that_always_kills_its_worker_fails_alone(executor: RayExecutor, tmp_path: Path) -> None:
@@ -279,6 +325,15 @@ def test_each_shard_has_a_process_and_gangs_serve_several_units(cluster: RayExec
 def test_a_lost_shard_restarts_its_unit(cluster: RayExecutor, tmp_path: Path) -> None:
     units = [pooled_unit(2, "good"), pooled_unit(2, "killed", kills=1, marker=str(tmp_path / "marker"))]
     found = lockstep(cluster, units, Store(tmp_path / "store"))
+    assert not any(outcome.error for outcome in found.values())
+    assert [found[unit.key].attempts for unit in units] == [1, 2]
+    assert len(stored_bytes(Store(tmp_path / "store"))) == 2
+
+
+@pytest.mark.parametrize("member", [0, 1])
+def test_a_shard_that_stops_answering_restarts_its_unit(impatient: RayExecutor, tmp_path: Path, member: int) -> None:
+    units = [pooled_unit(2, "good"), pooled_unit(2, "stopped", stops=member, marker=str(tmp_path / "marker"))]
+    found = lockstep(impatient, units, Store(tmp_path / "store"))
     assert not any(outcome.error for outcome in found.values())
     assert [found[unit.key].attempts for unit in units] == [1, 2]
     assert len(stored_bytes(Store(tmp_path / "store"))) == 2

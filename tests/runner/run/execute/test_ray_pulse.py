@@ -1,0 +1,87 @@
+"""Who is given up for silence: told by a clock and a Ray that the test turns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manyscale.runner.run.execute import ray_pulse
+from manyscale.runner.run.execute.ray_pulse import Pulse
+
+
+class Scene:
+    """Workers by number; those that are ``mute`` answer no question that is asked meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.mute, self.asked = 0.0, set[int](), list[tuple[int, int]]()
+        monkeypatch.setattr(ray_pulse, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.pulse = Pulse(seconds=10, most_missed=3)
+
+    def actor(self, number: int) -> Any:
+        def remote() -> tuple[int, int]:
+            self.asked.append((number, len(self.asked)))
+            return self.asked[-1]
+
+        return SimpleNamespace(is_there=SimpleNamespace(options=lambda **_: SimpleNamespace(remote=remote)))
+
+    def wait(self, waiting: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        assert (num_returns, timeout) == (len(waiting), 0)
+        return [each for each in waiting if each[0] not in self.mute], []
+
+    def after(self, seconds: float, *numbers: int) -> list[int]:
+        self.now += seconds
+        return self.pulse.silent(self, {number: [self.actor(number)] for number in numbers})
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_a_worker_is_given_up_that_missed_three_times_in_a_row(scene: Scene) -> None:
+    assert scene.after(0, 1, 2) == []
+    scene.mute = {2}
+    assert [scene.after(10, 1, 2) for _ in range(3)] == [[], [], [2]]
+    assert scene.pulse.reason == "it did not answer for 30 s"
+
+
+def test_one_that_answers_late_is_kept(scene: Scene) -> None:
+    for _ in range(5):
+        scene.mute = {1}
+        assert [scene.after(10, 1) for _ in range(3)] == [[], [], []]
+        scene.mute = set()
+        assert scene.after(10, 1) == []
+
+
+def test_questions_are_not_asked_more_often_than_they_are_to_be(scene: Scene) -> None:
+    for _ in range(100):
+        scene.after(0.9, 1)
+    assert len(scene.asked) == 9
+
+
+def test_this_process_may_have_been_stopped_itself(scene: Scene) -> None:
+    """An hour passes between two looks; that is one question, however long."""
+    scene.after(0, 1)
+    scene.mute = {1}  # its answer has not come in yet
+    assert scene.after(3600, 1) == []
+    scene.mute = set()
+    assert scene.after(10, 1) == []
+
+
+def test_a_gang_is_silent_if_one_of_it_is(scene: Scene) -> None:
+    for turn in range(4):
+        scene.now += 10
+        found = scene.pulse.silent(scene, {7: [scene.actor(1), scene.actor(2)]})
+        scene.mute = {2}
+        assert found == ([7] if turn == 3 else [])
+
+
+def test_one_that_had_nothing_to_do_begins_anew(scene: Scene) -> None:
+    scene.after(0, 1)
+    scene.mute = {1}
+    scene.after(10, 1)
+    scene.after(10, 1)
+    scene.after(10)
+    assert [scene.after(10, 1) for _ in range(3)] == [[], [], []]
