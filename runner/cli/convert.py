@@ -6,6 +6,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+from manyscale.runner.cli.options import add_time
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help="the trace")
@@ -15,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     parser.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
     parser.add_argument("--target", metavar="NAME", help="machine whose collectives are written as messages (goal)")
+    add_time(parser)
     parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
 
 
@@ -22,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, write and count."""
     from inspect import signature
 
+    from manyscale.models.workload.phase_times import without_clocks
     from manyscale.models.workload.polls import without_polls
     from manyscale.runner.errors import UserError
     from manyscale.runner.registry import lookup
@@ -36,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
         "flop_rate": options.flop_rate,
         "time_unit": options.time_unit,
         "application": options.application,
+        "time": options.time or "longest",
     }
     study = parse_study({"workload": choice, "target": "laptop"}, "command line")
     write_trace = lookup("trace-writer", options.to)
@@ -45,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"--target: format {options.to} names collectives, whatever the machine; leave it out")
         further["collectives"] = target_named(options.target)[0].network.collectives
     workload = read_recorded(study.workload)
-    if options.to != "workload":  # which alone can tell what only polling did
-        workload, _ = without_polls(workload, keep=True)
+    if options.to != "workload":  # which alone can tell what only polling did, and what other clocks show
+        workload, _ = without_polls(without_clocks(workload), keep=True)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     try:
         write_trace(workload, directory, **further)

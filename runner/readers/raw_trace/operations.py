@@ -25,6 +25,7 @@ from manyscale.models.workload import (
     NO_RANK,
     NO_REQUEST,
     OPERATIONS_SCHEMA,
+    PHASE_TIMES_SCHEMA,
     PHASES_SCHEMA,
     RECEIVES,
     REGIONS_SCHEMA,
@@ -72,6 +73,7 @@ class _Builder:
         tables = {
             "operations": self._operations(),
             "phases": _phases(cut, [rank.polls for rank in self.ranks]),
+            **_phase_times(cut, self.processes),
             **_counters(cut),
             "regions": pa.Table.from_arrays([text_array(names)], schema=REGIONS_SCHEMA),
             "communicators": self._communicators(),
@@ -202,6 +204,15 @@ def _phases(ranks: list[Phases], polls: list[np.ndarray]) -> pa.Table:
         "duration_ps": np.concatenate([rank.duration_ns for rank in ranks]) * 1000,
     }
     return pa.Table.from_arrays([to_arrow(columns[name]) for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA)
+
+
+def _phase_times(ranks: list[Phases], processes: list[Process]) -> dict[str, pa.Table]:
+    """What each clock shows, if the trace knows several."""
+    if not all(process.has_times for process in processes):
+        return {}
+    clocks = np.concatenate([rank.clocks for rank in ranks]) * 1000
+    columns = [to_arrow(column.astype(np.int64)) for column in clocks.T]
+    return {"phase_times": pa.Table.from_arrays(columns, schema=PHASE_TIMES_SCHEMA)}
 
 
 def _counters(ranks: list[Phases]) -> dict[str, pa.Table]:

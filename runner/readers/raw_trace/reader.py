@@ -10,6 +10,7 @@ import numpy as np
 from manyscale.models.workload import Workload
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.models.workload.notes import Errs, Note, changes, forbids, informs
+from manyscale.models.workload.phase_times import notes_on_clocks
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.raw_trace import operations as native_operations
@@ -36,6 +37,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         workload, cut = trim(workload)
         notes += cut
     found = {**workload.tables, "iterations": find_iterations(workload)}
+    notes += notes_on_clocks(workload)
     return Workload(workload.name, workload.num_ranks, found, tuple(notes), NAME)
 
 
@@ -61,7 +63,7 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
         )
     for process in processes:
         notes += _endings(process)
-    return processes, notes
+    return processes, [*notes, *_on_threads(processes)]
 
 
 def _ended_well(process: Process) -> bool:
@@ -84,6 +86,24 @@ def _endings(process: Process) -> list[Note]:
         text = f"started {forks} processes of its own, which are not traced"
         notes.append(changes("processes-left-out", text, rank, forks, Errs.short))
     if calls := int(process.end.get("other_threads") or 0):
-        text = f"{calls} MPI calls of other threads than the first are not recorded"
+        text = f"{calls} MPI calls of other threads are not recorded: it asked MPI for one thread (MPI_Init_thread)"
         notes.append(forbids("calls-lost", text, rank, calls, Errs.short))
+    if process.num_thread_calls and not process.is_merged:
+        text = f"{process.num_thread_calls} MPI calls of other threads do not stand beside tasks and marks: trace at "
+        notes.append(
+            forbids("calls-lost", text + "level mpi, without marks", rank, process.num_thread_calls, Errs.short)
+        )
     return notes
+
+
+def _on_threads(processes: list[Process]) -> list[Note]:
+    """That the calls of several threads stand in one order."""
+    merged = [process for process in processes if process.is_merged]
+    if not merged:
+        return []
+    count = sum(process.num_thread_calls for process in merged)
+    text = (
+        f"{count} MPI calls of further threads of {len(merged)} ranks stand in the order in which they came in the "
+        "traced run; what the threads compute at once takes what the one takes that computes most"
+    )
+    return [changes("threads-merged", text, count=count)]

@@ -148,9 +148,13 @@ void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Co
 
 int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) {
     MPI_Comm handle = *comm;
+    ms_lock();
     ms_on(operation, handle);
+    ms_unlock();
     int code = real(comm);
+    ms_lock();
     if (ms_returned(operation, code)) forget(handle);
+    ms_unlock();
     return code;
 }
 
@@ -158,6 +162,9 @@ int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Co
 
 void ms_initialised(struct ms_operation *operation) {
     (void)operation;
+    int provided = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&provided);
+    ms.is_threaded = provided >= MPI_THREAD_SERIALIZED;
     char version[MPI_MAX_LIBRARY_VERSION_STRING], library[64];
     int length, rank, size;
     PMPI_Get_library_version(version, &length);
@@ -299,12 +306,15 @@ void ms_mprobe(struct ms_operation *operation, MPI_Comm comm, int source, int ta
 }
 
 static struct message take_message(MPI_Message handle) {
-    for (int i = 0; i < num_messages; i++) {
+    struct message taken = {0};
+    ms_lock();
+    for (int i = 0; i < num_messages && !taken.used; i++) {
         if (!messages[i].used || messages[i].handle != handle) continue;
+        taken = messages[i];
         messages[i].used = 0;
-        return messages[i];
     }
-    return (struct message){0};
+    ms_unlock();
+    return taken;
 }
 
 static struct ms_communicator *received_message(struct ms_operation *operation, struct message from, int is_null,
@@ -325,8 +335,10 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         int is_null = *message == MPI_MESSAGE_NO_PROC;                                                                \
         struct message from = take_message(*message);                                                                 \
         int code = real(buf, count, type, message, status);                                                           \
+        ms_lock();                                                                                                    \
         if (ms_returned(operation, code)) received_message(operation, from, is_null, 0, status);                      \
         ms_release(from.communicator);                                                                                \
+        ms_unlock();                                                                                                  \
         return code;                                                                                                  \
     }                                                                                                                 \
     int ms_imrecv##suffix(struct ms_operation *operation,                                                             \
@@ -335,10 +347,12 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         int is_null = *message == MPI_MESSAGE_NO_PROC;                                                                \
         struct message from = take_message(*message);                                                                 \
         int code = real(buf, count, type, message, request);                                                          \
+        ms_lock();                                                                                                    \
         if (ms_returned(operation, code))                                                                             \
             ms_open_receive(operation, received_message(operation, from, is_null, ms_bytes(count, type), NULL),       \
                             *request, 0);                                                                             \
         ms_release(from.communicator);                                                                                \
+        ms_unlock();                                                                                                  \
         return code;                                                                                                  \
     }
 MATCHED_RECEIVES(, int)

@@ -99,8 +99,9 @@ static void enter(struct ms_operation *operation, struct ms_communicator *c, MPI
     r->is_unique = is_template || (is_receive && !(operation->flags & MS_NULL_PEER));
     r->last = r;
     struct request **at = place_of(r->key);
-    /* completed where it was not seen (by another thread), and its handle used again */
-    while (*at && (r->is_unique || (*at)->is_unique)) {
+    /* Completed where it was not seen, and its handle used again. Where several threads call, the one that completed it
+       has yet to say so: the first under a handle is the one that is complete. */
+    while (!ms.is_threaded && *at && (r->is_unique || (*at)->is_unique)) {
         leave(handle);
         at = place_of(r->key);
     }
@@ -123,12 +124,15 @@ void ms_open_receive(struct ms_operation *operation, struct ms_communicator *c, 
 
 /* List the template of a request that was started, and the number that it has this time. */
 static void started(struct ms_operation *operation, MPI_Request handle) {
+    ms_lock();
     struct request *r = find(handle);
-    if (!r || !r->is_template) return;
-    r->started = next_request++;
-    r->is_cancelled = 0;
-    ms_list(operation, r->id);
-    ms_list(operation, r->started);
+    if (r && r->is_template) {
+        r->started = next_request++;
+        r->is_cancelled = 0;
+        ms_list(operation, r->id);
+        ms_list(operation, r->started);
+    }
+    ms_unlock();
 }
 
 int ms_start_request(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) {
@@ -147,12 +151,16 @@ int ms_startall(struct ms_operation *operation, int (*real)(int, MPI_Request *),
 int ms_request_free(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) {
     MPI_Request handle = *request;
     int code = real(request);
+    ms_lock();
     if (ms_returned(operation, code) && find(handle)) leave(handle);
+    ms_unlock();
     return code;
 }
 
 int ms_cancel(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) {
+    ms_lock();
     struct request *r = find(*request);
+    ms_unlock();
     int code = real(request);
     if (ms_returned(operation, code) && r) r->is_cancelled = 1;
     return code;
@@ -161,7 +169,7 @@ int ms_cancel(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Re
 /* ---- waits and tests ---- */
 
 /* List a request that the call completed. */
-static void completed(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
+static void complete(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
     struct request *r = find(handle);
     if (!r || (r->is_template && r->started < 0)) return;
     int32_t source = MS_NONE;
@@ -184,9 +192,17 @@ static void completed(struct ms_operation *operation, MPI_Request handle, MPI_St
     else leave(handle);
 }
 
+static void completed(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
+    ms_lock();
+    complete(operation, handle, status);
+    ms_unlock();
+}
+
 /* After a call that failed: a request whose handle is gone is open no longer, though nothing tells how it ended. */
 static void lost(MPI_Request before, MPI_Request after) {
+    ms_lock();
     if (after == MPI_REQUEST_NULL && find(before)) leave(before);
+    ms_unlock();
 }
 
 static void all_lost(int num, const MPI_Request *before, const MPI_Request *after) {

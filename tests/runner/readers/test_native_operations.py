@@ -61,7 +61,7 @@ def process(tmp_path: Path) -> Make:
         rows = np.zeros(len(events), EVENT)
         for i, (kind, value, cpu_ns) in enumerate(events):
             rows[i]["kind"], rows[i]["value"], rows[i]["cpu_ns"] = kind, value, cpu_ns
-        start = {"trace": 1, "host": f"host{rank}", "clock_offset_ns": offset}
+        start = {"trace": 2, "host": f"host{rank}", "clock_offset_ns": offset}
         first = [
             start,
             {"rank": rank, "size": size, "library": "MPI"},

@@ -15,6 +15,7 @@ from tracer_programs import Mpi, need
 import manyscale
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
 from manyscale.runner.tracers import build, generate
 
 pytestmark = pytest.mark.theory
@@ -56,10 +57,24 @@ def test_many_requests_at_once(trace: Tracing) -> None:
     assert sorted(traced.talk(0, "completes")[1000][1]) == list(range(1000))  # type: ignore[call-overload]
 
 
-def test_only_the_first_thread_is_recorded(trace: Tracing) -> None:
+def test_calls_of_all_threads_are_recorded(trace: Tracing) -> None:
+    """The first thread's 3 messages, in halves, since the other one's 5 may come between."""
     traced = trace("threads.c", 1)
-    assert traced.talk(0, "tag") == [("sendrecv", 0)] * 3
+    for kind in ("isend", "irecv"):
+        tags = [tag for name, tag in traced.talk(0, "tag") if name == kind]
+        assert sorted(tags) == [0] * 3 + [1] * 5
+    assert traced.processes[0].end["other_threads"] == 0
+    assert [note.severity for note in choose_ranks(Path(), traced.processes)[1] if note.code == "threads-merged"] == [
+        "changes"
+    ]
+
+
+def test_calls_of_threads_that_the_program_did_not_announce_forbid_a_number(trace: Tracing) -> None:
+    traced = trace("threads.c", 1, "funneled")
     assert traced.processes[0].end["other_threads"] == 5
+    assert [note.severity for note in choose_ranks(Path(), traced.processes)[1] if note.code == "calls-lost"] == [
+        "forbids"
+    ]
 
 
 def test_mpi_4(trace: Tracing) -> None:
