@@ -62,7 +62,7 @@ def _wrapper(call: Call, number: int, *, large: bool) -> str:
         f"    static __typeof__({name}) *real;",
         f'    if (MS_UNLIKELY(!real)) real = (__typeof__(real))ms_real("P{name}");',
     ]
-    if name.startswith("MPI_Init"):
+    if name.startswith(("MPI_Init", "MPI_Session_init")):
         lines.append("    ms_start_thread();")
     lines.append(f"    struct ms_operation *operation = ms_begin({number});")
     if call.around:

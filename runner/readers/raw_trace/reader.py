@@ -50,6 +50,11 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
             text = f"{len(strangers)} processes never initialised MPI: left out"
             notes.append(informs("processes-without-mpi", text, count=len(strangers)))
         processes = [process for process in processes if process.library]
+    elif len(processes) > 1:
+        raise UserError(
+            f"{path}: none of {len(processes)} processes initialised MPI: they ended before (they may say why), or "
+            "are several programs without MPI, of which one at a time can be traced"
+        )
     size = processes[0].size
     count = Counter(process.rank for process in processes)
     twice = next((rank for rank, number in count.items() if number > 1), None)
@@ -68,7 +73,8 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
 
 def _ended_well(process: Process) -> bool:
     """Whether the process came to its end, and to MPI's if it used MPI."""
-    finalized = not process.library or bool(np.any(Calls(process).call == NAMES.index("MPI_Finalize")))
+    ends = [NAMES.index(name) for name in ("MPI_Finalize", "MPI_Session_finalize")]
+    finalized = not process.library or bool(np.isin(Calls(process).call, ends).any())
     return process.is_finished and finalized
 
 

@@ -236,16 +236,19 @@ def test_calls_that_take_no_part_say_why(process: Make) -> None:
         call("Bcast", flags=INTERCOMMUNICATOR),
         call("Ineighbor_alltoall", flags=INTERCOMMUNICATOR, request=0),
         call("Send", peer=-4, bytes=8),
-        call("Comm_dup"),
-        call("Put"),
+        call("Comm_dup", communicator=-1),
+        call("Put", communicator=-1),
+        call("Comm_spawn"),
+        call("Request_free"),
     ]
     workload, rows = built(process(0, 1, calls))
-    assert [row["kind"] for row in rows] == ["other"] * 7
+    assert [row["kind"] for row in rows] == ["other", "barrier", *["other"] * 7]
     assert told(workload.notes) == (
         "one-sided communication and file access are not replayed: MPI_Put 1",
         "calls that may wait for other ranks are not replayed: MPI_Comm_dup 1",
-        "collectives between two groups are not replayed: MPI_Bcast 1, MPI_Ineighbor_alltoall 1",
-        "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Send 1",
+        "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Ineighbor_alltoall 1, MPI_Send 1",
+        "what processes outside the trace do is not known, nor generalised requests: MPI_Comm_spawn 1",
+        "collectives between two groups are replayed as barriers, without their data: MPI_Bcast 1",
         "calls that returned an error take no part: MPI_Send 1",
     )
 
