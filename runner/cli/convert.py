@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         "flop_rate": options.flop_rate,
         "time_unit": options.time_unit,
         "application": options.application,
-        "time": options.time or "longest",
+        "time": options.time or "auto",
     }
     study = parse_study({"workload": choice, "target": "laptop"}, "command line")
     write_trace = lookup("trace-writer", options.to)

@@ -85,9 +85,9 @@ def read_trace(options: argparse.Namespace) -> Workload:
 def add_time(parser: argparse.ArgumentParser) -> None:
     """``--time``."""
     parser.add_argument(
-        "--time", choices=("longest", "cpu", "process", "wall"),
-        help="clock by which phases outside MPI take their time, where the trace read several (default: longest, what "
-        "the longest thread takes)",
+        "--time", choices=("auto", "cpu", "process", "wall"),
+        help="clock by which phases outside MPI take their time, where the trace read several (default: auto, of the "
+        "tracer's own what the longest thread takes)",
     )  # fmt: skip
 
 

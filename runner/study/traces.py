@@ -78,7 +78,10 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
 
 def _timed(workload: Workload, choice: WorkloadChoice) -> Workload:
     """The workload, its phases by the clock that was chosen. Raises UserError if the trace has no such clock."""
-    if choice.time == "longest":
+    if choice.time == "auto":
+        return workload
+    reader = lookup("reader", _format(_expanded(choice.path), choice.format))
+    if choice.time in getattr(reader, "CLOCKS", ()):  # it was read so
         return workload
     try:
         return by_clock(workload, choice.time)

@@ -44,17 +44,17 @@ class WorkloadChoice(Strict):
     """Where the trace is, and how to read it. ``flop_rate`` turns a trace's flop counts into time; ``time_unit`` is
     what a bare number of time means in a format that names no unit (GOAL); ``application`` chooses one of several in a
     trace (Paraver). ``launches``: those kernel launches of a GPU's trace that are read, counted from 1; by default all.
-    ``time``: which clock says how long phases take, of those that the trace read (the tracer's): the CPU time of the
-    thread that calls MPI, that of the process, or wall time; by default what the longest thread takes. ``threads``,
-    ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
+    ``threads``, ``idle``: of profiles of call stacks, regular expressions of the names of threads that are kept
     (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
-    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a program
-    computed, of a trace with several (DUMPI). ``unequal_collectives``: of a format that names no communicators, whether
-    collectives that only some ranks call are done by groups of these, where these can be told (``infer``) or in any
-    case (``group``), or by each alone (``local``; ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the
-    kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat."""
+    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a
+    program computed, of a trace with several (the tracer's: the CPU time of the thread that calls MPI, that of the
+    process, or wall time, where ``auto`` is what the longest thread takes; DUMPI). ``unequal_collectives``: of a
+    format that names no communicators, whether collectives that only some ranks call are done by groups of these,
+    where these can be told (``infer``) or in any case (``group``), or by each alone (``local``;
+    ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the kernel launches that ``mapping.launches``
+    places. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
@@ -62,11 +62,10 @@ class WorkloadChoice(Strict):
     time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
     application: Count = 1
     launches: Annotated[list[Count], Field(min_length=1)] | None = None
-    time: Literal["longest", "cpu", "process", "wall"] = "longest"
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
     polls: Literal["drop", "keep"] = "drop"
-    time: Literal["auto", "cpu", "wall"] = "auto"
+    time: Literal["auto", "cpu", "process", "wall"] = "auto"
     unequal_collectives: Literal["infer", "group", "local"] = "infer"
     detail: str | None = None
     gpu_trace: str | None = None

@@ -44,6 +44,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], list[Note]]:
     """One process per rank, and what is to be said about the others and about how they ended."""
     notes: list[Note] = []
+    strangers: list[Process] = []
     if any(process.library for process in processes):
         strangers = [process for process in processes if not process.library]
         if strangers:
@@ -62,6 +63,12 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
         names = ", ".join(process.name for process in processes if process.rank == twice)
         raise UserError(f"{path}: several processes are rank {twice} ({names}); trace one program at a time")
     missing = next((rank for rank in range(size) if rank not in count), None)
+    if missing is not None and strangers:
+        aborted = _aborts(processes)
+        raise UserError(
+            f"{path}: rank {missing} of {size} ended before its MPI_Init returned"
+            f"{f', when {aborted[0]}' if aborted else ''}: there is nothing to replay; see what the program printed"
+        )
     if missing is not None or len(processes) != size:
         raise UserError(
             f"{path}: rank {missing} of {size} left no trace; did it start on a node that sees this folder?"
@@ -69,6 +76,16 @@ def choose_ranks(path: Path, processes: list[Process]) -> tuple[list[Process], l
     for process in processes:
         notes += _endings(process)
     return processes, [*notes, *_on_threads(processes)]
+
+
+def _aborts(processes: list[Process]) -> list[str]:
+    """Who called MPI_Abort: "rank 1 called MPI_Abort(3)"."""
+    return [
+        f"rank {process.rank} called MPI_Abort({each['abort']})"
+        for process in processes
+        for each in process.definitions
+        if "abort" in each
+    ]
 
 
 def _ended_well(process: Process) -> bool:

@@ -17,6 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import operations as native_operations
 from manyscale.runner.readers.raw_trace.files import EVENT, EVENTS, LISTS, OPERATION, OPERATIONS, Process
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
 
 pytestmark = pytest.mark.theory
 UNFINISHED, CANCELLED, WILDCARD, ANY_TAG, FAILED = 1, 2, 4, 8, 16
@@ -347,3 +348,21 @@ def test_missing_lists_and_unknown_calls_are_refused(process: Make) -> None:
     strange.definitions[2] = {"calls": ["MPI_Foo"]}
     with pytest.raises(UserError, match="records call MPI_Foo"):
         built(strange)
+
+
+def never_initialised(process: Process) -> Process:
+    process.definitions[:] = [each for each in process.definitions if "rank" not in each and "calls" not in each]
+    return process
+
+
+def test_programs_that_end_before_mpi_say_so(process: Make, tmp_path: Path) -> None:
+    """All of them, or some while another one aborts at once."""
+    first, second = (never_initialised(process(rank, 2, [])) for rank in range(2))
+    with pytest.raises(UserError, match="none of 2 processes initialised MPI: they ended before"):
+        choose_ranks(tmp_path, [first, second])
+    aborting = process(1, 2, [call("Init")], [{"abort": 3}])
+    words = r"rank 0 of 2 ended before its MPI_Init returned, when rank 1 called MPI_Abort\(3\): there is nothing to"
+    with pytest.raises(UserError, match=words):
+        choose_ranks(tmp_path, [first, aborting])
+    with pytest.raises(UserError, match="rank 0 of 2 left no trace"):
+        choose_ranks(tmp_path, [aborting])

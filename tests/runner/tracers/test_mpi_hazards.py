@@ -94,7 +94,7 @@ def test_what_is_said_with_processes_of_other_worlds_is_not_replayed(trace: Trac
     ) in told(traced.workload.notes)
     workload_folder.write(traced.workload, tmp_path / "workload")
     study = {"schema": 1, "workload": {"path": str(tmp_path / "workload")}, "target": "crossbar256"}
-    manyscale.run(study, tmp_path / "run", report=False)
+    manyscale.run(study, tmp_path / "run", report=False, accept=["calls-refused"])
 
 
 def test_programs_that_are_started_have_what_the_user_preloads(
