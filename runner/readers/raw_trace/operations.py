@@ -195,13 +195,12 @@ class _Builder:
             text = f"what processes outside the trace do is not known, nor generalised requests: {listed(refused)}"
             notes.append(forbids("calls-refused", text, count=sum(refused.values()), errs=Errs.short))
         every = self._every_call()
-        for code, pattern, text in (
-            ("storage-free", r"MPI_File_i?(read|write)\w*(?<!_end)", "files are read and written in no time"),
-            ("locks-free", r"MPI_Win_lock", "locks of windows are got at once"),
-        ):
-            if counts := _only(every, re.compile(pattern).fullmatch):
-                text = f"{text}: {listed(counts)}"
-                notes.append(changes(code, text, count=sum(counts.values()), errs=Errs.short))
+        if storage := _only(every, re.compile(r"MPI_File_i?(read|write)\w*(?<!_end)").fullmatch):
+            text = f"files are read and written in no time: {listed(storage)}"
+            notes.append(changes("storage-free", text, count=sum(storage.values()), errs=Errs.short))
+        if locks := _only(every, re.compile(r"MPI_Win_lock").fullmatch):
+            text = f"locks of windows are got at once: {listed(locks)}"
+            notes.append(changes("locks-free", text, count=sum(locks.values()), errs=Errs.short))
         if between := self._counted("between_groups"):
             text = f"collectives between two groups are replayed as barriers, without their data: {listed(between)}"
             notes.append(changes("data-left-out", text, count=between.total(), errs=Errs.short))

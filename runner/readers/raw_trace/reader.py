@@ -129,4 +129,4 @@ def _on_threads(processes: list[Process]) -> list[Note]:
         f"{count} MPI calls of further threads of {len(merged)} ranks stand in the order in which they came in the "
         "traced run; what the threads compute at once takes what the one takes that computes most"
     )
-    return [changes("threads-merged", text, count=count)]
+    return [changes("threads-in-one-order", text, count=count)]

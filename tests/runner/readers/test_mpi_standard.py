@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import mpi_functions
 import pytest
 
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, NAMES
@@ -28,6 +29,11 @@ def test_every_function_of_a_header_has_a_role(library: str) -> None:
     declared = set(re.findall(r"\b(?:int|double|MPI_\w+)\s+(MPI_[A-Z][a-z_]\w*)\s*\(", text))
     assert len(declared) > 380  # MPI 3.1 has some 400 functions
     assert [name for name in sorted(declared) if role_of(name) is None] == []
+
+
+def test_the_documented_lists_are_those_of_the_table() -> None:
+    page = Path(__file__).parents[3] / "docs" / "tracing.md"
+    assert page.read_text().endswith("\n\n" + mpi_functions.lists())
 
 
 def test_roles() -> None:
