@@ -48,6 +48,7 @@ from manyscale.models.workload.operation_tables import (
     NO_REQUEST,
     NONBLOCKING_COLLECTIVES,
     OPERATIONS_SCHEMA,
+    PHASE_TIMES_SCHEMA,
     PHASES_SCHEMA,
     POLLED,
     RECEIVES,
@@ -73,6 +74,7 @@ __all__ = [
     "OPERATIONS_SCHEMA",
     "OPTIONAL_LEVELS",
     "PHASES_SCHEMA",
+    "PHASE_TIMES_SCHEMA",
     "POLLED",
     "RECEIVES",
     "REGIONS_SCHEMA",
@@ -137,6 +139,10 @@ class Workload:
             if not self.tables[level].schema.equals(schema):
                 difference = _difference(self.tables[level].schema, schema)
                 raise WorkloadError(f"{self.name}: table {level!r} does not have the declared schema: {difference}")
+        if self.tables["phase_times"].num_rows not in (0, self.tables["phases"].num_rows):
+            raise WorkloadError(
+                f"{self.name}: table 'phase_times' does not have one row per phase; give it one, or no rows at all"
+            )
         unknown = set(self.tables) - set(SCHEMAS)
         if unknown:
             raise WorkloadError(

@@ -94,6 +94,7 @@ RULES: Final[dict[str, Rules]] = {
     "communicators": Rules(values=(Values("members", 0, "ranks"),)),
     "counters": Rules(("phase_id",), values=(Values("phase_id", 0, "phases"),)),
     "measured": Rules(values=(Values("start_ps"),)),
+    "phase_times": Rules(values=(Values("thread_ps"), Values("process_ps"), Values("wall_ps"))),
     "dependencies": Rules(
         ("rank", "operation_id"), values=(_OPERATION, Values("requires", 0, "operations", per_rank=True))
     ),

@@ -21,6 +21,10 @@ Tables that only some formats fill; one that is not given has no rows
     no row there (it is not zero). Sorted by phase.
 ``measured``
     When each operation began and ended in the traced run, one row per operation, from the first record of the trace.
+``phase_times``
+    What other clocks show of each phase, one row per phase: the CPU time of the thread that calls MPI, the CPU time of
+    all threads of the process, and the time that passed. ``phases`` holds what the longest of them takes
+    (``phase_times``).
 ``dependencies``
     Of ranks whose operations do not simply run one after another (GOAL): operation ``operation_id`` of ``rank`` starts
     after operation ``requires`` of the same rank has ended, or, if ``on_start``, has started. If every isend and irecv
@@ -168,6 +172,13 @@ MEASURED_SCHEMA: Final = pa.schema(
         pa.field("end_ps", pa.int64(), nullable=False),
     ]
 )
+PHASE_TIMES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("thread_ps", pa.int64(), nullable=False),
+        pa.field("process_ps", pa.int64(), nullable=False),
+        pa.field("wall_ps", pa.int64(), nullable=False),
+    ]
+)
 DEPENDENCIES_SCHEMA: Final = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),
@@ -184,5 +195,6 @@ SCHEMAS: Final = {
     "communicators": COMMUNICATORS_SCHEMA,
     "counters": COUNTERS_SCHEMA,
     "measured": MEASURED_SCHEMA,
+    "phase_times": PHASE_TIMES_SCHEMA,
     "dependencies": DEPENDENCIES_SCHEMA,
 }

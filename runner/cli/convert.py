@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from manyscale.runner.cli.options import add_time
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help="the trace")
@@ -20,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
         help="settle what the trace leaves open, e.g. workload.polls=keep",
     )  # fmt: skip
+    add_time(parser)
     parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
 
 
@@ -40,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
         "flop_rate": options.flop_rate,
         "time_unit": options.time_unit,
         "application": options.application,
+        "time": options.time or "auto",
     }
     content: dict[str, Any] = {"workload": choice, "target": options.target or "laptop"}
     for text in options.assignments:
@@ -51,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         if "collectives" not in signature(write_trace).parameters:
             raise UserError(f"--target: format {options.to} names collectives, whatever the machine; leave it out")
         further["collectives"] = resolve_target(study)[0].network.collectives
-    # a workload alone can tell what only polling did
+    # a workload alone can tell what only polling did, and what other clocks show
     workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
     directory = rundir.new_directory(options.output, workload.name, resume=False)
     try:

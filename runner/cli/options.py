@@ -82,11 +82,21 @@ def read_trace(options: argparse.Namespace) -> Workload:
     return read_workload(choice, options.cache or default_cache())
 
 
+def add_time(parser: argparse.ArgumentParser) -> None:
+    """``--time``."""
+    parser.add_argument(
+        "--time", choices=("auto", "cpu", "process", "wall"),
+        help="clock by which phases outside MPI take their time, where the trace read several (default: auto, of the "
+        "tracer's own what the longest thread takes)",
+    )  # fmt: skip
+
+
 def add_study(parser: argparse.ArgumentParser) -> None:
     """A study, or what stands for one, and what replaces keys of it."""
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
     parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
+    add_time(parser)
     parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
     parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
     parser.add_argument(
@@ -122,6 +132,8 @@ def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Pat
         content = assign(content, "target", options.target)
     if options.format is not None:
         content = assign(content, "workload.format", options.format)
+    if options.time is not None:
+        content = assign(content, "workload.time", options.time)
     if options.launch is not None:
         content = assign(content, "workload.launches", launch_numbers(options.launch))
     for level, given in (("model", options.model), ("sampling", options.sampling)):

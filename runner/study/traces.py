@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
@@ -33,7 +34,7 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
     A trace that is one file is kept, once read, in ``cache`` under the hash of its bytes and options.
     """
-    workload, notes = without_polls(read_recorded(choice, cache), keep=choice.polls == "keep")
+    workload, notes = without_polls(without_clocks(read_recorded(choice, cache)), keep=choice.polls == "keep")
     workload = replace(workload, notes=(*workload.notes, *notes), is_checked=True) if notes else workload
     if choice.repeat is None:
         return workload
@@ -43,8 +44,9 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 
 
 def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
-    """The same as its trace has it: once, and what only polling did marked."""
-    workload = _read(choice, cache)
+    """The same as its trace has it: once, what only polling did marked, and with what further clocks show of its
+    phases, if none was chosen."""
+    workload = _timed(_read(choice, cache), choice)
     return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
@@ -71,6 +73,19 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     if copy is not None and is_whole(reader, path):
         _keep(workload, copy)
     return workload
+
+
+def _timed(workload: Workload, choice: WorkloadChoice) -> Workload:
+    """The workload, its phases by the clock that was chosen. Raises UserError if the trace has no such clock."""
+    if choice.time == "auto":
+        return workload
+    reader = lookup("reader", _format(_expanded(choice.path), choice.format))
+    if choice.time in getattr(reader, "CLOCKS", ()):  # it was read so
+        return workload
+    try:
+        return by_clock(workload, choice.time)
+    except WorkloadError as error:
+        raise UserError(f"{choice.path}: {error}") from None
 
 
 def _with_region(workload: Workload) -> Workload:

@@ -48,11 +48,13 @@ class WorkloadChoice(Strict):
     (without: those that run a known framework's tasks, else all) and of further methods in which a thread waits.
     ``detail``: another trace of the same program, on the same input, that holds the detailed level of some ranks and
     iterations. ``polls``: whether what a program computed only while it polled is left out (``drop``) or replayed as
-    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a program
-    computed, of a trace with several (DUMPI). ``unequal_collectives``: of a format that names no communicators, whether
-    collectives that only some ranks call are done by groups of these, where these can be told (``infer``) or in any
-    case (``group``), or by each alone (``local``; ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the
-    kernel launches that ``mapping.launches`` places. ``repeat``: see Repeat."""
+    the traced machine let it (``keep``; ``models/workload/polls.py``). ``time``: the clock that says how long a
+    program computed, of a trace with several (the tracer's: the CPU time of the thread that calls MPI, that of the
+    process, or wall time, where ``auto`` is what the longest thread takes; DUMPI). ``unequal_collectives``: of a
+    format that names no communicators, whether collectives that only some ranks call are done by groups of these,
+    where these can be told (``infer``) or in any case (``group``), or by each alone (``local``;
+    ``readers/simgrid_ti/groups.py``). ``gpu_trace``: the trace of the kernel launches that ``mapping.launches``
+    places. ``repeat``: see Repeat."""
 
     path: str
     format: str = "auto"
@@ -63,7 +65,7 @@ class WorkloadChoice(Strict):
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
     polls: Literal["drop", "keep"] = "drop"
-    time: Literal["auto", "cpu", "wall"] = "auto"
+    time: Literal["auto", "cpu", "process", "wall"] = "auto"
     unequal_collectives: Literal["infer", "group", "local"] = "infer"
     detail: str | None = None
     gpu_trace: str | None = None

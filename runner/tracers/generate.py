@@ -62,7 +62,7 @@ def _wrapper(call: Call, number: int, *, large: bool) -> str:
         f"    static __typeof__({name}) *real;",
         f'    if (MS_UNLIKELY(!real)) real = (__typeof__(real))ms_real("P{name}");',
     ]
-    if name.startswith("MPI_Init"):
+    if name.startswith(("MPI_Init", "MPI_Session_init")):
         lines.append("    ms_start_thread();")
     lines.append(f"    struct ms_operation *operation = ms_begin({number});")
     if call.around:
@@ -89,7 +89,7 @@ def _wrapper(call: Call, number: int, *, large: bool) -> str:
 def _recorded(call: Call, words: list[str]) -> list[str]:
     if not call.recipe:
         return ["    if (operation) ms_returned(operation, code);"]
-    lines = ["    if (operation && ms_returned(operation, code)) {"]
+    lines = ["    if (operation && ms_returned(operation, code)) {", "        ms_lock();"]
     places = [word for word in ("sendbuf", "recvbuf") if word in words]
     if places:
         asked = " || ".join(f"{word} == MPI_IN_PLACE" for word in places)
@@ -97,4 +97,4 @@ def _recorded(call: Call, words: list[str]) -> list[str]:
     for step in call.recipe.split("; "):
         function, _, rest = step.partition("(")
         lines.append(f"        ms_{function}(operation{', ' if rest != ')' else ''}{rest};")
-    return [*lines, "    }"]
+    return [*lines, "        ms_unlock();", "    }"]

@@ -50,6 +50,7 @@ def whole() -> Rows:
     ]
     plain["communicators"] = [{"members": [0, 1]}, {"members": [0]}]
     plain["measured"] = [{"start_ps": 0, "end_ps": 5} for _ in range(6)]
+    plain["phase_times"] = [{"thread_ps": 5, "process_ps": 5, "wall_ps": 5} for _ in range(3)]
     plain["tasks"] = [{**plain["tasks"][0], "task_instance_id": i, "parent_id": i - 1} for i in range(2)]
     plain["stacks"] = [{"frames": [0, 0]}]
     plain["launches"] = [{name: value or 1 for name, value in plain["launches"][0].items()}]
@@ -122,6 +123,7 @@ WRONG = [
     ("counters", 0, "phase_id", 3, "phase_id is 3, but there are 3 rows in table 'phases'"),
     ("measured", 3, "end_ps", -1, "row 3: end_ps lies before start_ps"),
     ("measured", 3, "start_ps", -1, "start_ps is -1"),
+    ("phase_times", 2, "wall_ps", -1, "wall_ps is -1"),
     ("dependencies", 0, "operation_id", 4, "operation_id is 4, but there are 4 rows"),
     ("dependencies", 0, "requires", 4, "requires is 4"),
     ("task_types", 0, "line", -1, "line is -1"),

@@ -20,6 +20,8 @@ from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
 
+CLOCKS = ("cpu", "wall")  # of which ReadOptions.time chooses one
+
 
 def can_read(path: Path) -> bool:
     """Whether a path is a DUMPI trace or one rank's file. Reads a few bytes; never raises."""

@@ -8,7 +8,8 @@ are described in ``runner/readers/raw_trace/mpi_calls.py``. O(calls) in NumPy fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -26,7 +27,11 @@ STRANGER: Final = -4  # a process outside MPI_COMM_WORLD
 
 _K = OperationKind
 # how the rows of a call are made
-PLAIN, STARTS, TEMPLATE, SENDRECV, ISENDRECV, NEIGHBOURS, INEIGHBOURS = range(7)
+PLAIN, STARTS, TEMPLATE, SENDRECV, ISENDRECV, NEIGHBOURS, INEIGHBOURS, EXPANDED = range(8)
+_ONE_SIDED: Final = (
+    "Put", "Get", "Accumulate", "Get_accumulate", "Fetch_and_op", "Compare_and_swap", "Rput", "Rget", "Raccumulate",
+    "Rget_accumulate",
+)  # fmt: skip
 # whose counts its lists are
 NO_COUNTS, RECEIVE_COUNTS, SEND_COUNTS, BOTH_COUNTS = range(4)
 
@@ -36,13 +41,30 @@ _POINT_TO_POINT: Final = {
     "Imrecv": _K.irecv, "Sendrecv": _K.sendrecv, "Sendrecv_replace": _K.sendrecv, "Isendrecv": _K.isend,
     "Isendrecv_replace": _K.isend, "Send_init": _K.isend, "Rsend_init": _K.isend, "Bsend_init": _K.ibsend,
     "Ssend_init": _K.issend, "Recv_init": _K.irecv, "Init": _K.init, "Init_thread": _K.init, "Finalize": _K.finalize,
-    "Request_get_status": _K.test,
+    "Psend_init": _K.isend, "Precv_init": _K.irecv, "Parrived": _K.test, "Session_init": _K.init,
+    "Session_finalize": _K.finalize, "Request_get_status": _K.test,
 }  # fmt: skip
 # waits and tests, by what they are once something is complete
 _COMPLETING: Final = {
     "Wait": _K.wait, "Waitany": _K.wait, "Waitall": _K.waitall, "Waitsome": _K.waitall,
     "Test": _K.wait, "Testany": _K.wait, "Testall": _K.waitall, "Testsome": _K.waitall,
 }  # fmt: skip
+# starts: all of what they start, or the last part of it
+_STARTS: Final = ("Start", "Startall", "Pready", "Pready_range", "Pready_list")
+# what ranks wait for in calls of which nothing else is replayed
+_BARRIERS: Final = (
+    "Comm_dup", "Comm_dup_with_info", "Comm_split", "Comm_split_type", "Comm_create", "Comm_create_group",
+    "Comm_create_from_group", "Cart_create", "Cart_sub", "Graph_create", "Dist_graph_create",
+    "Dist_graph_create_adjacent", "Intercomm_create", "Intercomm_create_from_groups", "Intercomm_merge",
+    "Comm_disconnect", "File_open", "File_close", "File_set_size", "File_preallocate", "File_set_view", "File_sync",
+    "File_seek_shared", "File_set_atomicity", "File_read_all", "File_read_at_all", "File_read_ordered",
+    "File_write_all", "File_write_at_all", "File_write_ordered",
+)  # fmt: skip
+_IBARRIERS: Final = (
+    "Comm_idup", "Comm_idup_with_info", "File_iread_all", "File_iread_at_all", "File_iwrite_all", "File_iwrite_at_all",
+    "File_read_all_begin", "File_read_at_all_begin", "File_read_ordered_begin", "File_write_all_begin",
+    "File_write_at_all_begin", "File_write_ordered_begin",
+)  # fmt: skip
 _COUNTS: Final = {
     "gatherv": RECEIVE_COUNTS, "allgatherv": RECEIVE_COUNTS, "reduce_scatter": RECEIVE_COUNTS, "scatterv": SEND_COUNTS,
     "alltoallv": BOTH_COUNTS,
@@ -53,7 +75,8 @@ _SAME: Final = {"alltoallw": "alltoallv", "reduce_scatter_block": "reduce_scatte
 @dataclass(frozen=True)
 class CallTable:
     """Per number of a call: its ``kind`` (of a template: of what is started), how its rows are made (``form``), whose
-    ``counts`` its lists are, and whether it completes requests, is a test, or a probe that does not wait."""
+    ``counts`` its lists are, and whether it completes requests, is a test, a probe that does not wait, or a call
+    ``on_window``."""
 
     names: tuple[str, ...]
     kind: np.ndarray
@@ -62,19 +85,24 @@ class CallTable:
     is_completing: np.ndarray
     is_test: np.ndarray
     is_probe: np.ndarray
+    on_window: np.ndarray
 
 
 def _forms_of(name: str) -> tuple[int, int, int]:
     """(kind, form, counts) of a call."""
     if name in _POINT_TO_POINT:
-        form = TEMPLATE if name.endswith("_init") else PLAIN
+        form = TEMPLATE if name.endswith("_init") and name != "Session_init" else PLAIN
         if name.startswith(("Sendrecv", "Isendrecv")):
             form = SENDRECV if name.startswith("S") else ISENDRECV
         return int(_POINT_TO_POINT[name]), form, NO_COUNTS
     if name in _COMPLETING:
         return int(_COMPLETING[name]), PLAIN, NO_COUNTS
-    if name in ("Start", "Startall"):
+    if _is_split_end(name):
+        return int(_K.wait), PLAIN, NO_COUNTS
+    if name in _STARTS:
         return int(_K.other), STARTS, NO_COUNTS
+    if name in _BARRIERS or name in _IBARRIERS:
+        return int(_K.barrier if name in _BARRIERS else _K.ibarrier), PLAIN, NO_COUNTS
     for base in COLLECTIVE_NAMES:
         stem = base.removeprefix("MPI_")
         if name not in (stem, f"I{stem[0].lower()}{stem[1:]}", f"{stem}_init"):
@@ -87,6 +115,10 @@ def _forms_of(name: str) -> tuple[int, int, int]:
     return int(_K.other), PLAIN, NO_COUNTS
 
 
+def _is_split_end(name: str) -> bool:
+    return name.startswith("File_") and name.endswith("_end")
+
+
 def _table(names: tuple[str, ...]) -> CallTable:
     stems = [name.removeprefix("MPI_") for name in names]
     forms = np.array([_forms_of(stem) for stem in stems], np.int8).reshape(-1, 3)
@@ -95,13 +127,15 @@ def _table(names: tuple[str, ...]) -> CallTable:
         kind=forms[:, 0],
         form=forms[:, 1],
         counts=forms[:, 2],
-        is_completing=np.array([stem in _COMPLETING for stem in stems], np.bool_),
+        is_completing=np.array([stem in _COMPLETING or _is_split_end(stem) for stem in stems], np.bool_),
         is_test=np.array([stem.startswith("Test") for stem in stems], np.bool_),
         is_probe=np.array([stem in ("Iprobe", "Improbe") for stem in stems], np.bool_),
+        on_window=np.array([stem.startswith("Win_") or stem in _ONE_SIDED for stem in stems], np.bool_),
     )
 
 
 TABLE: Final = _table(NAMES)
+IS_BARRIER: Final = np.array([name.removeprefix("MPI_") in (*_BARRIERS, *_IBARRIERS) for name in NAMES], np.bool_)
 _IS_NEIGHBOUR: Final = np.array(["neighbor" in name.lower() for name in NAMES], np.bool_)
 _OPENING: Final = np.isin(np.arange(len(OperationKind)), (_K.isend, _K.issend, _K.ibsend, _K.irecv)) | (
     np.arange(len(OperationKind)) >= _K.ibarrier
@@ -111,6 +145,25 @@ _OPENING: Final = np.isin(np.arange(len(OperationKind)), (_K.isend, _K.issend, _
 def opens_request(kind: np.ndarray) -> np.ndarray:
     """Whether operations of these kinds open a request."""
     return _OPENING[kind]
+
+
+@dataclass
+class Expansion:
+    """Rows that calls become which say nothing of them alone (readers/raw_trace/one_sided.py): per call its ``record``
+    and ``num_rows``; the ``rows`` of all (kind, peer, tag, bytes, receive_bytes); and ``waits``: (record, row of it
+    that waits, record, row of it that opened what is waited for)."""
+
+    record: list[int] = field(default_factory=list)
+    num_rows: list[int] = field(default_factory=list)
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    waits: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def add(self, record: int, rows: Sequence[tuple[int, ...]], waits: Sequence[tuple[int, int, int]]) -> None:
+        """A call's rows; ``waits``: (row, record, row of that)."""
+        self.record.append(record)
+        self.num_rows.append(len(rows))
+        self.rows += rows
+        self.waits += [(record, row, of, part) for row, of, part in waits]
 
 
 class Calls:
@@ -126,6 +179,7 @@ class Calls:
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.expansion = Expansion()
         records = process.operations
         is_done = (records["flags"] & UNFINISHED) == 0
         self.records = records[is_done]
@@ -172,9 +226,13 @@ class Calls:
         records = self.records
         is_collective = (TABLE.kind[self.call] >= _K.barrier) | _IS_NEIGHBOUR[self.call]
         between = (records["flags"] & INTERCOMMUNICATOR) != 0
+        between &= _IS_NEIGHBOUR[self.call]
+        # of a trace that does not say who called together
+        unknown = (IS_BARRIER[self.call] | TABLE.on_window[self.call]) & (records["communicator"] < 0)
         with_stranger = (records["peer"] == STRANGER) | (records["source"] == STRANGER)
+        is_collective |= TABLE.on_window[self.call]
         with_stranger |= is_collective & np.isin(records["communicator"], self._strange_communicators())
-        return ((records["flags"] & FAILED) == 0) & ~(between & is_collective) & ~with_stranger
+        return ((records["flags"] & FAILED) == 0) & ~between & ~unknown & ~with_stranger
 
     def _strange_communicators(self) -> list[int]:
         """Numbers of the communicators with members outside MPI_COMM_WORLD."""
@@ -224,6 +282,7 @@ class Calls:
         is_started = record != origin
         form[is_started] = np.where(_IS_NEIGHBOUR[self.call[origin[is_started]]], INEIGHBOURS, PLAIN)
         form[~self.takes_part[origin]] = PLAIN
+        form[np.isin(record, self.expansion.record)] = EXPANDED
         pairs = np.flatnonzero(form == SENDRECV)
         fields = self.records[origin[pairs]]
         two_tags = (fields["peer"] >= 0) & (fields["source"] >= 0) & (fields["tag"] != fields["receive_tag"])
@@ -234,6 +293,7 @@ class Calls:
         num_destinations = self.lists[at]
         num_sources = self.lists[at + 1 + 2 * num_destinations]
         num_rows[near] = np.maximum(1, num_destinations + num_sources + (form[near] == NEIGHBOURS))
+        num_rows[form == EXPANDED] = self.expansion.num_rows
         return Items(record, origin, requests, form, num_rows.astype(np.int64))
 
     def operation_ids(self) -> np.ndarray:

@@ -19,22 +19,26 @@ import numpy as np
 import zstandard
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.raw_trace.header import VERSION
+from manyscale.runner.readers.raw_trace import threads
+from manyscale.runner.readers.raw_trace.header import READABLE, VERSION
 
 # the structures of trace.h
 OPERATION: Final = np.dtype(
     [
         ("call", "<u2"), ("flags", "<u2"), ("communicator", "<i4"), ("peer", "<i4"), ("source", "<i4"), ("tag", "<i4"),
         ("receive_tag", "<i4"), ("request", "<i4"), ("num_lists", "<u4"), ("bytes", "<i8"), ("receive_bytes", "<i8"),
-        ("start_ns", "<u8"), ("end_ns", "<u8"), ("cpu_ns", "<u8"), ("num_events", "<u4"), ("region", "<i4"),
+        ("start_ns", "<u8"), ("end_ns", "<u8"), ("cpu_ns", "<u8"), ("process_ns", "<u8"), ("longest_ns", "<u8"),
+        ("elapsed_ns", "<u8"), ("num_events", "<u4"), ("region", "<i4"),
     ]
 )  # fmt: skip
+_NOT_IN_1: Final = ("process_ns", "longest_ns", "elapsed_ns")
+_OPERATION_1: Final = np.dtype([(name, OPERATION[name]) for name in OPERATION.names or () if name not in _NOT_IN_1])
 EVENT: Final = np.dtype(
     [("kind", "<u2"), ("flags", "<u2"), ("num_operations", "<u4"), ("task", "<u4"), ("extra", "<u4"), ("value", "<i8"),
      ("cpu_ns", "<u8")]
 )  # fmt: skip
 
-DEFINITIONS, OPERATIONS, LISTS, EVENTS, DETAIL = range(5)
+DEFINITIONS, OPERATIONS, LISTS, EVENTS, DETAIL, THREAD_OPERATIONS, THREAD_LISTS = range(7)
 _CHUNK = struct.Struct("<IHHQQ")
 _CHUNK_MAGIC = 0x4B43534D
 _TAIL = struct.Struct("<8sIIQ8Q8Q")
@@ -102,15 +106,58 @@ class Process:
         """The last definition of a process that ended as it should, else empty."""
         return next((each for each in self.definitions if "end" in each), {})
 
-    @cached_property
+    @property
     def operations(self) -> np.ndarray:
         """Records of MPI calls (dtype OPERATION), in order."""
-        return np.frombuffer(self._stream(OPERATIONS, OPERATION.itemsize), OPERATION)
+        return self._merged.operations
 
-    @cached_property
+    @property
     def lists(self) -> np.ndarray:
         """int64[]: values of the operations' lists, in order."""
-        return np.frombuffer(self._stream(LISTS, 8), np.dtype("<i8"))
+        return self._merged.lists
+
+    @property
+    def num_thread_calls(self) -> int:
+        """MPI calls of other threads than the first: recorded, but in ``operations`` only if ``is_merged``."""
+        return int(np.count_nonzero((self._thread_records.operations["flags"] & threads.UNFINISHED) == 0))
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether ``operations`` are those of several threads."""
+        return self._merged is not self._own
+
+    @cached_property
+    def _merged(self) -> threads.Records:
+        if not self.num_thread_calls or len(self.events):
+            return self._own  # events are of the first thread, told by its operations
+        calls = [name for each in self.definitions for name in each.get("calls", ())]
+        return threads.merged(self._own, self._thread_records, calls)
+
+    @cached_property
+    def _own(self) -> threads.Records:
+        return self._records(OPERATIONS, LISTS)
+
+    @cached_property
+    def _thread_records(self) -> threads.Records:
+        return self._records(THREAD_OPERATIONS, THREAD_LISTS)
+
+    def _records(self, operations: int, lists: int) -> threads.Records:
+        dtype = OPERATION if self.has_times else _OPERATION_1
+        records = np.frombuffer(self._stream(operations, dtype.itemsize), dtype)
+        values = np.frombuffer(self._stream(lists, 8), np.dtype("<i8"))
+        if self.has_times:
+            return threads.Records(records, values)
+        widened = np.zeros(len(records), OPERATION)
+        for name in _OPERATION_1.names or ():
+            widened[name] = records[name]
+        for name in _NOT_IN_1:
+            widened[name] = records["cpu_ns"]
+        return threads.Records(widened, values)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it knows what other threads did (those of version 1 do not)."""
+        return int(self.start["trace"]) > 1
 
     @cached_property
     def events(self) -> np.ndarray:
@@ -147,10 +194,10 @@ def _read_process(path: Path) -> Process:
         definitions = [json.loads(line) for line in text.splitlines()]
     except ValueError as error:
         raise UserError(f"{path}: a definition is damaged ({error}); trace the program again") from None
-    if not definitions or definitions[0].get("trace") != VERSION:
+    if not definitions or definitions[0].get("trace") not in READABLE:
         raise UserError(f"{path}: does not begin with a definition of version {VERSION}; trace the program again")
     sizes = definitions[0].get("operation_bytes"), definitions[0].get("event_bytes")
-    if sizes != (OPERATION.itemsize, EVENT.itemsize):
+    if sizes != ((OPERATION if definitions[0]["trace"] > 1 else _OPERATION_1).itemsize, EVENT.itemsize):
         raise UserError(f"{path}: records of {sizes} bytes are not those of this version; trace the program again")
     return Process(path, definitions, state == FINISHED, chunks, tail)
 
@@ -164,11 +211,11 @@ def _read_tail(path: Path) -> tuple[dict[int, bytes], int, int | None]:
     if len(content) < _TAIL.size or content[:8] != _TAIL_MAGIC:
         raise UserError(f"{path}: is no tail of a trace; remove it or trace the program again")
     _, version, state, flushed, *numbers = _TAIL.unpack_from(content)
-    if version != VERSION:
+    if version not in READABLE:
         raise UserError(f"{path}: version {version} is not {VERSION}; trace the program again")
     used, offsets = numbers[:8], numbers[8:]
     streams = {}
-    for stream in range(DETAIL):
+    for stream in range(THREAD_LISTS + 1):
         if offsets[stream] + used[stream] > len(content):
             raise UserError(f"{path}: is cut short; trace the program again")
         streams[stream] = content[offsets[stream] : offsets[stream] + used[stream]]
@@ -187,7 +234,7 @@ def _scan_chunks(path: Path, flushed: int | None, tail: dict[int, bytes]) -> Ite
             head = file.read(_CHUNK.size)
             if len(head) == _CHUNK.size:
                 magic, stream, codec, raw_bytes, stored_bytes = _CHUNK.unpack(head)
-                if magic != _CHUNK_MAGIC or stream > DETAIL or codec > 1 or raw_bytes > _MAX_CHUNK:
+                if magic != _CHUNK_MAGIC or stream > THREAD_LISTS or codec > 1 or raw_bytes > _MAX_CHUNK:
                     raise UserError(f"{path}: byte {offset}: no chunk begins here; the file is damaged, trace again")
             if len(head) < _CHUNK.size or offset + _CHUNK.size + stored_bytes > length:
                 if flushed is None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from manyscale.runner.errors import UserError
 
 FORMAT: Final = "manyscale raw trace"
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = (1, 2)  # before 2: without the times of other threads
 HEADER: Final = "trace.json"
 
 
@@ -26,7 +27,7 @@ def read_header(directory: Path) -> dict[str, Any]:
     path = directory / HEADER
     try:
         header: dict[str, Any] = json.loads(path.read_text())
-        if header["format"] != FORMAT or header["version"] != VERSION:
+        if header["format"] != FORMAT or header["version"] not in READABLE:
             raise UserError(f"{path}: version {header['version']} is not {VERSION}; trace the program again")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: is not a trace ({error}); trace the program again") from None

@@ -2,10 +2,11 @@
 reader takes its kinds from the names (``runner/readers/raw_trace/operations.py``).
 
 A line is ``Name parameter ... : recipe``, without the prefix MPI_. Parameters are words of TYPES, whose C types they
-have; the recipe is a C function of ``native/mpi.c`` (without its prefix ``ms_``) that fills the record after the call
-has returned, or, after the word ``around``, one that makes the call itself. No recipe: recorded by name only. Calls
-with counts have a second form with large counts (MPI 4: Send_c). Those of COLLECTIVES have a non-blocking form, too
-(Ibcast: one more parameter, the request), and a persistent one (Bcast_init of MPI 4: info, request).
+have; the recipe is a C function (several, with semicolons) of ``native/`` (without its prefix ``ms_``) that fills the
+record after the call has returned, or, after the word ``around``, one that makes the call itself. No recipe: recorded
+by name only. Calls with counts have a second form with large counts (MPI 4: Send_c). Those of COLLECTIVES have a
+non-blocking form, too (Ibcast: one more parameter, the request), and a persistent one (Bcast_init of MPI 4: info,
+request).
 
 Fields of the record (``struct ms_operation`` in ``native/trace.h``) as the recipes fill them:
 
@@ -28,9 +29,13 @@ Fields of the record (``struct ms_operation`` in ``native/trace.h``) as the reci
   no receive or an isendrecv, -3 if it was cancelled), bytes and tag received. A test that completes nothing lacks
   MS_COMPLETED. Where MS_COUNTED is set, the increase of the hardware counters comes first (definition "counters").
 - MS_NULL_PEER: a partner was MPI_PROC_NULL. MS_INTERCOMMUNICATOR: partners are of the remote group; collectives on it
-  are recorded by name. MS_FAILED: the call returned an error, nothing is filled in.
+  have no sizes. MS_FAILED: the call returned an error, nothing is filled in.
+- Makers of communicators: the one whose members all call. Windows and files have numbers as communicators do, with the
+  members of the one that they were made of; ``peer`` is the target of a one-sided call, ``bytes`` what it puts there,
+  ``receive_bytes`` what it gets. Lists of MPI_Win_post and MPI_Win_start: the group's world ranks.
+- Partitioned sends: the call that makes the last partition ready is the one that starts the request.
 
-Not recorded: calls that are local and do not communicate (MPI_Comm_rank, MPI_Type_commit, MPI_Wtime, ...).
+Not recorded: calls that are local (``mpi_standard.py``).
 """
 
 from __future__ import annotations
@@ -41,18 +46,21 @@ from typing import Final
 _TYPES: Final = """
 int                     dest source tag sendtag recvtag root num color key split_type assert rank lock_type amode whence
                         ndims reorder degree indegree outdegree leader remote_leader high required error_code maxprocs
-                        target_rank flag_in
+                        target_rank flag_in partitions partition low high descriptor
 int *                   flag provided index outcount indices argc errcodes
+MPI_Count               part_count
 const int *             dims periods remain nodes edges sources destinations degrees weights source_weights dest_weights
+                        all_maxprocs
+ms_partitions           partition_list
 int/MPI_Count           count sendcount recvcount origin_count target_count result_count
 const int */const MPI_Count *   sendcounts recvcounts
 const int */const MPI_Aint *    displs sdispls rdispls
 int/MPI_Aint            disp_unit
 void *                  buf recvbuf base baseptr result_addr read_addr
 const void *            cbuf sendbuf origin_addr compare_addr write_base
-const char *            filename datarep port_name command
-char **                 args
-char ***                argv
+const char *            filename datarep port_name command string_tag
+char **                 args commands
+char ***                argv all_args
 MPI_Datatype            datatype sendtype recvtype origin_type target_type result_type etype filetype
 const MPI_Datatype *    sendtypes recvtypes
 const MPI_Aint *        aint_sdispls aint_rdispls
@@ -60,8 +68,14 @@ MPI_Aint                target_disp size
 MPI_Op                  op
 MPI_Comm                comm peer_comm
 MPI_Comm *              newcomm comm_ref
-MPI_Group               group
+MPI_Group               group remote_group
 MPI_Info                info
+const MPI_Info *        infos
+MPI_Errhandler          errhandler
+MPI_Session *           session
+ms_query_function       query
+ms_free_function        free
+ms_cancel_function      cancel
 MPI_Request *           request requests
 MPI_Status *            status statuses
 MPI_Message *           message
@@ -102,6 +116,15 @@ Mprobe source tag comm message status : mprobe(comm, source, tag, 1, *message, s
 Improbe source tag comm flag message status : mprobe(comm, source, tag, *flag, *message, status)
 Mrecv buf count datatype message status : around mrecv
 Imrecv buf count datatype message request : around imrecv
+Psend_init cbuf partitions part_count datatype dest tag comm info request
+ : partitioned_send(comm, dest, tag, partitions, BYTES(partitions * part_count, datatype), *request)
+Precv_init buf partitions part_count datatype source tag comm info request
+ : partitioned_receive(comm, source, tag, BYTES(partitions * part_count, datatype), *request)
+Pready partition handle : ready(handle, 1)
+Pready_range low high handle : ready(handle, high - low + 1)
+Pready_list num partition_list handle : ready(handle, num)
+Parrived handle partition flag
+Grequest_start query free cancel base request
 Start request : around start_request
 Startall num requests : around startall
 Request_free request : around request_free
@@ -159,21 +182,27 @@ Neighbor_alltoallw sendbuf sendcounts aint_sdispls sendtypes recvbuf recvcounts 
 _COMMUNICATORS: Final = """
 Comm_dup comm newcomm : new_communicator(comm, *newcomm)
 Comm_dup_with_info comm info newcomm : new_communicator(comm, *newcomm)
-Comm_idup comm newcomm request : new_communicator(comm, *newcomm)
-Comm_idup_with_info comm info newcomm request : new_communicator(comm, *newcomm)
+Comm_idup comm newcomm request : new_communicator(comm, *newcomm); open(*request)
+Comm_idup_with_info comm info newcomm request : new_communicator(comm, *newcomm); open(*request)
 Comm_split comm color key newcomm : new_communicator(comm, *newcomm)
 Comm_split_type comm split_type key info newcomm : new_communicator(comm, *newcomm)
 Comm_create comm group newcomm : new_communicator(comm, *newcomm)
-Comm_create_group comm group tag newcomm : new_communicator(comm, *newcomm)
+Comm_create_group comm group tag newcomm : new_communicator_of_its_own(*newcomm)
+Comm_create_from_group group string_tag info errhandler newcomm : new_communicator_of_its_own(*newcomm)
+Intercomm_create_from_groups group leader remote_group remote_leader string_tag info errhandler newcomm
+ : new_communicator_of_its_own(*newcomm)
 Cart_create comm ndims dims periods reorder newcomm : new_communicator(comm, *newcomm)
 Cart_sub comm remain newcomm : new_communicator(comm, *newcomm)
 Graph_create comm num nodes edges reorder newcomm : new_communicator(comm, *newcomm)
 Dist_graph_create comm num sources degrees destinations weights info reorder newcomm : new_communicator(comm, *newcomm)
 Dist_graph_create_adjacent comm indegree sources source_weights outdegree destinations dest_weights info reorder newcomm
  : new_communicator(comm, *newcomm)
-Intercomm_create comm leader peer_comm remote_leader tag newcomm : new_communicator(comm, *newcomm)
+Intercomm_create comm leader peer_comm remote_leader tag newcomm : new_communicator_of_its_own(*newcomm)
 Intercomm_merge comm high newcomm : new_communicator(comm, *newcomm)
 Comm_spawn command args maxprocs info root comm newcomm errcodes : new_communicator(comm, *newcomm)
+Comm_spawn_multiple num commands all_args all_maxprocs infos root comm newcomm errcodes
+ : new_communicator(comm, *newcomm)
+Comm_join descriptor newcomm : new_communicator_of_its_own(*newcomm)
 Comm_accept port_name info root comm newcomm : new_communicator(comm, *newcomm)
 Comm_connect port_name info root comm newcomm : new_communicator(comm, *newcomm)
 Comm_free comm_ref : around comm_free
@@ -184,96 +213,110 @@ _ENVIRONMENT: Final = """
 Init argc argv : initialised()
 Init_thread argc argv required provided : initialised()
 Finalize
+Session_init info errhandler session : session_initialised(*session)
+Session_finalize session : around session_finalize
 Abort comm error_code : around abort
 """
 
-# recorded by name only
 _ONE_SIDED: Final = """
-Win_create base size disp_unit info comm newwin
-Win_allocate size disp_unit info comm baseptr newwin
-Win_allocate_shared size disp_unit info comm baseptr newwin
-Win_create_dynamic info comm newwin
+Win_create base size disp_unit info comm newwin : new_window(comm, *newwin)
+Win_allocate size disp_unit info comm baseptr newwin : new_window(comm, *newwin)
+Win_allocate_shared size disp_unit info comm baseptr newwin : new_window(comm, *newwin)
+Win_create_dynamic info comm newwin : new_window(comm, *newwin)
 Win_attach win base size
 Win_detach win write_base
-Win_free newwin
-Win_fence assert win
-Win_lock lock_type rank assert win
-Win_unlock rank win
-Win_lock_all assert win
-Win_unlock_all win
-Win_post group assert win
-Win_start group assert win
-Win_complete win
-Win_wait win
-Win_test win flag
-Win_flush rank win
-Win_flush_all win
-Win_flush_local rank win
-Win_flush_local_all win
-Win_sync win
+Win_free newwin : around win_free
+Win_fence assert win : on_window(win)
+Win_lock lock_type rank assert win : one_sided(win, rank, 0, 0)
+Win_unlock rank win : one_sided(win, rank, 0, 0)
+Win_lock_all assert win : on_window(win)
+Win_unlock_all win : on_window(win)
+Win_post group assert win : window_group(win, group)
+Win_start group assert win : window_group(win, group)
+Win_complete win : on_window(win)
+Win_wait win : on_window(win)
+Win_test win flag : window_test(win, *flag)
+Win_flush rank win : one_sided(win, rank, 0, 0)
+Win_flush_all win : on_window(win)
+Win_flush_local rank win : one_sided(win, rank, 0, 0)
+Win_flush_local_all win : on_window(win)
+Win_sync win : on_window(win)
 Put origin_addr origin_count origin_type target_rank target_disp target_count target_type win
+ : one_sided(win, target_rank, BYTES(target_count, target_type), 0)
 Get base origin_count origin_type target_rank target_disp target_count target_type win
+ : one_sided(win, target_rank, 0, BYTES(target_count, target_type))
 Accumulate origin_addr origin_count origin_type target_rank target_disp target_count target_type op win
+ : one_sided(win, target_rank, BYTES(target_count, target_type), 0)
 Get_accumulate origin_addr origin_count origin_type result_addr result_count result_type target_rank target_disp
  target_count target_type op win
+ : one_sided(win, target_rank, BYTES(target_count, target_type), BYTES(target_count, target_type))
 Fetch_and_op origin_addr result_addr datatype target_rank target_disp op win
+ : one_sided(win, target_rank, BYTES(1, datatype), BYTES(1, datatype))
 Compare_and_swap origin_addr compare_addr result_addr datatype target_rank target_disp win
+ : one_sided(win, target_rank, BYTES(1, datatype), BYTES(1, datatype))
 Rput origin_addr origin_count origin_type target_rank target_disp target_count target_type win request
+ : one_sided(win, target_rank, BYTES(target_count, target_type), 0); open(*request)
 Rget base origin_count origin_type target_rank target_disp target_count target_type win request
+ : one_sided(win, target_rank, 0, BYTES(target_count, target_type)); open(*request)
 Raccumulate origin_addr origin_count origin_type target_rank target_disp target_count target_type op win request
+ : one_sided(win, target_rank, BYTES(target_count, target_type), 0); open(*request)
 Rget_accumulate origin_addr origin_count origin_type result_addr result_count result_type target_rank target_disp
  target_count target_type op win request
+ : one_sided(win, target_rank, BYTES(target_count, target_type), BYTES(target_count, target_type)); open(*request)
 """
 _FILES: Final = """
-File_open comm filename amode info newfile
-File_close newfile
+File_open comm filename amode info newfile : new_file(comm, *newfile)
+File_close newfile : around file_close
 File_delete filename info
-File_set_size file offset
-File_preallocate file offset
-File_set_view file offset etype filetype datarep info
-File_sync file
-File_seek_shared file offset whence
-File_set_atomicity file flag_in
-File_read file buf count datatype status
-File_read_all file buf count datatype status
-File_read_at file offset buf count datatype status
-File_read_at_all file offset buf count datatype status
-File_read_shared file buf count datatype status
-File_read_ordered file buf count datatype status
-File_read_all_begin file buf count datatype
-File_read_all_end file buf status
-File_read_at_all_begin file offset buf count datatype
-File_read_at_all_end file buf status
-File_read_ordered_begin file buf count datatype
-File_read_ordered_end file buf status
+File_set_size file offset : on_file(file)
+File_preallocate file offset : on_file(file)
+File_set_view file offset etype filetype datarep info : on_file(file)
+File_sync file : on_file(file)
+File_seek_shared file offset whence : on_file(file)
+File_set_atomicity file flag_in : on_file(file)
+File_read file buf count datatype status : on_file(file)
+File_read_all file buf count datatype status : on_file(file)
+File_read_at file offset buf count datatype status : on_file(file)
+File_read_at_all file offset buf count datatype status : on_file(file)
+File_read_shared file buf count datatype status : on_file(file)
+File_read_ordered file buf count datatype status : on_file(file)
+File_read_all_begin file buf count datatype : on_file(file); open_split(file)
+File_read_all_end file buf status : on_file(file); close_split(file)
+File_read_at_all_begin file offset buf count datatype : on_file(file); open_split(file)
+File_read_at_all_end file buf status : on_file(file); close_split(file)
+File_read_ordered_begin file buf count datatype : on_file(file); open_split(file)
+File_read_ordered_end file buf status : on_file(file); close_split(file)
 File_iread file buf count datatype request
-File_iread_all file buf count datatype request
+File_iread_all file buf count datatype request : on_file(file); open(*request)
 File_iread_at file offset buf count datatype request
-File_iread_at_all file offset buf count datatype request
+File_iread_at_all file offset buf count datatype request : on_file(file); open(*request)
 File_iread_shared file buf count datatype request
-File_write file cbuf count datatype status
-File_write_all file cbuf count datatype status
-File_write_at file offset cbuf count datatype status
-File_write_at_all file offset cbuf count datatype status
-File_write_shared file cbuf count datatype status
-File_write_ordered file cbuf count datatype status
-File_write_all_begin file cbuf count datatype
-File_write_all_end file cbuf status
-File_write_at_all_begin file offset cbuf count datatype
-File_write_at_all_end file cbuf status
-File_write_ordered_begin file cbuf count datatype
-File_write_ordered_end file cbuf status
+File_write file cbuf count datatype status : on_file(file)
+File_write_all file cbuf count datatype status : on_file(file)
+File_write_at file offset cbuf count datatype status : on_file(file)
+File_write_at_all file offset cbuf count datatype status : on_file(file)
+File_write_shared file cbuf count datatype status : on_file(file)
+File_write_ordered file cbuf count datatype status : on_file(file)
+File_write_all_begin file cbuf count datatype : on_file(file); open_split(file)
+File_write_all_end file cbuf status : on_file(file); close_split(file)
+File_write_at_all_begin file offset cbuf count datatype : on_file(file); open_split(file)
+File_write_at_all_end file cbuf status : on_file(file); close_split(file)
+File_write_ordered_begin file cbuf count datatype : on_file(file); open_split(file)
+File_write_ordered_end file cbuf status : on_file(file); close_split(file)
 File_iwrite file cbuf count datatype request
-File_iwrite_all file cbuf count datatype request
+File_iwrite_all file cbuf count datatype request : on_file(file); open(*request)
 File_iwrite_at file offset cbuf count datatype request
-File_iwrite_at_all file offset cbuf count datatype request
+File_iwrite_at_all file offset cbuf count datatype request : on_file(file); open(*request)
 File_iwrite_shared file cbuf count datatype request
 """
 
+# of MPI 4, besides the forms with large counts and the persistent collectives
+_NEW: Final = ("Isendrecv", "P", "Session_", "Comm_create_from_group", "Intercomm_create_from_groups")
+_OLD: Final = ("Probe", "Put")  # begin as one of these
 # Calls whose number varies from run to run: they do not count for the windows of the detailed level.
 UNREPEATED: Final = frozenset(
     f"MPI_{name}" for name in ("Iprobe", "Improbe", "Test", "Testall", "Testany", "Testsome", "Waitsome",
-                               "Request_get_status", "Win_test")
+                               "Request_get_status", "Parrived", "Win_test")
 )  # fmt: skip
 
 
@@ -318,7 +361,7 @@ def _parse(line: str) -> Call:
     head, _, recipe = line.partition(" : ")
     name, *words = head.split()
     parameters = tuple((*TYPES[word], word) for word in words)
-    since = 4 if name.startswith("Isendrecv") else 3
+    since = 4 if name.startswith(_NEW) and name not in _OLD else 3
     if recipe.startswith("around "):
         return Call(f"MPI_{name}", parameters, around=recipe.removeprefix("around ").strip(), since=since)
     return Call(f"MPI_{name}", parameters, recipe.strip(), since=since)

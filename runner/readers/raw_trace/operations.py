@@ -4,14 +4,16 @@ the measured times.
 What the calls become, and what their records hold: readers/raw_trace/calls.py and
 ``runner/readers/raw_trace/mpi_calls.py``. Waits and tests complete exactly what they completed in the traced run; a
 test or probe that found nothing is a ``test``. Receives take the source, the tag and the size that their message had.
-One-sided communication, file access and collectives between two groups are not replayed. A call that had not returned
-when its process ended is left out.
+One-sided communication becomes messages (readers/raw_trace/one_sided.py); makers of communicators, collectives between
+two groups and those on files become barriers. What files take to read and write is not known. A call that had not
+returned when its process ended is left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,7 @@ from manyscale.models.workload import (
     NO_RANK,
     NO_REQUEST,
     OPERATIONS_SCHEMA,
+    PHASE_TIMES_SCHEMA,
     PHASES_SCHEMA,
     RECEIVES,
     REGIONS_SCHEMA,
@@ -32,12 +35,15 @@ from manyscale.models.workload import (
     PhaseKind,
 )
 from manyscale.models.workload.columns import text_array, to_arrow
-from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.notes import Errs, Note, changes, forbids, informs
 from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import communicators as native_communicators
-from manyscale.runner.readers.raw_trace.calls import Calls
+from manyscale.runner.readers.raw_trace import one_sided
+from manyscale.runner.readers.raw_trace.calls import FAILED, Calls
 from manyscale.runner.readers.raw_trace.files import Process
+from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
+from manyscale.runner.readers.raw_trace.mpi_standard import Role, role_of
 from manyscale.runner.readers.raw_trace.phases import Phases, phases, region_numbers
 from manyscale.runner.readers.raw_trace.rows import rows_of
 from manyscale.runner.readers.unreplayed import calls_left_out, listed, notes_on_calls
@@ -59,6 +65,7 @@ class _Builder:
         self.calls = [Calls(process) for process in processes]
         self.communicators = native_communicators.resolve(processes)
         largest = max((int(calls.records["tag"].max(initial=0)) for calls in self.calls), default=0)
+        one_sided.expand(self.calls, self.communicators.of_process)
         self.neighbour_tag = largest + 1 if largest < 2**31 - 1 else 0
         self.ranks = [
             rows_of(calls, of_process, self.neighbour_tag)
@@ -72,6 +79,7 @@ class _Builder:
         tables = {
             "operations": self._operations(),
             "phases": _phases(cut, [rank.polls for rank in self.ranks]),
+            **_phase_times(cut, self.processes),
             **_counters(cut),
             "regions": pa.Table.from_arrays([text_array(names)], schema=REGIONS_SCHEMA),
             "communicators": self._communicators(),
@@ -149,13 +157,7 @@ class _Builder:
             elif calls.unfinished:
                 text = f"{calls.unfinished} had not returned when the trace ended: it is left out"
                 notes.append(changes("call-unfinished", text, f"rank {process.rank}", errs=Errs.short))
-        notes += notes_on_calls(self._counted("others"))
-        for reason, text in (
-            ("between_groups", "collectives between two groups are not replayed"),
-            ("with_strangers", "communication with processes outside MPI_COMM_WORLD is not replayed"),
-        ):
-            if counts := self._counted(reason):
-                notes.append(calls_left_out(text, counts))
+        notes += self._on_left_out()
         failed, lowered = self._counted("failed"), self._counted("lowered")
         wild = sum(
             int(np.count_nonzero((column == ANY_SOURCE) & np.isin(rank.kind, RECEIVES)))
@@ -180,6 +182,43 @@ class _Builder:
         )  # fmt: skip
         return notes + [note for note in found if note.count > 0]
 
+    def _on_left_out(self) -> list[Note]:
+        """What is to be said of calls that are not replayed, or only as what they wait for."""
+        others = self._counted("others")
+        refused = _only(others, lambda name: role_of(name) is Role.refused)
+        rest = _only(others, lambda name: name not in refused and not _takes_no_part(name))
+        notes = notes_on_calls(rest) if rest else []
+        if strange := self._counted("with_strangers"):
+            text = "communication with processes outside MPI_COMM_WORLD is not replayed"
+            notes.append(calls_left_out(text, strange))
+        if refused:
+            text = f"what processes outside the trace do is not known, nor generalised requests: {listed(refused)}"
+            notes.append(forbids("calls-refused", text, count=sum(refused.values()), errs=Errs.short))
+        every = self._every_call()
+        if storage := _only(every, re.compile(r"MPI_File_i?(read|write)\w*(?<!_end)").fullmatch):
+            text = f"files are read and written in no time: {listed(storage)}"
+            notes.append(changes("storage-free", text, count=sum(storage.values()), errs=Errs.short))
+        if locks := _only(every, re.compile(r"MPI_Win_lock").fullmatch):
+            text = f"locks of windows are got at once: {listed(locks)}"
+            notes.append(changes("locks-free", text, count=sum(locks.values()), errs=Errs.short))
+        if between := self._counted("between_groups"):
+            text = f"collectives between two groups are replayed as barriers, without their data: {listed(between)}"
+            notes.append(changes("data-left-out", text, count=between.total(), errs=Errs.short))
+        if waiting := _only(
+            every, lambda name: role_of(name) is Role.synchronising and name not in {**others, **strange}
+        ):
+            text = f"replayed as what ranks wait for in them: {listed(waiting)}"
+            notes.append(informs("calls-as-barriers", text, count=sum(waiting.values())))
+        return notes
+
+    def _every_call(self) -> Counter[str]:
+        """Calls of all ranks that returned without an error, by name."""
+        total: Counter[str] = Counter()
+        for calls in self.calls:
+            done = calls.call[(calls.records["flags"] & FAILED) == 0]
+            total.update({NAMES[call]: int(count) for call, count in enumerate(np.bincount(done)) if count})
+        return total
+
     def _counted(self, reason: str) -> Counter[str]:
         """Calls of all ranks, by name."""
         total: Counter[str] = Counter()
@@ -189,6 +228,16 @@ class _Builder:
 
     def _total(self, name: str) -> int:
         return sum(int(getattr(rank, name)) for rank in self.ranks)
+
+
+def _takes_no_part(name: str) -> bool:
+    """Whether it is as it should be that a call of this name becomes no operation."""
+    is_of_window = name.startswith("MPI_Win_") or name.removeprefix("MPI_") in one_sided.ONE_SIDED
+    return role_of(name) is Role.local or (role_of(name) is Role.replayed and not is_of_window)
+
+
+def _only(counts: Mapping[str, int], chosen: Callable[[str], object]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if chosen(name)}
 
 
 def _phases(ranks: list[Phases], polls: list[np.ndarray]) -> pa.Table:
@@ -202,6 +251,15 @@ def _phases(ranks: list[Phases], polls: list[np.ndarray]) -> pa.Table:
         "duration_ps": np.concatenate([rank.duration_ns for rank in ranks]) * 1000,
     }
     return pa.Table.from_arrays([to_arrow(columns[name]) for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA)
+
+
+def _phase_times(ranks: list[Phases], processes: list[Process]) -> dict[str, pa.Table]:
+    """What each clock shows, if the trace knows several."""
+    if not all(process.has_times for process in processes):
+        return {}
+    clocks = np.concatenate([rank.clocks for rank in ranks]) * 1000
+    columns = [to_arrow(column.astype(np.int64)) for column in clocks.T]
+    return {"phase_times": pa.Table.from_arrays(columns, schema=PHASE_TIMES_SCHEMA)}
 
 
 def _counters(ranks: list[Phases]) -> dict[str, pa.Table]:

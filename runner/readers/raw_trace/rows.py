@@ -12,6 +12,7 @@ from manyscale.models.workload import (
     COLLECTIVES,
     NO_RANK,
     NO_REQUEST,
+    NONBLOCKING_COLLECTIVES,
     RECEIVES,
     SENDS,
     OperationKind,
@@ -21,15 +22,16 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.calls import (
     BOTH_COUNTS,
     COMPLETED,
+    EXPANDED,
     FAILED,
     INEIGHBOURS,
     INTERCOMMUNICATOR,
+    IS_BARRIER,
     ISENDRECV,
     NEIGHBOURS,
     RECEIVE_COUNTS,
     SEND_COUNTS,
     SENDRECV,
-    STRANGER,
     TABLE,
     TEMPLATE,
     WILDCARD,
@@ -96,6 +98,8 @@ class _Rows:
         self.peer, self.source, self.tag, self.bytes, self.receive_bytes = (
             self.records[name][origin].astype(np.int64) for name in ("peer", "source", "tag", "bytes", "receive_bytes")
         )
+        self._between_groups()
+        self._expand()
         self.communicator = self._communicators(self.records["communicator"][origin], communicator_of)
         self.rows_to_fill = count
 
@@ -125,6 +129,22 @@ class _Rows:
             num_cancelled=self.num_cancelled,
             num_never_completed=num_never,
         )
+
+    def _between_groups(self) -> None:
+        """Collectives on an intercommunicator: barriers of both groups."""
+        between = (self.records["flags"][self.origin] & INTERCOMMUNICATOR) != 0
+        rows = between & np.isin(self.kind, COLLECTIVES)
+        self.kind[rows] = np.where(self.kind[rows] >= NONBLOCKING_COLLECTIVES.start, _K.ibarrier, _K.barrier)
+        is_barrier = np.isin(self.kind, (_K.barrier, _K.ibarrier))
+        self.peer[is_barrier] = NO_RANK
+        self.bytes[is_barrier] = self.receive_bytes[is_barrier] = self.tag[is_barrier] = 0
+
+    def _expand(self) -> None:
+        """What the rows of calls say that become others' business, too."""
+        rows = self.items.form[self.item] == EXPANDED
+        values = np.array(self.calls.expansion.rows, np.int64).reshape(-1, 5)
+        self.kind[rows], self.peer[rows], self.tag[rows], self.bytes[rows], self.receive_bytes[rows] = values.T
+        self.source[rows] = NO_RANK
 
     def _error(self, record: int, message: str) -> UserError:
         process = self.calls.process
@@ -261,6 +281,10 @@ class _Rows:
         place = np.arange(len(by_last)) - np.repeat(np.cumsum(mine) - mine, mine)
         named = np.concatenate((named, np.repeat(items.first_row[lowered], mine) + place))
         by = np.concatenate((by, by_last))
+        waits = np.array(self.calls.expansion.waits, np.int64).reshape(-1, 4)
+        first = self.items.first_row[np.searchsorted(items.record, waits[:, [0, 2]])]
+        by = np.concatenate((by, first[:, 0] + waits[:, 1]))
+        named = np.concatenate((named, first[:, 1] + waits[:, 3]))
         order = np.argsort(by, kind="stable")
         values = request[named[order]]
         num_opened_ever = int(np.count_nonzero(opens))
@@ -291,13 +315,15 @@ class _Rows:
     def _reasons(self) -> dict[str, Counter[str]]:
         calls, flags = self.calls, self.records["flags"]
         failed = (flags & FAILED) != 0
-        with_stranger = (self.records["peer"] == STRANGER) | (self.records["source"] == STRANGER)
-        between = ~calls.takes_part & ~failed & ~with_stranger & ((flags & INTERCOMMUNICATOR) != 0)
-        strange = ~calls.takes_part & ~failed & ~between
+        between = calls.takes_part & ((flags & INTERCOMMUNICATOR) != 0) & np.isin(TABLE.kind[calls.call], COLLECTIVES)
+        between &= ~IS_BARRIER[calls.call]
+        unknown = (IS_BARRIER[calls.call] | TABLE.on_window[calls.call]) & (self.records["communicator"] < 0)
+        strange = ~calls.takes_part & ~failed & ~unknown
         lowered = np.zeros(len(flags), np.bool_)
         lowered[self.items.record[self.items.form >= SENDRECV]] = True
         is_other = np.zeros(len(flags), np.bool_)
         is_other[self.items.record[self.item[self.kind == _K.other]]] = True
+        is_other[self.items.record[self.items.form == EXPANDED]] = False
         setting_up = TABLE.form[calls.call] == TEMPLATE
         is_other &= ~(failed | strange | between | lowered | setting_up)
         is_other &= ~np.isin(TABLE.kind[calls.call], (*SENDS, *RECEIVES))  # cancelled

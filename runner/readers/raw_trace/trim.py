@@ -289,6 +289,8 @@ def _kept(workload: Workload, cut: np.ndarray, empty: np.ndarray) -> Workload:
         tables["measured"] = pa.Table.from_arrays(times, schema=MEASURED_SCHEMA)
     phases = upto("phases")
     keep("phases", phases)
+    if workload.tables["phase_times"].num_rows:
+        keep("phase_times", phases)
     counted = workload.column("counters", "phase_id")
     keep("counters", phases[counted])
     number = tables["counters"].schema.get_field_index("phase_id")

@@ -13,7 +13,8 @@
 
 static struct ms_communicator *buckets[BUCKETS], *latest;
 static MPI_Group world_group = MPI_GROUP_NULL;
-static int32_t next_communicator;
+static int32_t next_communicator = 2; /* 0 is MPI_COMM_WORLD, 1 MPI_COMM_SELF */
+static int is_defined; /* the process has said who it is */
 extern void manyscale_mark(int kind, const char *name, long value);
 
 void *ms_real(const char *name) {
@@ -34,8 +35,7 @@ int ms_returned(struct ms_operation *operation, int code) {
 
 static struct ms_communicator **bucket_of(MPI_Comm comm) { return &buckets[ms_hash(KEY(comm)) % BUCKETS]; }
 
-/* World ranks of a group's members; NULL if they are 0, 1, 2, ... themselves. */
-static int32_t *world_ranks(MPI_Group group, int size) {
+int32_t *ms_world_ranks(MPI_Group group, int size) {
     int *ranks = calloc((size_t)(2 * size + 1), sizeof *ranks), *translated = ranks + size;
     if (!ranks) return NULL;
     for (int i = 0; i < size; i++) ranks[i] = i;
@@ -98,20 +98,20 @@ static struct ms_communicator *enter(MPI_Comm comm, int32_t parent) {
     }
     forget(comm); /* a handle that the library uses again */
     c->handle = comm;
-    c->id = next_communicator++;
+    c->id = comm == MPI_COMM_WORLD ? 0 : comm == MPI_COMM_SELF ? 1 : next_communicator++;
     c->num_neighbours[0] = c->num_neighbours[1] = -1;
     PMPI_Comm_rank(comm, &c->rank);
     PMPI_Comm_size(comm, &c->size);
     PMPI_Comm_test_inter(comm, &c->is_inter);
     if (comm == MPI_COMM_WORLD) world_group = group;
-    c->world = comm == MPI_COMM_WORLD ? NULL : world_ranks(group, c->size);
+    c->world = comm == MPI_COMM_WORLD ? NULL : ms_world_ranks(group, c->size);
     if (comm != MPI_COMM_WORLD) {
         define_members("members", c->id, parent, c->world, c->size);
         PMPI_Group_free(&group);
     }
     if (c->is_inter && PMPI_Comm_remote_group(comm, &group) == MPI_SUCCESS) {
         PMPI_Comm_remote_size(comm, &c->remote_size);
-        c->world = world_ranks(group, c->remote_size);
+        c->world = ms_world_ranks(group, c->remote_size);
         define_members("remote", c->id, parent, c->world, c->remote_size);
         PMPI_Group_free(&group);
     }
@@ -146,23 +146,45 @@ void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Co
     if (comm != MPI_COMM_NULL) enter(comm, from ? from->id : -1);
 }
 
+void ms_new_communicator_of_its_own(struct ms_operation *operation, MPI_Comm comm) {
+    if (comm != MPI_COMM_NULL) on(operation, enter(comm, -1));
+}
+
+void ms_put_on(struct ms_operation *operation, struct ms_communicator *c) { on(operation, c); }
+
+struct ms_communicator *ms_shadow(MPI_Comm comm) {
+    struct ms_communicator *of = ms_communicator(comm), *c = of && !of->is_inter ? calloc(1, sizeof *c) : NULL;
+    if (!c) return NULL;
+    *c = *of;
+    c->handle = MPI_COMM_NULL;
+    c->id = next_communicator++;
+    c->num_users = 0;
+    c->next = NULL;
+    for (int i = 0; i < 2; i++) c->neighbours[i] = NULL;
+    if (of->world) {
+        c->world = malloc(sizeof *c->world * (size_t)c->size);
+        if (c->world) memcpy(c->world, of->world, sizeof *c->world * (size_t)c->size);
+    }
+    define_members("members", c->id, of->id, c->world, c->size);
+    return c;
+}
+
 int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) {
     MPI_Comm handle = *comm;
+    ms_lock();
     ms_on(operation, handle);
+    ms_unlock();
     int code = real(comm);
+    ms_lock();
     if (ms_returned(operation, code)) forget(handle);
+    ms_unlock();
     return code;
 }
 
 /* ---- start and end ---- */
 
-void ms_initialised(struct ms_operation *operation) {
-    (void)operation;
-    char version[MPI_MAX_LIBRARY_VERSION_STRING], library[64];
-    int length, rank, size;
-    PMPI_Get_library_version(version, &length);
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+static void define_process(int rank, int size) {
+    char library[64];
 #if defined(OPEN_MPI)
     snprintf(library, sizeof library, "Open MPI %d.%d.%d", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
 #elif defined(MPICH_VERSION)
@@ -172,9 +194,49 @@ void ms_initialised(struct ms_operation *operation) {
 #endif
     ms_set_rank(rank, size, library);
     ms_define_calls();
+    is_defined = 1;
+}
+
+void ms_initialised(struct ms_operation *operation) {
+    (void)operation;
+    int provided = MPI_THREAD_SINGLE, rank, size;
+    PMPI_Query_thread(&provided);
+    ms.is_threaded |= provided >= MPI_THREAD_SERIALIZED;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (!is_defined) define_process(rank, size);
     enter(MPI_COMM_WORLD, -1);
     enter(MPI_COMM_SELF, 0);
 }
+
+/* Sessions (MPI 4.0, chapter 11): the process set mpi://WORLD is what MPI_COMM_WORLD would be. */
+#if MPI_VERSION >= 4
+static MPI_Session world_session = MPI_SESSION_NULL;
+
+void ms_session_initialised(struct ms_operation *operation, MPI_Session session) {
+    (void)operation;
+    int rank, size;
+    if (world_group != MPI_GROUP_NULL) return;
+    if (PMPI_Group_from_session_pset(session, "mpi://WORLD", &world_group) != MPI_SUCCESS) return;
+    PMPI_Group_rank(world_group, &rank);
+    PMPI_Group_size(world_group, &size);
+    ms.is_threaded = 1; /* what the session allows it does not say in MPI 4.0 */
+    world_session = session;
+    if (is_defined) return;
+    define_process(rank, size);
+}
+
+int ms_session_finalize(struct ms_operation *operation, int (*real)(MPI_Session *), MPI_Session *session) {
+    if (world_session != MPI_SESSION_NULL && *session == world_session) {
+        PMPI_Group_free(&world_group);
+        world_group = MPI_GROUP_NULL;
+        world_session = MPI_SESSION_NULL;
+    }
+    int code = real(session);
+    ms_returned(operation, code);
+    return code;
+}
+#endif
 
 int ms_abort(struct ms_operation *operation, int (*real)(MPI_Comm, int), MPI_Comm comm, int code) {
     (void)operation;
@@ -233,6 +295,19 @@ void ms_send(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, i
 
 void ms_recv(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room, MPI_Status *status) {
     received(operation, ms_communicator(comm), source, tag, room, status);
+}
+
+void ms_partitioned_send(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int partitions,
+                         int64_t bytes, MPI_Request request) {
+    sent(operation, comm, dest, tag, bytes);
+    ms_init_partitions(operation, request, partitions);
+}
+
+/* Its status tells nothing in MPICH 4.0: the source and the size are those of the call. */
+void ms_partitioned_receive(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room,
+                            MPI_Request request) {
+    received(operation, ms_communicator(comm), source, tag, room, NULL);
+    ms_init(operation, request);
 }
 
 void ms_isend(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int64_t bytes, MPI_Request request) {
@@ -299,12 +374,15 @@ void ms_mprobe(struct ms_operation *operation, MPI_Comm comm, int source, int ta
 }
 
 static struct message take_message(MPI_Message handle) {
-    for (int i = 0; i < num_messages; i++) {
+    struct message taken = {0};
+    ms_lock();
+    for (int i = 0; i < num_messages && !taken.used; i++) {
         if (!messages[i].used || messages[i].handle != handle) continue;
+        taken = messages[i];
         messages[i].used = 0;
-        return messages[i];
     }
-    return (struct message){0};
+    ms_unlock();
+    return taken;
 }
 
 static struct ms_communicator *received_message(struct ms_operation *operation, struct message from, int is_null,
@@ -325,8 +403,10 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         int is_null = *message == MPI_MESSAGE_NO_PROC;                                                                \
         struct message from = take_message(*message);                                                                 \
         int code = real(buf, count, type, message, status);                                                           \
+        ms_lock();                                                                                                    \
         if (ms_returned(operation, code)) received_message(operation, from, is_null, 0, status);                      \
         ms_release(from.communicator);                                                                                \
+        ms_unlock();                                                                                                  \
         return code;                                                                                                  \
     }                                                                                                                 \
     int ms_imrecv##suffix(struct ms_operation *operation,                                                             \
@@ -335,10 +415,12 @@ static struct ms_communicator *received_message(struct ms_operation *operation, 
         int is_null = *message == MPI_MESSAGE_NO_PROC;                                                                \
         struct message from = take_message(*message);                                                                 \
         int code = real(buf, count, type, message, request);                                                          \
+        ms_lock();                                                                                                    \
         if (ms_returned(operation, code))                                                                             \
             ms_open_receive(operation, received_message(operation, from, is_null, ms_bytes(count, type), NULL),       \
                             *request, 0);                                                                             \
         ms_release(from.communicator);                                                                                \
+        ms_unlock();                                                                                                  \
         return code;                                                                                                  \
     }
 MATCHED_RECEIVES(, int)

@@ -7,6 +7,17 @@
 
 #include "trace.h"
 
+/* MPICH 4.0 forgets the standard's const. */
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40100000
+typedef int *ms_partitions;
+#else
+typedef const int *ms_partitions;
+#endif
+
+typedef MPI_Grequest_query_function *ms_query_function;
+typedef MPI_Grequest_free_function *ms_free_function;
+typedef MPI_Grequest_cancel_function *ms_cancel_function;
+
 /* in place of a rank: none; any source; a request that was cancelled; a process outside MPI_COMM_WORLD */
 enum { MS_NONE = -2, MS_ANY = -1, MS_WAS_CANCELLED = -3, MS_STRANGER = -4 };
 
@@ -42,6 +53,10 @@ void *ms_real(const char *name) MS_HIDDEN;
 void ms_define_calls(void) MS_HIDDEN;
 /* Whether a call succeeded; marks it if not. */
 int ms_returned(struct ms_operation *operation, int code) MS_HIDDEN;
+#if MPI_VERSION >= 4
+void ms_session_initialised(struct ms_operation *operation, MPI_Session session) MS_HIDDEN;
+int ms_session_finalize(struct ms_operation *operation, int (*real)(MPI_Session *), MPI_Session *session) MS_HIDDEN;
+#endif
 void ms_initialised(struct ms_operation *operation) MS_HIDDEN;
 int ms_abort(struct ms_operation *operation, int (*real)(MPI_Comm, int), MPI_Comm comm, int code) MS_HIDDEN;
 
@@ -56,6 +71,13 @@ static inline struct ms_communicator *ms_use(struct ms_communicator *c) {
 }
 void ms_release(struct ms_communicator *c) MS_HIDDEN;
 void ms_new_communicator(struct ms_operation *operation, MPI_Comm parent, MPI_Comm comm) MS_HIDDEN;
+/* One that only its own members make. */
+void ms_new_communicator_of_its_own(struct ms_operation *operation, MPI_Comm comm) MS_HIDDEN;
+/* World ranks of a group's members in a new array; NULL if they are 0, 1, 2, ... themselves. */
+int32_t *ms_world_ranks(MPI_Group group, int size) MS_HIDDEN;
+/* The same members under a number of their own: a window's, or a file's. */
+struct ms_communicator *ms_shadow(MPI_Comm comm) MS_HIDDEN;
+void ms_put_on(struct ms_operation *operation, struct ms_communicator *c) MS_HIDDEN;
 int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) MS_HIDDEN;
 /* A count of 0 comes with any datatype, valid or not. */
 static inline int64_t ms_bytes(MPI_Count count, MPI_Datatype type) {
@@ -115,10 +137,36 @@ void ms_reduce_scatter(struct ms_operation *operation, MPI_Comm comm, struct ms_
 void ms_neighbours(struct ms_operation *operation, MPI_Comm comm, struct ms_sizes sent, struct ms_sizes received)
     MS_HIDDEN;
 
+/* ---- windows, one-sided communication and files ---- */
+void ms_new_window(struct ms_operation *operation, MPI_Comm comm, MPI_Win window) MS_HIDDEN;
+void ms_on_window(struct ms_operation *operation, MPI_Win window) MS_HIDDEN;
+int ms_win_free(struct ms_operation *operation, int (*real)(MPI_Win *), MPI_Win *window) MS_HIDDEN;
+void ms_window_test(struct ms_operation *operation, MPI_Win window, int is_over) MS_HIDDEN;
+void ms_window_group(struct ms_operation *operation, MPI_Win window, MPI_Group group) MS_HIDDEN;
+/* ``put``: bytes that go to the target's window, ``got`` those that come from there. */
+void ms_one_sided(struct ms_operation *operation, MPI_Win window, int target, int64_t put, int64_t got) MS_HIDDEN;
+void ms_new_file(struct ms_operation *operation, MPI_Comm comm, MPI_File file) MS_HIDDEN;
+void ms_on_file(struct ms_operation *operation, MPI_File file) MS_HIDDEN;
+int ms_file_close(struct ms_operation *operation, int (*real)(MPI_File *), MPI_File *file) MS_HIDDEN;
+/* A file's split collective, of which there is one at a time, begins or ends. */
+void ms_open_split(struct ms_operation *operation, MPI_File file) MS_HIDDEN;
+void ms_close_split(struct ms_operation *operation, MPI_File file) MS_HIDDEN;
+
 /* ---- requests ---- */
 /* Enter a request under a new number: of a collective, or a template. */
 void ms_open(struct ms_operation *operation, MPI_Request request) MS_HIDDEN;
 void ms_init(struct ms_operation *operation, MPI_Request request) MS_HIDDEN;
+/* What a key of the caller's stands for opens as a request does, and is complete. */
+void ms_open_key(struct ms_operation *operation, uint64_t key) MS_HIDDEN;
+void ms_complete_key(struct ms_operation *operation, uint64_t key) MS_HIDDEN;
+void ms_partitioned_send(struct ms_operation *operation, MPI_Comm comm, int dest, int tag, int partitions,
+                         int64_t bytes, MPI_Request request) MS_HIDDEN;
+void ms_partitioned_receive(struct ms_operation *operation, MPI_Comm comm, int source, int tag, int64_t room,
+                            MPI_Request request) MS_HIDDEN;
+/* Template of a request that starts once ``partitions`` are ready. */
+void ms_init_partitions(struct ms_operation *operation, MPI_Request request, int partitions) MS_HIDDEN;
+/* ``count`` more partitions are. */
+void ms_ready(struct ms_operation *operation, MPI_Request request, int count) MS_HIDDEN;
 /* The same of a receive: its source will be translated by the communicator. */
 void ms_open_receive(struct ms_operation *operation, struct ms_communicator *c, MPI_Request request, int is_template)
     MS_HIDDEN;

@@ -16,6 +16,7 @@ struct request {
     int32_t id;         /* of the request, or of the template */
     int32_t started;    /* of a template: the request that it started, -1 while it is inactive */
     int is_receive, is_template, is_cancelled;
+    int partitions, num_ready; /* of a partitioned send: how many there are, 0 for other requests */
     int is_unique; /* no other request has its handle while it is open */
     struct ms_communicator *communicator;
     struct request *next; /* in its bucket */
@@ -33,10 +34,8 @@ static struct request **place_of(uint64_t key) {
     return at;
 }
 
-static struct request *find(MPI_Request handle) {
-    if (!num_buckets || handle == MPI_REQUEST_NULL) return NULL;
-    return *place_of(KEY(handle));
-}
+static struct request *find_key(uint64_t key) { return num_buckets ? *place_of(key) : NULL; }
+static struct request *find(MPI_Request handle) { return handle == MPI_REQUEST_NULL ? NULL : find_key(KEY(handle)); }
 
 static int grow(void) {
     uint64_t old_size = num_buckets;
@@ -71,9 +70,9 @@ static struct request *new_request(void) {
     return taken;
 }
 
-/* Take the first request of a handle out of the table. */
-static void leave(MPI_Request handle) {
-    struct request **at = place_of(KEY(handle)), *r = *at;
+/* Take the first request of a key out of the table. */
+static void leave_key(uint64_t key) {
+    struct request **at = place_of(key), *r = *at;
     if (r->same) {
         r->same->last = r->last;
         r->same->next = r->next;
@@ -87,21 +86,23 @@ static void leave(MPI_Request handle) {
     num_requests--;
 }
 
-static void enter(struct ms_operation *operation, struct ms_communicator *c, MPI_Request handle, int is_receive,
-                  int is_template) {
+static void leave(MPI_Request handle) { leave_key(KEY(handle)); }
+
+static struct request *enter_key(struct ms_operation *operation, struct ms_communicator *c, uint64_t key,
+                                 int is_receive, int is_template) {
     operation->request = next_request++;
-    if (handle == MPI_REQUEST_NULL) return;
-    if (num_requests >= num_buckets && !grow()) return;
+    if (num_requests >= num_buckets && !grow()) return NULL;
     struct request *r = new_request();
-    if (!r) return;
-    *r = (struct request){.key = KEY(handle), .id = operation->request, .started = -1, .is_receive = is_receive,
+    if (!r) return NULL;
+    *r = (struct request){.key = key, .id = operation->request, .started = -1, .is_receive = is_receive,
                           .is_template = is_template, .communicator = ms_use(c)};
     r->is_unique = is_template || (is_receive && !(operation->flags & MS_NULL_PEER));
     r->last = r;
     struct request **at = place_of(r->key);
-    /* completed where it was not seen (by another thread), and its handle used again */
-    while (*at && (r->is_unique || (*at)->is_unique)) {
-        leave(handle);
+    /* Completed where it was not seen, and its handle used again. Where several threads call, the one that completed it
+       has yet to say so: the first under a handle is the one that is complete. */
+    while (!ms.is_threaded && *at && (r->is_unique || (*at)->is_unique)) {
+        leave_key(key);
         at = place_of(r->key);
     }
     if (*at) {
@@ -111,10 +112,19 @@ static void enter(struct ms_operation *operation, struct ms_communicator *c, MPI
         *at = r;
     }
     num_requests++;
+    return r;
+}
+
+static struct request *enter(struct ms_operation *operation, struct ms_communicator *c, MPI_Request handle,
+                             int is_receive, int is_template) {
+    if (handle != MPI_REQUEST_NULL) return enter_key(operation, c, KEY(handle), is_receive, is_template);
+    operation->request = next_request++;
+    return NULL;
 }
 
 void ms_open(struct ms_operation *operation, MPI_Request request) { enter(operation, NULL, request, 0, 0); }
 void ms_init(struct ms_operation *operation, MPI_Request request) { enter(operation, NULL, request, 0, 1); }
+void ms_open_key(struct ms_operation *operation, uint64_t key) { enter_key(operation, NULL, key, 0, 0); }
 void ms_open_receive(struct ms_operation *operation, struct ms_communicator *c, MPI_Request request, int is_template) {
     enter(operation, c, request, 1, is_template);
 }
@@ -123,10 +133,33 @@ void ms_open_receive(struct ms_operation *operation, struct ms_communicator *c, 
 
 /* List the template of a request that was started, and the number that it has this time. */
 static void started(struct ms_operation *operation, MPI_Request handle) {
+    ms_lock();
     struct request *r = find(handle);
-    if (!r || !r->is_template) return;
-    r->started = next_request++;
-    r->is_cancelled = 0;
+    if (r && r->is_template) {
+        r->started = next_request++;
+        r->is_cancelled = 0;
+        r->num_ready = 0;
+        if (!r->partitions) {
+            ms_list(operation, r->id);
+            ms_list(operation, r->started);
+        }
+    }
+    ms_unlock();
+}
+
+/* ---- partitioned communication ---- */
+
+void ms_init_partitions(struct ms_operation *operation, MPI_Request request, int partitions) {
+    struct request *r = enter(operation, NULL, request, 0, 1);
+    if (r) r->partitions = partitions;
+}
+
+/* The message goes when its last partition is ready. */
+void ms_ready(struct ms_operation *operation, MPI_Request request, int count) {
+    struct request *r = find(request);
+    if (!r || !r->partitions || r->started < 0) return;
+    r->num_ready += count;
+    if (r->num_ready - count >= r->partitions || r->num_ready < r->partitions) return;
     ms_list(operation, r->id);
     ms_list(operation, r->started);
 }
@@ -147,12 +180,16 @@ int ms_startall(struct ms_operation *operation, int (*real)(int, MPI_Request *),
 int ms_request_free(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) {
     MPI_Request handle = *request;
     int code = real(request);
+    ms_lock();
     if (ms_returned(operation, code) && find(handle)) leave(handle);
+    ms_unlock();
     return code;
 }
 
 int ms_cancel(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Request *request) {
+    ms_lock();
     struct request *r = find(*request);
+    ms_unlock();
     int code = real(request);
     if (ms_returned(operation, code) && r) r->is_cancelled = 1;
     return code;
@@ -161,7 +198,7 @@ int ms_cancel(struct ms_operation *operation, int (*real)(MPI_Request *), MPI_Re
 /* ---- waits and tests ---- */
 
 /* List a request that the call completed. */
-static void completed(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
+static void complete(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
     struct request *r = find(handle);
     if (!r || (r->is_template && r->started < 0)) return;
     int32_t source = MS_NONE;
@@ -184,9 +221,27 @@ static void completed(struct ms_operation *operation, MPI_Request handle, MPI_St
     else leave(handle);
 }
 
+void ms_complete_key(struct ms_operation *operation, uint64_t key) {
+    struct request *r = find_key(key);
+    if (!r) return;
+    ms_list(operation, r->id);
+    ms_list(operation, MS_NONE);
+    ms_list(operation, 0);
+    ms_list(operation, 0);
+    leave_key(key);
+}
+
+static void completed(struct ms_operation *operation, MPI_Request handle, MPI_Status *status) {
+    ms_lock();
+    complete(operation, handle, status);
+    ms_unlock();
+}
+
 /* After a call that failed: a request whose handle is gone is open no longer, though nothing tells how it ended. */
 static void lost(MPI_Request before, MPI_Request after) {
+    ms_lock();
     if (after == MPI_REQUEST_NULL && find(before)) leave(before);
+    ms_unlock();
 }
 
 static void all_lost(int num, const MPI_Request *before, const MPI_Request *after) {

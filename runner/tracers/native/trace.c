@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define VERSION 1
+#define VERSION 2
 #define CHUNK_MAGIC 0x4b43534du /* MSCK */
 #define STOP_BYTES 512 /* of the definitions' buffer, kept for the reason why tracing stopped */
 enum { RUNNING, FINISHED, STOPPED };
@@ -36,8 +36,9 @@ struct tail_header {
 };
 
 static const uint64_t capacities[MS_STREAMS] = {
-    [MS_DEFINITIONS] = 1 << 16, [MS_OPERATIONS] = 3200 * sizeof(struct ms_operation), [MS_LISTS] = 1 << 16,
+    [MS_DEFINITIONS] = 1 << 16, [MS_OPERATIONS] = 2400 * sizeof(struct ms_operation), [MS_LISTS] = 1 << 16,
     [MS_EVENTS] = 8192 * sizeof(struct ms_event), [MS_DETAIL] = 0,
+    [MS_THREAD_OPERATIONS] = 256 * sizeof(struct ms_operation), [MS_THREAD_LISTS] = 1 << 14,
 };
 
 struct ms_state ms;
@@ -51,9 +52,26 @@ static __thread char of_thread __attribute__((tls_model("initial-exec"))); /* it
 static const char *owner_thread;
 static volatile sig_atomic_t is_writing;
 static atomic_ullong *budget; /* bytes left for all processes of this node, in a shared file */
-static atomic_uint other_threads, num_forks;
+static atomic_uint other_threads, num_threads, num_forks;
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int started;
 static int32_t world_rank;
+
+/* The call that a thread other than the traced one is in, and its lists. */
+static __thread struct calling {
+    struct ms_operation operation;
+    int64_t *lists;
+    uint32_t capacity, number;
+    int depth;
+    uint64_t cpu; /* when its last call ended */
+} calling __attribute__((tls_model("initial-exec")));
+
+void ms_lock(void) {
+    if (MS_UNLIKELY(ms.is_threaded)) pthread_mutex_lock(&mutex);
+}
+void ms_unlock(void) {
+    if (MS_UNLIKELY(ms.is_threaded)) pthread_mutex_unlock(&mutex);
+}
 
 /* zstd is looked up at run time: its library is on every machine, its headers are not. */
 static void *zstd_context;
@@ -150,9 +168,11 @@ static void write_chunk(int stream, const void *data, uint64_t bytes) {
 
 /* A handler of a signal that comes meanwhile may end the process: ms_finish writes nothing then. */
 void ms_write_chunk(int stream, const void *data, uint64_t bytes) {
+    ms_lock();
     is_writing = 1;
     write_chunk(stream, data, bytes);
     is_writing = 0;
+    ms_unlock();
 }
 
 void ms_flush(int stream) {
@@ -173,11 +193,14 @@ void ms_define(const char *format, ...) {
         return;
     }
     line[length++] = '\n';
+    ms_lock();
     struct ms_stream *stream = &ms.streams[MS_DEFINITIONS];
     if (*stream->used + (uint64_t)length + STOP_BYTES > stream->capacity) ms_flush(MS_DEFINITIONS);
-    if (!ms.active) return;
-    memcpy(stream->data + *stream->used, line, (size_t)length);
-    *stream->used += (uint64_t)length;
+    if (ms.active) {
+        memcpy(stream->data + *stream->used, line, (size_t)length);
+        *stream->used += (uint64_t)length;
+    }
+    ms_unlock();
 }
 
 /* What was recorded stays in the tail, the reason beside it in its last line of definitions. */
@@ -259,19 +282,64 @@ static int was_left(const char *frame) {
     return frame >= pending_frame && frame - pending_frame < SAME_STACK;
 }
 
-struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
-    if (!ms.active) return NULL;
-    if (MS_UNLIKELY(!ms_own_thread())) {
+/* A call of another thread is recorded when it ends. */
+static struct ms_operation *begin_in_thread(unsigned call) {
+    if (!ms.is_threaded) {
         atomic_fetch_add(&other_threads, 1);
         return NULL;
     }
+    if (calling.depth++) return NULL;
+    if (!calling.number) calling.number = atomic_fetch_add(&num_threads, 1) + 1;
+    uint64_t cpu = ms_thread_cpu() - calling.cpu, wall = ms_wall();
+    calling.operation = (struct ms_operation){
+        .call = (uint16_t)call, .flags = MS_UNFINISHED | MS_OTHER_THREAD, .communicator = -1, .peer = -2, .source = -2,
+        .request = -1, .start_ns = wall, .end_ns = wall, .cpu_ns = cpu, .process_ns = cpu, .longest_ns = cpu,
+        .elapsed_ns = cpu, .num_events = calling.number, .region = -1};
+    return &calling.operation;
+}
+
+static void append(int number, const void *data, uint64_t bytes) {
+    struct ms_stream *stream = &ms.streams[number];
+    if (*stream->used + bytes > stream->capacity) ms_flush(number);
+    if (!ms.active) return;
+    if (bytes > stream->capacity) {
+        ms_write_chunk(number, data, bytes);
+        return;
+    }
+    memcpy(stream->data + *stream->used, data, bytes);
+    *stream->used += bytes;
+}
+
+/* The lists first: should the process be killed in between, they are too many, not too few. */
+static void end_in_thread(void) {
+    ms_lock();
+    if (ms.active && calling.operation.num_lists)
+        append(MS_THREAD_LISTS, calling.lists, calling.operation.num_lists * sizeof *calling.lists);
+    if (ms.active) append(MS_THREAD_OPERATIONS, &calling.operation, sizeof calling.operation);
+    ms_unlock();
+    calling.cpu = ms_thread_cpu();
+}
+
+void ms_thread_ends(void) {
+    if (!calling.number || calling.depth || !ms.active) return;
+    if (begin_in_thread(0)) end_in_thread();
+    calling.depth = 0;
+    free(calling.lists);
+    calling.lists = NULL;
+    calling.capacity = 0;
+}
+
+struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
+    if (!ms.active) return NULL;
+    if (MS_UNLIKELY(!ms_own_thread())) return begin_in_thread(call);
     if (MS_UNLIKELY(ms.depth > 0) && was_left(frame)) {
         ms.depth = 0;
         ms.burst_ns += pending->cpu_ns;
     }
     if (ms.depth++) return NULL;
     pending_frame = frame;
-    uint64_t lap = ms_lap(), wall = ms.lap_wall;
+    uint64_t cpu = ms.burst_ns + ms_lap(), wall = ms.lap_wall;
+    struct ms_times times = ms_times_since(wall, cpu);
     int64_t counted[MS_MOST_COUNTERS];
     int num_counted = MS_UNLIKELY(ms.num_counters) ? ms_counters_since(counted) : 0;
     if (ms.detail_on && ms_detail_segment) ms_detail_segment();
@@ -281,8 +349,9 @@ struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
     pending = (struct ms_operation *)(stream->data + *stream->used);
     *pending = (struct ms_operation){.call = (uint16_t)call, .flags = MS_UNFINISHED, .communicator = -1, .peer = -2,
                                      .source = -2, .tag = 0, .receive_tag = 0, .request = -1, .start_ns = wall,
-                                     .end_ns = wall, .cpu_ns = ms.burst_ns + lap, .num_events = ms.num_events,
-                                     .region = ms.region};
+                                     .end_ns = wall, .cpu_ns = cpu, .process_ns = times.process_ns,
+                                     .longest_ns = times.longest_ns, .elapsed_ns = times.elapsed_ns,
+                                     .num_events = ms.num_events, .region = ms.region};
     ms.burst_ns = 0;
     *stream->used += sizeof *pending;
     if (num_counted) pending->flags |= MS_COUNTED;
@@ -291,6 +360,16 @@ struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
 }
 
 void ms_list(struct ms_operation *operation, int64_t value) {
+    if (MS_UNLIKELY(operation->flags & MS_OTHER_THREAD)) {
+        if (operation->num_lists == calling.capacity) {
+            int64_t *grown = realloc(calling.lists, (2 * (size_t)calling.capacity + 16) * sizeof *grown);
+            if (!grown) return;
+            calling.lists = grown;
+            calling.capacity = 2 * calling.capacity + 16;
+        }
+        calling.lists[operation->num_lists++] = value;
+        return;
+    }
     struct ms_stream *stream = &ms.streams[MS_LISTS];
     if (*stream->used + sizeof value > stream->capacity) ms_flush(MS_LISTS);
     if (!ms.active) return;
@@ -301,7 +380,15 @@ void ms_list(struct ms_operation *operation, int64_t value) {
 
 void ms_end(struct ms_operation *operation, int repeats) {
     if (!operation) {
-        if (ms.active && ms_own_thread() && ms.depth > 0) ms.depth--;
+        int *depth = ms_own_thread() ? &ms.depth : &calling.depth;
+        if (ms.active && *depth > 0) --*depth;
+        return;
+    }
+    if (MS_UNLIKELY(operation->flags & MS_OTHER_THREAD)) {
+        calling.depth--;
+        operation->flags &= (uint16_t)~MS_UNFINISHED;
+        operation->end_ns = ms_wall();
+        end_in_thread();
         return;
     }
     ms.depth--;
@@ -313,6 +400,7 @@ void ms_end(struct ms_operation *operation, int repeats) {
     ms_window();
     if (MS_UNLIKELY(ms.num_counters)) ms_counters_restart();
     ms_lap_restart();
+    ms_times_restart();
 }
 
 void ms_set_rank(int rank, int size, const char *library) {
@@ -490,6 +578,7 @@ int ms_start(void) {
     define_modules();
     if (ms_counters_start) ms.num_counters = ms_counters_start();
     ms_lap_restart();
+    ms_times_start();
     ms_window();
     return ms.active;
 }
@@ -501,6 +590,7 @@ int ms_start_thread(void) {
         ms.num_counters = 0; /* they count the other thread */
         ms.burst_ns = 0;
         ms_lap_restart();
+        ms_times_start();
     }
     return ms.active;
 }
@@ -518,11 +608,17 @@ void ms_finish(void) {
         if (ms_detail_finish) ms_detail_finish();
         if (ms_tasks_finish) ms_tasks_finish();
         uint64_t rest = ms.burst_ns + ms_lap();
+        struct ms_times times = ms_times_since(ms.lap_wall, rest);
         define_modules();
+        ms_define("{\"rest_process_ns\": %llu, \"rest_longest_ns\": %llu, \"rest_elapsed_ns\": %llu}",
+                  (unsigned long long)times.process_ns, (unsigned long long)times.longest_ns,
+                  (unsigned long long)times.elapsed_ns);
         ms_define("{\"end\": true, \"rest_cpu_ns\": %llu, \"rest_region\": %d, \"operations\": %u, \"events\": %u, \"other_threads\": %u, \"forks\": %u, \"end_ns\": %llu}",
                   (unsigned long long)rest, ms.region, ms.num_operations, ms.num_events, atomic_load(&other_threads),
                   atomic_load(&num_forks), (unsigned long long)ms_wall());
+        ms_lock();
         for (int i = 0; i < MS_STREAMS && ms.active; i++) ms_flush(i);
+        ms_unlock();
     }
     if (ms.active) {
         tail->state = FINISHED;

@@ -8,7 +8,9 @@
    order), events (struct ms_event), and the detailed level's own. Operations and events are one sequence: an event
    says how many operations came before it.
 
-   Only the thread that was traced first records; MPI calls of other threads are counted and reported. */
+   These are of the thread that was traced first. The MPI calls of others have two streams more, of operations (in the
+   order in which they ended, with the thread's number, from 1, in place of num_events) and of their lists; an unfinished
+   one there is a thread's end. Where MPI was not asked to allow such calls, they are counted and reported. */
 #ifndef MANYSCALE_TRACE_H
 #define MANYSCALE_TRACE_H
 
@@ -20,7 +22,7 @@
 #define MS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { MS_DEFINITIONS, MS_OPERATIONS, MS_LISTS, MS_EVENTS, MS_DETAIL, MS_STREAMS };
+enum { MS_DEFINITIONS, MS_OPERATIONS, MS_LISTS, MS_EVENTS, MS_DETAIL, MS_THREAD_OPERATIONS, MS_THREAD_LISTS, MS_STREAMS };
 enum { MS_LEVEL_MPI = 1, MS_LEVEL_TASKS = 2, MS_LEVEL_DETAILED = 3 };
 
 enum {
@@ -34,6 +36,7 @@ enum {
     MS_INTERCOMMUNICATOR = 128,
     MS_COMPLETED = 256, /* a test that completed all it names */
     MS_COUNTED = 512, /* the lists begin with what the counters counted since the call before */
+    MS_OTHER_THREAD = 1024, /* not of the thread that was traced first */
 };
 
 struct ms_operation {
@@ -51,6 +54,8 @@ struct ms_operation {
     uint64_t start_ns; /* wall clock, CLOCK_MONOTONIC */
     uint64_t end_ns;
     uint64_t cpu_ns;   /* CPU time since the previous operation ended */
+    /* the same of all threads, of the longest thread, and the wall clock's without waiting for a CPU; see ms_times */
+    uint64_t process_ns, longest_ns, elapsed_ns;
     uint32_t num_events; /* events before it */
     int32_t region;    /* innermost marked region, -1 */
 };
@@ -84,6 +89,8 @@ struct ms_state {
     int32_t region;
     uint32_t task;      /* running task instance */
     uint64_t lap_wall, lap_cpu, lap_pending; /* see ms_lap */
+    uint64_t phase_wall; /* when the last operation ended */
+    int is_threaded; /* several threads may call MPI */
     uint64_t burst_ns;  /* CPU time since the last operation, in laps already taken */
     struct ms_stream streams[MS_STREAMS];
 };
@@ -133,6 +140,22 @@ enum { MS_MOST_COUNTERS = 4 };
 int ms_counters_start(void) MS_HIDDEN __attribute__((weak));
 int ms_counters_since(int64_t *increase) MS_HIDDEN __attribute__((weak));
 void ms_counters_restart(void) MS_HIDDEN __attribute__((weak));
+
+/* Times of a phase, ns: CPU time of the process and of its longest thread, and by the wall clock, less what the thread
+   that takes longest was ready and waited for a CPU: so that a machine that is shared by more threads than it has CPUs
+   does not show. Each at least the traced thread's CPU time, which all are in a phase of less than MS_LAP_NS. */
+struct ms_times { uint64_t process_ns, longest_ns, elapsed_ns; };
+void ms_times_start(void) MS_HIDDEN;
+/* Begin a phase at ms.lap_wall. */
+void ms_times_restart(void) MS_HIDDEN;
+/* Those of the phase that ends at ``wall``; ``cpu``: the traced thread's CPU time. */
+struct ms_times ms_times_since(uint64_t wall, uint64_t cpu) MS_HIDDEN;
+/* This thread ends, which is not the traced one. */
+void ms_thread_ends(void) MS_HIDDEN;
+
+/* What several threads may change: one at a time, where several call MPI. */
+void ms_lock(void) MS_HIDDEN;
+void ms_unlock(void) MS_HIDDEN;
 
 static inline uint64_t ms_wall(void) {
     struct timespec t;

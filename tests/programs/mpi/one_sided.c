@@ -1,4 +1,4 @@
-/* A window, fences, put, get, accumulate, a lock; a file that is written and read: all recorded by name only. */
+/* A window, fences, put, get, accumulate, a lock; a file that is written and read. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -17,6 +17,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import operations as native_operations
 from manyscale.runner.readers.raw_trace.files import EVENT, EVENTS, LISTS, OPERATION, OPERATIONS, Process
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
 
 pytestmark = pytest.mark.theory
 UNFINISHED, CANCELLED, WILDCARD, ANY_TAG, FAILED = 1, 2, 4, 8, 16
@@ -61,7 +62,7 @@ def process(tmp_path: Path) -> Make:
         rows = np.zeros(len(events), EVENT)
         for i, (kind, value, cpu_ns) in enumerate(events):
             rows[i]["kind"], rows[i]["value"], rows[i]["cpu_ns"] = kind, value, cpu_ns
-        start = {"trace": 1, "host": f"host{rank}", "clock_offset_ns": offset}
+        start = {"trace": 2, "host": f"host{rank}", "clock_offset_ns": offset}
         first = [
             start,
             {"rank": rank, "size": size, "library": "MPI"},
@@ -236,16 +237,19 @@ def test_calls_that_take_no_part_say_why(process: Make) -> None:
         call("Bcast", flags=INTERCOMMUNICATOR),
         call("Ineighbor_alltoall", flags=INTERCOMMUNICATOR, request=0),
         call("Send", peer=-4, bytes=8),
-        call("Comm_dup"),
-        call("Put"),
+        call("Comm_dup", communicator=-1),
+        call("Put", communicator=-1),
+        call("Comm_spawn"),
+        call("Request_free"),
     ]
     workload, rows = built(process(0, 1, calls))
-    assert [row["kind"] for row in rows] == ["other"] * 7
+    assert [row["kind"] for row in rows] == ["other", "barrier", *["other"] * 7]
     assert told(workload.notes) == (
         "one-sided communication and file access are not replayed: MPI_Put 1",
         "calls that may wait for other ranks are not replayed: MPI_Comm_dup 1",
-        "collectives between two groups are not replayed: MPI_Bcast 1, MPI_Ineighbor_alltoall 1",
-        "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Send 1",
+        "communication with processes outside MPI_COMM_WORLD is not replayed: MPI_Ineighbor_alltoall 1, MPI_Send 1",
+        "what processes outside the trace do is not known, nor generalised requests: MPI_Comm_spawn 1",
+        "collectives between two groups are replayed as barriers, without their data: MPI_Bcast 1",
         "calls that returned an error take no part: MPI_Send 1",
     )
 
@@ -344,3 +348,21 @@ def test_missing_lists_and_unknown_calls_are_refused(process: Make) -> None:
     strange.definitions[2] = {"calls": ["MPI_Foo"]}
     with pytest.raises(UserError, match="records call MPI_Foo"):
         built(strange)
+
+
+def never_initialised(process: Process) -> Process:
+    process.definitions[:] = [each for each in process.definitions if "rank" not in each and "calls" not in each]
+    return process
+
+
+def test_programs_that_end_before_mpi_say_so(process: Make, tmp_path: Path) -> None:
+    """All of them, or some while another one aborts at once."""
+    first, second = (never_initialised(process(rank, 2, [])) for rank in range(2))
+    with pytest.raises(UserError, match="none of 2 processes initialised MPI: they ended before"):
+        choose_ranks(tmp_path, [first, second])
+    aborting = process(1, 2, [call("Init")], [{"abort": 3}])
+    words = r"rank 0 of 2 ended before its MPI_Init returned, when rank 1 called MPI_Abort\(3\): there is nothing to"
+    with pytest.raises(UserError, match=words):
+        choose_ranks(tmp_path, [first, aborting])
+    with pytest.raises(UserError, match="rank 0 of 2 left no trace"):
+        choose_ranks(tmp_path, [aborting])

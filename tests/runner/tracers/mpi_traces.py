@@ -8,11 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tracer_programs import PROGRAMS, Mpi, need
 
 from manyscale.models.workload import Workload
 from manyscale.runner.readers.raw_trace import operations as native_operations
+from manyscale.runner.readers.raw_trace.calls import Calls
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
+from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
+from manyscale.runner.readers.raw_trace.mpi_standard import Role, role_of
 from manyscale.runner.tracers import build
 
 _FORTRAN = {"mpich": "mpif90.mpich", "openmpi": "mpif90.openmpi"}
@@ -38,8 +42,19 @@ class MpiTrace:
         ]
 
     def talk(self, rank: int, *columns: str) -> list[tuple[object, ...]]:
-        """The rows of a rank that take part in the replay."""
-        return [row for row in self.rows(rank, *columns) if row[0] not in ("other", "test")]
+        """The rows of a rank that take part in the replay, without those of calls that only synchronise."""
+        calls = Calls(self.processes[rank])
+        is_barrier = np.array([role_of(name) is Role.synchronising for name in NAMES])[calls.call]
+        ids = calls.operation_ids()
+        left_out = {
+            row
+            for first, end in zip(ids[:-1][is_barrier], ids[1:][is_barrier], strict=True)
+            for row in range(first, end)
+        }
+        kinds = [row["kind"] for row in self.workload.tables["operations"].to_pylist() if row["rank"] == rank][:-1]
+        own = [number for number, kind in enumerate(kinds) if kind not in ("init", "finalize")]
+        rows = zip(own, self.rows(rank, *columns), strict=True)
+        return [row for number, row in rows if row[0] not in ("other", "test") and number not in left_out]
 
     def calls(self, rank: int) -> list[str]:
         """Names of the MPI functions that a rank called."""

@@ -10,6 +10,10 @@ from mpi_traces import MpiTrace, Tracing
 from told import told
 from tracer_programs import Mpi
 
+from manyscale.models.network.program import build_program
+from manyscale.runner.readers.raw_trace.calls import Calls
+from manyscale.runner.readers.raw_trace.mpi_standard import Role, role_of
+
 pytestmark = pytest.mark.theory
 ROOT = 1
 
@@ -91,6 +95,7 @@ def test_communicators(trace: Tracing) -> None:
             if groups == "between groups":
                 other = [1, 0, 3, 2][rank]
                 expected.append(("sendrecv", [0, 2, 1, 3], other, other, 2, 16))
+                expected.append(("barrier", [0, 2, 1, 3], -2, -2, 0, 0))
                 continue
             for who in groups:
                 if rank not in who:
@@ -109,7 +114,9 @@ def test_communicators(trace: Tracing) -> None:
             if kind != "wait"  # for MPI_Comm_idup
         ]
         assert found == expected
-    assert "collectives between two groups are not replayed: MPI_Barrier 4" in told(traced.workload.notes)
+    assert "collectives between two groups are replayed as barriers, without their data: MPI_Barrier 4" in told(
+        traced.workload.notes
+    )
 
 
 def test_communicators_of_the_same_members_stay_apart(trace: Tracing) -> None:
@@ -145,14 +152,80 @@ def test_neighbour_collectives_become_sends_and_receives(trace: Tracing) -> None
     assert any("MPI_Neighbor_alltoallv 4" in note for note in told(traced.workload.notes))
 
 
-def test_one_sided_and_files_are_named(trace: Tracing) -> None:
+def test_makers_of_communicators_wait_for_their_members(trace: Tracing) -> None:
+    traced = trace("communicators.c")
+    members = traced.workload.tables["communicators"].column("members").to_pylist()
+    for rank in range(4):
+        calls = Calls(traced.processes[rank])
+        rows = [row for row in traced.workload.tables["operations"].to_pylist() if row["rank"] == rank]
+        found: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
+        for name, row in zip(traced.calls(rank), calls.operation_ids()[:-1], strict=True):
+            if row_of := rows[row]:
+                found.setdefault(name, set()).add((row_of["kind"], tuple(members[row_of["communicator_id"]])))
+        everyone = (0, 1, 2, 3)
+        for name in ("MPI_Comm_dup", "MPI_Comm_split", "MPI_Comm_create", "MPI_Cart_create", "MPI_Graph_create"):
+            if name in found:
+                assert ("barrier", everyone) in found[name]
+        assert found["MPI_Comm_idup"] == {("ibarrier", everyone)}
+        assert all(kind in ("barrier", "ibarrier") for name in found if role_of(name) is Role.synchronising
+                   for kind, _ in found[name])  # fmt: skip
+
+
+def test_one_sided_communication_becomes_messages(trace: Tracing) -> None:
     traced = trace("one_sided.c")
-    assert told(traced.workload.notes) == (
-        "one-sided communication and file access are not replayed: MPI_Accumulate 4, MPI_File_close 4, MPI_File_open "
-        "4, MPI_File_read_at 4, MPI_File_write_at_all 4, MPI_Get 4, MPI_Put 4, MPI_Win_allocate 4, MPI_Win_fence 16, "
-        "MPI_Win_free 4, MPI_Win_lock 4, MPI_Win_unlock 4",
-    )
-    assert all(row == ("other",) for rank in range(4) for row in traced.rows(rank))
+    barrier, tags = ("barrier", -2, 0, 0, 0, []), {"put": 0, "get": 1}
+    # rank 1: puts to 2, gets from 2, accumulates at 0, while 0 puts to it and gets from it
+    columns = ("peer", "tag", "bytes", "receive_bytes", "completes")
+    assert [row for row in traced.rows(1, *columns) if row[0] != "other"] == [
+        barrier, ("irecv", 0, tags["put"], 0, 4, []), ("issend", 0, tags["get"], 4, 0, []),  # the window is made
+        barrier,
+        ("issend", 2, tags["put"], 4, 0, []), ("waitall", -2, 0, 0, 0, [2, 0]), barrier,
+        ("irecv", 2, tags["get"], 0, 4, []), ("waitall", -2, 0, 0, 0, [3, 1]), barrier,
+        ("issend", 0, tags["put"], 4, 0, []), ("waitall", -2, 0, 0, 0, [4]), barrier,
+        barrier,  # the window is freed
+        barrier, barrier, barrier,  # the file: opened, written together, closed
+    ]  # fmt: skip
+    # rank 0, at whose window all accumulate: its own message is none
+    own = [row[:2] for row in traced.rows(0, "peer") if row[0] == "irecv"]
+    assert own == [("irecv", 1), ("irecv", 2), ("irecv", 3), ("irecv", 3), ("irecv", 1)]
+    assert [(note.code, note.severity) for note in traced.workload.notes if note.severity == "changes"] == [
+        ("storage-free", "changes"), ("locks-free", "changes"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["post", "lock", "flush", "request", "atomic"])
+def test_epochs_of_one_sided_communication(trace: Tracing, what: str) -> None:
+    """Rank 1 puts into rank 0's window, in each of MPI's ways, or swaps a value there; programs/mpi/epochs.c."""
+    traced = trace("epochs.c", 2, what)
+    columns = ("peer", "tag", "bytes", "receive_bytes")
+    origin = [row for row in traced.rows(1, *columns) if row[0] not in ("other", "barrier")]
+    target = [row for row in traced.rows(0, *columns) if row[0] not in ("other", "barrier")]
+    wait = ("waitall", -2, 0, 0, 0)
+    if what == "post":
+        assert origin == [("recv", 0, 2, 0, 0), ("issend", 0, 0, 8, 0), wait, ("isend", 0, 3, 0, 0), wait]
+        assert target == [("irecv", 1, 0, 0, 8), ("isend", 1, 2, 0, 0), ("recv", 1, 3, 0, 0), wait]
+    elif what == "atomic":
+        assert origin == [("issend", 0, 0, 8, 0), ("irecv", 0, 1, 0, 8), wait]
+        assert target == [("irecv", 1, 0, 0, 8), ("issend", 1, 1, 8, 0), wait]
+    else:
+        assert origin == [("issend", 0, 0, 8, 0), ("wait", *wait[1:]) if what == "request" else wait]
+        assert target == [("irecv", 1, 0, 0, 8), wait]
+    build_program(traced.workload, "mpich")
+
+
+def test_collectives_on_files_wait_for_all(trace: Tracing) -> None:
+    """Split and non-blocking ones, too."""
+    traced = trace("epochs.c", 2, "file")
+    for rank in range(2):
+        rows = [row for row in traced.rows(rank, "completes") if row[0] != "other"]
+        assert rows == [
+            ("barrier", []),
+            ("ibarrier", []),
+            ("wait", [0]),
+            ("ibarrier", []),
+            ("wait", [1]),
+            ("barrier", []),
+        ]
 
 
 @pytest.mark.parametrize("program", ["mpif.f90", "module.f90", "f08.f90"])

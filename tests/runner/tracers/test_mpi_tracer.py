@@ -15,6 +15,7 @@ from tracer_programs import Mpi, need
 import manyscale
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, COLLECTIVE_NAMES, NAMES, UNREPEATED
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
 from manyscale.runner.tracers import build, generate
 
 pytestmark = pytest.mark.theory
@@ -56,10 +57,54 @@ def test_many_requests_at_once(trace: Tracing) -> None:
     assert sorted(traced.talk(0, "completes")[1000][1]) == list(range(1000))  # type: ignore[call-overload]
 
 
-def test_only_the_first_thread_is_recorded(trace: Tracing) -> None:
+def test_calls_of_all_threads_are_recorded(trace: Tracing) -> None:
+    """The first thread's 3 messages, in halves, since the other one's 5 may come between."""
     traced = trace("threads.c", 1)
-    assert traced.talk(0, "tag") == [("sendrecv", 0)] * 3
+    for kind in ("isend", "irecv"):
+        tags = [tag for name, tag in traced.talk(0, "tag") if name == kind]
+        assert sorted(tags) == [0] * 3 + [1] * 5
+    assert traced.processes[0].end["other_threads"] == 0
+    assert [
+        note.severity for note in choose_ranks(Path(), traced.processes)[1] if note.code == "threads-in-one-order"
+    ] == ["changes"]
+
+
+def test_calls_of_threads_that_the_program_did_not_announce_forbid_a_number(trace: Tracing) -> None:
+    traced = trace("threads.c", 1, "funneled")
     assert traced.processes[0].end["other_threads"] == 5
+    assert [note.severity for note in choose_ranks(Path(), traced.processes)[1] if note.code == "calls-lost"] == [
+        "forbids"
+    ]
+
+
+def test_partitioned_communication(trace: Tracing) -> None:
+    if trace.mpi.name != "mpich":
+        pytest.skip("Open MPI 4 is of MPI 3.1")
+    traced = trace("partitions.c", 2)
+    columns = ("peer", "tag", "bytes", "receive_bytes", "request", "completes")
+    for rank, first in enumerate((("isend", 1, 3, 64, 0), ("irecv", 0, 3, 0, 64))):
+        assert traced.talk(rank, *columns) == [
+            each for i in range(2) for each in ((*first, i, []), ("wait", -2, 0, 0, 0, -1, [i]))
+        ]
+    # the message goes when the last of its partitions is ready
+    names = traced.calls(0)
+    row = [row[0] for row in traced.rows(0)].index("isend")
+    assert names[1 + row] == "MPI_Pready"
+    assert names[1 : row + 1] == ["MPI_Psend_init", "MPI_Start", "MPI_Pready", "MPI_Pready", "MPI_Pready"]
+
+
+def test_sessions(trace: Tracing) -> None:
+    if trace.mpi.name != "mpich":
+        pytest.skip("Open MPI 4 is of MPI 3.1")
+    traced = trace("sessions.c")
+    processes, notes = choose_ranks(Path(), traced.processes)
+    assert [process.rank for process in processes] == [0, 1, 2, 3]
+    assert notes == []
+    members = traced.workload.tables["communicators"].column("members").to_pylist()
+    for rank in range(4):
+        assert [(row[0], members[row[1]]) for row in traced.talk(rank, "communicator_id")] == [  # type: ignore[index]
+            ("allreduce", [0, 1, 2, 3]), ("bcast", [rank % 2, 2 + rank % 2]),
+        ]  # fmt: skip
 
 
 def test_mpi_4(trace: Tracing) -> None:
