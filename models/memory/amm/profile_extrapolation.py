@@ -30,6 +30,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.memory.amm.growth_laws import FEWEST_POINTS
 from manyscale.models.memory.amm.part_trends import (
     MOST,
     TINY,
@@ -41,7 +42,6 @@ from manyscale.models.memory.amm.part_trends import (
     neighbours,
     shares_at,
 )
-from manyscale.models.memory.amm.polynomials import FEWEST_POINTS
 from manyscale.models.memory.amm.profile_parts import Part, parts_of_site
 from manyscale.models.memory.amm.sdcm import Geometry, hit_rate
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile

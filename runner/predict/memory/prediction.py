@@ -19,7 +19,7 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.models.memory.amm.amm import AmmParameters, estimate
-from manyscale.models.memory.amm.polynomials import fit_polynomials
+from manyscale.models.memory.amm.growth_laws import fit_laws
 from manyscale.models.memory.amm.profile_extrapolation import (
     Extrapolation,
     HitRate,
@@ -239,8 +239,8 @@ class Predictor:
         inputs = np.array([run.input_size for run in self._runs])
         numbers = np.array([each.num_instructions for each in traced], np.float64)
         values = np.array([list(time.parts.values()) for time in times]) / numbers[:, np.newaxis]
-        at = np.maximum(fit_polynomials(1 / inputs, values, 1).at(1 / size).value, 0)
-        band = fit_polynomials(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
+        at = np.maximum(fit_laws(1 / inputs, values, 1).at(1 / size).value, 0)
+        band = fit_laws(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
         parts = dict(zip(times[0].parts, (at * num_instructions).tolist(), strict=True))
         seconds = sum(parts.values())
         low, high = (float(end[0]) * num_instructions for end in (band.low, band.high))
