@@ -17,8 +17,9 @@
 * Band: of a single new value, from the residuals by Student's t and the fit's own uncertainty (Draper and Smith,
   "Applied Regression Analysis", ch. 1 and 5), or, if that is more, from the errors of left-out points growing as the
   values do; widened to the predictions of all fits that leave one point out, and to those of the laws that did almost
-  as well, which the points cannot tell apart: RIVAL times the squared error, or what is worse with confidence APART.
-  Exact fits have none.
+  as well, which the points cannot tell apart: RIVAL times the squared error, or what is not worse with confidence
+  CLEAR. Exact fits have none. Of six points from 100 to 800 with 0.2 to 2 % of noise, fourteen to nineteen of twenty
+  bands hold the law at 6400.
 
 Assumptions: the errors of a series are independent; the law of the points holds on. Unlike ``sampling.extrapolation``,
 whose laws are powers of a number of ranks with relative errors, series may be zero, and are fitted by the thousand.
@@ -40,7 +41,6 @@ EXACT: Final = 1e-9  # of the largest value: what rounding leaves of an exact fi
 TIE: Final = 2.0
 CLEAR: Final = 0.95
 RIVAL: Final = 4.0
-APART: Final = 0.9
 FEWEST_POINTS: Final = 3
 
 Term = tuple[float, int]  # (i, j) of x^i log^j x
@@ -135,7 +135,7 @@ class Fits:
         chosen_error, number = self.chosen_error, self.num_coefficients
         for index, law in enumerate(self.laws):
             is_chosen = self.chosen == index
-            limit = np.maximum(RIVAL, _quantiles(APART, len(self.inputs))[law.num_coefficients, number]) * chosen_error
+            limit = np.maximum(RIVAL, _quantiles(CLEAR, len(self.inputs))[law.num_coefficients, number]) * chosen_error
             is_rival = is_chosen | ((self.left_out_error[index] <= limit) & ~self.is_exact)
             series = np.flatnonzero(is_rival)
             if not len(series):

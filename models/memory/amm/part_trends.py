@@ -5,8 +5,9 @@ A series is predicted from the runs around the one nearest to the input in which
 FEWEST_POINTS of them leave it as it is in the nearest (a count then grows as all others do together), in the widest of
 bands.
 
-Counts that are exactly polynomials are those of loops. Others, of branches that data decide, are a share of these,
-which is a polynomial in 1/x: it tends to a limit, while polynomials in x through such counts leave all bounds.
+Counts that exactly follow a law are those of loops. Others, of branches that data decide, are a share of loops (of
+those that grow alike, or else of all), which is a polynomial in 1/x: it tends to a limit, while polynomials in x through such
+counts leave all bounds. Where loops are few (recursion), decisions are a share of all decisions together.
 """
 
 from __future__ import annotations
@@ -157,6 +158,8 @@ def shares_at(
             for share, each in ((value, count.value), (low, count.low), (high, count.high)):
                 share[kept] = each[is_kept] / total[site[kept]]
     value, low, high = (np.clip(each, 0, 1) for each in (value, low, high))
+    for otherwise in (high, np.ones_like(high)):  # of sites none of whose parts is left
+        value = np.where(np.bincount(site, value)[site] > 0, value, otherwise)
     value = _adding_up(site, value, is_count)
     return Prediction(value, np.minimum(low, value), np.maximum(high, value))
 

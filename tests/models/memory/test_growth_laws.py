@@ -1,4 +1,4 @@
-"""Polynomials through a few points, against exact polynomials, NumPy's least squares and simulated noise."""
+"""Laws through a few points, against exact laws, NumPy's least squares and simulated noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyscale.models.memory.amm.growth_laws import Fits, fit_laws
+from manyscale.models.memory.amm.growth_laws import OTHERS, Fits, fit_laws
 
 INPUTS = np.array([10.0, 12, 15, 17, 20])
 
@@ -29,6 +29,79 @@ def test_exact_polynomials_are_recognised(coefficients, degree):
     at = fits.at(400)
     assert np.rint(at.value[0]) == np.polynomial.Polynomial(coefficients)(400)
     assert at.value[0] == at.low[0] == at.high[0]
+
+
+POWERS_OF_TWO = 2.0 ** np.arange(6, 12)
+LAWS = {
+    "binary search": (lambda n: np.log2(n) + 1, ((0, 1),)),
+    "square root": (lambda n: 3 * np.sqrt(n) + 7, ((0.5, 0),)),
+    "butterflies": (lambda n: n / 2 * np.log2(n), ((1, 1),)),
+    "n^1.5": (lambda n: n**1.5 - 2, ((1.5, 0),)),
+    "n^2 log n": (lambda n: n**2 * np.log2(n), ((2, 1),)),
+    "bits reversed": (lambda n: n - np.log2(n) - 1, ((0, 1), (1, 0))),
+    "comparisons of a merge sort": (lambda n: n * np.log2(n) - n + 1, ((1, 0), (1, 1))),
+    "a block of several loops": (lambda n: n * np.log2(n) + n + np.log2(n) + 1, ((0, 1), (1, 0), (1, 1))),
+}
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", LAWS)
+def test_exact_laws_are_recognised(name):
+    """From 64..2048 to 65536: exact, without a band."""
+    law, terms = LAWS[name]
+    fits = fit_laws(POWERS_OF_TWO, law(POWERS_OF_TWO)[:, None], 3, OTHERS)
+    assert fits.laws[fits.chosen[0]].terms == terms
+    assert fits.is_exact.tolist() == [True]
+    at = fits.at(65536)
+    assert at.value[0] == pytest.approx(law(65536), rel=1e-9)
+    assert at.value[0] == at.low[0] == at.high[0]
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("num_points", "terms"), [(3, ((1, 0),)), (4, ((1, 1),))])
+def test_few_points_choose_a_polynomial_but_the_band_holds_the_law(num_points, terms):
+    """Three points are on a law of two coefficients too easily; with a fourth it is told."""
+    inputs = POWERS_OF_TWO[:num_points]
+    fits = fit_laws(inputs, LAWS["butterflies"][0](inputs)[:, None], 3, OTHERS)
+    assert fits.laws[fits.chosen[0]].terms == terms
+    at = fits.at(65536)
+    assert at.low[0] <= 65536 * 8 * (1 + 1e-9)
+    assert at.high[0] >= 65536 * 8 * (1 - 1e-9)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("few", [0, 2])
+@pytest.mark.parametrize("coefficients", [[300.0], [10.0, 2.0]])
+def test_noise_chooses_no_other_law(coefficients, few):
+    """Of constants and lines with 1 % of noise, nine tenths stay polynomials."""
+    generator = np.random.default_rng(6)
+    inputs = np.array([100.0, 200, 300, 400, 600, 800])
+    truth = np.polynomial.Polynomial(coefficients)(inputs)[:, None]
+    fits = fit_laws(inputs, truth * generator.normal(1, 0.01, (len(inputs), 1000)), 3, OTHERS, few)
+    assert np.mean([degree is not None for degree in degrees(fits)]) > 0.9
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["butterflies", "square root", "binary search", "n^1.5"])
+@pytest.mark.parametrize("noise", [0.002, 0.02])
+def test_bands_hold_laws_with_noise(name, noise):
+    """At eight times the largest input, whichever law noisy points choose (fewer than 95 %: the same points choose)."""
+    law, _ = LAWS[name]
+    generator = np.random.default_rng(7)
+    inputs = np.array([100.0, 200, 300, 400, 600, 800])
+    values = law(inputs)[:, None] * generator.normal(1, noise, (len(inputs), 500))
+    at = fit_laws(inputs, values, 3, OTHERS, few=2).at(6400)
+    assert ((at.low <= law(6400)) & (law(6400) <= at.high)).mean() > 0.7
+
+
+@pytest.mark.theory
+def test_no_law_falls_below_zero():
+    """A concave series, of which a parabola would turn down again."""
+    inputs = np.array([100.0, 200, 400, 700, 1000, 2000, 4000, 8000])
+    touched = np.array([7.0, 13, 25, 41, 61, 103, 163, 240])  # lines that 100 binary searches touch
+    at = fit_laws(inputs, touched[:, None], 3, OTHERS, few=0.5).at(16000)
+    assert at.low[0] <= 350 <= at.high[0]
+    assert at.value[0] == pytest.approx(350, rel=0.1)
 
 
 @given(
