@@ -6,8 +6,8 @@ FEWEST_POINTS of them leave it as it is in the nearest (a count then grows as al
 bands.
 
 Counts that exactly follow a law are those of loops. Others, of branches that data decide, are a share of loops (of
-those that grow alike, or else of all), which is a polynomial in 1/x: it tends to a limit, while polynomials in x through such
-counts leave all bounds. Where loops are few (recursion), decisions are a share of all decisions together.
+those that grow alike, or else of all), which is a polynomial in 1/x: it tends to a limit, while polynomials in x
+through such counts leave all bounds. Where loops are few (recursion), decisions are a share of all decisions together.
 """
 
 from __future__ import annotations
