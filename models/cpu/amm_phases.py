@@ -56,11 +56,17 @@ class Pieces:
 @dataclass(frozen=True)
 class PhaseTimes:
     """``duration_ps`` int64[phases]: predicted. ``share_by_basis`` float64[4]: of all traced compute time, what each of
-    BASES stands for. ``ratio``: predicted over traced time of all compute phases."""
+    BASES stands for. ``ratio``: predicted over traced time of all compute phases; None where no time was traced."""
 
     duration_ps: np.ndarray
     share_by_basis: np.ndarray
-    ratio: float
+    ratio: float | None
+
+
+def is_untimed(workload: Workload) -> bool:
+    """Whether the trace knows no time of any compute phase, as an emulator's: all that is known of it is detailed."""
+    computes = workload.column("phases", "kind") == PhaseKind.compute
+    return bool(computes.any()) and not workload.column("phases", "duration_ps")[computes].any()
 
 
 def pieces_of(workload: Workload) -> Pieces:
@@ -93,7 +99,8 @@ def pieces_of(workload: Workload) -> Pieces:
 
 
 def phase_times(workload: Workload, pieces: Pieces, predicted_ps: np.ndarray) -> PhaseTimes:
-    """Times of all phases from int64[pieces] predicted ones. Sleep stays as it was traced.
+    """Times of all phases from int64[pieces] predicted ones. Sleep stays as it was traced. In a trace without times
+    phases take what was predicted of them.
 
     Raises ValueError where no detailed piece has any traced time. O(n log n) in phases and pieces.
     """
@@ -104,6 +111,9 @@ def phase_times(workload: Workload, pieces: Pieces, predicted_ps: np.ndarray) ->
     )
     traced_detail = np.where(computes, np.minimum(traced_detail, duration), 0)
     predicted_detail = np.where(computes, predicted_detail, 0)
+    if is_untimed(workload):
+        predicted = np.where(computes, np.rint(predicted_detail), duration).astype(np.int64)
+        return PhaseTimes(predicted, np.array([1.0, 0, 0, 0]), None)
     if not traced_detail.sum() > 0:
         raise ValueError("none of the detailed level lies in a traced compute phase: there is no time to compare with")
     ratio, basis = np.full(len(duration), np.nan), np.zeros(len(duration), np.int64)

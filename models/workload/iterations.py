@@ -8,6 +8,8 @@ Without marks each rank's calls are a sequence of symbols (kind, partner, tag, s
 differs from run to run or says nothing new: tests, probes, waits. Its loops (``loop_search``) are a chain of nested
 ones; the main loop is
 
+* among those that hold LEAST_TIME of the rank's time, in rounds that are no shorter than SHORTEST_PS where the time
+  of calls is known, too (three collectives of a set-up repeat as well, in no time),
 * among those that hold at least half as many operations as the one that holds most (not a loop of the set-up),
 * the outermost that repeats ``min_repeats`` times (3: two repeats are often a coincidence; with fewer there is no
   iteration to sample), since time steps hold solver iterations and not the other way round; ``level`` 1, 2, ... takes
@@ -50,6 +52,8 @@ from manyscale.models.workload.task_tables import ITERATIONS_SCHEMA, EventKind
 
 MIN_REPEATS: Final = 3
 LEAST_HELD: Final = (0.25, 0.5, 0.75)  # of a rank's symbols, fine to coarse: what repeats less often is chance
+LEAST_TIME: Final = 0.01  # of all time outside init and finalize: less is no main loop
+SHORTEST_PS: Final = 1_000_000  # mean time of an iteration: the clock and the tracer cost a tenth of it at each call
 LEAST_COVER: Final = 0.5  # of the loop that holds most operations
 EXTRA: Final = 0.25  # of an iteration: less is no iteration's own work
 RARELY: Final = 8  # iterations between extras
@@ -132,6 +136,51 @@ def windows(
 
 
 @dataclass(frozen=True)
+class _Spent:
+    """Time of one rank: ``until_ps`` int64[places + 1], before each of its operations or events; ``total_ps`` of all.
+    ``least_ps``: what a round must take at the mean."""
+
+    until_ps: np.ndarray
+    total_ps: int
+    least_ps: int
+
+    def is_enough(self, loop: Loop, places: np.ndarray) -> bool:
+        """Whether a loop may be the main one, also where no time is known. ``places``: of its symbols."""
+        until = self.until_ps[places[loop.sequence.places]]
+        held = int((until[loop.end] - until[loop.first]).sum())
+        return held >= LEAST_TIME * self.total_ps and (held >= loop.num_repeats * self.least_ps or not self.total_ps)
+
+
+class _Times:
+    """Time of all ranks: that of their phases, and of their calls (but init and finalize) where it was measured."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._offsets = workload.rank_offsets
+        spent = np.zeros(workload.num_operations, np.int64)
+        rows = self._offsets[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
+        np.add.at(spent, rows, workload.column("phases", "duration_ps"))
+        start, end = (workload.column("measured", name) for name in ("start_ps", "end_ps"))
+        is_measured = len(start) == len(spent)
+        if is_measured:
+            kind = workload.column("operations", "kind")
+            spent += np.where((kind == OperationKind.init) | (kind == OperationKind.finalize), 0, end - start)
+        self._until = np.append(0, np.cumsum(spent))
+        self._least = SHORTEST_PS if is_measured or workload.num_ranks == 1 else 0
+        self._events_ps = workload.column("events", "cpu_ps")
+
+    def of(self, rank: int) -> _Spent:
+        """By operations."""
+        begin, end = self._offsets[rank : rank + 2]
+        until = self._until[begin : end + 1] - self._until[begin]
+        return _Spent(until, int(until[-1]), self._least)
+
+    def of_events(self, rank: int, events: _Events) -> _Spent:
+        """By events, each with the compute before it."""
+        until = np.append(0, np.cumsum(events.of(rank, self._events_ps)))
+        return _Spent(until, max(int(until[-1]), self.of(rank).total_ps), self._least)
+
+
+@dataclass(frozen=True)
 class _Cuts:
     """Of one rank: where iterations begin, and where the last one ends, as operations and as events: int64[N + 1]."""
 
@@ -210,6 +259,7 @@ def _loop_limit(workload: Workload, rank: int) -> int:
 def _by_operations(workload: Workload, min_repeats: int, level: int) -> list[np.ndarray] | None:
     """Cuts of each rank in operations: of the coarsest symbols that cover most, if finer ones do not cover enough."""
     best: tuple[float, list[np.ndarray]] | None = None
+    times = _Times(workload)
     for detail, least in zip(_DETAILS, LEAST_HELD, strict=True):
         names = [workload.column("operations", name) for name in detail]
         kind = workload.column("operations", "kind")
@@ -221,7 +271,7 @@ def _by_operations(workload: Workload, min_repeats: int, level: int) -> list[np.
             places = np.append(at, _loop_limit(workload, rank))
             symbols = _symbols([column[begin:end][at] for column in names])
             is_collective = kind[begin:end][at] >= COLLECTIVES.start
-            cuts.append(_rank_cuts(symbols, places, is_collective, least, min_repeats, level))
+            cuts.append(_rank_cuts(symbols, places, is_collective, least, min_repeats, level, times.of(rank)))
         agreed = _agree(cuts, _Collectives(workload))
         if agreed is None:
             continue
@@ -234,13 +284,14 @@ def _by_operations(workload: Workload, min_repeats: int, level: int) -> list[np.
 
 
 def _by_events(workload: Workload, events: _Events, min_repeats: int, level: int) -> list[_Cuts] | None:
-    cuts = []
+    cuts, times = [], _Times(workload)
     for rank in range(workload.num_ranks):
         kind = events.of(rank, events.kind)
         at = np.flatnonzero(np.isin(np.arange(len(EventKind)), _TELLING_EVENTS)[kind])
         symbols = _symbols([kind[at], events.of(rank, events.task_type)[at]])
         no_collective = np.zeros(len(at), np.bool_)
-        cuts.append(_rank_cuts(symbols, np.append(at, len(kind)), no_collective, LEAST_HELD[0], min_repeats, level))
+        places, spent = np.append(at, len(kind)), times.of_events(rank, events)
+        cuts.append(_rank_cuts(symbols, places, no_collective, LEAST_HELD[0], min_repeats, level, spent))
     agreed = _agree(cuts, None)
     if agreed is None:
         return None
@@ -266,12 +317,18 @@ def _symbols(columns: list[np.ndarray]) -> np.ndarray:
 
 
 def _rank_cuts(
-    symbols: np.ndarray, places: np.ndarray, is_collective: np.ndarray, least: float, min_repeats: int, level: int
+    symbols: np.ndarray,
+    places: np.ndarray,
+    is_collective: np.ndarray,
+    least: float,
+    min_repeats: int,
+    level: int,
+    spent: _Spent,
 ) -> list[np.ndarray]:
     """Where the rounds of the loops begin and the last one ends, the main loop's first, then those of the others.
     ``places`` int64[n + 1]: of the symbols in the rank's records, and where these end."""
     found = []
-    loops = find_loops(symbols, min_repeats)
+    loops = [loop for loop in find_loops(symbols, min_repeats) if spent.is_enough(loop, places)]
     for loop in _chain(loops, int(least * len(symbols)))[level:]:
         cuts = places[loop.sequence.places[_rounds(loop, is_collective)]]
         if len(cuts) > min_repeats:

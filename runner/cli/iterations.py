@@ -53,7 +53,7 @@ def summary(workload: Workload, table: pa.Table) -> list[str]:
 
     found = iteration_figures(workload, table)
     if found is None:
-        return [f"{workload.name}: no iterations; nothing repeats often enough, mark them in the source"]
+        return [f"{workload.name}: no iterations; nothing repeats often and long enough, mark them in the source"]
     count = found.count_of_rank
     shown = f"{count.max()}" if (count == count.max()).all() else f"{count.min()} to {count.max()}"
     how = "marked in the source" if found.annotated else "found by their period"

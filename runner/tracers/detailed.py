@@ -61,7 +61,26 @@ def window_lines(workload: Workload, raw: Path, ranks: Sequence[int], iterations
         [_positions_of_operations(process)[:size] for process, size in zip(processes, sizes, strict=True)]
     )
     lines = windows(workload, repeats, [each - 1 for each in iterations], ranks)
+    if not lines:
+        raise UserError(f"--iterations {_listed(iterations)}: none of the chosen ranks has them; choose others")
     return [" ".join(str(word) for word in line) for line in lines]
+
+
+def check_recorded(workload: Workload, iterations: Sequence[int] | None, regions: str | None) -> None:
+    """Raises UserError where the windows held no block of the program."""
+    if workload.detail is None or workload.tables["segments"].num_rows:
+        return
+    chosen = [] if iterations is None else [f"--iterations {_listed(iterations)}"]
+    chosen += [] if regions is None else [f"--regions {regions}"]
+    others = ", or trace all of it with --iterations all" if iterations is not None else ""
+    raise UserError(
+        f"{' '.join(chosen) or 'the detailed level'}: nothing was recorded, since no block of what was built with "
+        f"coverage ran there; choose others{others}"
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def add_detail(workload: Workload, raw: Path, detailed: Path, store: Path, counting: Path | None) -> Workload:

@@ -26,7 +26,7 @@ from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
 from manyscale.runner.readers.workload_folder.layout import DETAIL
 from manyscale.runner.tracers import build, emulated, launch, stacks
-from manyscale.runner.tracers.detailed import add_detail, window_lines
+from manyscale.runner.tracers.detailed import add_detail, check_recorded, window_lines
 
 LEVELS: Final = {"mpi": 1, "tasks": 2, "detailed": 3}
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
@@ -108,7 +108,9 @@ def _record(
     ranks = list(range(workload.num_ranks)) if what.ranks is None else what.ranks
     windows = window_lines(workload, first, ranks, what.iterations)
     status = _run(command, program, what, "detailed", second, directory, cache, windows)
-    return add_detail(workload, first, second, directory / DETAIL, what.counting), status
+    workload = add_detail(workload, first, second, directory / DETAIL, what.counting)
+    check_recorded(workload, what.iterations, what.regions)
+    return workload, status
 
 
 def _run(

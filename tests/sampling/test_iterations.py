@@ -21,6 +21,7 @@ from manyscale.models.workload import (
     PHASES_SCHEMA,
     REGIONS_SCHEMA,
     OperationKind,
+    PhaseKind,
     Workload,
 )
 from manyscale.models.workload.iterations import find_iterations, windows
@@ -73,6 +74,20 @@ def workload(*ranks, events=None) -> Workload:
     return Workload("made", len(ranks), tables, is_checked=True)
 
 
+def timed(made: Workload, durations: list[int]) -> Workload:
+    """With a compute phase of so many ps before each operation."""
+    operations = made.tables["operations"]
+    first = made.rank_offsets[operations.column("rank").to_numpy()]
+    rows = [
+        {"rank": rank, "operation_id": i, "kind": PhaseKind.compute, "region_id": -1, "duration_ps": duration}
+        for rank, i, duration in zip(
+            operations.column("rank").to_pylist(), (np.arange(len(first)) - first).tolist(), durations, strict=True
+        )
+    ]
+    tables = {**made.tables, "phases": pa.Table.from_pylist(rows, PHASES_SCHEMA)}
+    return Workload("made", made.num_ranks, tables, is_checked=True)
+
+
 def cuts(found: pa.Table, rank: int = 0) -> list[tuple[int, int]]:
     """(first operation, end) of a rank's iterations."""
     rows = [row for row in found.to_pylist() if row["rank"] == rank]
@@ -102,6 +117,29 @@ class TestOneRank:
         operations = ["init", "send 1 8", "barrier", "send 1 8", "barrier", "finalize"]
         assert find_iterations(workload(operations)).num_rows == 0
         assert count(find_iterations(workload(operations), min_repeats=2)) == 2
+
+    def test_a_set_up_that_repeats_in_no_time_is_no_main_loop(self):
+        """Five broadcasts 50 ns apart and a second of computation; then with a loop of ten steps of 0.1 s."""
+        set_up = ["init", *["bcast 4"] * 5, "reduce 8", "finalize"]
+        brief = [0, *[50_000] * 5, 10**12, 0]
+        assert find_iterations(workload(set_up)).num_rows == 5
+        assert find_iterations(timed(workload(set_up), brief)).num_rows == 0
+        steps = [*set_up[:-1], *["allreduce 8"] * 10, "finalize"]
+        found = find_iterations(timed(workload(steps), [*brief[:-1], *[10**11] * 10, 0]))
+        assert cuts(found) == [(7 + i, 8 + i) for i in range(10)]
+
+    def test_iterations_are_longer_than_the_clock_tells(self):
+        """50 ns each, and nothing else; of two ranks, the time of calls is not known."""
+        operations = ["init", *["allreduce 8"] * 10, "finalize"]
+        assert find_iterations(timed(workload(operations), [0, *[50_000] * 10, 0])).num_rows == 0
+        assert count(find_iterations(timed(workload(operations), [0, *[5_000_000] * 10, 0]))) == 10
+        assert count(find_iterations(timed(workload(operations, operations), [0, *[50_000] * 10, 0] * 2))) == 10
+
+    def test_regions_that_repeat_in_no_time_are_no_main_loop(self):
+        events = [(1, EventKind.parallel_begin, 0, 0)] * 6
+        made = workload(["init", "finalize"], events=[events])
+        assert find_iterations(made).num_rows == 6
+        assert find_iterations(timed(made, [0, 10**12])).num_rows == 0
 
     def test_no_loop(self):
         random = np.random.default_rng(5)

@@ -172,6 +172,19 @@ def served_shares(rates: HitRates, form: Literal["printed", "corrected"]) -> np.
     return np.array([*result, missing])
 
 
+def level_costs(node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """Latency and time per byte (ps) of each data cache, main memory last. Raises ValueError for what the
+    node's description does not say."""
+    cycle = _cycle_ps(node)
+    memory = needed(node.main_memory, "main_memory", "node.")
+    latency, per_byte = [], []
+    for name, cache in data_caches(node.caches).items():
+        place = f"node.caches.{name}."
+        latency.append(cycle * needed(cache.latency_cycles, "latency", place))
+        per_byte.append(needed(cache.ps_per_byte, "bandwidth", place))
+    return np.array([*latency, memory.latency_ps]), np.array([*per_byte, memory.ps_per_byte])
+
+
 def transferred_bytes(block_bytes: float, transfer_bytes: float, cache_bytes: float) -> float:
     """The paper's case 2: bytes that move for a block of ``block_bytes`` (gaps included) in transfers of
     ``transfer_bytes`` (C) to a cache of ``cache_bytes`` (B)."""
@@ -199,7 +212,7 @@ def _memory(
             f"hit rates are of {rates.names}, the node's data caches are {tuple(data_caches(node.caches))}"
         )
     shares = served_shares(rates, parameters.form)
-    latency, per_byte = _levels(node)
+    latency, per_byte = level_costs(node)
     latency = _prefetched(latency, node, parameters)
     block = moved = _block_bytes(total_bytes, num_accesses, parameters)
     if parameters.gap_bytes > 0:
@@ -209,18 +222,6 @@ def _memory(
     parts = {f"memory.{name}": share * time for name, share, time in zip(names, shares, cost, strict=True)}
     served = tuple(zip(names, shares.tolist(), strict=True))
     return parts, float(shares @ latency), float(shares @ per_byte), served
-
-
-def _levels(node: Node) -> tuple[np.ndarray, np.ndarray]:
-    """Latency and time per byte (ps) of each data cache, main memory last."""
-    cycle = _cycle_ps(node)
-    memory = needed(node.main_memory, "main_memory", "node.")
-    latency, per_byte = [], []
-    for name, cache in data_caches(node.caches).items():
-        place = f"node.caches.{name}."
-        latency.append(cycle * needed(cache.latency_cycles, "latency", place))
-        per_byte.append(needed(cache.ps_per_byte, "bandwidth", place))
-    return np.array([*latency, memory.latency_ps]), np.array([*per_byte, memory.ps_per_byte])
 
 
 def _prefetched(latency: np.ndarray, node: Node, parameters: AmmParameters) -> np.ndarray:

@@ -5,18 +5,28 @@ A series is predicted from the runs around the one nearest to the input in which
 FEWEST_POINTS of them leave it as it is in the nearest (a count then grows as all others do together), in the widest of
 bands.
 
-Counts that are exactly polynomials are those of loops. Others, of branches that data decide, are a share of these,
-which is a polynomial in 1/x: it tends to a limit, while polynomials in x through such counts leave all bounds.
+Counts that exactly follow a law are those of loops. Others, of branches that data decide, are a share of loops (of
+those that grow alike, or else of all), which is a polynomial in 1/x: it tends to a limit, while polynomials in x
+through such counts leave all bounds. Where loops are few (recursion), decisions are a share of all decisions together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from manyscale.models.memory.amm.polynomials import FEWEST_POINTS, Prediction, fit_polynomials
+from manyscale.models.memory.amm.growth_laws import (
+    FEWEST_POINTS,
+    OTHERS,
+    RIVAL,
+    TIE,
+    Prediction,
+    clearly_better,
+    fit_laws,
+)
 from manyscale.models.memory.amm.profile_parts import Part
 from manyscale.models.memory.reuse_profile import COLD
 
@@ -28,10 +38,10 @@ TINY: Final = 1e-300
 def deepest_loop(inputs: np.ndarray, counts: np.ndarray, max_degree: int) -> int:
     """The highest degree that a program's ``counts`` [runs, series] can have: that of those which are exactly
     polynomials, if these are most of the counts. Else ``max_degree``: the others may need more runs to be told."""
-    fits = fit_polynomials(inputs, counts, max_degree)
+    fits = fit_laws(inputs, counts, max_degree, OTHERS, few=TIE)
     if not _are_most(fits.is_exact, counts[np.argmax(inputs)]):
         return max_degree
-    return max(1, int(fits.degree[fits.is_exact].max(initial=0)))
+    return max(1, int(np.ceil(fits.power[fits.is_exact].max(initial=0))))
 
 
 def counts_at(
@@ -42,29 +52,79 @@ def counts_at(
     nearest = nearest_run(inputs, input_size)
     value, low, high = np.zeros((3, measured.shape[1]))
     is_open, is_short = np.zeros(measured.shape[1], bool), np.zeros(measured.shape[1], bool)
-    of_all = fit_polynomials(inputs, measured, max_degree)
-    has_loops = _are_most(of_all.is_exact, measured[np.argmax(inputs)])
-    loops = measured[:, of_all.is_exact].sum(axis=1)
-    loops_at = max(0.0, float(of_all.at(input_size).value[of_all.is_exact].sum()))
+    loops = _loops(inputs, measured, max_degree)
     for runs, series in _alike(neighbours(measured > 0, nearest)):
         is_short[series] = 0 < len(runs) < FEWEST_POINTS
         if len(runs) < FEWEST_POINTS:
             continue
         counts = measured[np.ix_(runs, series)]
-        fits = fit_polynomials(inputs[runs], counts, max_degree)
-        at = fits.at(input_size)
+        at, is_open[series] = _decisions_at(
+            inputs[runs], counts, [each[runs] for each in loops], input_size, max_degree
+        )
         value[series], low[series], high[series] = at.value, at.low, at.high
-        if has_loops:
-            others = series[~fits.is_exact]
-            shares = counts[:, ~fits.is_exact] / loops[runs, None]
-            at = fit_polynomials(1 / inputs[runs], shares, MAX_SHARE_DEGREE).at(1 / input_size)
-            value[others], low[others], high[others] = (each * loops_at for each in (at.value, at.low, at.high))
-        else:
-            is_open[series] = fits.is_at_bound
     known = measured[nearest, ~is_short].sum()
     value[is_short] = measured[nearest, is_short] * (value.sum() / known if known else 1.0)
     low[is_short], high[is_short] = 0, 2 * value[is_short]
     return Prediction(*(np.rint(np.clip(each, 0, MOST)) for each in (value, low, high))), is_open
+
+
+def _loops(inputs: np.ndarray, measured: np.ndarray, max_degree: int) -> list[np.ndarray]:
+    """What counts may be shares of, float64[runs] each: all loops together, then those of each law; where loops are
+    few, all that is no loop."""
+    fits = fit_laws(inputs, measured, max_degree, OTHERS, few=TIE)
+    if not _are_most(fits.is_exact, measured[np.argmax(inputs)]):
+        return [measured[:, ~fits.is_exact].sum(axis=1)]
+    kinds = [fits.is_exact & (fits.chosen == law) for law in np.unique(fits.chosen[fits.is_exact]).tolist() if law]
+    return [measured[:, which].sum(axis=1) for which in (fits.is_exact, *kinds)]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """One way to predict each of some series: ``at`` the input, mean squared ``error`` of leaving a point out,
+    ``num_coefficients``, whether its law may be of a higher degree and whether it grows as the series itself."""
+
+    at: Prediction
+    error: np.ndarray
+    num_coefficients: np.ndarray
+    is_open: np.ndarray
+    is_alike: np.ndarray
+
+
+def _decisions_at(
+    inputs: np.ndarray, counts: np.ndarray, loops: Sequence[np.ndarray], input_size: float, max_degree: int
+) -> tuple[Prediction, np.ndarray]:
+    """(counts [runs, series] at an input, bool[series]: which may be of a higher degree): by their own law where that
+    is exact, else as a share of those ``loops`` that fit best, if these grow otherwise RIVAL times as well. Their own
+    law, if clearly better, takes the place of these; what fits almost as well widens the band."""
+    own = fit_laws(inputs, counts, max_degree, OTHERS, few=TIE)
+    yes = np.ones(counts.shape[1], bool)
+    found = [_Candidate(own.at(input_size), own.chosen_error, own.num_coefficients, own.is_at_bound, yes)]
+    for loop in loops:
+        if loop.min() > 0:
+            of_loop = fit_laws(inputs, loop[:, None], max_degree, OTHERS, few=TIE)
+            shared = fit_laws(1 / inputs, counts / loop[:, None], MAX_SHARE_DEGREE)
+            at, share = (_above_zero(each) for each in (of_loop.at(input_size), shared.at(1 / input_size)))
+            whole = Prediction(share.value * at.value, share.low * at.low, share.high * at.high)
+            is_alike = own.chosen == of_loop.chosen[0]
+            is_open = yes & of_loop.is_at_bound
+            found.append(_Candidate(whole, shared.scaled_error(loop), shared.num_coefficients, is_open, is_alike))
+    series = np.arange(counts.shape[1])
+    error, number = (np.array(each) for each in zip(*((one.error, one.num_coefficients) for one in found), strict=True))
+    best = np.zeros(counts.shape[1], np.int64)
+    if len(found) > 1:
+        best = 1 + np.argmin([one.error * np.where(one.is_alike, 1, RIVAL) for one in found[1:]], axis=0)
+        clearly = clearly_better(len(inputs), number[0], number[best, series])
+        best[own.is_exact | (clearly * error[0] < error[best, series])] = 0
+    is_near = (error <= RIVAL * error[best, series]) & ~own.is_exact
+    is_near[best, series] = True
+    low = np.where(is_near, [one.at.low for one in found], np.inf).min(axis=0)
+    high = np.where(is_near, [one.at.high for one in found], -np.inf).max(axis=0)
+    value = np.array([one.at.value for one in found])[best, series]
+    return Prediction(value, low, high), np.array([one.is_open for one in found])[best, series]
+
+
+def _above_zero(prediction: Prediction) -> Prediction:
+    return Prediction(*(np.maximum(each, 0) for each in (prediction.value, prediction.low, prediction.high)))
 
 
 def shares_at(
@@ -88,16 +148,18 @@ def shares_at(
         if len(runs) < FEWEST_POINTS:
             value[series], high[series] = measured[nearest_run(inputs[runs], input_size)], 1
             continue
-        its = fit_polynomials(scale[runs], measured, MAX_SHARE_DEGREE).at(at)
+        its = fit_laws(scale[runs], measured, MAX_SHARE_DEGREE).at(at)
         value[series], low[series], high[series] = its.value, its.low, its.high
         if keeps_counts:
-            fits = fit_polynomials(inputs[runs], counts, max_count_degree)
+            fits = fit_laws(inputs[runs], counts, max_count_degree, OTHERS, few=1 / TIE)
             is_kept = fits.is_exact | np.array([parts[i].is_cold for i in series])
             kept, count = series[is_kept], fits.at(input_size)
             is_count[kept] = True
             for share, each in ((value, count.value), (low, count.low), (high, count.high)):
                 share[kept] = each[is_kept] / total[site[kept]]
     value, low, high = (np.clip(each, 0, 1) for each in (value, low, high))
+    for otherwise in (high, np.ones_like(high)):  # of sites none of whose parts is left
+        value = np.where(np.bincount(site, value)[site] > 0, value, otherwise)
     value = _adding_up(site, value, is_count)
     return Prediction(value, np.minimum(low, value), np.maximum(high, value))
 
@@ -117,7 +179,7 @@ def distances_at(
             at = Prediction(known, np.zeros_like(known), np.full_like(known, np.inf))
             bin_is_open = np.ones(values.shape[1], bool)
         else:
-            fits = fit_polynomials(inputs[runs], values, max_degree)
+            fits = fit_laws(inputs[runs], values, max_degree, OTHERS)
             at, bin_is_open = fits.at(input_size), fits.is_at_bound
         for j, i in enumerate(series):
             bins = slice(bounds[j], bounds[j + 1])

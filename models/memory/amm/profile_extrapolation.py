@@ -10,9 +10,9 @@ where that fails:
 
 * Profiles are those of a block's single accesses (sites), each of which has few and sharp distances.
 * Growing distances fall apart into groups where they leap; each group has its own probability and its own bins.
-* A count that is exactly a polynomial of x, up to the third degree, is predicted by it; so are first uses, exact or
-  not. Else it is a share of the site's accesses, and that a polynomial in 1/x, which tends to a limit, while one in x
-  leaves [0, 1].
+* A count that exactly follows a law of growth (``growth_laws``: a polynomial up to the third degree, n log n, ...) is
+  predicted by it; so are first uses, exact or not. Else it is a share of the site's accesses, and that a polynomial in
+  1/x, which tends to a limit, while one in x leaves [0, 1].
 
 First uses (COLD) are a part that grows by itself. A site that some runs do not execute (another path through a library)
 is predicted from the neighbouring runs that do, if the run nearest to x does; else it is not executed at x.
@@ -30,6 +30,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.memory.amm.growth_laws import FEWEST_POINTS, Prediction
 from manyscale.models.memory.amm.part_trends import (
     MOST,
     TINY,
@@ -41,14 +42,14 @@ from manyscale.models.memory.amm.part_trends import (
     neighbours,
     shares_at,
 )
-from manyscale.models.memory.amm.polynomials import FEWEST_POINTS
 from manyscale.models.memory.amm.profile_parts import Part, parts_of_site
 from manyscale.models.memory.amm.sdcm import Geometry, hit_rate
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.models.workload.notes import Note, changes
 
-FAR: Final = 10.0  # times the largest input
+FAR: Final = 16.0  # times the largest input
 NOTED_SHARE: Final = 0.01  # of all accesses; less is not worth a note
+WIDE: Final = 0.25  # of all accesses: a band that is worth a note
 HIGHEST_DEGREE: Final = "whose polynomial is of the highest degree tried and not exact; more inputs would tell"
 
 
@@ -164,7 +165,7 @@ def extrapolate(
         most = _most_units(parts, profiles, counts, rest)
         whole.append(_assembled(parts, counts, [np.minimum(each, most) for each in their], rest))
     notes = _notes_on_inputs(inputs, input_size, rest.granularity_bytes // element_bytes)
-    notes += _notes_on_sites(total, np.asarray((accesses > 0).all(axis=0)), count_is_open)
+    notes += _notes_on_sites(totals, np.asarray((accesses > 0).all(axis=0)), count_is_open)
     notes += _notes_on_parts(shares.value * total[of_part] / total.sum(), parts, distance_is_open)
     return Extrapolation(
         input_size,
@@ -252,13 +253,20 @@ def _notes_on_inputs(inputs: np.ndarray, input_size: float, unit_elements: int) 
             )
             notes.append(changes("inputs-not-congruent", text, count=len(others)))
     if input_size > FAR * inputs[-1]:
-        text = f"an input of {input_size:g} is {input_size / inputs[-1]:.3g} times the largest that was run"
+        text = (
+            f"an input of {input_size:g} is {input_size / inputs[-1]:.3g} times the largest that was run; counts, "
+            "distances and caches may follow other laws there"
+        )
         notes.append(changes("far-extrapolation", text))
     return notes
 
 
-def _notes_on_sites(total: np.ndarray, is_always: np.ndarray, is_open: np.ndarray) -> list[Note]:
-    notes = []
+def _notes_on_sites(totals: Prediction, is_always: np.ndarray, is_open: np.ndarray) -> list[Note]:
+    notes, total = [], totals.value
+    least, most = totals.low.sum(), totals.high.sum()
+    if most - least > WIDE * total.sum():
+        text = f"the inputs leave open whether there are {least:,.0f} or {most:,.0f} accesses; more inputs would tell"
+        notes.append(changes("growth-open", text))
     rare, open_ones = (float(total[which].sum() / total.sum()) for which in (~is_always, is_open))
     if rare > NOTED_SHARE:
         text = f"{rare:.1%} of the accesses are by code that some of the runs do not execute"

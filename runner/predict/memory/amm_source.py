@@ -30,6 +30,7 @@ from manyscale.models.memory.distances.histogram import DistanceHistogram
 from manyscale.models.memory.distances.stack_distance import StackDistances
 from manyscale.models.workload import Workload
 from manyscale.models.workload.detail_tables import Detail
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory.phase_streams import PhaseStream, streams_by_phase
 from manyscale.runner.predict.phase_source import Case, Done, PhaseSource, Stage
@@ -58,10 +59,11 @@ class DetailedPhases:
         _check_workload(workload, place)
         self.pieces = pieces_of(workload)
         self.streams, self.piece_of_stream = streams_by_phase(workload, self.pieces.of_segment)
-        if not self.streams or not self.pieces.traced_ps.sum():
+        if not self.streams or not (self.pieces.traced_ps.sum() or amm_phases.is_untimed(workload)):
             raise UserError(
-                f"{place}: none of its detailed level is a compute phase's that was timed, so model cpu: amm has no "
-                "time to compare with; trace with `manyscale trace --level detailed`, without --function"
+                f"{place}: none of its detailed level is a compute phase's that was timed (of a single function it is "
+                "not known how much of the traced time it took), so model cpu: amm has no time to compare with; trace "
+                "with `manyscale trace --level detailed`, without --function"
             )
 
 
@@ -106,8 +108,16 @@ class AmmSource(PhaseSource):
             f"application.compute_{basis}": Statistic(share, "1", "ratio", f"share of traced compute time {text}")
             for (basis, text), share in zip(_BASES.items(), times.share_by_basis.tolist(), strict=True)
         }
+        if times.ratio is None:
+            return {**of_run, **figures}
         text = "predicted over traced compute time, all ranks"
         return {**of_run, "application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
+
+    def notes(self, done: Done) -> Sequence[Note]:
+        if not amm_phases.is_untimed(self._case.workload):
+            return []
+        text = "the whole program is predicted as if it had just run before: caches and predictor are warm"
+        return [changes("as-if-repeated", text, self._case.study.workload.path, errs=Errs.short)]
 
     def _times(self, done: Done) -> PhaseTimes:
         """Of all phases, from those of the pieces. Raises UserError where they have none in common."""
@@ -155,7 +165,7 @@ def _overlapped(stream: PhaseStream, detail: Detail, node: Node, first: int, end
     before = 0
     for piece, block_ids, addresses, following in stream.stretches(detail, range(first, end)):
         if not shows[block_ids].all():
-            raise ValueError(_no_instructions(block_ids[~shows[block_ids]][0]))
+            raise ValueError(_no_instructions(stream.program, int(block_ids[~shows[block_ids]][0])))
         core.execute(block_ids, addresses, following)
         now = core.runtime().time_ps
         if piece >= 0:
@@ -240,8 +250,11 @@ def _check_machine(machine: Machine) -> None:
         )
 
 
-def _no_instructions(block: int) -> str:
+def _no_instructions(program: Workload, block: int) -> str:
+    row = program.tables["blocks"].slice(block, 1).to_pylist()[0]
+    known = int((program.column("instructions", "block_id") == block).sum())
+    place = f"{row['function'] or row['module'] or 'unknown code'} at {row['offset']:#x}"
     return (
-        f"block {block} was executed, but the trace shows no instructions of it; trace the program again, with "
-        "`manyscale trace --level detailed`"
+        f"block {block} ({place}) was executed, but of its {row['num_instructions']} instructions the trace shows "
+        f"{known}, and model cpu: amm cannot time it; where instructions are too new, update capstone and trace again"
     )

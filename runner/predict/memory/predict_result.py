@@ -51,9 +51,11 @@ def figures(result: PredictResult) -> dict[str, Statistic]:
     found: dict[str, Statistic] = {}
     for each in result.predictions:
         at = f"size.{each.size}"
-        found[f"{at}.accesses"] = Statistic(each.num_accesses, "1", "count", "accesses")
+        band = each.accesses_band or (None, None)
+        found[f"{at}.accesses"] = Statistic(each.num_accesses, "1", "count", "accesses", *band)
         if each.num_instructions is not None:
-            found[f"{at}.instructions"] = Statistic(each.num_instructions, "1", "count", "instructions")
+            band = each.instructions_band or (None, None)
+            found[f"{at}.instructions"] = Statistic(each.num_instructions, "1", "count", "instructions", *band)
         for level, rate in each.sdcm.items():
             found[f"{at}.{level}.sdcm.hit_ratio"] = Statistic(
                 rate.value, "1", "ratio", "SDCM on the extrapolated profile: hits of all accesses", rate.low, rate.high

@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.machine import Machine
-from manyscale.models.memory.amm.amm import AmmParameters, estimate
-from manyscale.models.memory.amm.polynomials import fit_polynomials
+from manyscale.models.memory.amm.amm import AmmParameters, estimate, level_costs, served_shares
+from manyscale.models.memory.amm.growth_laws import fit_laws
 from manyscale.models.memory.amm.profile_extrapolation import (
+    NOTED_SHARE,
     Extrapolation,
     HitRate,
     Recipe,
@@ -28,11 +29,12 @@ from manyscale.models.memory.amm.profile_extrapolation import (
     extrapolate,
 )
 from manyscale.models.memory.amm.program_counts import ProgramCounts, program_counts
-from manyscale.models.memory.amm.sdcm import HitRates, geometry_of
+from manyscale.models.memory.amm.sdcm import HitRates, geometry_of, hit_rate
 from manyscale.models.memory.nests.extrapolation import NestProgram, recognise
 from manyscale.models.memory.nests.instance import NestInstance
 from manyscale.models.memory.nests.loop_nests import NotAffineError
-from manyscale.models.workload.notes import Note, informs
+from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import simulated
 from manyscale.runner.predict.memory.hit_rates import caches_of
@@ -68,7 +70,8 @@ class Prediction:
     ``executions`` int64[blocks]: exact where the stream could be made again, else extrapolated. ``sdcm``: hit rate of
     all accesses by level, with its band. ``set_aware``: with real sets, where the stream could be made again.
     ``times``: by model, printed, corrected and overlap, those that the machine has the parameters for.
-    ``num_accesses``, ``num_instructions`` (None where the trace shows none). ``how``: where the stream came from.
+    ``num_accesses``, ``num_instructions`` (None where the trace shows none), with their bands where they were
+    extrapolated. ``how``: where the stream came from.
     """
 
     size: int
@@ -79,6 +82,8 @@ class Prediction:
     times: Mapping[str, Time]
     num_accesses: float
     num_instructions: float | None
+    accesses_band: tuple[float, float] | None
+    instructions_band: tuple[float, float] | None
     how: str
     notes: tuple[Note, ...]
 
@@ -170,7 +175,7 @@ class Predictor:
         traced: Sequence[StreamAnswer],
     ) -> Prediction:
         """``own``: of the stream that was made again at the input, or None; then ``traced`` are those of the runs."""
-        sdcm = {name: grown.hit_rate(geometry_of(cache, name)) for name, cache in self._caches.items()}
+        sdcm = self._sdcm(grown)
         notes, how, executions = list(grown.notes), instance, grown.executions
         if isinstance(instance, NestInstance):
             assert self._streams.nest is not None
@@ -178,34 +183,71 @@ class Predictor:
             notes += self._streams.nest.notes
             executions = instance.counts().astype(np.int64)
         counts = program_counts(self._training.program, executions.astype(np.float64))
+        ends = None
+        if not isinstance(instance, NestInstance):
+            ends = tuple(counts.with_executions(each) for each in (grown.fewest_executions, grown.most_executions))
         set_aware = None if own is None else own.rates
         if own is not None and set_aware is None:
             text = f"{counts.num_accesses:,.0f} accesses are too many to simulate; hit rates are SDCM's"
             notes.append(informs("hit-rates-of-sdcm", text))
         num_instructions: float | None = None
+        instructions_band: tuple[float, float] | None = None
         times: dict[str, Time] = {}
         try:
             num_instructions = sum(counts.instructions_by_class().values())
+            if ends is not None:
+                low, high = (sum(each.instructions_by_class().values()) for each in ends)
+                instructions_band = (low, high)
             beyond = (own or traced[-1]).beyond
-            times |= self._amm_times(counts, sdcm, set_aware, beyond)
-            times["overlap"] = _own_time(own) if own is not None else self._scaled(size, num_instructions, traced)
+            times |= self._amm_times(counts, ends or (counts, counts), sdcm, set_aware, beyond)
+            if own is not None:
+                times["overlap"] = _own_time(own)
+            else:
+                assert instructions_band is not None
+                added, outgrown = self._beyond_traced(counts.num_accesses, sdcm)
+                notes += outgrown
+                times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced)
         except ValueError as error:
             notes.append(informs("no-run-time", f"no run time: {self._machine.name}: {error}"))
         return Prediction(
-            size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions, str(how),
+            size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions,
+            None if ends is None else (ends[0].num_accesses, ends[1].num_accesses), instructions_band, str(how),
             tuple(notes),
         )  # fmt: skip
+
+    def _sdcm(self, profiled: Extrapolation) -> dict[str, HitRate]:
+        return {name: profiled.hit_rate(geometry_of(cache, name)) for name, cache in self._caches.items()}
+
+    def _beyond_traced(self, num_accesses: float, sdcm: Mapping[str, HitRate]) -> tuple[float, list[Note]]:
+        """(seconds that accesses take longer than those of the largest traced input if none of it overlaps; notes on
+        caches that the program outgrows). Raises ValueError as ``estimate``."""
+        profile = self._runs[-1].profile
+        traced = {name: hit_rate(profile, geometry_of(cache, name)) for name, cache in self._caches.items()}
+        latency, _ = level_costs(self._machine.node)
+        names = tuple(sdcm)
+        least = served_shares(HitRates(names, tuple(rate.low for rate in sdcm.values())), "corrected")
+        before = served_shares(HitRates(names, tuple(traced.values())), "corrected")
+        notes = []
+        for name, rate in sdcm.items():
+            if traced[name] - rate.value > NOTED_SHARE:
+                text = (
+                    f"{1 - rate.value:.1%} of the accesses miss {name}, of those of the largest traced input "
+                    f"{1 - traced[name]:.1%}: what that costs is in the interval of the overlap time, not in its value"
+                )
+                notes.append(changes("cache-outgrown", text, errs=Errs.short))
+        return num_accesses * max(0.0, float((least - before) @ latency)) / PS_PER_SECOND, notes
 
     def _amm_times(
         self,
         counts: ProgramCounts,
+        ends: tuple[ProgramCounts, ...],
         sdcm: Mapping[str, HitRate],
         set_aware: HitRates | None,
         beyond: simulated.Beyond,
     ) -> dict[str, Time]:
         """By both forms of AMM: as printed from SDCM's hit rates, without translation and prefetching, and corrected
-        from the best there are, with both. Bands are SDCM's, where its rates are used."""
-        instructions = counts.instructions_by_class()
+        from the best there are, with both. Bands are those of the counts (``ends``: the fewest and the most) and
+        SDCM's, where its rates are used."""
         found = {}
         for form in FORMS:
             parameters = replace(self._amm, form="printed" if form == "printed" else "corrected")
@@ -215,16 +257,11 @@ class Predictor:
                 exact, page_rates = set_aware, beyond.page_rates
             value, low, high = (
                 estimate(
-                    counts.bytes_accessed,
-                    counts.num_accesses,
-                    instructions,
-                    rates,
-                    self._machine.node,
-                    parameters,
-                    page_rates,
+                    each.bytes_accessed, each.num_accesses, each.instructions_by_class(), rates, self._machine.node,
+                    parameters, page_rates,
                 )
-                for rates in (_ends(sdcm) if exact is None else [exact] * 3)
-            )
+                for each, rates in zip((counts, *ends), _ends(sdcm) if exact is None else [exact] * 3, strict=True)
+            )  # fmt: skip
             found[form] = Time(
                 value.seconds,
                 {name: time * 1e-12 for name, time in value.parts},
@@ -233,18 +270,26 @@ class Predictor:
             )
         return found
 
-    def _scaled(self, size: int, num_instructions: float, traced: Sequence[StreamAnswer]) -> Time:
-        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit."""
+    def _scaled(
+        self,
+        size: int,
+        num_instructions: float,
+        instructions_band: tuple[float, float],
+        added: float,
+        traced: Sequence[StreamAnswer],
+    ) -> Time:
+        """From the traced inputs' seconds per instruction, by cause, extrapolated in 1/x, which tends to a limit.
+        ``added``: seconds that may be added to those by caches which no traced input left."""
         times = [_own_time(each) for each in traced]
         inputs = np.array([run.input_size for run in self._runs])
         numbers = np.array([each.num_instructions for each in traced], np.float64)
         values = np.array([list(time.parts.values()) for time in times]) / numbers[:, np.newaxis]
-        at = np.maximum(fit_polynomials(1 / inputs, values, 1).at(1 / size).value, 0)
-        band = fit_polynomials(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
+        at = np.maximum(fit_laws(1 / inputs, values, 1).at(1 / size).value, 0)
+        band = fit_laws(1 / inputs, values.sum(axis=1)[:, np.newaxis], 1).at(1 / size)
         parts = dict(zip(times[0].parts, (at * num_instructions).tolist(), strict=True))
         seconds = sum(parts.values())
-        low, high = (float(end[0]) * num_instructions for end in (band.low, band.high))
-        return Time(seconds, parts, min(seconds, max(low, 0)), max(seconds, high))
+        low, high = (float(end[0]) * each for end, each in zip((band.low, band.high), instructions_band, strict=True))
+        return Time(seconds, parts, min(seconds, max(low, 0)), max(seconds, high) + added)
 
 
 def _own_time(own: StreamAnswer) -> Time:
@@ -255,9 +300,9 @@ def _own_time(own: StreamAnswer) -> Time:
 
 
 def _ends(sdcm: Mapping[str, HitRate]) -> list[HitRates]:
-    """The hit rates, and those at the lower and the upper end of their bands."""
+    """The hit rates, and those at the upper end of their bands, which go with the fewest accesses, and the lower."""
     return [
-        HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in ("value", "low", "high")
+        HitRates(tuple(sdcm), tuple(getattr(rate, end) for rate in sdcm.values())) for end in ("value", "high", "low")
     ]
 
 

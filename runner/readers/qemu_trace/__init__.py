@@ -6,7 +6,8 @@ the same accesses becomes several (``traced_blocks``). Instructions are disassem
 (capstone; without it there are none). A block's ``offset`` is the address in its file, and it is an ``is_entry`` if a
 call ever led to it.
 
-The trace knows no time: one rank with one ``other`` operation, and one segment. Memory is bounded by the code that ran.
+The trace knows no time: one rank with one ``other`` operation after a compute phase of 0 s, and one segment. Memory is
+bounded by the code that ran.
 """
 
 from __future__ import annotations

@@ -89,8 +89,11 @@ def definitions(path: Path) -> list[dict[str, Any]]:
 
 
 def read_code(path: Path) -> Code:
-    """All translation blocks, cut. O(static code)."""
-    starts, numbers, sizes, texts = [], [], [], []
+    """All translation blocks, cut, without instructions that QEMU began to read at the end of a page and left to the
+    next block. O(static code)."""
+    starts: list[int] = []
+    sizes: list[bytes] = []
+    texts: list[bytes] = []
     for _, content in chunks(path, (BLOCKS,)):
         place = 0
         while place < len(content):
@@ -105,12 +108,25 @@ def read_code(path: Path) -> Code:
                 raise UserError(f"{path}: the block at {address:#x} contradicts itself; trace the program again")
             place += number + num_bytes
             starts.append(address)
-            numbers.append(number)
             sizes.append(lengths)
             texts.append(text)
-    return _cut(
-        np.array(starts, np.uint64).view(np.int64), np.array(numbers, np.int64), b"".join(sizes), b"".join(texts)
-    )
+    _drop_unfinished(starts, sizes, texts)
+    numbers = np.array([len(each) for each in sizes], np.int64)
+    return _cut(np.array(starts, np.uint64).view(np.int64), numbers, b"".join(sizes), b"".join(texts))
+
+
+def _drop_unfinished(starts: list[int], sizes: list[bytes], texts: list[bytes]) -> None:
+    """Take away the last instruction of blocks where it is the beginning of the one that another block begins with: an
+    instruction that crosses a page ends the block before it, which QEMU's plugins are shown with what was read of it
+    (accel/tcg: the number of instructions is not set back)."""
+    longest: dict[int, bytes] = {}
+    for address, lengths, text in zip(starts, sizes, texts, strict=True):
+        longest[address] = max(longest.get(address, b""), text[: lengths[0]], key=len)
+    for index, (address, lengths, text) in enumerate(zip(starts, sizes, texts, strict=True)):
+        size = lengths[-1]
+        whole = longest.get(address + len(text) - size, b"")
+        if len(lengths) > 1 and len(whole) > size and whole.startswith(text[len(text) - size :]):
+            sizes[index], texts[index] = lengths[:-1], text[: len(text) - size]
 
 
 def _cut(starts: np.ndarray, numbers: np.ndarray, sizes: bytes, text: bytes) -> Code:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload import Workload
+from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.detail_tables import BLOCKS_SCHEMA, INSTRUCTIONS_SCHEMA
 from manyscale.models.workload.notes import Errs, Note, changes
@@ -25,6 +25,7 @@ from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.traced_blocks import ScratchStream, TracedBlocks
 
 NAME: Final = "qemu-trace"
+_UNTIMED: Final = {"rank": 0, "operation_id": 0, "kind": PhaseKind.compute, "region_id": -1, "duration_ps": 0}
 _PT_LOAD: Final = 1
 _EXECUTABLE: Final = 1
 
@@ -52,6 +53,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         "instructions": instructions,
         "block_accesses": blocks.accesses(),
         "segments": segments,
+        "phases": pa.Table.from_pylist([_UNTIMED], PHASES_SCHEMA),
     }
     name = os.path.basename(str(end.get("program") or "")) or path.name.split(".")[0]
     return Workload(name, 1, tables, tuple(notes), NAME, store)

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from told import told
 
-from manyscale.models.workload import Workload
+from manyscale.models.workload import PhaseKind, Workload
 from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import qemu_trace
@@ -106,6 +106,28 @@ def test_blocks_that_overlap_are_cut(tmp_path):
     assert stream(workload) == ([0x100, 0x103, 0x103, 0x103], [0x2000, 0x2008, 0x2010])
     assert workload.column("blocks", "num_instructions").tolist() == [1, 2]
     assert accesses(workload) == [(1, 0, False, 8)]
+
+
+def test_an_instruction_that_crosses_a_page_is_executed_once(tmp_path):
+    """QEMU shows what it read of it, at the end of the block before, too."""
+    whole = CODE["vector"] + CODE["jump"]
+    begun = CODE["add"] + CODE["vector"][:2]
+    blocks = [
+        struct.pack("<QII", 0xFFB, 2, 5) + bytes((3, 2)) + begun,
+        struct.pack("<QII", 0xFFE, 2, 5) + bytes((3, 2)) + whole,
+    ]
+    workload = read(tmp_path, blocks, [runs(0), runs(1), access(0, 0x2000, 4)])
+    assert stream(workload) == ([0xFFB, 0xFFE], [0x2000])
+    assert workload.column("blocks", "num_instructions").tolist() == [1, 2]
+    assert workload.tables["segments"]["num_instructions"].to_pylist() == [3]
+
+
+def test_the_program_is_a_compute_phase_without_time(tmp_path):
+    workload = read(tmp_path, [block(0x100, "add")], [runs(0)])
+    assert workload.tables["phases"].to_pylist() == [
+        {"rank": 0, "operation_id": 0, "kind": PhaseKind.compute, "region_id": -1, "duration_ps": 0}
+    ]
+    assert workload.column("segments", "operation_id").tolist() == [0]
 
 
 def test_a_block_with_other_accesses_is_another_block(tmp_path):

@@ -107,16 +107,26 @@ def test_only_the_chosen_regions_are_detailed(traced, cholesky):
     """Cholesky's marked region "fill" computes the matrix anew, without tasks."""
     command = ["mpiexec.mpich", "-bind-to", "none", "-n", 2, cholesky / "detailed", 4, 8, 3]
     recorded = {}
-    for regions in ("fill", "factorise", "fill,factorise", "nothing"):
+    for regions in ("fill", "factorise", "fill,factorise"):
         outcome = traced(command, "--level", "detailed", "--regions", regions)
         assert outcome.status == 0, outcome.err
         workload = outcome.workload
         batch = workload.detail.read(0, workload.tables["segments"].num_rows)
         functions = workload.tables["blocks"].column("function").take(batch.block_ids).to_pylist()
         recorded[regions] = {function for function in functions if function in ("gemm", "visit")}
-    assert recorded == {
-        "fill": {"visit"}, "factorise": {"gemm"}, "fill,factorise": {"visit", "gemm"}, "nothing": set()
-    }  # fmt: skip
+    assert recorded == {"fill": {"visit"}, "factorise": {"gemm"}, "fill,factorise": {"visit", "gemm"}}
+
+
+def test_a_recording_of_nothing_is_refused(traced, cholesky):
+    outcome = traced(
+        ["mpiexec.mpich", "-bind-to", "none", "-n", 2, cholesky / "detailed", 4, 8, 3],
+        *("--level", "detailed", "--iterations", "2", "--regions", "nothing"),
+    )
+    assert outcome.status == 2
+    assert outcome.err.splitlines()[-1].startswith(
+        "manyscale: --iterations 2 --regions nothing: nothing was recorded, since no block of what was built with "
+        "coverage ran there; choose others, or trace all of it with --iterations all"
+    )
 
 
 def test_a_detailed_workload_is_predicted_as_the_first_run(detailed, cli, tmp_path):

@@ -239,6 +239,20 @@ def test_a_detailed_phase_takes_what_its_chain_of_additions_takes(cli, detailed,
 
 
 @pytest.mark.theory
+def test_a_trace_without_times_takes_what_is_predicted(cli, detailed, tmp_path):
+    """As an emulator's: 2000 additions, 3 ns each at 1 GHz; there is no traced time to compare with."""
+    workload_folder.write(detailed(["init", "finalize"], [(0, 1, -1, 0)], [(0, 1, -1, [ADD] * 2000)]), tmp_path / "w")
+    words = ("--workload", tmp_path / "w", "--target", TARGET, "--set", CLOCK, "--model", "cpu=amm", "-o", "run")
+    outcome = cli("run", *words, "--no-report")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "changes [as-if-repeated]" in outcome.out
+    figures = json.loads((tmp_path / "run" / "stats.json").read_text())
+    assert figures["application.makespan"]["value"] == pytest.approx(6000e-9, rel=0.01)
+    assert figures["application.compute_detailed"]["value"] == 1
+    assert "application.cpu_ratio" not in figures
+
+
+@pytest.mark.theory
 @pytest.mark.parametrize("chunk_size", [70, 1 << 20])
 def test_each_rank_runs_by_itself_and_warm(detailed, monkeypatch, chunk_size):
     """Segments of two ranks lie in one chunk, or in several. Each load is added to one sum, 3 ns each at 1 GHz where
