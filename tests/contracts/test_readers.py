@@ -110,7 +110,7 @@ def raw(folder: Path) -> Path:
         calls["peer"][1], calls["bytes" if rank == 0 else "receive_bytes"][1] = 1 - rank, 8
         calls["start_ns"], calls["end_ns"] = [0, 100, 200], [5, 150, 205]
         definitions = [
-            {"trace": 1, "host": "h", "clock_offset_ns": 0, "operation_bytes": calls.itemsize}
+            {"trace": raw_files.VERSION, "host": "h", "clock_offset_ns": 0, "operation_bytes": calls.itemsize}
             | {"event_bytes": raw_files.EVENT.itemsize},
             {"rank": rank, "size": 2, "library": "MPI"},
             {"calls": list(NAMES)},

@@ -33,7 +33,7 @@ from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import fdtri, stdtrit
 
 CONFIDENCE: Final = 0.95
 DEGREES_OF_FREEDOM: Final = 1
@@ -215,7 +215,7 @@ def clearly_better(num_points: int, coefficients: int | np.ndarray, than: int | 
 def _quantiles(confidence: float, num_points: int) -> np.ndarray:
     """float64[coefficients, other coefficients] of Fisher's F: squared errors of laws fitted to as many points."""
     freedom = num_points - np.arange(num_points)
-    return np.asarray(stats.f.ppf(confidence, freedom[:, np.newaxis], freedom))
+    return np.asarray(fdtri(freedom[:, np.newaxis], freedom, confidence))
 
 
 def _chosen(

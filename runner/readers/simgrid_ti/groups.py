@@ -106,7 +106,7 @@ class _Settler:
                 f"{self._call(int(unequal[0]))} is not called by all ranks alike, and {self.cut}: the trace may be cut "
                 f"short; trace the program again{self._ways()}"
             )
-            note = forbids("unequal-collectives", text, self._place(int(unequal[0])))
+            note = forbids("unequal-collectives-cut", text, self._place(int(unequal[0])))
             return Groups(self.members, self.communicator, np.empty(0, np.int64), [note])
         order = unequal[np.argsort(stretch[unequal], kind="stable")]
         for calls in np.split(order, np.flatnonzero(np.diff(stretch[order])) + 1):

@@ -76,7 +76,7 @@ class Gangs:
                 continue
             try:
                 outcome = self._outcome(ray, gang)
-            except (*losses(), SilentWorkerError) as error:
+            except losses() as error:
                 yield from self._lose(ray, gang, error, state)
                 continue
             gang.calls = []
@@ -92,7 +92,7 @@ class Gangs:
 
     def _outcome(self, ray: Any, gang: _Gang) -> Outcome:
         """What became of a gang's unit; once a member has failed, as far as the others say so within a short time.
-        Raises one of ``losses`` if a member is lost, SilentWorkerError if one does not answer."""
+        Raises one of ``losses`` if a member is lost or does not answer."""
         from ray.exceptions import RayTaskError
 
         assert gang.unit is not None

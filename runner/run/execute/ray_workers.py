@@ -116,10 +116,11 @@ def check_versions(theirs: Mapping[str, str], address: str) -> None:
 
 
 def losses() -> tuple[type[Exception], ...]:
-    """The errors by which Ray tells that a worker is lost."""
+    """The errors by which Ray tells that a worker is lost, and that of one that does not answer."""
     from ray import exceptions
 
     return (
+        SilentWorkerError,
         exceptions.RayActorError,
         exceptions.NodeDiedError,
         exceptions.ObjectLostError,

@@ -536,7 +536,7 @@ def test_a_group_that_cannot_be_told_is_refused_with_a_way_on(write_trace):
     with pytest.raises(UserError, match="the ranks that call it come to it in different orders"):
         unequal(write_trace, [SMALL, LARGE], [LARGE, SMALL])
     cut = simgrid_ti.read(write_trace({0: [LARGE, SMALL, "finalize"], 1: [SMALL]}))
-    said = next(note for note in cut.notes if note.code == "unequal-collectives")
+    said = next(note for note in cut.notes if note.code == "unequal-collectives-cut")
     assert said.severity == "forbids"
     assert "allreduce of 128 B is not called by all ranks alike, and rank 1 ends without finalize" in said.text
     with pytest.raises(UserError, match=r"rank-0\.txt:1: bcast of 16 B has a root beyond the 1 ranks that call it"):
