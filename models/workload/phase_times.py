@@ -33,7 +33,7 @@ def by_clock(workload: Workload, clock: str) -> Workload:
     column = to_arrow(workload.column(LEVEL, CLOCKS[clock]))
     tables = {**workload.tables, "phases": phases.set_column(place, phases.schema.field(place), column)}
     tables[LEVEL] = SCHEMAS[LEVEL].empty_table()
-    notes = tuple(note for note in workload.notes if note.code != "clocks-differ")
+    notes = tuple(note for note in workload.notes if not note.code.endswith("clocks-differ"))
     return replace(workload, tables=tables, notes=(*notes, *_on_choice(workload, clock)), is_checked=True)
 
 
@@ -56,7 +56,7 @@ def notes_on_clocks(workload: Workload) -> list[Note]:
         f"phases outside MPI take {taken:.6g} s in all ranks, of each what its longest thread computed or waited for; "
         f"{_told(seconds)}: --time cpu, process or wall takes one of these"
     )
-    return [changes("clocks-differ", text) if "cpu" in differing else informs("clocks-differ", text)]
+    return [changes("clocks-differ", text) if "cpu" in differing else informs("other-clocks-differ", text)]
 
 
 def _on_choice(workload: Workload, clock: str) -> list[Note]:
@@ -64,11 +64,8 @@ def _on_choice(workload: Workload, clock: str) -> list[Note]:
     taken = seconds[clock]
     if all(abs(other - taken) <= _DIFFERENT * max(taken, other) for other in seconds.values()):
         return []
-    return [
-        changes(
-            "clocks-differ", f"phases outside MPI take what one clock shows, as --time {clock} says; {_told(seconds)}"
-        )
-    ]
+    text = f"phases outside MPI take what one clock shows, as --time {clock} says; {_told(seconds)}"
+    return [changes("clocks-differ", text)]
 
 
 def _by_clock(workload: Workload) -> dict[str, float]:

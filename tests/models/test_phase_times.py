@@ -35,7 +35,7 @@ def clocked(thread: float, process: float, wall: float) -> Workload:
 
 
 def told(notes: list[Note] | tuple[Note, ...]) -> list[str]:
-    return [note.severity for note in notes if note.code == "clocks-differ"]
+    return [note.severity for note in notes if note.code.endswith("clocks-differ")]
 
 
 def test_each_clock_can_be_chosen() -> None:

@@ -85,7 +85,7 @@ class _Builder:
             "communicators": self._communicators(),
             "measured": self._measured(),
         }
-        return tables, self._notes()
+        return tables, [*_on_waits(cut), *self._notes()]
 
     def _column(self, name: str, last: int, dtype: type) -> pa.Array:
         """A column of all ranks, with the row at each rank's end."""
@@ -251,6 +251,16 @@ def _phases(ranks: list[Phases], polls: list[np.ndarray]) -> pa.Table:
         "duration_ps": np.concatenate([rank.duration_ns for rank in ranks]) * 1000,
     }
     return pa.Table.from_arrays([to_arrow(columns[name]) for name in PHASES_SCHEMA.names], schema=PHASES_SCHEMA)
+
+
+def _on_waits(ranks: list[Phases]) -> list[Note]:
+    """What is to be said of time outside MPI in which tasks did not run."""
+    waited = sum(rank.waited_ns for rank in ranks)
+    total = waited + sum(int(rank.duration_ns.sum()) for rank in ranks)
+    if waited <= 0.05 * total:
+        return []
+    text = f"{waited * 1e-9:.6g} s in which the thread whose tasks are recorded waited outside MPI are left out"
+    return [changes("waits-left-out", text, errs=Errs.short)]
 
 
 def _phase_times(ranks: list[Phases], processes: list[Process]) -> dict[str, pa.Table]:

@@ -1,9 +1,10 @@
 """Compute phases of a native trace: the time between MPI calls, cut where regions marked in the source begin and end.
 What follows a process's last call belongs to an operation that is added at its end.
 
-By default a phase takes what its longest thread takes: CPU time where a thread computed, and where the first one waited
-(for a thread that slept, for files, for a device) the wall clock's, less what the threads were ready and waited for a
-CPU, so that a machine shared by more threads than it has CPUs does not show. The three clocks that a user may choose
+Where tasks are recorded, a phase takes what these take, the CPU time of the thread. By default it takes what its
+longest thread takes: CPU time where a thread computed, and where the first one waited (for a thread that slept, for
+files, for a device) the wall clock's, less what the threads were ready and waited for a CPU, so that a machine shared
+by more threads than it has CPUs does not show. The three clocks that a user may choose
 (``models/workload/phase_times.py``) stand beside it. A phase that marks cut has each part's share of the first
 thread's CPU time; where it has none, all goes to the last part.
 
@@ -30,7 +31,8 @@ DEEPEST: Final = 256  # nested regions: trace.c
 class Phases:
     """Per phase: the ``operation`` that it precedes, ``region`` (row of the table, -1) and ``duration_ns``; ``clocks``
     int64[phases, 3]: the CPU time of the first thread and of the process, and wall time, ns;
-    ``counters`` int64[phases, k]: what the counters of ``counter_names`` counted in it, -1 where that is not known."""
+    ``counters`` int64[phases, k]: what the counters of ``counter_names`` counted in it, -1 where that is not known;
+    ``waited_ns``: what they lack of what the longest thread takes, where tasks are recorded."""
 
     operation: np.ndarray
     region: np.ndarray
@@ -38,6 +40,7 @@ class Phases:
     clocks: np.ndarray
     counter_names: tuple[str, ...]
     counters: np.ndarray
+    waited_ns: int
 
 
 def region_numbers(processes: list[Process]) -> tuple[list[str], list[np.ndarray]]:
@@ -64,6 +67,10 @@ def phases(calls: Calls, region_of: np.ndarray) -> Phases:
     cpu_ns = np.append(records["cpu_ns"], rest_ns(process, records)).astype(np.int64)
     # what of the phase before each call each clock shows more than the first thread's CPU clock
     more = _by_clock(process, records, cpu_ns) - cpu_ns[:, None]
+    waited_ns = 0
+    if has_tasks(process):
+        waited_ns = int(more[:, 2].sum())
+        more[:, 2] = 0
     num_events = np.append(records["num_events"], len(events)).astype(np.int64)
     size = len(cpu_ns) + int(np.count_nonzero((events["kind"] == _BEGIN) | (events["kind"] == _END)))
     columns = np.empty((size, 4), np.int64)
@@ -83,7 +90,9 @@ def phases(calls: Calls, region_of: np.ndarray) -> Phases:
     counted = np.vstack((calls.counters(), np.full((1, len(calls.counter_names)), -1)))  # of the end: nothing
     counters = counted[columns[:, 3]]
     counters[np.bincount(columns[:, 3], minlength=len(cpu_ns))[columns[:, 3]] > 1] = -1
-    return Phases(columns[:, 0], region_of[region], clocks[:, 3], clocks[:, :3], calls.counter_names, counters)
+    return Phases(
+        columns[:, 0], region_of[region], clocks[:, 3], clocks[:, :3], calls.counter_names, counters, waited_ns
+    )
 
 
 def _by_clock(process: Process, records: np.ndarray, cpu_ns: np.ndarray) -> np.ndarray:
@@ -103,6 +112,11 @@ def _by_clock(process: Process, records: np.ndarray, cpu_ns: np.ndarray) -> np.n
     if len(records):
         times[0, 1] = times[0, 2]  # when the process began is not known
     return np.maximum(times, cpu_ns[:, None])
+
+
+def has_tasks(process: Process) -> bool:
+    """Whether tasks were recorded, whose CPU times its phases hold."""
+    return int(process.start.get("level", 1)) > 1
 
 
 def rest_ns(process: Process, records: np.ndarray) -> int:

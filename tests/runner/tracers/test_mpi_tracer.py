@@ -64,9 +64,8 @@ def test_calls_of_all_threads_are_recorded(trace: Tracing) -> None:
         tags = [tag for name, tag in traced.talk(0, "tag") if name == kind]
         assert sorted(tags) == [0] * 3 + [1] * 5
     assert traced.processes[0].end["other_threads"] == 0
-    assert [
-        note.severity for note in choose_ranks(Path(), traced.processes)[1] if note.code == "threads-in-one-order"
-    ] == ["changes"]
+    notes = choose_ranks(Path(), traced.processes)[1]
+    assert [(note.code, note.severity) for note in notes] == [("threads-in-one-order", "changes")]
 
 
 def test_calls_of_threads_that_the_program_did_not_announce_forbid_a_number(trace: Tracing) -> None:
