@@ -127,6 +127,6 @@ def _on_threads(processes: list[Process]) -> list[Note]:
     count = sum(process.num_thread_calls for process in merged)
     text = (
         f"{count} MPI calls of further threads of {len(merged)} ranks stand in the order in which they came in the "
-        "traced run; what the threads compute at once takes what the one takes that computes most"
+        "traced run; what they compute between overlaps as on a CPU for each"
     )
     return [changes("threads-in-one-order", text, count=count)]

@@ -4,12 +4,17 @@ a replay in which a rank does one thing after another.
 The calls are put in the order in which they began in the traced run. A call that blocks becomes what it starts, where
 it began, and a wait for that, where it ended: so no thread's call holds up another's. This order is one in which the
 run did happen, so it cannot deadlock; but it stays as it was traced where a faster target might have changed it.
-Between two neighbours of the sequence passes what the thread took that computed most: a thread's CPU time between two
-of its calls counts as spread evenly over the time between them.
+
+Each thread has a clock of its own, which advances by the CPU time that it takes between two of its calls: so threads
+compute at once, as they do where each has a CPU, though the traced machine may have had fewer and they took turns. The
+sequence's clock is that of the thread that is furthest. A thread that waited outside MPI (for another one, by a
+condition, a join or a barrier of OpenMP that does not spin) goes on when what its process did before is done, and so
+does one that begins.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +23,7 @@ import numpy as np
 
 UNFINISHED, COMPLETED, NULL_PEER = 1, 256, 32  # flags of a record: trace.h
 _NONE: Final = -2
+_SHORT_NS: Final = 50_000  # the tracer does not see shorter waits: MS_LAP_NS of trace.h
 _BLOCKING_SENDS: Final = {
     "Send": "Isend", "Rsend": "Irsend", "Bsend": "Ibsend", "Ssend": "Issend", "Sendrecv": "Isendrecv",
     "Sendrecv_replace": "Isendrecv_replace",
@@ -42,7 +48,7 @@ class Records:
 def merged(own: Records, others: Records, calls: Sequence[str]) -> Records:
     """The first thread's calls and the ``others``' as one sequence. ``calls``: names of the numbers of calls.
 
-    O(n log n) for n calls, times the number of threads.
+    O(n log n) for n calls.
     """
     operations = np.concatenate((own.operations, others.operations))
     thread = np.concatenate((np.zeros(len(own.operations), np.int64), others.operations["num_events"]))
@@ -125,18 +131,20 @@ def _received(posts: np.ndarray, kinds: _Kinds) -> tuple[np.ndarray, np.ndarray,
 
 
 def _computed(operations: np.ndarray, thread: np.ndarray, when: np.ndarray) -> np.ndarray:
-    """uint64[sequence]: CPU time of the thread that computed most, between each element and the one before."""
-    begin = np.append(np.iinfo(np.int64).min // 2, when[:-1]).astype(np.float64)
-    most = np.zeros(len(when))
-    for number in np.unique(thread):
-        mine = operations[thread == number]
-        mine = mine[np.argsort(mine["start_ns"], kind="stable")]
-        cpu = mine["cpu_ns"].astype(np.float64)
-        to = mine["start_ns"].astype(np.float64)
-        since = np.append(to[:1] - cpu[:1], mine["end_ns"][:-1].astype(np.float64))
-        since = np.minimum(since, to)
-        # CPU time until a moment grows evenly within each phase, and not within calls
-        moments = np.column_stack((since, to)).ravel()
-        until = np.column_stack((np.cumsum(cpu) - cpu, np.cumsum(cpu))).ravel()
-        most = np.maximum(most, np.interp(when, moments, until) - np.interp(begin, moments, until))
-    return np.rint(most).astype(np.uint64)
+    """uint64[sequence]: how far the sequence's clock advances before each element, which came at ``when``, ascending.
+    A phase counts when its call begins."""
+    starts, cpu_ns = operations["start_ns"].astype(np.int64), operations["cpu_ns"].astype(np.int64)
+    waited = operations["elapsed_ns"].astype(np.int64) > cpu_ns + np.maximum(cpu_ns // 20, _SHORT_NS)
+    order = np.argsort(starts, kind="stable")
+    clock, own = 0, dict[int, int]()
+    moments, clocks = [np.iinfo(np.int64).min], [0]
+    for start, who, cpu, idle in zip(*(each[order].tolist() for each in (starts, thread, cpu_ns, waited)), strict=True):
+        begin = own.get(who)
+        if begin is None or idle:  # it goes on when all before is done
+            begin = max(begin or 0, clocks[bisect_right(moments, start - cpu) - 1])
+        own[who] = begin + cpu
+        clock = max(clock, own[who])
+        moments.append(start)
+        clocks.append(clock)
+    reached = np.array(clocks)[np.searchsorted(np.array(moments), when, side="right") - 1]
+    return np.diff(reached, prepend=0).astype(np.uint64)

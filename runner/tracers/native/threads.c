@@ -61,6 +61,8 @@ static uint64_t delay_of(pid_t id) {
     return delay;
 }
 
+uint64_t ms_own_delay(void) { return delay_of(gettid()); }
+
 static void add(struct found *found, const struct thread *thread, uint64_t cpu, uint64_t delay) {
     if (thread->is_library) {
         found->library += cpu;

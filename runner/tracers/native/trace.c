@@ -63,7 +63,7 @@ static __thread struct calling {
     int64_t *lists;
     uint32_t capacity, number;
     int depth;
-    uint64_t cpu; /* when its last call ended */
+    uint64_t cpu, wall, delay; /* when its last call ended */
 } calling __attribute__((tls_model("initial-exec")));
 
 void ms_lock(void) {
@@ -290,11 +290,16 @@ static struct ms_operation *begin_in_thread(unsigned call) {
     }
     if (calling.depth++) return NULL;
     if (!calling.number) calling.number = atomic_fetch_add(&num_threads, 1) + 1;
-    uint64_t cpu = ms_thread_cpu() - calling.cpu, wall = ms_wall();
+    uint64_t cpu = ms_thread_cpu() - calling.cpu, wall = ms_wall(), elapsed = cpu;
+    uint64_t passed = calling.wall ? wall - calling.wall : 0;
+    if (passed > MS_LAP_NS && passed - passed / 20 > cpu) { /* it waited: for a CPU, or for something else? */
+        uint64_t delay = ms_own_delay() - calling.delay;
+        if (passed > delay && passed - delay > cpu) elapsed = passed - delay;
+    }
     calling.operation = (struct ms_operation){
         .call = (uint16_t)call, .flags = MS_UNFINISHED | MS_OTHER_THREAD, .communicator = -1, .peer = -2, .source = -2,
         .request = -1, .start_ns = wall, .end_ns = wall, .cpu_ns = cpu, .process_ns = cpu, .longest_ns = cpu,
-        .elapsed_ns = cpu, .num_events = calling.number, .region = -1};
+        .elapsed_ns = elapsed, .num_events = calling.number, .region = -1};
     return &calling.operation;
 }
 
@@ -318,6 +323,8 @@ static void end_in_thread(void) {
     if (ms.active) append(MS_THREAD_OPERATIONS, &calling.operation, sizeof calling.operation);
     ms_unlock();
     calling.cpu = ms_thread_cpu();
+    if (calling.operation.end_ns - calling.operation.start_ns > MS_LAP_NS || !calling.wall) calling.delay = ms_own_delay();
+    calling.wall = ms_wall();
 }
 
 void ms_thread_ends(void) {

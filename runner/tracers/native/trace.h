@@ -150,6 +150,8 @@ void ms_times_start(void) MS_HIDDEN;
 void ms_times_restart(void) MS_HIDDEN;
 /* Those of the phase that ends at ``wall``; ``cpu``: the traced thread's CPU time. */
 struct ms_times ms_times_since(uint64_t wall, uint64_t cpu) MS_HIDDEN;
+/* How long this thread has been ready and waited for a CPU, ns, since it began. */
+uint64_t ms_own_delay(void) MS_HIDDEN;
 /* This thread ends, which is not the traced one. */
 void ms_thread_ends(void) MS_HIDDEN;
 

@@ -366,3 +366,20 @@ def test_programs_that_end_before_mpi_say_so(process: Make, tmp_path: Path) -> N
         choose_ranks(tmp_path, [first, aborting])
     with pytest.raises(UserError, match="rank 0 of 2 left no trace"):
         choose_ranks(tmp_path, [aborting])
+
+
+def test_traces_of_the_first_version_are_read(process: Make) -> None:
+    """Their records end before the times of other threads; a phase is the first thread's CPU time."""
+    new = process(0, 1, [call("Init"), call("Finalize", cpu_ns=40)])
+    added = ("process_ns", "longest_ns", "elapsed_ns")
+    old = np.dtype([(name, OPERATION[name]) for name in OPERATION.names if name not in added])
+    records = np.frombuffer(new.tail[OPERATIONS], OPERATION)
+    plain = np.zeros(len(records), old)
+    for name in old.names:
+        plain[name] = records[name]
+    first = {**new.definitions[0], "trace": 1}
+    tail = {**new.tail, OPERATIONS: plain.tobytes()}
+    workload, rows = built(Process(new.path, [first, *new.definitions[1:]], True, (), tail))
+    assert [row["kind"] for row in rows] == ["init", "finalize", "other"]
+    assert workload.column("phases", "duration_ps").tolist() == [7000, 40000, 9000]
+    assert workload.tables["phase_times"].num_rows == 0

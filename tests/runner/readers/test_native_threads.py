@@ -80,8 +80,9 @@ def test_lists_stay_with_their_calls():
 
 def test_what_a_thread_computes_last_counts():
     """Its end is an unfinished record; it is no call."""
-    own = records(0, ("Finalize", 500, 510, 1))
+    # the first thread waits for it, and computes for 1 then
+    own = records(0, ("Init", 0, 0, 0), ("Finalize", 500, 510, 1, {"elapsed_ns": 100_000}))
     others = records(1, ("Barrier", 10, 20, 10), ("Init", 320, 320, 300, {"flags": 1}))
     merged = threads.merged(own, others, NAMES)
-    assert [name for name, *_ in shown(merged)] == ["Ibarrier", "Wait", "Finalize"]
-    assert merged.operations["cpu_ns"].tolist() == [10, 0, 301 - 1]
+    assert [name for name, *_ in shown(merged)] == ["Init", "Ibarrier", "Wait", "Finalize"]
+    assert merged.operations["cpu_ns"].tolist() == [0, 10, 0, 300 + 1]

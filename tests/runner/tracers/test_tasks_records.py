@@ -50,7 +50,7 @@ def process(
         row["request"] = -1
         row["cpu_ns"], row["num_events"] = cpu_ns, num_events
     said = [
-        {"trace": 1, "level": 2},
+        {"trace": 2, "level": 2},
         {"rank": rank, "size": 2, "library": "mpich"},
         {"calls": ["MPI_Barrier"]},
         *([*_MODULES, site(1, 0x10), site(2, 0x20, "loop")] if definitions is None else definitions),
