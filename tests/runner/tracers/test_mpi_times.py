@@ -37,9 +37,7 @@ def before_barriers(traced: MpiTrace, level: str, name: str) -> np.ndarray:
 def test_a_phase_takes_what_its_longest_thread_takes(trace: Tracing, what: str) -> None:
     traced = trace("outside.c", 2, what)
     longest = before_barriers(traced, "phases", "duration_ps")
-    # 20 ms in each case. Above: what starting and waking threads takes, on a machine that others use, too
-    assert np.all(longest >= 19.9)
-    assert np.median(longest) < 30
+    assert np.all(longest >= 19.9)  # 20 ms in each case, and what starting and waking threads takes
     thread, process, wall = (
         before_barriers(traced, "phase_times", f"{clock}_ps") for clock in ("thread", "process", "wall")
     )
