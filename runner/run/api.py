@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import InterruptedRunError, RunError, UserError
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
@@ -132,12 +132,13 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         resolved["target"] = dict(prepared[0].case.machine_content)
     inputs = {study.workload.path: workload.digest}
     _check_resumed(directory, resolved, inputs, options.resume)
-    rundir.write_yaml(directory / rundir.RESOLVED, resolved)
-    rundir.write_manifest(directory, "running", study.seed, inputs, accept)
-    journal = rundir.Journal(directory)
+    journal: rundir.Journal | None = None
     status = "failed"
     refused = False
     try:
+        rundir.write_yaml(directory / rundir.RESOLVED, resolved)
+        rundir.write_manifest(directory, "running", study.seed, inputs, accept)
+        journal = rundir.Journal(directory)
         executor = lookup("executor", chosen)(
             address=options.address, num_workers=options.num_workers, host=options.host
         )
@@ -165,15 +166,20 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         simulator = {"executor": chosen, **figures, "units": units}
         rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
         status = "complete"
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         status = "interrupted"
-        raise
+        raise InterruptedRunError(directory, stop) from None
+    except OSError as error:
+        place = error.filename or directory
+        raise RunError(f"{place}: cannot be written ({error.strerror or error}); mend this", directory) from None
     except UserError:
         refused = not options.resume
         raise
     finally:
-        journal.close()
-        rundir.write_manifest(directory, status, study.seed, inputs, accept)
+        with suppress(OSError) if status == "failed" else nullcontext():  # a full disk was told of
+            if journal is not None:
+                journal.close()
+            rundir.write_manifest(directory, status, study.seed, inputs, accept)
         if refused:
             rundir.discard(directory, remove=is_new)
     return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)
