@@ -32,7 +32,8 @@ __all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "
 @dataclass(frozen=True)
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
-    that shall not refuse the result; ``strict``: those that change a number refuse it, too."""
+    that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
+    sweep may have any number of points."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -44,6 +45,7 @@ class Options:
     report: bool = True
     accept: Collection[str] = ()
     strict: bool = False
+    yes: bool = False
     progress: Callable[[int, int], None] = lambda done, total: None
 
 
@@ -113,7 +115,7 @@ def prepare_points(
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
-    points = list(sweep_points(content, place))
+    points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
     cache = options.cache or default_cache()
     store = Store(cache / "units")
@@ -170,13 +172,17 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         status = "interrupted"
         raise InterruptedRunError(directory, stop) from None
     except OSError as error:
-        place = error.filename or directory
-        raise RunError(f"{place}: cannot be written ({error.strerror or error}); mend this", directory) from None
+        with suppress(OSError):
+            rundir.write_manifest(directory, status, study.seed, inputs, accept)
+        begun = directory if (directory / "manifest.json").is_file() else None
+        why = os.strerror(error.errno) if error.errno else error
+        what = "mend this" if begun else "mend this and run again"
+        raise RunError(f"{error.filename or directory}: cannot be written ({why}); {what}", begun) from None
     except UserError:
         refused = not options.resume
         raise
     finally:
-        with suppress(OSError) if status == "failed" else nullcontext():  # a full disk was told of
+        with suppress(OSError) if status == "failed" else nullcontext():  # a full disk is told of already
             if journal is not None:
                 journal.close()
             rundir.write_manifest(directory, status, study.seed, inputs, accept)

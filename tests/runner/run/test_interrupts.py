@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -138,3 +139,23 @@ def test_other_commands_end_alike(cli: Callable, monkeypatch: pytest.MonkeyPatch
     outcome = cli("examples")
     assert (outcome.status, outcome.err) == (143, "manyscale: terminated; run the command again\n")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1000, 3000, 20_000])
+def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on(
+    cli: Callable, write_trace: Callable, refused: Callable, most_bytes: int
+) -> None:
+    """A file may not grow beyond a limit, from the smallest of the run directory to the report."""
+    study = ["run", "--workload", write_trace(LINES), "--target", "crossbar256"]
+    assert cli(*study, "-o", "whole").status == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        outcome = cli(*study, "-o", "out", "--set", "seed=1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused(outcome, ": cannot be written (File too large); mend this", status=1)
+    _, _, again = outcome.err.partition(", then: ")
+    assert bool(again) is (most_bytes > 0), "without a manifest there is nothing to go on with"
+    words = shlex.split(again)[1:] if again else [*study, "-o", "out", "--set", "seed=1"]
+    assert cli(*words).status == 0
