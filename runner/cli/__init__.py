@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Final, NoReturn
 
 from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError
+from manyscale.runner.frames import in_large_frame
 from manyscale.runner.version import __version__
 
 COMMANDS: Final = {  # in the order of --help; the file is named like the command, with _ for -
@@ -47,28 +48,19 @@ COMMANDS: Final = {  # in the order of --help; the file is named like the comman
 
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000  # Python's own 700 are met some 300 times by imports alone
-_FRAME_WORDS: Final = 1 << 17
 
 
 def process() -> int:
     """``main`` as a process of its own, which spends a third less of its time on what nobody needs (measured: 1.0
     instead of 1.4 CPU seconds for a run of which the trace is kept as read): Python looks less often for objects that
     refer to each other and are used no more, not at all when it ends, and the threads that numpy starts wait for work
-    asleep.
-
-    Python keeps the frames of functions in pieces of 16 KiB that it asks of the system, and gives back, whenever calls
-    cross the end of one: a tenth of the time that compiling takes, which calls itself deeply. The piece of a function
-    that says that it needs more holds twice of that."""
+    asleep."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2^4 cycles; read when numpy is loaded
     try:
-        return int(FunctionType(_in_large_frame.__code__.replace(co_stacksize=_FRAME_WORDS), globals())())
+        return in_large_frame(main)
     finally:
         gc.freeze()
-
-
-def _in_large_frame() -> int:
-    return main()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

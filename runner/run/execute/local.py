@@ -10,6 +10,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
+from manyscale.runner.frames import in_large_frame
 from manyscale.runner.predict.units import Outcome, WorkUnit, compute, compute_member, of_members
 from manyscale.runner.run.execute.state import HEAR_SECONDS, RunState
 from manyscale.runner.run.store import Store
@@ -24,7 +25,7 @@ class _Aside:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=in_large_frame, args=[self._work], daemon=True).start()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
