@@ -72,7 +72,7 @@ def mapped(path: Path) -> pa.Buffer | None:
     try:
         status = os.stat(path)
         whole = pa.memory_map(str(path)).read_buffer() if status.st_size >= _TRAILER.size else pa.py_buffer(b"")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, pa.ArrowInvalid) as error:
         tell(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")

@@ -1,21 +1,28 @@
 """The command line. A command is a file of its own, of which only the one at hand is loaded: ``arguments(parser)`` adds
 its options, ``run(options)`` does it and returns the exit status.
 
-Exit status: 0, 1 for a run that failed, 2 for bad input, 130 when interrupted.
+Exit status: 0, 1 for a run that failed, 2 for bad input, 130 when interrupted (SIGINT), 143 when terminated (SIGTERM).
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from types import FunctionType, ModuleType
+from pathlib import Path
+from types import ModuleType
 from typing import Final, NoReturn
 
-from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError
+from manyscale.runner.frames import in_large_frame
 from manyscale.runner.version import __version__
 
 COMMANDS: Final = {  # in the order of --help; the file is named like the command, with _ for -
@@ -41,48 +48,95 @@ COMMANDS: Final = {  # in the order of --help; the file is named like the comman
 
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000  # Python's own 700 are met some 300 times by imports alone
-_FRAME_WORDS: Final = 1 << 17
 
 
 def process() -> int:
     """``main`` as a process of its own, which spends a third less of its time on what nobody needs (measured: 1.0
     instead of 1.4 CPU seconds for a run of which the trace is kept as read): Python looks less often for objects that
     refer to each other and are used no more, not at all when it ends, and the threads that numpy starts wait for work
-    asleep.
-
-    Python keeps the frames of functions in pieces of 16 KiB that it asks of the system, and gives back, whenever calls
-    cross the end of one: a tenth of the time that compiling takes, which calls itself deeply. The piece of a function
-    that says that it needs more holds twice of that."""
+    asleep."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2^4 cycles; read when numpy is loaded
     try:
-        return int(FunctionType(_in_large_frame.__code__.replace(co_stacksize=_FRAME_WORDS), globals())())
+        return in_large_frame(main)
     finally:
         gc.freeze()
 
 
-def _in_large_frame() -> int:
-    return main()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors become one line on standard error."""
-    words = sys.argv[1:] if arguments is None else arguments
-    parser = _parser(next((word for word in words if not word.startswith("-")), None))
-    options = parser.parse_args(words)
-    if options.command is None:
-        parser.print_help()
-        return 2
+    """Run one command; errors become one line on standard error. Without ``arguments``, those of the process, an
+    interrupt ends the process: threads may still be in kernels."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = argparse.Namespace(debug="--debug" in words, command=None)
     try:
-        return int(_module(options.command).run(options))
+        with _heeding_sigterm():
+            parser = _parser(next((word for word in words if not word.startswith("-")), None))
+            options = parser.parse_args(words)
+            if options.command is None:
+                parser.print_help()
+                return 2
+            return int(_module(options.command).run(options))
     except BrokenPipeError:
         return 0
-    except (Exception, KeyboardInterrupt) as error:
+    except KeyboardInterrupt as error:
+        status, line = _interrupted(error, words, options)
+        print(f"manyscale: {line}", file=sys.stderr)
+        if arguments is None:
+            _end(status)
+        return status
+    except Exception as error:
         if options.debug:
             raise
         status, line = _status_and_line(error)
+        if isinstance(error, RunError) and error.directory is not None:
+            line += f", then: {_resumed(error.directory, words, options)}"
         print(f"manyscale: {line}", file=sys.stderr)
         return status
+
+
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """SIGTERM is an exception, as SIGINT is; a second one waits for the end that the first one brings about."""
+
+    def stop(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise TerminationError
+
+    if threading.current_thread() is not threading.main_thread():  # others cannot
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupted(error: KeyboardInterrupt, words: Sequence[str], options: argparse.Namespace) -> tuple[int, str]:
+    """Status and line."""
+    by = error.by if isinstance(error, InterruptedRunError) else error
+    status, what = (143, "terminated") if isinstance(by, TerminationError) else (130, "interrupted")
+    if not isinstance(error, InterruptedRunError):
+        return status, f"{what}; run the command again"
+    return status, f"{what}; continue with: {_resumed(error.directory, words, options)}"
+
+
+def _resumed(directory: Path, words: Sequence[str], options: argparse.Namespace) -> str:
+    """The command that goes on where a run was left, in the same words as before."""
+    again = list(words) if options.command == "run" else ["run"]
+    if options.command != "run" or not options.resume:
+        again.append("--resume")
+    if options.command != "run" or options.output is None:
+        again += ["-o", str(directory)]
+    return shlex.join(["manyscale", *again])
+
+
+def _end(status: int) -> NoReturn:
+    """Leave at once, without waiting for threads that compute what nobody needs any more."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    atexit._run_exitfuncs()  # temporary folders go
+    os._exit(status)
 
 
 def _module(command: str) -> ModuleType:
@@ -95,8 +149,6 @@ def _status_and_line(error: BaseException) -> tuple[int, str]:
         return 2, line
     if isinstance(error, RunError):
         return 1, line
-    if isinstance(error, KeyboardInterrupt):
-        return 130, "interrupted; continue with --resume -o DIR"
     if isinstance(error, OSError) and error.filename is not None:
         return 1, f"{error.filename}: {error.strerror}; mend this and run again"
     return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"

@@ -114,6 +114,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
         help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
         "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
     )  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
     add_cache(parser)
 

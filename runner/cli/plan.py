@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.run.parquet import write_table
     from manyscale.runner.run.preview import prepared
 
-    workload, points = prepared(*study_content(options), options.cache)
+    workload, points = prepared(*study_content(options), options.cache, options.yes)
     point = next(points)
     admit(point.notes, options)
     directory = rundir.new_directory(options.output, workload.name, resume=False)

@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     check_executor(options.executor, options.workers, options.seed)
     if options.dry_run:
         return _dry_run(content, place, beside, options)
+    _announce_sweep(content, place, options.yes)
     announce_compilation()
     with progress_bar() as progress:
         chosen = api.Options(
@@ -52,11 +53,21 @@ def run(options: argparse.Namespace) -> int:
             report=not options.no_report,
             accept=options.accept,
             strict=options.strict,
+            yes=options.yes,
             progress=progress,
         )
         finished = api.run_study(content, place, beside, chosen)
     _print_results(finished, options.accept)
     return 0
+
+
+def _announce_sweep(content: dict[str, Any], place: str, yes: bool) -> None:
+    """Say how many points there are, before anything is built for them. Raises UserError for too many."""
+    from manyscale.runner.study import num_points, parse_study
+
+    study = parse_study(content, place)
+    if study.sweep:
+        print(f"{num_points(study, place, yes):,} points", flush=True)
 
 
 def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: argparse.Namespace) -> int:
@@ -65,7 +76,7 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     from manyscale.runner.run.preview import prepared, unit_keys
     from manyscale.runner.run.store import Store
 
-    workload, found = prepared(content, place, beside, options.cache)
+    workload, found = prepared(content, place, beside, options.cache, options.yes)
     points = list(found)
     keys = unit_keys(points)
     reused = sum(map(Store((options.cache or default_cache()) / "units").has, keys))

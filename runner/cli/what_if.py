@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar() as progress:
         chosen = api.Options(
             output=options.output, executor=options.executor, cache=options.cache, report=False,
-            accept=options.accept, strict=options.strict, progress=progress,
+            accept=options.accept, strict=options.strict, yes=options.yes, progress=progress,
         )  # fmt: skip
         finished = api.run_study(content, place, beside, chosen)
     makespans = {

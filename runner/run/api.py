@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import InterruptedRunError, RunError, UserError
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
@@ -32,7 +32,8 @@ __all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "
 @dataclass(frozen=True)
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
-    that shall not refuse the result; ``strict``: those that change a number refuse it, too."""
+    that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
+    sweep may have any number of points."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -44,6 +45,7 @@ class Options:
     report: bool = True
     accept: Collection[str] = ()
     strict: bool = False
+    yes: bool = False
     progress: Callable[[int, int], None] = lambda done, total: None
 
 
@@ -113,7 +115,7 @@ def prepare_points(
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
-    points = list(sweep_points(content, place))
+    points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
     cache = options.cache or default_cache()
     store = Store(cache / "units")
@@ -132,12 +134,13 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         resolved["target"] = dict(prepared[0].case.machine_content)
     inputs = {study.workload.path: workload.digest}
     _check_resumed(directory, resolved, inputs, options.resume)
-    rundir.write_yaml(directory / rundir.RESOLVED, resolved)
-    rundir.write_manifest(directory, "running", study.seed, inputs, accept)
-    journal = rundir.Journal(directory)
+    journal: rundir.Journal | None = None
     status = "failed"
     refused = False
     try:
+        rundir.write_yaml(directory / rundir.RESOLVED, resolved)
+        rundir.write_manifest(directory, "running", study.seed, inputs, accept)
+        journal = rundir.Journal(directory)
         executor = lookup("executor", chosen)(
             address=options.address, num_workers=options.num_workers, host=options.host
         )
@@ -165,15 +168,24 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         simulator = {"executor": chosen, **figures, "units": units}
         rundir.write_atomically(directory / "simulator.json", json.dumps(simulator, indent=1) + "\n")
         status = "complete"
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         status = "interrupted"
-        raise
+        raise InterruptedRunError(directory, stop) from None
+    except OSError as error:
+        with suppress(OSError):
+            rundir.write_manifest(directory, status, study.seed, inputs, accept)
+        begun = directory if (directory / "manifest.json").is_file() else None
+        why = os.strerror(error.errno) if error.errno else error
+        what = "mend this" if begun else "mend this and run again"
+        raise RunError(f"{error.filename or directory}: cannot be written ({why}); {what}", begun) from None
     except UserError:
         refused = not options.resume
         raise
     finally:
-        journal.close()
-        rundir.write_manifest(directory, status, study.seed, inputs, accept)
+        with suppress(OSError) if status == "failed" else nullcontext():  # a full disk is told of already
+            if journal is not None:
+                journal.close()
+            rundir.write_manifest(directory, status, study.seed, inputs, accept)
         if refused:
             rundir.discard(directory, remove=is_new)
     return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)

@@ -72,8 +72,12 @@ def _next_numbered(parent: Path, name: str) -> Path:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that it is either the old one or the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_manifest(

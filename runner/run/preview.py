@@ -13,10 +13,10 @@ from manyscale.runner.study import parse_study, sweep_points
 
 
 def prepared(
-    content: dict[str, Any], place: str, beside: Path | None, cache: Path | None = None
+    content: dict[str, Any], place: str, beside: Path | None, cache: Path | None = None, yes: bool = False
 ) -> tuple[Workload, Iterator[pipeline.Point]]:
     """The workload, and the points one by one, of a study's content as ``api.run_study`` takes it. Raises UserError."""
-    points = list(sweep_points(content, place))
+    points = list(sweep_points(content, place, yes))
     workload = api.read_workload(parse_study(content, place).workload, cache or default_cache())
     return workload, api.prepare_points(points, place, beside, workload)
 

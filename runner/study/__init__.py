@@ -4,6 +4,7 @@ from manyscale.runner.study.content import (
     apply_what_if,
     assign,
     load_study_content,
+    num_points,
     parse_assignment,
     point_place,
     sweep_points,
@@ -14,5 +15,6 @@ from manyscale.runner.study.workload import Repeat, WorkloadChoice
 
 __all__ = [
     "IpcCorrection", "Mapping_", "ModelChoice", "PlacementFile", "Repeat", "SamplingChoice", "Study", "WorkloadChoice",
-    "apply_what_if", "assign", "load_study_content", "parse_assignment", "parse_study", "point_place", "sweep_points",
+    "apply_what_if", "assign", "load_study_content", "num_points", "parse_assignment", "parse_study", "point_place",
+    "sweep_points",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ points of its sweep."""
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study import what_if
 from manyscale.runner.study.schema import Study, parse_study
+
+MOST_POINTS: Final = 10_000  # of a sweep, unless more are wanted
 
 
 def assign(content: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
@@ -100,9 +103,19 @@ def _beside(study: Path, given: Any, suffix: str | tuple[str, ...] = "") -> Any:
     return str((study.parent / given).resolve()) if is_path and os.path.exists(study.parent / given) else given
 
 
-def sweep_points(content: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], Study]]:
-    """(values of the axes, study) of every point, the last axis fastest; one point with no values without a sweep."""
+def num_points(study: Study, place: str, yes: bool = False) -> int:
+    """How many points a study has. Raises UserError for more than MOST_POINTS, unless the answer is ``yes``."""
+    number = math.prod(map(len, study.sweep.values()))
+    if number > MOST_POINTS and not yes:
+        raise UserError(f"{place}: the sweep has {number:,} points, over {MOST_POINTS:,}; say --yes if they are wanted")
+    return number
+
+
+def sweep_points(content: dict[str, Any], place: str, yes: bool = False) -> Iterator[tuple[dict[str, Any], Study]]:
+    """(values of the axes, study) of every point, the last axis fastest; one point with no values without a sweep.
+    Raises UserError for too many, unless the answer is ``yes``."""
     study = parse_study(content, place)
+    num_points(study, place, yes)
     axes = study.sweep
     for values in itertools.product(*axes.values()):
         point = {key: value for key, value in content.items() if key not in ("sweep", what_if.AXIS)}

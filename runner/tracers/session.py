@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.models.workload import Workload
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import raw_trace, workload_folder
 from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
@@ -153,5 +153,7 @@ def _run(
     while True:
         try:
             return child.wait()
+        except TerminationError:
+            child.terminate()
         except KeyboardInterrupt:  # the terminal told the program, too; what it did until then is the trace
             continue

@@ -3,13 +3,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
+from manyscale.runner.frames import in_large_frame
 from manyscale.runner.predict.units import Outcome, WorkUnit, compute, compute_member, of_members
-from manyscale.runner.run.execute.state import RunState
+from manyscale.runner.run.execute.state import HEAR_SECONDS, RunState
 from manyscale.runner.run.store import Store
+
+T = TypeVar("T")
+
+
+class _Aside:
+    """A thread that computes, one call after the other: so the one that waits for it hears signals, which Python
+    handles between its own instructions, while a kernel takes its minutes. It ends with its process."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        threading.Thread(target=in_large_frame, args=[self._work], daemon=True).start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                self._results.put((call(), None))
+            except BaseException as error:
+                self._results.put((None, error))
+
+    def __call__(self, call: Callable[[], T]) -> T:
+        """What the call returns, or raises."""
+        self._calls.put(call)
+        while True:
+            with suppress(Empty):  # one that came just before the wait does not end it
+                result, error = self._results.get(timeout=HEAR_SECONDS)
+                break
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    def close(self) -> None:
+        self._calls.put(None)
 
 
 class LocalExecutor:
@@ -24,14 +61,15 @@ class LocalExecutor:
         """Compute units and store their results; yields an outcome per unit as it is done."""
         state = RunState(batch_weight=1)
         state.add(units)
-        while batch := state.next_batch(worker=0):
-            for unit in batch:
-                outcome, arrays = compute(unit, shared)
-                if not outcome.error:
-                    store.write(unit.key, arrays)
-                finished = state.finished(outcome)
-                if finished is not None:
-                    yield finished
+        with closing(_Aside()) as aside:
+            while batch := state.next_batch(worker=0):
+                for unit in batch:
+                    outcome, arrays = aside(partial(compute, unit, shared))
+                    if not outcome.error:
+                        store.write(unit.key, arrays)
+                    finished = state.finished(outcome)
+                    if finished is not None:
+                        yield finished
 
     def lockstep(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """The same for units whose shards run side by side, here in threads."""

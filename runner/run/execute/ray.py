@@ -16,10 +16,12 @@ import math
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import sysconfig
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -118,7 +120,7 @@ class RayExecutor:
         """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join."""
         if self._num_workers:
             return
-        with _environment(_authentication() if self._starts_own() else {}):
+        with _environment(_authentication() if self._starts_own() else {}), _own_signal_handler():
             import ray  # reads RAY_AUTH_MODE and the token once, on import
 
             if not ray.is_initialized():
@@ -419,6 +421,17 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _own_signal_handler() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; it is given back to whoever had taken it before."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _python_path() -> str:

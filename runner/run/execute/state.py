@@ -15,6 +15,7 @@ from typing import Final
 from manyscale.runner.predict.units import Outcome, WorkUnit
 
 MAX_ATTEMPTS: Final = 3
+HEAR_SECONDS: Final = 0.5  # of a wait for threads, after which it looks whether a signal came in just before
 
 
 @dataclass

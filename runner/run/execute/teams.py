@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -24,6 +24,7 @@ from manyscale.models.kernels import njit
 from manyscale.models.kernels.shared_words import ABORT, ARRIVED, WORDS, add_word, load_word, store_word
 from manyscale.models.kernels.team import Team, TeamBrokenError, Wanted
 from manyscale.runner.errors import RunError
+from manyscale.runner.run.execute.state import HEAR_SECONDS
 
 T = TypeVar("T")
 _ALIGNMENT: Final = 64  # bytes; a line of the host's caches
@@ -82,8 +83,16 @@ def in_threads(count: int, work: Callable[[Team], T]) -> list[T]:
             team.fail()
             raise
 
-    with ThreadPoolExecutor(count) as pool:
+    pool = ThreadPoolExecutor(count)
+    try:
         futures = [pool.submit(run, me) for me in range(count)]
+        while wait(futures, timeout=HEAR_SECONDS).not_done:
+            pass
+    except BaseException:  # an interrupt: those in a kernel are not waited for
+        threads.barrier.abort()
+        raise
+    finally:
+        pool.shutdown(wait=False)
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in sorted(errors, key=lambda each: isinstance(each, TeamBrokenError)):
         raise error

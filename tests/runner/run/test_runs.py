@@ -444,3 +444,31 @@ def test_run_interrupted_on_ray_resumes_locally(cli, tmp_path, interrupt_after, 
     assert cli("run", "--resume", "-o", "cut", "--executor", "local", "--cache", "two").status == 0
     cli("run", "lulesh-8", "-o", "whole", "--executor", "local", "--cache", "one")
     assert different_files(tmp_path / "whole", tmp_path / "cut") == []
+
+
+def test_a_sweep_says_its_points_before_anything_is_read(cli, sweep, tmp_path):
+    outcome = cli("run", sweep, "-o", "out")
+    assert outcome.out.splitlines()[0] == "4 points"
+    missing = yaml.safe_load(sweep.read_text()) | {"workload": {"path": "nowhere"}}
+    (tmp_path / "missing.yaml").write_text(yaml.safe_dump(missing))
+    assert cli("run", "missing.yaml", "-o", "other").out == "4 points\n"
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "-o", "out"), ("run", "--dry-run"), ("plan", "-o", "out"), ("what-if", "-o", "out")]
+)
+def test_a_sweep_of_very_many_points_is_refused(cli, sweep, refused, tmp_path, command):
+    content = yaml.safe_load(sweep.read_text())
+    content["sweep"] = {f"target.network.{key}": list(range(1000)) for key in ("latency", "bandwidth", "overhead")}
+    (tmp_path / "many.yaml").write_text(yaml.safe_dump(content))
+    outcome = cli(*command[:1], "many.yaml", *command[1:])
+    if command[0] == "what-if":
+        refused(outcome, "is a sweep")
+    else:
+        refused(outcome, "many.yaml: the sweep has 1,000,000,000 points, over 10,000; say --yes if they are wanted")
+
+
+def test_more_points_may_be_wanted(cli, sweep, monkeypatch, refused):
+    monkeypatch.setattr(importlib.import_module("manyscale.runner.study.content"), "MOST_POINTS", 3)
+    refused(cli("run", sweep, "-o", "out"), "the sweep has 4 points, over 3")
+    assert cli("run", sweep, "-o", "out", "--yes").status == 0
