@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from memory_programs import need_measured_compiler, trace
 
-from manyscale.models.memory.amm.amm import AmmParameters
+from manyscale.models.memory.amm.amm import UPPER_BOUND, AmmParameters
 from manyscale.models.memory.amm.profile_extrapolation import SITE_RECIPE
 from manyscale.runner.predict.memory.hit_rates import line_bytes
 from manyscale.runner.predict.memory.prediction import Predictor
@@ -69,6 +69,21 @@ def test_overlap_aware_times_from_extrapolated_inputs(tmp_path_factory, program)
     assert len(found) == 12
     assert mean(found) <= 0.20, found
     assert max(abs(error) for error in found.values()) <= 0.35, found
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+def test_what_is_said_of_the_forms_without_overlap(tmp_path_factory):
+    """``amm.UPPER_BOUND``: the figures that a note tells."""
+    folder = tmp_path_factory.getbasetemp() / "extrapolated"
+    found = [errors(program, folder) for program in INPUTS]
+    ratios = {form: [1 + error for each in found for error in each[form].values()] for form in ("printed", "corrected")}
+    assert all(len(each) == 72 for each in ratios.values())
+    mean = {form: f"{sum(each) / 72:.1f} times" for form, each in ratios.items()}
+    least, most = min(ratios["corrected"]), max(ratios["corrected"])
+    assert f"corrected is {least:.1f} to {most:.1f} times too long, {mean['corrected']} at the mean" in UPPER_BOUND
+    assert UPPER_BOUND.endswith(f"printed {mean['printed']}")
+    assert sum(a < b for a, b in zip(ratios["printed"], ratios["corrected"], strict=True)) > 36
 
 
 @pytest.mark.slow

@@ -114,10 +114,14 @@ class AmmSource(PhaseSource):
         return {**of_run, "application.cpu_ratio": Statistic(times.ratio, "1", "ratio", text), **figures}
 
     def notes(self, done: Done) -> Sequence[Note]:
-        if not amm_phases.is_untimed(self._case.workload):
-            return []
-        text = "the whole program is predicted as if it had just run before: caches and predictor are warm"
-        return [changes("as-if-repeated", text, self._case.study.workload.path, errs=Errs.short)]
+        place, found = self._case.study.workload.path, []
+        if amm_phases.is_untimed(self._case.workload):
+            text = "the whole program is predicted as if it had just run before: caches and predictor are warm"
+            found.append(changes("as-if-repeated", text, place, errs=Errs.short))
+        if self._form != "overlap":
+            text = f"amm.form {self._form}: {amm.UPPER_BOUND}"
+            found.append(changes("nothing-overlaps", text, place, errs=Errs.long))
+        return found
 
     def _times(self, done: Done) -> PhaseTimes:
         """Of all phases, from those of the pieces. Raises UserError where they have none in common."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.machine import Machine
-from manyscale.models.memory.amm.amm import AmmParameters, estimate, level_costs, served_shares
+from manyscale.models.memory.amm.amm import UPPER_BOUND, AmmParameters, estimate, level_costs, served_shares
 from manyscale.models.memory.amm.growth_laws import fit_laws
 from manyscale.models.memory.amm.profile_extrapolation import (
     NOTED_SHARE,
@@ -208,7 +208,11 @@ class Predictor:
                 notes += outgrown
                 times["overlap"] = self._scaled(size, num_instructions, instructions_band, added, traced)
         except ValueError as error:
-            notes.append(informs("no-run-time", f"no run time: {self._machine.name}: {error}"))
+            why = f"{self._machine.name}: {error}"
+            if times:
+                notes.append(changes("no-overlap-time", f"no overlap time: {why}; {UPPER_BOUND}", errs=Errs.long))
+            else:
+                notes.append(informs("no-run-time", f"no run time: {why}"))
         return Prediction(
             size, grown, executions, sdcm, set_aware, times, counts.num_accesses, num_instructions,
             None if ends is None else (ends[0].num_accesses, ends[1].num_accesses), instructions_band, str(how),

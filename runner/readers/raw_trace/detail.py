@@ -62,9 +62,6 @@ def build(
             notes.append(changes("accesses-missing", text, f"rank {program.process.rank}", errs=Errs.short))
     tables, static_notes = blocks.tables()
     segments, detail = writer.close()
-    if not segments.num_rows:
-        text = "no block was executed in the windows that were asked for"
-        notes.append(changes("nothing-recorded", text, errs=Errs.short))
     return (
         {**tables, "segments": segments, "task_stacks": _stacks(processes, segments)},
         detail,

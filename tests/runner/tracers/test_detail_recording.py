@@ -46,8 +46,6 @@ def test_windows_record_their_iterations_only(detail_programs, windows):
     run = detail_programs.read(raw)
     expected = 0 if windows.startswith("i 1") else 2000
     assert (run.of("sweep")["loads"], run.of("sweep")["stores"]) == (expected, expected)
-    if not expected:
-        assert "no block was executed" in " ".join(told(run.notes))
 
 
 @pytest.mark.theory

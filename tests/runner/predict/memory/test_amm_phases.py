@@ -289,6 +289,15 @@ def test_the_analytical_form_is_amm_of_the_repeated_stream(detailed):
         assert durations_ps(workload, amm={"form": form}).tolist() == [expected]
 
 
+@pytest.mark.contract
+def test_forms_in_which_nothing_overlaps_say_so(cli, detailed, tmp_path):
+    workload_folder.write(chains(detailed, [100]), tmp_path / "w")
+    words = ("run", "--workload", tmp_path / "w", "--target", TARGET, "--model", "cpu=amm", "--no-report")
+    for form in ("overlap", "corrected", "printed"):
+        outcome = cli(*words, "--set", f"amm.form={form}", "-o", form)
+        assert ("changes [nothing-overlaps]" in outcome.out) == (form != "overlap")
+
+
 @pytest.mark.property
 def test_where_the_stream_is_cut_into_units_changes_little(detailed, monkeypatch):
     """Loads that miss some caches, and chains between them; what precedes a unit fills all caches."""

@@ -19,6 +19,7 @@ from naive import DETAIL, SMALL_GEOMETRIES, misses, sdcm_hit_ratio, stack_distan
 from test_profile_command import checked_page, contents, figures
 
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
+from manyscale.runner.predict.memory import prediction
 from manyscale.runner.predict.memory.growth import mean_distances
 from manyscale.runner.readers.stores import detail_store
 
@@ -221,6 +222,21 @@ def test_a_machine_without_times_gets_hit_rates(cli, tmp_path, traces):
     page = checked_page(tmp_path / "out" / "report.html")
     assert "times" not in page.charts
     assert "no run time: small: " in page.text
+
+
+@pytest.mark.contract
+def test_where_only_amm_is_known_it_is_said_that_nothing_overlaps(cli, tmp_path, traces, target, monkeypatch):
+    def unknown(own):
+        raise ValueError("accesses that belong to no instruction")
+
+    monkeypatch.setattr(prediction, "_own_time", unknown)
+    outcome = cli("predict", *traces, "--target", target, "--sizes", 48, "-o", "out", "--no-report")
+    assert outcome.status == 0
+    assert "changes [no-overlap-time] no overlap time: small-xeon: accesses that belong to" in outcome.out
+    assert "8.7 times at the mean, printed 8.4 times (the time is too long)" in outcome.out
+    found = figures(tmp_path / "out")
+    assert "size.48.time.corrected" in found
+    assert "size.48.time.overlap" not in found
 
 
 @pytest.mark.contract
