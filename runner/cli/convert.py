@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 
@@ -47,12 +46,8 @@ def run(options: argparse.Namespace) -> int:
     workload = read_recorded(study.workload)
     if options.to != "workload":  # which alone can tell what only polling did
         workload, _ = without_polls(workload, keep=True)
-    directory = rundir.new_directory(options.output, workload.name, resume=False)
-    try:
+    with rundir.new_results(options.output, workload.name) as directory:
         write_trace(workload, directory, **further)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
