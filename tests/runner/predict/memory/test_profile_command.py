@@ -454,9 +454,14 @@ def test_results_that_cannot_be_written_leave_nothing(tmp_path):
         output = tmp_path / f"out{there}"
         if there:
             output.mkdir()
-        with pytest.raises(KeyboardInterrupt), rundir.new_results(output, "a") as directory:
-            (directory / "a.parquet").write_text("half")
-            (directory / "kept").mkdir()
-            raise KeyboardInterrupt
+
+        def interrupted(output: Path = output) -> None:
+            with rundir.new_results(output, "a") as directory:
+                (directory / "a.parquet").write_text("half")
+                (directory / "kept").mkdir()
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
         assert output.exists() is there
         assert not there or not list(output.iterdir())
