@@ -90,8 +90,7 @@ def _is_sample(lines: list[str], row: int) -> bool:
     following = lines[row + 1] if row + 1 < len(lines) else ""
     if found["time"] is not None:
         return found["event"] is not None or _frame(following) is not None
-    at_once = _ONLY_FRAME.fullmatch(found["rest"] or "") is not None
-    return at_once or re.match(r"\s+[0-9a-f]{4,16}\s+\S", following) is not None
+    return _only_frame(found["rest"] or "") is not None or re.match(r"\s+[0-9a-f]{4,16}\s+\S", following) is not None
 
 
 def reads_one_file(path: Path) -> bool:
@@ -140,6 +139,13 @@ def _frame(line: str) -> str | None:
     if found is None or line.count("(") != line.count(")"):
         return None
     return _object_name(found["object"]) if found["symbol"] == UNKNOWN else found["symbol"]
+
+
+def _only_frame(rest: str) -> str | None:
+    """The name of the frame that stands in the header, before its branches; None for other text."""
+    branch = _BRANCH.search(rest)
+    frame = rest[: branch.start()].rpartition(" ")[0].rstrip() if branch else rest
+    return _frame(f" {frame}") if _ONLY_FRAME.fullmatch(frame) else None
 
 
 def _object_name(path: str | None) -> str:
@@ -194,10 +200,8 @@ class _Parser:
                 f"a frame; print with 'perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso'; got {line[:60]!r}"
             )
         rest = self.pending["rest"]
-        if rest and (branch := _BRANCH.search(rest)):
-            rest = rest[: branch.start()].rpartition(" ")[0].rstrip()
         if rest and rest.strip():
-            name = _frame(f" {rest}") if _ONLY_FRAME.fullmatch(rest) else None
+            name = _only_frame(rest)
             if name is not None:  # else the text of a tracepoint
                 self.stack.append(self.profile.frame(name))
 
