@@ -70,10 +70,10 @@ def run(options: argparse.Namespace) -> int:
 def _write(output: Path | None, machine: Mapping[str, Any], figures: Mapping[str, Any], page: str) -> Path:
     from manyscale.runner.run import directory as rundir
 
-    directory = rundir.new_directory(output, "calibration", resume=False)
-    rundir.write_yaml(directory / MACHINE, machine)
-    rundir.write_atomically(directory / FIT, json.dumps(figures, indent=1) + "\n")
-    rundir.write_atomically(directory / PLOT, page)
+    with rundir.new_results(output, "calibration") as directory:
+        rundir.write_yaml(directory / MACHINE, machine)
+        rundir.write_atomically(directory / FIT, json.dumps(figures, indent=1) + "\n")
+        rundir.write_atomically(directory / PLOT, page)
     return directory
 
 

@@ -36,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
         workload, axes=options.axes, eps=options.eps, min_points=options.min_points, coverage=options.coverage
     )
     rows = cluster_rows(workload, found)
-    directory = rundir.new_directory(options.output, f"{workload.name}-clusters", resume=False)
-    write_table(clusters_table(found), directory / "clusters.parquet")
-    clusters_page.write(workload, found, rows, directory / "clusters.html")
+    with rundir.new_results(options.output, f"{workload.name}-clusters") as directory:
+        write_table(clusters_table(found), directory / "clusters.parquet")
+        clusters_page.write(workload, found, rows, directory / "clusters.html")
     print(f"{workload.name}: {found.num_clusters} phase clusters; axes {found.axes}, radius {found.eps:.4g}")
     header = ("cluster", "bursts", "time", "mean duration", "IPC", "ranks")
     print(columns([header, *map(clusters_page.row_text, rows)]))

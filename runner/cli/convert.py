@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,8 @@ def run(options: argparse.Namespace) -> int:
         further["collectives"] = resolve_target(study)[0].network.collectives
     # a workload alone can tell what only polling did, and what other clocks show
     workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
-    directory = rundir.new_directory(options.output, workload.name, resume=False)
-    try:
+    with rundir.new_results(options.output, workload.name) as directory:
         write_trace(workload, directory, **further)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")

@@ -39,9 +39,9 @@ def run(options: argparse.Namespace) -> int:
     shape = None if options.grid is None else _shape(options.grid)
     read = [(path, read_workload(WorkloadChoice(path=path, format=options.format))) for path in options.traces]
     found = extrapolation(read, options.ranks, shape)
-    directory = rundir.new_directory(options.output, "extrapolation", resume=False)
-    rundir.write_atomically(directory / FIGURES, json.dumps(figures(found), indent=1) + "\n")
-    workload_folder.write(found.result.workload, directory)
+    with rundir.new_results(options.output, "extrapolation") as directory:
+        rundir.write_atomically(directory / FIGURES, json.dumps(figures(found), indent=1) + "\n")
+        workload_folder.write(found.result.workload, directory)
     print(printed(found))
     print(f"workload: {directory}; figures: {directory / FIGURES}")
     return 0

@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> int:
     workload, points = prepared(*study_content(options), options.cache, options.yes)
     point = next(points)
     admit(point.notes, options)
-    directory = rundir.new_directory(options.output, workload.name, resume=False)
     plans = point.plans
-    write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
+    with rundir.new_results(options.output, workload.name) as directory:
+        write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
     counts = []
     for each in plans:  # weights of intervals are shares, so that the population is not known
         of = "" if each.element_kind == "interval" else f" of {each.population}"

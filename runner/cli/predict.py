@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
             measured=measured, workers=workers_of(options, progress),
         )  # fmt: skip
     admit(result.notes, options)
-    directory = rundir.new_directory(options.output, f"{result.name}-predict", resume=False)
-    predict_page.write(result, directory, page=not options.no_report)
+    with rundir.new_results(options.output, f"{result.name}-predict") as directory:
+        predict_page.write(result, directory, page=not options.no_report)
     print("\n".join(predict_page.summary(result)))
     print(f"results: {directory}")
     print_notes(result.notes)

@@ -88,9 +88,10 @@ def run(options: argparse.Namespace) -> int:
             workers=workers_of(options, progress),
         )  # fmt: skip
     admit(result.notes, options)
-    directory = rundir.new_directory(options.output, f"{result.workload.name}-profile", resume=False)
-    profile_page.write(result, directory, seed=seed, page=not options.no_report)
-    print("\n".join(profile_page.summary(result)))
+    with rundir.new_results(options.output, f"{result.workload.name}-profile") as directory:
+        profile_page.write(result, directory, seed=seed, page=not options.no_report)
+        lines = profile_page.summary(result)
+    print("\n".join(lines))
     print(f"results: {directory}")
     print_notes(result.notes)
     return 0
@@ -110,8 +111,8 @@ def _intervals(options: argparse.Namespace) -> int:
             workers=workers_of(options, progress),
         )  # fmt: skip
     admit(result.notes, options)
-    directory = rundir.new_directory(options.output, f"{result.name}-intervals", resume=False)
-    file = write_intervals(result.intervals, directory, result.name)
+    with rundir.new_results(options.output, f"{result.name}-intervals") as directory:
+        file = write_intervals(result.intervals, directory, result.name)
     print(result.summary())
     print(f"results: {file}")
     print_notes(result.notes)

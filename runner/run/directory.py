@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,6 +48,25 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); name another directory with -o") from None
     return output
+
+
+@contextmanager
+def new_results(output: Path | None, name: str) -> Iterator[Path]:
+    """The folder of results that are written at once, as ``new_directory`` gives it. Whatever stops the writing,
+    nothing of them is left: the same command can be given again."""
+    was_there = output is not None and output.is_dir()
+    directory = new_directory(output, name, resume=False)
+    try:
+        yield directory
+    except BaseException:
+        for entry in directory.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        if not was_there:
+            directory.rmdir()
+        raise
 
 
 def discard(directory: Path, *, remove: bool) -> None:

@@ -38,13 +38,18 @@ class Transitions:
         left = np.bincount(self.source, self.count, len(self.exits)).astype(np.int64)
         return self.exits + left
 
+    @property
+    def probability(self) -> np.ndarray:
+        """float64[n]: of each pair."""
+        share: np.ndarray = self.count / np.maximum(self.executions, 1)[self.source]
+        return share
+
     def probabilities(self) -> tuple[csr_array, np.ndarray]:
         """(pi, sparse float64[blocks, blocks]; float64[blocks]: that a run ends after the block). Blocks that were
         never executed have neither."""
-        executions = np.maximum(self.executions, 1)
-        values = self.count / executions[self.source]
         size = len(self.exits)
-        return csr_array((values, (self.source, self.target)), shape=(size, size)), self.exits / executions
+        pi = csr_array((self.probability, (self.source, self.target)), shape=(size, size))
+        return pi, self.exits / np.maximum(self.executions, 1)
 
 
 def count_transitions(workload: Workload, is_counted: np.ndarray | None = None) -> Transitions:

@@ -155,10 +155,8 @@ def models(result: ProfileResult) -> dict[str, HitRates]:
 def transitions_table(result: ProfileResult) -> pa.Table:
     """``transitions.parquet``: which block followed which, how often, and with what probability (AMM, eq. 2)."""
     found = result.transitions
-    pi, _ = found.probabilities()
     columns = {"source_block_id": found.source, "target_block_id": found.target, "count": found.count}
-    probability = np.asarray(pi[found.source, found.target]).ravel()
-    return _table({**columns, "probability": probability})
+    return _table({**columns, "probability": found.probability})
 
 
 def counters_table(counters: np.ndarray, result: ProfileResult) -> pa.Table:

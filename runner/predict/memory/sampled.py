@@ -38,13 +38,13 @@ def profiles(
     found = {"blocks": _blocks, "blocks-statstack": _blocks_statstack, "statstack": _statstack}
     result, notes = [], list[Note]()
     for stream in streams:
-        if method != "shards":
-            result.append(found[method](stream, sites, granularity_bytes, rate, seed))
-            continue
-        sample = Shards(rate, seed)
-        for block_ids, addresses in stream.batches():
-            sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
         try:
+            if method != "shards":
+                result.append(found[method](stream, sites, granularity_bytes, rate, seed))
+                continue
+            sample = Shards(rate, seed)
+            for block_ids, addresses in stream.batches():
+                sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
             result.append(sample.profile(granularity_bytes))
         except ValueError as error:
             raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --sampling exact") from None

@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyscale.runner.readers.launch_counters.profiler_csv import KERNEL_NAMES, header_of
+from manyscale.runner.readers.launch_counters.profiler_csv import headers_in, is_header
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
@@ -28,16 +28,19 @@ if TYPE_CHECKING:
 
 
 def can_read(path: Path) -> bool:
-    """Whether the file begins with a profiler's table (behind its log), by names that only these have."""
-    header = set(header_of(path))
-    is_nvprof = bool(header & {"inst_executed", "elapsed_cycles_sm", "thread_inst_executed"}) and bool(
-        header & set(KERNEL_NAMES)
+    """Whether the file begins with a profiler's table, behind its log and what the program printed."""
+    return any(is_header(names) for _, names in headers_in(path))
+
+
+def resembles(path: Path) -> int | None:
+    """The line of the header of a table of launches that counts nothing, such as nsys writes, if there is one."""
+    known = (
+        {"name", "grdx"},
+        {"name", "duration", "grid_x"},
+        {"name", "total_time_ns"},
+        {"kernel_name", "metric_name"},
     )
-    is_ncu = {"id", "kernel_name"} <= header and (
-        {"metric_name", "metric_value"} <= header
-        or any(name.startswith(("smsp_", "sm_", "launch_")) for name in header)
-    )
-    return is_nvprof or is_ncu
+    return next((number for number, names in headers_in(path) if any(each <= names for each in known)), None)
 
 
 def reads_one_file(path: Path) -> bool:

@@ -2,7 +2,10 @@
 
 Three layouts: a row per launch (nvprof; Nsight Compute's raw page), with or without a row of units behind the header;
 and Nsight Compute's long one (``--page details``), a row per launch and metric. Lines of the profilers' logs
-(``==PROF== ...``) may stand anywhere. A list of values in one cell (metrics by instance) is no number.
+(``==PROF== ...``) may stand anywhere, and what the program printed before the table. A list of values in one cell
+(metrics by instance) is no number.
+
+A unit is of one value: Nsight Compute scales each to what is best read, unless it is told ``--print-units base``.
 
 Numbers have separators of thousands, which depend on the locale: ``1,234.5`` or ``1.234,5``. What the file's numbers
 can only be decides (`decimal_mark`).
@@ -28,20 +31,24 @@ _LOG: Final = re.compile(r"={2,}(\d+|[A-Z]+)={2,}|={6,}")
 _LONG: Final = ("metric_name", "metric_value")
 _SPACES: Final = re.compile("[\\s'\u2019\u00a0\u202f]")
 _NUMBER: Final = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
+# of a cell that has its unit with it
+_WITH_UNIT: Final = re.compile(r"([+-]?[\d.,]+(?:[eE][+-]?\d+)?)([a-zA-Z\u00b5\u03bc%]{1,10})")
 _AMBIGUOUS: Final = re.compile(r"[+-]?\d{1,3}[.,]\d{3}")
 _PREFIXES: Final = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_COUNTED: Final = ("inst", "cycle", "sector", "request", "byte", "block", "thread", "warp")
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_COUNTED: Final = ("inst", "cycle", "sector", "request", "byte", "block", "thread", "warp", "hz")
+_TIME: Final = re.compile("(n|u|\u00b5|\u03bc|m|)s(ec(ond)?s?)?")
+_SECONDS: Final = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "\u03bc": 1e-6, "m": 1e-3, "": 1.0}
+_LONG_TIMES: Final = {"min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 
 
 @dataclass(frozen=True)
 class ProfilerTable:
     """``columns``: by simple name (`simple_name`) a text for each launch ("" where there is none); ``units`` by the
-    same names, where the file has them; ``lines`` int64[launches]: where each launch (first) stands."""
+    same names likewise, where the file has them; ``lines`` int64[launches]: where each launch (first) stands."""
 
     path: Path
     columns: dict[str, list[str]]
-    units: dict[str, str]
+    units: dict[str, list[str]]
     lines: np.ndarray
 
     @property
@@ -54,24 +61,42 @@ def simple_name(name: str) -> str:
     return re.sub(r"[^0-9a-z]+", "_", name.strip().lower()).strip("_")
 
 
-def header_of(path: Path) -> list[str]:
-    """Simple names of the columns, as far as the beginning of the file has a header; else none."""
+def headers_in(path: Path) -> Iterator[tuple[int, set[str]]]:
+    """Number and simple names of the columns, of each line of the file's beginning that could be a header."""
     head = read_head(path, _HEAD_BYTES)
     if head is None or b"\0" in head:
+        return
+    for number, line in enumerate(head.decode("utf-8-sig", errors="replace").splitlines(), 1):
+        names = _names(line)
+        if len(names) > 1:
+            yield number, set(names)
+
+
+def is_header(names: set[str]) -> bool:
+    """Whether these columns are of a profiler's table: by names that only such have."""
+    is_nvprof = bool(names & {"inst_executed", "elapsed_cycles_sm", "thread_inst_executed"}) and bool(
+        names & set(KERNEL_NAMES)
+    )
+    return is_nvprof or (
+        {"id", "kernel_name"} <= names
+        and (set(_LONG) <= names or any(name.startswith(("smsp_", "sm_", "launch_")) for name in names))
+    )
+
+
+def _names(line: str) -> list[str]:
+    if not line.strip() or _LOG.match(line):
         return []
-    for line in head.decode("utf-8-sig", errors="replace").splitlines():
-        if line.strip() and not _LOG.match(line):
-            try:
-                return [simple_name(name) for name in next(csv.reader([line], delimiter=_delimiter(line)))]
-            except csv.Error:
-                return []
-    return []
+    try:
+        return [simple_name(name) for name in next(csv.reader([line], delimiter=_delimiter(line)))]
+    except csv.Error:
+        return []
 
 
 def read_table(path: Path) -> ProfilerTable:
     """Raises UserError with file and line for a file without a header or launches, and for rows that do not fit."""
     with guarded(path), open_stream(path) as stream:
-        lines = _Lines(stream)
+        skipped = next((number - 1 for number, names in headers_in(path) if is_header(names)), 0)
+        lines = _Lines(stream, skipped)
         first = next(iter(lines), None)
         if first is None:
             raise UserError(f"{path}: is empty; profile with --csv and keep what it writes")
@@ -89,17 +114,18 @@ def read_table(path: Path) -> ProfilerTable:
 
 
 class _Lines:
-    """Lines of the table itself, and the number of the last one."""
+    """Lines of the table itself, from line number ``skipped`` on, and the number of the last one."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], skipped: int) -> None:
         self._stream = stream
+        self._skipped = skipped
         self.number = 0
 
     def __iter__(self) -> Iterator[str]:
         for line in self._stream:
             self.number += 1
             text = line.decode("utf-8-sig" if self.number == 1 else "utf-8", errors="replace").rstrip("\r\n")
-            if text.strip() and not _LOG.match(text):
+            if self.number > self._skipped and text.strip() and not _LOG.match(text):
                 yield text
 
 
@@ -128,7 +154,8 @@ def _wide_table(path: Path, header: Sequence[str], rows: Iterator[tuple[int, lis
         numbers.append(number)
         kept.append(row)
     columns = {name: [row[place] for row in kept] for place, name in reversed(list(enumerate(header)))}
-    return ProfilerTable(path, columns, units, np.array(numbers, np.int64))
+    of_launches = {name: [unit] * len(kept) for name, unit in units.items()}
+    return ProfilerTable(path, columns, of_launches, np.array(numbers, np.int64))
 
 
 def _long_table(path: Path, header: Sequence[str], rows: Iterator[tuple[int, list[str]]]) -> ProfilerTable:
@@ -139,8 +166,7 @@ def _long_table(path: Path, header: Sequence[str], rows: Iterator[tuple[int, lis
     launches: dict[tuple[str, ...], int] = {}
     numbers: list[int] = []
     columns: dict[str, list[str]] = {name: [] for name in common}
-    units: dict[str, str] = {}
-    cells: dict[str, dict[int, str]] = {}
+    cells: dict[str, dict[int, tuple[str, str]]] = {}  # value and unit
     for number, row in rows:
         key = tuple(row[one] for one in key_places)
         launch = launches.setdefault(key, len(launches))
@@ -151,17 +177,16 @@ def _long_table(path: Path, header: Sequence[str], rows: Iterator[tuple[int, lis
         name = simple_name(row[place["metric_name"]])
         if not name:  # advice of a rule
             continue
-        cells.setdefault(name, {})[launch] = row[place["metric_value"]]
         unit = row[place["metric_unit"]].strip() if "metric_unit" in place else ""
-        if units.setdefault(name, unit) != unit:
-            raise UserError(f"{path}:{number}: {row[place['metric_name']]} is in {unit}, in {units[name]} before; "
-                            "profile with --print-units base")  # fmt: skip
+        cells.setdefault(name, {})[launch] = row[place["metric_value"]], unit
+    units: dict[str, list[str]] = {}
     for name, values in cells.items():
         if name not in columns:
-            columns[name] = [values.get(launch, "") for launch in range(len(numbers))]
-    return ProfilerTable(
-        path, columns, {name: unit for name, unit in units.items() if unit}, np.array(numbers, np.int64)
-    )
+            of_launches = [values.get(launch, ("", "")) for launch in range(len(numbers))]
+            columns[name] = [value for value, _ in of_launches]
+            if any(unit for _, unit in of_launches):
+                units[name] = [unit for _, unit in of_launches]
+    return ProfilerTable(path, columns, units, np.array(numbers, np.int64))
 
 
 def decimal_mark(table: ProfilerTable, names: Sequence[str], whole: Sequence[str]) -> str:
@@ -174,7 +199,7 @@ def decimal_mark(table: ProfilerTable, names: Sequence[str], whole: Sequence[str
     found: dict[str, tuple[str, int]] = {}
     for name in names:
         for text, line in zip(table.columns[name], table.lines.tolist(), strict=True):
-            mark = _certain_mark(_SPACES.sub("", text))
+            mark = _certain_mark(_plain(text)[0])
             if mark and found.setdefault(mark, (text, line)) and len(found) > 1:
                 other, place = found["," if mark == "." else "."]
                 raise UserError(
@@ -183,7 +208,7 @@ def decimal_mark(table: ProfilerTable, names: Sequence[str], whole: Sequence[str
                 )
     if found:
         return next(iter(found))
-    counts = [_SPACES.sub("", text) for name in whole for text in table.columns[name]]
+    counts = [_plain(text)[0] for name in whole for text in table.columns[name]]
     is_whole = {mark: all(_is_whole(text, mark) for text in counts) for mark in ".,"}
     return "," if is_whole[","] and not is_whole["."] else "."
 
@@ -204,26 +229,47 @@ def _is_whole(text: str, mark: str) -> bool:
     return not decimals.strip("0")
 
 
+def _plain(text: str) -> tuple[str, str]:
+    """A number without its spaces, and the unit that stands behind it in the same cell."""
+    plain = _SPACES.sub("", text)
+    found = _WITH_UNIT.fullmatch(plain)
+    return (found[1], found[2]) if found and _scale(found[2]) else (plain, "")
+
+
 def numbers(table: ProfilerTable, name: str, mark: str) -> np.ndarray | None:
     """float64[launches] of a column, in its base unit (seconds for times); None if the table has no such column, or no
-    number in it. Raises UserError with the line where some launches have a number and one has none."""
+    number in it. Raises UserError with the line where some launches have a number and one has none, or a unit of
+    another kind than the others."""
     texts = table.columns.get(name)
     if texts is None:
         return None
+    units = table.units.get(name, [""] * len(texts))
     thousands = "," if mark == "." else "."
-    if mark == ".":  # most files: at once, if nothing is odd
-        try:
-            return np.array(texts).astype(np.float64) * _scale(table.units.get(name, ""))
-        except ValueError:
-            pass
+    try:
+        if mark == "." and len(set(units)) == 1:  # most files: at once, if nothing is odd
+            plain_numbers = np.array(texts).astype(np.float64)
+            if np.all(np.isfinite(plain_numbers)):
+                return plain_numbers * (_scale(units[0]) or (1.0, ""))[0]
+    except ValueError:
+        pass
     values = np.full(len(texts), np.nan)
+    kinds: dict[str, str] = {}  # the kind of each unit, and the first unit of it
     for row, text in enumerate(texts):
-        plain = _SPACES.sub("", text)
-        if _NUMBER.fullmatch(plain):
-            try:
-                values[row] = float(plain.replace(thousands, "").replace(mark, "."))
-            except ValueError:  # marks alone, or several
-                continue
+        plain, own_unit = _plain(text)
+        if not _NUMBER.fullmatch(plain):
+            continue
+        unit = own_unit or units[row]
+        scale, kind = _scale(unit) or (1.0, unit)
+        kinds.setdefault(kind, unit)
+        if len(kinds) > 1:
+            raise UserError(
+                f"{table.path}:{table.lines[row]}: {name} is in {unit or 'no unit'}, in "
+                f"{next(iter(kinds.values())) or 'no unit'} before; profile with --print-units base"
+            )
+        try:
+            values[row] = float(plain.replace(thousands, "").replace(mark, ".")) * scale
+        except ValueError:  # marks alone, or several
+            continue
     missing = np.isnan(values)
     if np.all(missing):
         return None
@@ -232,17 +278,30 @@ def numbers(table: ProfilerTable, name: str, mark: str) -> np.ndarray | None:
         raise UserError(
             f"{table.path}:{table.lines[row]}: {name} is {texts[row]!r}, which is no number; profile this launch again"
         )
-    return values * _scale(table.units.get(name, ""))
+    return values
 
 
-def _scale(unit: str) -> float:
-    """Of ``unit``, as nvprof and Nsight Compute write it: ``usecond``, ``us``, ``Kbyte``, ``KB``, ``Minst``."""
+def is_time(unit: str) -> bool:
+    """Whether ``unit`` is one of time; "" is taken for seconds."""
+    return not unit or (_scale(unit) or (0.0, ""))[1] == "s"
+
+
+def _scale(unit: str) -> tuple[float, str] | None:
+    """Of ``unit``, as nvprof and Nsight Compute write it (``usecond``, ``us``, ``Kbyte``, ``KB``, ``Minst``): how many
+    of its base unit it is, and which kind that is, "" for a count; None for an unknown one."""
     text = unit.lower()
-    time = re.fullmatch(r"(n|u|m|)s(ec(ond)?s?)?", text)
-    if time:
-        return _SECONDS[time[1] + "s"]
-    prefixed = re.fullmatch(r"([kmgt])(b|[a-z]+)(/.*)?", text)
-    if prefixed and (prefixed[2] == "b" or prefixed[2].rstrip("s") in _COUNTED):
-        factor = _PREFIXES[prefixed[1]]
-        return float(1024 ** (list(_PREFIXES).index(prefixed[1]) + 1)) if prefixed[2] == "b" else factor
-    return 1.0
+    if time := _TIME.fullmatch(text):
+        return _SECONDS[time[1]], "s"
+    if text in _LONG_TIMES:
+        return _LONG_TIMES[text], "s"
+    if not text or text == "%":
+        return 1.0, text
+    what, slash, per = text.partition("/")
+    kind = f"{slash}{per}"
+    if found := re.fullmatch("([kmgt]?)(i?)b", what):
+        return (float(1024 ** ("kmgt".index(found[1]) + 1)) if found[1] else 1.0), f"byte{kind}"
+    if found := re.fullmatch("([kmgt]?)([a-z]+?)s?", what):
+        base = found[2] if found[2] in _COUNTED else ""
+        if base:
+            return _PREFIXES.get(found[1], 1.0), f"byte{kind}" if base == "byte" else kind
+    return None

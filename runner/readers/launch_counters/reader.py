@@ -22,6 +22,7 @@ from manyscale.runner.readers.launch_counters.profiler_csv import (
     KERNEL_NAMES,
     ProfilerTable,
     decimal_mark,
+    is_time,
     numbers,
     read_table,
 )
@@ -144,7 +145,7 @@ def read_counters(path: Path) -> LaunchCounters:
         thread_instructions=_thread_instructions(find, warp_instructions),
         memory_requests=_memory_requests(find),
         cycles=cycles,
-        duration_s=find.first(_DURATION),
+        duration_s=find.times(_DURATION),
         cycles_are_summed=summed,
         notes=tuple(find.notes),
     )
@@ -159,7 +160,8 @@ def _kernels_only(table: ProfilerTable) -> ProfilerTable:
     if not keep:
         raise UserError(f"{table.path}: lists copies but no kernels; profile a run that launches some")
     columns = {name: [texts[row] for row in keep] for name, texts in table.columns.items()}
-    return ProfilerTable(table.path, columns, table.units, table.lines[keep])
+    units = {name: [texts[row] for row in keep] for name, texts in table.units.items()}
+    return ProfilerTable(table.path, columns, units, table.lines[keep])
 
 
 def _plain_name(name: str) -> str:
@@ -183,15 +185,30 @@ class _Finder:
         return next(self.table.columns[name] for name in names if name in self.table.columns)
 
     def first(self, names: Sequence[str]) -> np.ndarray | None:
-        """The first of these columns that the file has."""
+        """The first of these columns that the file has, of all launches. Raises UserError if some have it only."""
+        refused: UserError | None = None
         for name in names:
-            found = numbers(self.table, name, self._mark)
+            try:
+                found = numbers(self.table, name, self._mark)
+            except UserError as error:
+                refused = refused or error
+                continue
             if found is not None:
                 if np.any(found < 0):
                     row = int(np.argmax(found < 0))
                     raise UserError(f"{self.table.path}:{self.table.lines[row]}: {name} is negative; it is a count")
                 return found
+        if refused is not None:
+            raise refused
         return None
+
+    def times(self, names: Sequence[str]) -> np.ndarray | None:
+        """The same in seconds. Raises UserError for a unit that is none of time."""
+        for name in names:
+            for unit, line in zip(self.table.units.get(name, ()), self.table.lines.tolist(), strict=False):
+                if not is_time(unit):
+                    raise UserError(f"{self.table.path}:{line}: {name} is in {unit!r}, which is no unit of time known")
+        return self.first(names)
 
     def sum(self, parts: Sequence[Sequence[str]]) -> np.ndarray | None:
         """The sum of all parts that the file has; None if it has none."""

@@ -1,15 +1,19 @@
 """Reader for call stacks that Java Flight Recorder took.
 
-Three forms: a recording (``.jfr``), which the JDK's own tool ``jfr`` prints; what ``jfr print --json --stack-depth 2048
---events jdk.ExecutionSample,jdk.NativeMethodSample`` printed, plain or compressed; and a list ``NAME_jfr_stacks.tsv``
-(``M id name`` names a frame, ``S time_ns thread native state ids`` is a sample, frames from the innermost outwards),
-beside which may stand ``NAME_tasks.csv`` with what the framework measured of its tasks.
+Three forms, plain or compressed: a recording (``.jfr``), which the JDK's own tool ``jfr`` prints; what ``jfr print
+--json --stack-depth 2048 --events jdk.ExecutionSample,jdk.NativeMethodSample`` printed; and a list
+``NAME_jfr_stacks.tsv`` (``M id name`` names a frame, ``S time_ns thread native state ids`` is a sample, frames from the
+innermost outwards), beside which may stand ``NAME_tasks.csv`` with what the framework measured of its tasks.
 
 Samples of native methods are taken of threads that wait, too. Only those count whose thread also ran Java code (or is
-chosen by name), in the state runnable, and whose innermost method is none that waits; readers/stacks/idle.py says what
-else is idle, and which threads are executors. A sample stands for no certain
-time, since the recorder drops those that it cannot walk: units are numbers of snapshots. The numbers and addresses in
-the names of lambdas' classes differ from run to run and are left out.
+chosen by name), and whose innermost method is none that waits; readers/stacks/idle.py says what else is idle, and
+which threads are executors. A sample's state is its producer's word: only states in which a thread waits leave it out.
+async-profiler gives samples of CPU time STATE_DEFAULT, and those of wall-clock time STATE_RUNNABLE or STATE_SLEEPING;
+others may give none. States that are not known count as running, and a note says so. Of a recording with several kinds
+of samples, the first in ``KINDS`` counts: the others see the same work again.
+
+A sample stands for no certain time, since the recorder drops those that it cannot walk: units are numbers of snapshots.
+The numbers and addresses in the names of lambdas' classes differ from run to run and are left out.
 
 Tasks are joined with units by thread and time: a task's values are shared among the units in proportion to their
 overlap with it. Tasks without a thread cannot be joined where several ran at once.
@@ -21,16 +25,18 @@ stacks, and some 250 B per sample.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -47,8 +53,17 @@ if TYPE_CHECKING:
 NAME: Final = "jfr"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 JAVA, NATIVE = "jdk.ExecutionSample", "jdk.NativeMethodSample"
+# events that are samples: of the JDK (with those of native methods) and async-profiler, of the JDK from 25 on, and of
+# async-profiler from 4 on, whose one event may stand for several samples of a thread that did not move
+KINDS: Final = (JAVA, "jdk.CPUTimeSample", "profiler.WallClockSample")
 _MAGIC: Final = b"FLR\0"
-_RUNNABLE: Final = "STATE_RUNNABLE"
+# of the JDK (jfrThreadState.cpp), of async-profiler (flightRecorder.cpp), and of java.lang.Thread.State
+_RUNNING_STATES: Final = {"", "DEFAULT", "RUNNABLE", "RUNNING", "UNKNOWN", "CPU", "ON_CPU"}
+_WAITING_STATES: Final = {
+    "NEW", "TERMINATED", "SLEEPING", "IN_OBJECT_WAIT", "IN_OBJECT_WAIT_TIMED", "PARKED", "PARKED_TIMED",
+    "BLOCKED_ON_MONITOR_ENTER", "BLOCKED", "WAITING", "TIMED_WAITING",
+}  # fmt: skip
+_PRINTED: Final = ",".join((*KINDS, NATIVE))
 _STACK_DEPTH: Final = 2048  # the deepest that the recorder keeps
 _CHUNK_CHARACTERS: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 12
@@ -111,27 +126,55 @@ def collect(path: Path, profile: Profile, rank: int, rules: UnitRules = DEFAULT_
     _add(path, profile, rank, rules, process << 32, list(samples))
 
 
-_Sample = tuple[int, int, str, bool, str, int]  # time_ns, thread, thread's name, whether native, state, stack
+class _Sample(NamedTuple):
+    """``kind``: the event's; ``state`` in capitals, without ``STATE_``; ``times``: how many samples it stands for."""
+
+    time_ns: int
+    thread: int
+    name: str
+    kind: str
+    state: str
+    stack: int
+    times: int = 1
 
 
 def _add(path: Path, profile: Profile, rank: int, rules: UnitRules, first_thread: int, samples: list[_Sample]) -> None:
+    from manyscale.models.workload.notes import changes, informs
+
     event = profile.event(SAMPLES)
     pattern = re.compile(rules.threads) if rules.threads else None
-    busy = {thread for _, thread, _, is_native, _, _ in samples if not is_native}
+    kinds = {JAVA if sample.kind == NATIVE else sample.kind for sample in samples}
+    chosen = next((kind for kind in KINDS if kind in kinds), JAVA)
+    busy = {sample.thread for sample in samples if sample.kind != NATIVE}
     names = list(profile.frames)
     stacks = list(profile.stacks)
-    for time_ns, thread, name, is_native, state, stack in sorted(samples, key=lambda one: one[:2]):
-        if is_native:
-            known = thread in busy or (pattern is not None and pattern.search(name) is not None)
-            leaf = names[stacks[stack][-1]] if stacks[stack] else ""
-            if not known or _WAITING.fullmatch(leaf) or state not in ("", _RUNNABLE):
-                profile.num_idle += 1
-                continue
-        elif state not in ("", _RUNNABLE):
-            profile.num_idle += 1
-            continue
-        profile.names[rank, first_thread + thread] = name
-        profile.add(rank, first_thread + thread, time_ns, stack, event=event)
+    unknown: dict[str, int] = {}
+    others = 0
+    for sample in sorted(samples, key=lambda one: (one.time_ns, one.thread)):
+        waits = sample.state in _WAITING_STATES
+        if sample.kind == NATIVE:
+            known = sample.thread in busy or (pattern is not None and pattern.search(sample.name) is not None)
+            leaf = names[stacks[sample.stack][-1]] if stacks[sample.stack] else ""
+            waits = waits or not known or _WAITING.fullmatch(leaf) is not None
+        if (JAVA if sample.kind == NATIVE else sample.kind) != chosen:
+            others += sample.times
+        elif waits:
+            profile.num_idle += sample.times
+        else:
+            if sample.state not in _RUNNING_STATES:
+                unknown[sample.state] = unknown.get(sample.state, 0) + sample.times
+            thread = first_thread + sample.thread
+            profile.names[rank, thread] = sample.name
+            profile.add(
+                rank, thread, sample.time_ns, sample.stack, event=event, count=sample.times, weight=sample.times
+            )
+    if unknown:
+        known_as = ", ".join(f"{state} {count}" for state, count in sorted(unknown.items())[:4])
+        text = f"{sum(unknown.values())} samples in states that are not known count as running ({known_as})"
+        profile.notes.append(changes("states-unknown", text, path.name, sum(unknown.values())))
+    if others:
+        text = f"{others} samples of other kinds than {chosen} see the same work again: left out"
+        profile.notes.append(informs("events-left-out", text, path.name, others))
 
 
 def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sample]:
@@ -143,13 +186,13 @@ def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sa
     for number, event in enumerate(_events(path, parts), 1):
         try:
             kind, values = event["type"], event["values"]
-            if kind not in (JAVA, NATIVE):
+            if kind != NATIVE and kind not in KINDS:
                 others += 1
                 continue
-            thread = values["sampledThread"] or {}
+            thread = values["sampledThread" if "sampledThread" in values else "eventThread"] or {}
             name = thread.get("javaName") or thread.get("osName") or "unknown"
-            methods = [frame["method"] for frame in (values["stackTrace"] or {}).get("frames") or ()]
-            keys = [((method["type"] or {}).get("name") or "", method["name"]) for method in reversed(methods)]
+            methods = [frame["method"] or {} for frame in (values["stackTrace"] or {}).get("frames") or ()]
+            keys = [((one.get("type") or {}).get("name") or "", one.get("name") or UNKNOWN) for one in methods[::-1]]
             for key in keys:
                 if key not in frames:
                     frames[key] = profile.frame(_method(f"{key[0].replace('/', '.')}.{key[1]}".strip(".")))
@@ -157,7 +200,7 @@ def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sa
             deepest = max(deepest, len(methods))
             time_ns = _nanoseconds(values["startTime"])
             identity = int(thread.get("javaThreadId") or -int(thread.get("osThreadId") or 0))
-            yield time_ns, identity, name, kind == NATIVE, str(values.get("state") or ""), stack
+            yield _Sample(time_ns, identity, name, kind, _state(values.get("state")), stack, _times(values))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: event {number} is no sample as 'jfr print --json' prints it ({error})") from None
     if deepest == _DEFAULT_DEPTH:
@@ -169,6 +212,20 @@ def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sa
     if others:
         text = f"{others} events that are no samples of methods are left out"
         profile.notes.append(informs("events-left-out", text, path.name, others))
+
+
+def _state(value: object) -> str:
+    """What a thread did, "" where the event does not say. A constant may be printed with its fields."""
+    if isinstance(value, dict):
+        value = value.get("name")
+    return re.sub(r"^STATE_", "", str(value or "").strip().upper())
+
+
+def _times(values: dict[str, Any]) -> int:
+    number = values.get("samples", 1)
+    if not isinstance(number, int) or not 0 < number < 2**31:
+        raise ValueError(f"samples {number!r}")
+    return number
 
 
 def _method(name: str) -> str:
@@ -215,8 +272,16 @@ def _printed(path: Path) -> Iterator[str]:
             f"{path}: the tool 'jfr' that prints recordings is not on the PATH; install a JDK of version 14 or later "
             "(Debian: default-jdk-headless)"
         )
-    command = [tool, "print", "--json", "--stack-depth", str(_STACK_DEPTH), "--events", f"{JAVA},{NATIVE}", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with contextlib.ExitStack() as stack:
+        file = path
+        with path.open("rb") as stream:
+            is_plain = stream.read(len(_MAGIC)) == _MAGIC
+        if not is_plain:  # the tool reads nothing else
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "unpacked.jfr"
+            with guarded(path), open_stream(path) as stream, file.open("wb") as unpacked:
+                shutil.copyfileobj(stream, unpacked, _CHUNK_CHARACTERS)
+        command = [tool, "print", "--json", "--stack-depth", str(_STACK_DEPTH), "--events", _PRINTED, str(file)]
+        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         assert process.stdout is not None
         assert process.stderr is not None
         first = process.stdout.read(1)
@@ -249,7 +314,8 @@ def _listed(path: Path, profile: Profile) -> Iterator[_Sample]:
         if len(fields) != 6 or not re.fullmatch(r"\d{1,18}|1\d{18}", fields[1]) or fields[3] not in ("0", "1"):
             raise UserError(f"{path}:{number}: a sample is 'S time_ns thread native state frames', separated by tabs")
         thread = threads.setdefault(fields[2], len(threads) + 1)
-        yield int(fields[1]), thread, fields[2], fields[3] == "1", fields[4], stack
+        kind = NATIVE if fields[3] == "1" else JAVA
+        yield _Sample(int(fields[1]), thread, fields[2], kind, _state(fields[4]), stack)
 
 
 def _tasks_beside(path: Path) -> Path | None:

@@ -1,15 +1,17 @@
 """Reader for call stacks as ``perf script`` prints them (Linux perf), plain or compressed.
 
-A sample is a header, ``comm pid/tid [cpu] time: period event:``, of which all but the tid and one of time and event may
-be missing (``perf script -F``), then a line ``address symbol+offset (object)`` per frame from the innermost outwards,
-then an empty line. Without call stacks (``perf record`` without ``-g``) the only frame stands in the header's line.
+A sample is a header, ``comm pid/tid [cpu] time: period event:``, then a line ``address symbol+offset (object)`` per
+frame from the innermost outwards, then an empty line. All of the header but the time, or the tid and the event, may be
+missing (``perf script -F``, and perf up to 3.2, which prints no time). Without call stacks (``perf record`` without
+``-g``) the only frame stands in the header's line.
 
 Snapshots are the samples of the event ``instructions`` if there are any, else of a CPU clock, else of ``cycles``, else
 of the first event; samples of the other events become counters of the units (so ``perf record -g -e
 instructions -e cycles`` gives the cycles per instruction of each unit).
 
 Assumptions: a frame is a symbol, whatever object it is in; a frame without a symbol is its object's file name in
-brackets, as are all such frames of the object. An inlined function is a frame as any other. The times have a common
+brackets, as are all such frames of the object. Lists of branches (``-F brstack``) and registers behind the frames are
+no frames. An inlined function is a frame as any other. The times have a common
 clock, perf's. A tid is one thread: the kernel gave none twice in the run.
 
 Cost: one pass in Python, about a microsecond a line; equal lines are taken apart once.
@@ -36,10 +38,11 @@ KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 16
 # A comm may have blanks and numbers, but no time: all behind it is fixed to the right. No event begins with a digit.
 _WHO: Final = r"\s*(?:(?P<comm>\S.*?)\s+)?(?:(?P<pid>\d+|-1)/)?(?P<tid>\d+|-1)\s+(?:\[(?P<cpu>\d+)\]\s+)?"
-_TIME: Final = r"(?P<time>\d+\.\d{3,9}):\s*"
+_TIME: Final = r"(?:[A-Z]{1,4}\s+)?(?P<time>\d+\.\d{3,9}):\s*"  # behind the mode (-F misc)
 _WHAT: Final = r"(?:(?P<period>\d+)\s+)?(?P<event>[^\s\d:](?:\S*[^\s:])?):+(?:\s+(?P<rest>.*))?"
 _HEADERS: Final = (
     re.compile(f"{_WHO}{_TIME}(?:{_WHAT})?"),
+    re.compile(rf"\s*(?P<comm>\S.*?)?(?P<tid>(?!))?\s+(?:\[(?P<cpu>\d+)\]\s+)?{_TIME}(?:{_WHAT})?"),
     re.compile(rf"(?!.*\d\.\d+:){_WHO}(?P<time>(?!))?{_WHAT}"),
 )
 _FRAME: Final = re.compile(
@@ -52,6 +55,11 @@ _SOURCE_LINE: Final = re.compile(r"  \S.*:\d+")
 _OF_CORE: Final = re.compile(r"cpu\w*/([a-zA-Z][\w.-]*)/[a-zA-Z]*")
 _WITH_SETTINGS: Final = re.compile(r"((?!cpu[/_])[\w.-]+)/[^/]*/[a-zA-Z]*")
 _WITH_MODIFIERS: Final = re.compile(r"([^:]+(?::[^:]+)?):[ukhGHpPSDIWeb]+")
+# of -F brstack and brstacksym (from/to/predicted/in transaction/aborted/cycles), and of -F iregs and uregs
+_BRANCH: Final = re.compile(r"/[PMN-]/[X-]/[A-]/\d")
+_REGISTERS: Final = re.compile(r"\s*ABI:\d")
+_TABBED_FRAME: Final = re.compile(r"\t\s*[0-9a-f]{4,16} \S")
+_ONLY_FRAME: Final = re.compile(r"\s*[0-9a-f]+\s+\S.*\(.*\)\s*")
 _PERF_DATA: Final = (b"PERFILE2", b"PERFFILE")
 
 
@@ -63,14 +71,26 @@ def can_read(path: Path) -> bool:
     if head.startswith(_PERF_DATA):
         return True
     lines = head.decode(errors="replace").splitlines()
-    for index, line in enumerate(lines):
-        if line.strip() and not line.startswith("#"):
-            found = _header(line)
-            if found is None or found["time"] is None:
-                return False
-            following = lines[index + 1] if index + 1 < len(lines) else ""
-            return found["event"] is not None or _frame(following) is not None
-    return False
+    first = next((row for row, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)
+    return first is not None and _is_sample(lines, first)
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is the header of a sample or, behind a tabulator, a frame, if one is."""
+    lines = (read_head(path, _HEAD_BYTES) or b"").decode(errors="replace").splitlines()
+    rows = (row for row, line in enumerate(lines) if _TABBED_FRAME.match(line) or _is_sample(lines, row))
+    return next((row + 1 for row in rows), None)
+
+
+def _is_sample(lines: list[str], row: int) -> bool:
+    """Whether the line is the header of a sample: by its time, which has a form of its own, and else by its frame."""
+    found = _header(lines[row])
+    if found is None:
+        return False
+    following = lines[row + 1] if row + 1 < len(lines) else ""
+    if found["time"] is not None:
+        return found["event"] is not None or _frame(following) is not None
+    return _only_frame(found["rest"] or "") is not None or re.match(r"\s+[0-9a-f]{4,16}\s+\S", following) is not None
 
 
 def reads_one_file(path: Path) -> bool:
@@ -107,7 +127,7 @@ def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
 def _header(line: str) -> re.Match[str] | None:
     if line.startswith("\t"):
         return None
-    return _HEADERS[0].fullmatch(line) or _HEADERS[1].fullmatch(line)
+    return next((found for pattern in _HEADERS if (found := pattern.fullmatch(line))), None)
 
 
 def _frame(line: str) -> str | None:
@@ -119,6 +139,13 @@ def _frame(line: str) -> str | None:
     if found is None or line.count("(") != line.count(")"):
         return None
     return _object_name(found["object"]) if found["symbol"] == UNKNOWN else found["symbol"]
+
+
+def _only_frame(rest: str) -> str | None:
+    """The name of the frame that stands in the header, before its branches; None for other text."""
+    branch = _BRANCH.search(rest)
+    frame = rest[: branch.start()].rpartition(" ")[0].rstrip() if branch else rest
+    return _frame(f" {frame}") if _ONLY_FRAME.fullmatch(frame) else None
 
 
 def _object_name(path: str | None) -> str:
@@ -138,6 +165,7 @@ class _Parser:
         self.stack: list[int] = []
         self.num_without_stack = 0
         self.without_period: set[str] = set()
+        self.by_comm: dict[str, int] = {}  # threads of samples without a tid
 
     def run(self, lines: Iterator[str]) -> None:
         number = 0
@@ -154,9 +182,12 @@ class _Parser:
                 f"{self.path}: has samples of several events ({', '.join(sorted(self.without_period))}) and not how "
                 "much each stands for; print with 'perf script -F +period'"
             )
-        if self.num_without_stack:
-            from manyscale.models.workload.notes import informs
+        from manyscale.models.workload.notes import informs
 
+        if self.by_comm:
+            text = "samples name no thread (tid): all of one command are one thread"
+            self.profile.notes.append(informs("threads-merged", text, self.path.name))
+        if self.num_without_stack:
             text = f"{self.num_without_stack} samples without a stack are the frame {UNKNOWN}"
             self.profile.notes.append(informs("samples-without-stack", text, self.path.name, self.num_without_stack))
 
@@ -170,7 +201,7 @@ class _Parser:
             )
         rest = self.pending["rest"]
         if rest and rest.strip():
-            name = _frame(f" {rest}") if re.match(r"\s*[0-9a-f]+\s+\S.*\(.*\)\s*$", rest) else None
+            name = _only_frame(rest)
             if name is not None:  # else the text of a tracepoint
                 self.stack.append(self.profile.frame(name))
 
@@ -179,6 +210,8 @@ class _Parser:
         if frame is None:
             if self.stack and _SOURCE_LINE.fullmatch(line) and not line.startswith("\t"):
                 return  # where the frame's line is (-F srcline)
+            if _BRANCH.search(line) or _REGISTERS.match(line):
+                return
             name = _frame(line)
             if name is None:
                 if _header(line) is not None:  # perf pads short comms to 16 places
@@ -201,8 +234,9 @@ class _Parser:
             self.num_without_stack += 1
             self.stack.append(self.profile.frame(UNKNOWN))
         profile = self.profile
-        thread = int(found["tid"])
-        profile.names[self.rank, thread] = (found["comm"] or found["tid"]).strip()
+        name = (found["comm"] or found["tid"] or "").strip()
+        thread = self.by_comm.setdefault(name, -2 - len(self.by_comm)) if found["tid"] is None else int(found["tid"])
+        profile.names[self.rank, thread] = name
         if found["time"] is None:
             profile.has_common_clock = False
         period = found["period"]

@@ -41,12 +41,14 @@ class Profile:
 
     ``has_common_clock``: whether times of different threads can be compared; without, threads are not merged.
     ``has_order``: whether the rows of a thread are in the order of time; without, a thread is one unit. ``num_idle``:
-    snapshots of waiting threads that the reader left out.
+    snapshots of waiting threads that the reader left out. ``scale``: how many counts and snapshots of the rows are one
+    of the profile's, which has fractions of them.
     """
 
     has_common_clock: bool = True
     has_order: bool = True
     num_idle: int = 0
+    scale: int = 1
     notes: list[Note] = field(default_factory=list)
     names: dict[tuple[int, int], str] = field(default_factory=dict)
     tasks: TaskCounts | None = None

@@ -89,7 +89,8 @@ def _add(path: Path, profile: Profile, rank: int, number: int, thread: dict[str,
         clock += weight * (scale or 1.0)
         count = max(round(weight * scale), 1) if scale else 1
         known = profile.stack([frames[one] for one in stack if frames[one] >= 0] or [profile.frame(UNKNOWN)])
-        profile.add(rank, number, round(clock), known, event=event, count=count)
+        times = max(round(weight), 1) if thread["unit"] == "none" else 1  # a weight of no unit is a number of samples
+        profile.add(rank, number, round(clock), known, event=event, count=count, weight=times)
 
 
 def _frame_name(frame: dict[str, Any]) -> str:

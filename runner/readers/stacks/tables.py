@@ -47,8 +47,12 @@ def workload(profile: Profile, path: Path, name: str, num_ranks: int, rules: Uni
     if not len(columns["rank"]):
         raise UserError(f"{path}: has no samples of running threads; the program may have ended too soon")
     if profile.events == {SAMPLES: 0} and rules.period_ps is not None:
+        if sum(columns["count"].tolist()) * rules.period_ps >= 2**63:
+            raise UserError(
+                f"{path}: lasts longer than {2**63} ps at {rules.period_ps} ps a sample; is the period right?"
+            )
         profile.events = {CPU_TIME: 0}
-        columns["count"] = columns["count"] * (rules.period_ps // 1000)
+        columns["count"] = columns["count"] * (rules.period_ps // 1000) // profile.scale
     columns = _at_work(profile, columns, path, rules)
     columns = _of_chosen_threads(profile, columns, path, rules)
     tables, phases = _units(profile, columns, rules)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from stack_counts import stacks
+from told import told
 
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
@@ -48,8 +49,43 @@ def test_layouts(tmp_path, text):
 
 
 def test_names_with_blanks_and_numbers(tmp_path):
-    text = "java 12;std::map<int, char>::operator[] (int const&);f 2 7\n"
-    assert rows(read(tmp_path, text)) == [(("java 12", "std::map<int, char>::operator[] (int const&)", "f 2"), 7)]
+    text = "java 12;std::map<int, char>::operator[] (int const&);f 2 7\njava 12 9\nmain 4\n"
+    assert rows(read(tmp_path, text)) == [
+        (("java 12", "std::map<int, char>::operator[] (int const&)", "f 2"), 7),
+        (("java 12",), 9),
+        (("main",), 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "counts"),
+    [
+        ("main;a;b 1.5\nmain;a 2.25\nmain;c 3\n", 100, [150, 225, 300]),
+        ("main;a 1.0\nmain 2.\n", 1, [1, 2]),
+        ("main;a .5\nmain 1e3\nmain;b 2.5E-1\n", 100, [50, 100_000, 25]),
+        ("main;a 0.333333333333\nmain 1\n", 10**6, [333_333, 10**6]),
+        (f"main;a 0.25\nmain {2**49}\n", 10, [2, 10 * 2**49]),  # more digits are more than float64 has
+    ],
+)
+def test_fractions(tmp_path, text, scale, counts):
+    """What flamegraph.pl and others take; 1.5 + 2.25 + 3 are 6.75 counts."""
+    workload = read(tmp_path, text, period_ps=1000)
+    assert workload.column("stack_samples", "weight").tolist() == counts
+    assert workload.column("stack_units", "cpu_ps").tolist() == [sum(counts) // scale * 1000]
+    assert any("have fractions" in note for note in told(workload.notes)) is (scale > 1)
+
+
+def test_a_period_is_of_a_whole_count(tmp_path):
+    workload = read(tmp_path, "main;a;b 1.5\nmain;a 2.25\nmain;c 3\n", period_ps=10**10)
+    assert workload.column("stack_units", "cpu_ps").tolist() == [6.75 * 10**10]
+    with pytest.raises(UserError, match="lasts longer than"):
+        read(tmp_path, f"main;a {2**52}\n", period_ps=10**10)
+
+
+@pytest.mark.parametrize("text", ["main;a;b 10 12\nmain;a;c 3 1\n", "a;b 1.5 0\n# two\nc 0 2\n", "main;a;b 10 12\n"])
+def test_a_comparison_of_two_profiles_is_refused_by_name(tmp_path, text):
+    with pytest.raises(UserError, match=r"two numbers end every line.*difffolded"):
+        read(tmp_path, text)
 
 
 def test_equal_stacks_share_frames_and_stack(tmp_path):
@@ -88,7 +124,12 @@ def test_what_py_spy_writes():
     ("text", "said"),
     [
         ("a;b 1\nc;d\n", r":2: a line is frames .* got 'c;d'"),
-        ("a;b 1\nc;d 1.5\n", r":2: a line is frames"),
+        ("a;b 1\nc;d 1.5.2\n", r":2: a line is frames"),
+        ("main;a 3\n 4\nmain;b 2\n", r":2: a line is frames .* got '4'"),
+        ("a;b 1\nc;d -1\n", r":2: a line is frames"),
+        ("a;b 1\nc;d inf\n", r":2: a line is frames"),
+        ("a;b 1\nc;d 1,000\n", r":2: a line is frames"),
+        ("a;b 1e60\n", "add up to 1.00e.60"),
         ("a;b 1\n7\n", r":2: a line is frames"),
         ("a;b 0\n", "has no stacks"),
     ],

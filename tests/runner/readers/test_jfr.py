@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import lzma
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from stack_counts import counters, leaves, stacks
 from told import told
 
@@ -88,6 +90,84 @@ def test_waiting_threads_do_not_count(tmp_path):
     assert any("3 samples of waiting threads" in note for note in told(workload.notes))
     chosen = read(tmp_path, text, threads="another")
     assert leaves(chosen) == {"some.Native.call": 1}
+
+
+def of_states(*states: object, kind: str = "jdk.ExecutionSample", **changes: Any) -> str:
+    """A thread's samples in these states, one after another; without the field where a state is left out."""
+    events = [event(f"2026-11-28T05:54:{k:02d}.1Z", ["A.work"], kind=kind, state=state, **changes)
+              for k, state in enumerate(states)]  # fmt: skip
+    for each in events:
+        if each["values"]["state"] is Ellipsis:
+            del each["values"]["state"]
+    return printed(*events)
+
+
+class TestStates:
+    @pytest.mark.parametrize(
+        ("states", "kept"),
+        [
+            (["STATE_DEFAULT"] * 40, 40),  # async-profiler, CPU time
+            (["STATE_DEFAULT"] * 35 + ["STATE_RUNNABLE"] * 5, 40),
+            (["STATE_RUNNABLE", "STATE_SLEEPING", "STATE_SLEEPING"], 1),  # async-profiler, wall-clock time
+            (["STATE_RUNNABLE", "STATE_IN_OBJECT_WAIT", "STATE_IN_OBJECT_WAIT_TIMED", "STATE_PARKED",
+              "STATE_PARKED_TIMED", "STATE_BLOCKED_ON_MONITOR_ENTER", "STATE_NEW", "STATE_TERMINATED"], 1),  # the JDK
+            (["RUNNABLE", "runnable", "WAITING", "TIMED_WAITING", "BLOCKED", "PARKED"], 2),  # java.lang.Thread.State
+            ([None, "", ..., "STATE_UNKNOWN"], 4),
+            ([{"name": "STATE_DEFAULT"}, {"name": "STATE_SLEEPING"}], 1),
+        ],
+    )  # fmt: skip
+    def test_only_what_waits_is_left_out(self, tmp_path, states, kept):
+        workload = read(tmp_path, of_states(*states))
+        assert leaves(workload) == {"A.work": kept}
+        lost = len(states) - kept
+        assert any(f"{lost} samples of waiting threads" in note for note in told(workload.notes)) is bool(lost)
+        assert all(note.code == "waiting-left-out" for note in workload.notes)
+
+    def test_a_state_that_nobody_knows_is_told_of(self, tmp_path):
+        workload = read(tmp_path, of_states("STATE_DEFAULT", "STATE_SPINNING", "STATE_SPINNING", 7))
+        assert leaves(workload) == {"A.work": 4}
+        (note,) = workload.notes
+        assert str(note.severity) == "changes"
+        assert "3 samples in states that are not known count as running (7 1, SPINNING 2)" in note.text
+
+    def test_native_methods_in_any_running_state(self, tmp_path):
+        native = json.loads(of_states("STATE_DEFAULT", ..., "STATE_SLEEPING", kind="jdk.NativeMethodSample"))
+        java = json.loads(of_states("STATE_DEFAULT"))
+        workload = read(tmp_path, printed(*java["recording"]["events"], *native["recording"]["events"]))
+        assert leaves(workload) == {"A.work": 3}
+
+    def test_lists(self, tmp_path):
+        text = LISTED + "".join(f"S\t{k}\tt\t0\t{state}\t1,0\n" for k, state in
+                                enumerate(["STATE_DEFAULT", "", "RUNNABLE", "STATE_PARKED"]))  # fmt: skip
+        assert leaves(read(tmp_path, text, "a_jfr_stacks.tsv")) == {"A.f": 3}
+
+
+class TestKinds:
+    WALL, CPU = "profiler.WallClockSample", "jdk.CPUTimeSample"
+
+    def test_wall_clock_samples_that_stand_for_several(self, tmp_path):
+        text = of_states("STATE_RUNNABLE", "STATE_SLEEPING", "STATE_RUNNABLE", kind=self.WALL, samples=3)
+        workload = read(tmp_path, text)
+        assert leaves(workload) == {"A.work": 6}
+        assert any("3 samples of waiting threads" in note for note in told(workload.notes))
+
+    def test_samples_of_cpu_time_name_their_thread_otherwise(self, tmp_path):
+        content = json.loads(of_states(..., ..., kind=self.CPU))
+        for each in content["recording"]["events"]:
+            each["values"]["eventThread"] = each["values"].pop("sampledThread")
+        assert leaves(read(tmp_path, json.dumps(content))) == {"A.work": 2}
+
+    def test_the_same_work_counts_once(self, tmp_path):
+        both = [json.loads(of_states("STATE_RUNNABLE", kind=kind)) for kind in (self.WALL, "jdk.ExecutionSample")]
+        workload = read(tmp_path, printed(*(each for one in both for each in one["recording"]["events"])))
+        assert leaves(workload) == {"A.work": 1}
+        assert any("1 samples of other kinds" in note for note in told(workload.notes))
+
+
+def test_a_method_without_a_name_is_unknown(tmp_path):
+    content = json.loads(of_states("STATE_DEFAULT"))
+    content["recording"]["events"][0]["values"]["stackTrace"]["frames"].append({"method": None})
+    assert stacks(read(tmp_path, json.dumps(content))) == [("[unknown]", "A.work")]
 
 
 def test_names_of_lambdas_are_those_of_every_run(tmp_path):
@@ -197,6 +277,12 @@ def test_a_recording_is_printed_by_the_jdk(tmp_path):
     total = sum(leaves(workload).values()) + waiting
     assert total == taken["jdk.ExecutionSample"] + taken["jdk.NativeMethodSample"]
     assert leaves(workload)["Two.alpha"] > 0
+    whole = leaves(workload)
+    for name, pack in (("a.jfr.gz", gzip.compress), ("b.jfr.xz", lzma.compress), ("c.jfr.zst", zstandard.compress)):
+        packed = tmp_path / name
+        packed.write_bytes(pack(path.read_bytes()))
+        assert jfr.can_read(packed)
+        assert leaves(jfr.read(packed)) == whole
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(UserError, match=r"a\.jfr: 'jfr print' cannot read the recording") as caught:
         jfr.read(path)

@@ -195,6 +195,69 @@ def test_scaled_units(tmp_path: Path) -> None:
     assert found.duration_s == pytest.approx([3e-3])
 
 
+def test_a_unit_is_of_one_value(tmp_path: Path) -> None:
+    """Nsight Compute scales each value by itself: 5 us, then 2 ms (cases of its --print-units auto)."""
+    second = LONG | {
+        "Duration": ("ms", "2.00"),
+        "smsp__inst_executed.sum": ("Minst", "1.28"),
+        "smsp__thread_inst_executed.sum": ("Ginst", "0.04096"),
+        "dram__cycles_elapsed.avg.per_second": ("GHz", "1.21"),
+        "launch__shared_mem_per_block_static": ("Kbyte/block", "1.02"),
+    }
+    first = LONG | {
+        "Duration": ("us", "5.00"),
+        "dram__cycles_elapsed.avg.per_second": ("MHz", "990.12"),
+        "launch__shared_mem_per_block_static": ("byte/block", "16"),
+    }
+    found = counters(tmp_path, long_page(first, second))
+    assert found.num_launches == 2
+    assert found.duration_s == pytest.approx([5e-6, 2e-3])
+    assert found.warp_instructions.tolist() == [1_234_567, 1.28e6]
+    assert found.thread_instructions.tolist() == [39e6, 40.96e6]
+    assert found.shared_bytes.tolist() == [16, 1020]
+    swapped = long_page(first, second).replace("5.00", "5,00").replace("2.00", "2,00")
+    assert "another decimal mark" in error(tmp_path, swapped)
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"),
+    [("s", 2), ("second", 2), ("sec", 2), ("ms", 2e-3), ("msecond", 2e-3), ("us", 2e-6), ("usecond", 2e-6),
+     ("\u00b5s", 2e-6), ("ns", 2e-9), ("nsecond", 2e-9), ("nseconds", 2e-9), ("minute", 120)],
+)  # fmt: skip
+def test_units_of_time(tmp_path: Path, unit: str, seconds: float) -> None:
+    found = counters(tmp_path, long_page(LONG, LONG | {"Duration": (unit, "2")}))
+    assert found.duration_s == pytest.approx([12.5e-6, seconds])
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("byte", 1), ("Kbyte", 1e3), ("Mbyte", 1e6), ("B", 1), ("KB", 1024), ("KiB", 1024), ("byte/block", 1),
+     ("Kbyte/block", 1e3)],
+)  # fmt: skip
+def test_units_of_bytes(tmp_path: Path, unit: str, factor: float) -> None:
+    """nvprof's KB are 1024 B (as its manual has them), Nsight Compute's Kbyte 1000."""
+    found = counters(tmp_path, long_page(LONG | {"launch__shared_mem_per_block_static": (unit, "2")}))
+    assert found.shared_bytes.tolist() == [2 * factor]
+
+
+def test_units_in_the_cells(tmp_path: Path) -> None:
+    text = NVPROF.replace("KB,B,us", ",,").replace("12.25", "12.25us").replace(",6,", ",0.006ms,")
+    assert counters(tmp_path, text).duration_s == pytest.approx([12.25e-6, 6e-6])
+
+
+def test_what_the_program_printed_before_the_table(tmp_path: Path) -> None:
+    found = counters(tmp_path, "Hello, world: 1, 2, 3\n\n==PROF== Profiling\n" + long_page(LONG))
+    assert found.warp_instructions.tolist() == [1_234_567]
+
+
+def test_a_metric_that_some_launches_lack(tmp_path: Path) -> None:
+    """The next of the same meaning that all have is taken."""
+    both = LONG | {"gpc__cycles_elapsed.max": ("cycle", "14,000")}
+    found = counters(tmp_path, long_page(both, LONG))
+    assert found.cycles is not None
+    assert found.cycles.tolist() == [15_000, 15_000]
+
+
 def test_stand_ins(tmp_path: Path) -> None:
     """Threads by instruction; requests of warps instead of sectors."""
     metrics = {
@@ -257,8 +320,15 @@ def test_errors_name_the_line_and_what_to_do(tmp_path: Path) -> None:
     assert "copies but no kernels" in error(tmp_path, "\n".join(NVPROF.splitlines()[:5]))
     mixed = long_page(LONG | {"Elapsed Cycles": ("cycle", "1.234.567"), "Duration": ("us", "12.5")})
     assert "another decimal mark than" in error(tmp_path, mixed)
-    units = long_page(LONG, LONG | {"Duration": ("ms", "1")})
-    assert "Duration is in ms, in us before; profile with --print-units base" in error(tmp_path, units)
+    units = long_page(LONG, LONG | {"Duration": ("cycle", "1")})
+    assert "run.csv:8: duration is in 'cycle', which is no unit of time" in error(tmp_path, units)
+    units = long_page(LONG, LONG | {"smsp__inst_executed.sum": ("us", "1")})
+    assert "run.csv:8: smsp_inst_executed_sum is in us, in inst before; profile with" in error(tmp_path, units)
+    units = long_page(LONG, LONG | {"smsp__inst_executed.sum": ("dozen", "1")})
+    assert "run.csv:8: smsp_inst_executed_sum is in dozen, in inst before" in error(tmp_path, units)
+    for nothing in ("", "n/a", "nan", "inf"):
+        empty = long_page(LONG, LONG | {"smsp__inst_executed.sum": ("inst", nothing)})
+        assert f"run.csv:8: smsp_inst_executed_sum is {nothing!r}, which is no number" in error(tmp_path, empty)
 
 
 def test_damaged_archive(tmp_path: Path) -> None:

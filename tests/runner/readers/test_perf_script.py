@@ -43,15 +43,33 @@ class TestHeader:
             ("app 7 12.000250: cycles:", "app", False),
             ("app 7 12.000250: ", "app", False),
             ("app 7 cycles:", "app", False),
+            ("            app 7 [001] cycles:u:", "app", False),
+            ("app 7/8 250000 cpu-clock:", "app", True),
+            ("app 7/8 U     12.000250: 250000 cpu-clock: ", "app", True),
+            ("app 7/8 [001] KH 12.000250: 250000 cpu-clock: ", "app", True),
+            ("app 12.000250: 250000 cpu-clock: ", "app", True),
+            ("Web Content [001] 12.000250: 250000 cpu-clock: ", "Web Content", True),
             ("app 7 12.000250: 250000 cpu/event=0x3c,umask=0x0/:", "app", False),
             ("app 7 12.000250: 1 sched:sched_switch: prev_comm=app prev_pid=7 ==> next_comm=b", "app", False),
         ],
     )
     def test_variants(self, tmp_path, header, name, known):
         workload = read(tmp_path, f"{header}\n{FRAMES}")
+        assert perf_script.can_read(tmp_path / "a.txt")
         assert stacks(workload) == [("main", "inner")]
         assert workload.tables["stack_units"].column("thread_name").to_pylist() == [name]
         assert workload.column("stack_units", "cpu_ps").tolist() == [250_000_000 if known else -1]
+
+    def test_samples_without_a_thread_are_of_one_for_each_command(self, tmp_path):
+        text = "".join(f"{comm} 1.00000{k}: 5 cycles:\n{FRAMES}" for k, comm in enumerate("abab"))
+        workload = read(tmp_path, text, merge=False)
+        assert workload.tables["stack_units"].column("thread_name").to_pylist() == ["a", "b"]
+        assert any("name no thread" in note for note in told(workload.notes))
+
+    def test_comments_of_the_recording_are_passed_over(self, tmp_path):
+        text = "# ========\n# captured on    : Sun Nov 29\n# cmdline : /usr/bin/perf record -g\n#\n\n" + sample("1.000")
+        assert stacks(read(tmp_path, text)) == [("main", "inner")]
+        assert perf_script.can_read(tmp_path / "a.txt")
 
     def test_times_are_exact(self, tmp_path):
         text = "".join(
@@ -116,6 +134,25 @@ class TestFrames:
         text = "app 7 1.000000: 5 cycles:  11a9 f+0x1 (/p)\napp 7 1.000100: 5 cycles:  ffff11a9 [unknown] (/q)\n"
         assert stacks(read(tmp_path, text)) == [("f",), ("[q]",)]
 
+    @pytest.mark.parametrize(
+        "branches",
+        [
+            " 0x4005d0/0x4005e0/P/-/-/0  0x4005d8/0x4005c0/M/-/-/12 ",
+            "  0x4005d0/0x4005e0/P/X/A/3/COND/-",
+            " inner+0x12/main+0x3/P/-/-/1  operator new(unsigned long)+0x1/f+0x0/-/-/-/0 ",
+            " ABI:2    AX:0xffff    BX:0x1",
+        ],
+    )
+    def test_branches_and_registers_are_no_frames(self, tmp_path, branches):
+        text = sample("1.000").rstrip("\n") + f"\n{branches}\n\n" + sample("1.001")
+        assert stacks(read(tmp_path, text)) == [("main", "inner")] * 2
+
+    def test_branches_behind_the_only_frame(self, tmp_path):
+        text = "app 7 1.000000: 5 cycles:  11a9 f+0x1 (/p)  0x4005d0/0x4005e0/P/-/-/0  0x1/0x2/M/-/-/0 \n"
+        assert stacks(read(tmp_path, text)) == [("f",)]
+        assert stacks(read(tmp_path, text.replace("1.000000: 5 ", ""))) == [("f",)]
+        assert perf_script.can_read(tmp_path / "a.txt")
+
     def test_samples_without_a_stack_are_kept_and_told_of(self, tmp_path):
         workload = read(tmp_path, "app 7 1.000000: 5 cycles:\n\n" + sample("1.1", "cycles").replace("1.1:", "1.100:"))
         assert stacks(workload) == [("[unknown]",), ("main", "inner")]
@@ -151,6 +188,20 @@ class TestThreads:
         assert workload.column("phases", "duration_ps").tolist() == [10**9]
         with pytest.raises(UserError, match="no thread's name matches 'worker'; there are exec, main"):
             read(tmp_path, text, threads="worker")
+
+
+OLD = (
+    "java 19983 cycles:\n\t    7f7241fbe6d8 a(B) const (/opt/libjvm.so)\n\t    7f7241239aec main (/opt/libjava.so)\n\n"
+    "java 19983 cycles:\n\t    7f7241239aec main (/opt/libjava.so)\n\n"
+)
+
+
+def test_what_perf_printed_before_it_had_times(tmp_path):
+    """perf 3.2, and -F comm,pid,event,ip,sym,dso of later ones."""
+    for text in (OLD, OLD.replace("\t", " " * 8), OLD.replace("\n", "\r\n")):
+        workload = read(tmp_path, text)
+        assert perf_script.can_read(tmp_path / "a.txt")
+        assert stacks(workload) == [("main", "a(B) const"), ("main",)]
 
 
 @pytest.mark.peer

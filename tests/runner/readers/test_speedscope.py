@@ -50,6 +50,11 @@ def test_threads_stacks_and_times(tmp_path):
     assert workload.column("phases", "duration_ps").tolist() == [50 * ms]
 
 
+def test_weights_without_a_unit_are_numbers_of_samples(tmp_path):
+    workload = read(tmp_path, content(thread([[0], [1]], [5, 7], unit="none")))
+    assert workload.column("stack_samples", "weight").tolist() == [5, 7]
+
+
 def test_weights_that_are_no_time_are_snapshots(tmp_path):
     workload = read(tmp_path, content(thread([[0], [1]], [5, 7], unit="bytes")))
     assert workload.column("stack_units", "cpu_ps").tolist() == [-1]

@@ -262,7 +262,7 @@ class TestFolder:
     def test_a_rank_without_samples_is_told_of(self, write):
         workload = stack_folder.read(write(f"app 1 1.000000: 5 task-clock:\n{FRAMES}", ""))
         assert workload.num_ranks == 2
-        assert any("rank 1 has no samples" in note for note in told(workload.notes))
+        assert any("rank 1: has no samples" in note for note in told(workload.notes))
 
     @pytest.mark.contract
     def test_errors(self, write, tmp_path):

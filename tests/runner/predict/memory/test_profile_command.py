@@ -31,6 +31,7 @@ from test_streams import shared_out
 
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.stores import detail_store
+from manyscale.runner.run import directory as rundir
 
 MATMUL = DETAIL / "matmul25_O1.lk.xz"
 OPTIONS = DETAIL / "bs16_O1.lk.xz"
@@ -409,3 +410,58 @@ def test_a_folder_in_use_is_kept(cli, refused, tmp_path):
     assert contents(tmp_path / "out") == before
     shutil.copy(OPTIONS, tmp_path / "file")
     refused(cli("profile", OPTIONS, "-o", "file"), "file: is a file")
+
+
+# -- the least that there can be -------------------------------------------------------------------------------------
+
+ONE_BLOCK = "I  0400d7d4,8\n L 1ffefff000,8\n S 1ffefff008,8\n L 7fefe0584,4\n M 1ffefff040,8\nI  0400d7dc,4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "accesses", "first_uses"),
+    [
+        (f"==1234== Lackey, an example Valgrind tool\n{ONE_BLOCK} L 1ffefff000,8\n", 6, 3),
+        ("I  0400d7d4,8\n L 10,8\n", 1, 1),
+        ("I  0400d7d4,8\n L 10,8\nI  0500d7d4,8\n S 10,8\n", 2, 1),
+    ],
+)
+@pytest.mark.parametrize("method", ["exact", "blocks", "blocks-statstack"])
+def test_blocks_that_never_follow_one_another(cli, tmp_path, text, accesses, first_uses, method):
+    """A change of a word is a load and a store; the addresses are in as many lines of 64 B as there are first uses."""
+    (tmp_path / "a.lk").write_text(text)
+    outcome = cli("profile", "a.lk", "--sampling", method, "--rate", "100 %", "--simulate", "-o", "out")
+    assert outcome.status == 0
+    found = figures(tmp_path / "out")
+    assert (found["memory.accesses"], found["memory.first_uses"]) == (accesses, first_uses)
+    transitions = pq.read_table(tmp_path / "out" / "transitions.parquet").to_pydict()
+    assert sum(transitions["count"]) == found["memory.blocks"] - 1
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("method", ["statstack", "shards"])
+def test_a_sample_of_nothing_is_one_line(cli, tmp_path, method):
+    (tmp_path / "a.lk").write_text("I  0400d7d4,8\n L 10,8\n")
+    outcome = cli("profile", "a.lk", "--sampling", method, "-o", "out")
+    assert outcome.status == 2
+    assert "sample more with --rate, or use --sampling exact" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.contract
+def test_results_that_cannot_be_written_leave_nothing(tmp_path):
+    for there in (False, True):
+        output = tmp_path / f"out{there}"
+        if there:
+            output.mkdir()
+
+        def interrupted(output: Path = output) -> None:
+            with rundir.new_results(output, "a") as directory:
+                (directory / "a.parquet").write_text("half")
+                (directory / "kept").mkdir()
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert output.exists() is there
+        assert not there or not list(output.iterdir())
