@@ -159,3 +159,30 @@ def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on(
     assert bool(again) is (most_bytes > 0), "without a manifest there is nothing to go on with"
     words = shlex.split(again)[1:] if again else [*study, "-o", "out", "--set", "seed=1"]
     assert cli(*words).status == 0
+
+
+# The command line, interrupted where the module MANYSCALE_TEST_MODULE is about to be imported.
+WHILE_IMPORTING = """
+import os, signal, sys
+from manyscale.runner.cli import main
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["MANYSCALE_TEST_MODULE"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", [
+    "manyscale.runner.cli.run", "numpy", "numpy.random", "pyarrow.ipc", "numba.core.types", "yaml",
+    "manyscale.runner.run.results",
+])  # fmt: skip
+def test_an_interrupt_during_an_import_is_one_line(tmp_path: Path, write_trace: Callable, module: str) -> None:
+    words = ["run", "--workload", write_trace(LINES), "--target", "crossbar256", "-o", tmp_path / "out"]
+    done = started(WHILE_IMPORTING, *words, MANYSCALE_TEST_MODULE=module)
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, out, err) == (130, "", "manyscale: interrupted; run the command again\n")
+    assert not (tmp_path / "out").exists()
