@@ -53,7 +53,7 @@ from manyscale.models.workload.task_tables import ITERATIONS_SCHEMA, EventKind
 MIN_REPEATS: Final = 3
 LEAST_HELD: Final = (0.25, 0.5, 0.75)  # of a rank's symbols, fine to coarse: what repeats less often is chance
 LEAST_TIME: Final = 0.01  # of all time outside init and finalize: less is no main loop
-SHORTEST_PS: Final = 1_000_000  # mean time of an iteration: the clock and the tracer cost a tenth of it at each call
+SHORTEST_PS: Final = 1_000_000  # of the median iteration: the clock and the tracer cost a tenth of it at each call
 LEAST_COVER: Final = 0.5  # of the loop that holds most operations
 EXTRA: Final = 0.25  # of an iteration: less is no iteration's own work
 RARELY: Final = 8  # iterations between extras
@@ -138,17 +138,21 @@ def windows(
 @dataclass(frozen=True)
 class _Spent:
     """Time of one rank: ``until_ps`` int64[places + 1], before each of its operations or events; ``total_ps`` of all.
-    ``least_ps``: what a round must take at the mean."""
+    ``least_ps``: what the median round must take."""
 
     until_ps: np.ndarray
     total_ps: int
     least_ps: int
 
     def is_enough(self, loop: Loop, places: np.ndarray) -> bool:
-        """Whether a loop may be the main one, also where no time is known. ``places``: of its symbols."""
+        """Whether a loop may be the main one, also where no time is known. ``places``: of its symbols. What counts is
+        the median round: the first and the last one hold what is before and behind the loop, too."""
         until = self.until_ps[places[loop.sequence.places]]
-        held = int((until[loop.end] - until[loop.first]).sum())
-        return held >= LEAST_TIME * self.total_ps and (held >= loop.num_repeats * self.least_ps or not self.total_ps)
+        rounds = (loop.end - loop.first) // loop.period
+        within = np.arange(rounds.sum()) - np.repeat(np.cumsum(rounds) - rounds, rounds)
+        starts = np.repeat(loop.first, rounds) + loop.period * within
+        usual = float(np.median(until[starts + loop.period] - until[starts]))
+        return not self.total_ps or (usual >= self.least_ps and usual * len(starts) >= LEAST_TIME * self.total_ps)
 
 
 class _Times:

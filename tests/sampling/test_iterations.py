@@ -124,6 +124,9 @@ class TestOneRank:
         brief = [0, *[50_000] * 5, 10**12, 0]
         assert find_iterations(workload(set_up)).num_rows == 5
         assert find_iterations(timed(workload(set_up), brief)).num_rows == 0
+        before_and_behind = ["init", *["bcast 4"] * 8, "finalize"]
+        slow_ends = [0, 10**12, *[50_000] * 7, 10**12]
+        assert find_iterations(timed(workload(before_and_behind), slow_ends)).num_rows == 0
         steps = [*set_up[:-1], *["allreduce 8"] * 10, "finalize"]
         found = find_iterations(timed(workload(steps), [*brief[:-1], *[10**11] * 10, 0]))
         assert cuts(found) == [(7 + i, 8 + i) for i in range(10)]
