@@ -41,15 +41,18 @@ EXECUTORS: Final = {  # frameworks, by the method that runs one of their tasks
 }
 
 
-def idle_stacks(stacks: Sequence[Sequence[int]], names: Sequence[str], pattern: str = "") -> np.ndarray:
+def idle_stacks(
+    stacks: Sequence[Sequence[int]], names: Sequence[str], pattern: str = "", *, own_only: bool = False
+) -> np.ndarray:
     """bool[stacks]: whether a thread waits on each, from the outermost frame, an index of ``names``. ``pattern`` is a
-    regular expression that finds further methods that wait. O(frames of all stacks)."""
+    regular expression that finds further methods that wait, or with ``own_only`` all that do. O(frames of all stacks)."""
     own = re.compile(pattern) if pattern else None
     waits, loops = [], []
     for name in names:
         dotted = name.replace("/", ".")
-        waits.append(bool(_WAITS.fullmatch(dotted)) or (own is not None and own.search(name) is not None))
-        loops.append(bool(_LOOPS.fullmatch(dotted)))
+        is_own = own is not None and own.search(name) is not None
+        waits.append(is_own or (not own_only and bool(_WAITS.fullmatch(dotted))))
+        loops.append(not own_only and bool(_LOOPS.fullmatch(dotted)))
     found = [any(waits[frame] for frame in stack) or bool(stack and loops[stack[-1]]) for stack in stacks]
     return np.array(found, np.bool_)
 

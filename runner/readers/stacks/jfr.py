@@ -8,9 +8,10 @@ innermost outwards), beside which may stand ``NAME_tasks.csv`` with what the fra
 Samples of native methods are taken of threads that wait, too. Only those count whose thread also ran Java code (or is
 chosen by name), and whose innermost method is none that waits; readers/stacks/idle.py says what else is idle, and
 which threads are executors. A sample's state is its producer's word: only states in which a thread waits leave it out.
-async-profiler gives samples of CPU time STATE_DEFAULT, and those of wall-clock time STATE_RUNNABLE or STATE_SLEEPING;
-others may give none. States that are not known count as running, and a note says so. Of a recording with several kinds
-of samples, the first in ``KINDS`` counts: the others see the same work again.
+async-profiler gives samples of CPU time STATE_DEFAULT, whatever their methods (who parks a thread runs until it
+sleeps), and those of wall-clock time STATE_RUNNABLE or STATE_SLEEPING; others may give none. States that are not known
+count as running, and a note says so. Of a recording with several kinds of samples, the first in ``KINDS`` counts: the
+others see the same work again.
 
 A sample stands for no certain time, since the recorder drops those that it cannot walk: units are numbers of snapshots.
 The numbers and addresses in the names of lambdas' classes differ from run to run and are left out.
@@ -55,10 +56,12 @@ KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 JAVA, NATIVE = "jdk.ExecutionSample", "jdk.NativeMethodSample"
 # events that are samples: of the JDK (with those of native methods) and async-profiler, of the JDK from 25 on, and of
 # async-profiler from 4 on, whose one event may stand for several samples of a thread that did not move
-KINDS: Final = (JAVA, "jdk.CPUTimeSample", "profiler.WallClockSample")
+CPU_TIME: Final = "jdk.CPUTimeSample"
+KINDS: Final = (JAVA, CPU_TIME, "profiler.WallClockSample")
 _MAGIC: Final = b"FLR\0"
+_ON_CPU: Final = "DEFAULT"
 # of the JDK (jfrThreadState.cpp), of async-profiler (flightRecorder.cpp), and of java.lang.Thread.State
-_RUNNING_STATES: Final = {"", "DEFAULT", "RUNNABLE", "RUNNING", "UNKNOWN", "CPU", "ON_CPU"}
+_RUNNING_STATES: Final = {"", _ON_CPU, "RUNNABLE", "RUNNING", "UNKNOWN", "CPU", "ON_CPU"}
 _WAITING_STATES: Final = {
     "NEW", "TERMINATED", "SLEEPING", "IN_OBJECT_WAIT", "IN_OBJECT_WAIT_TIMED", "PARKED", "PARKED_TIMED",
     "BLOCKED_ON_MONITOR_ENTER", "BLOCKED", "WAITING", "TIMED_WAITING",
@@ -165,6 +168,8 @@ def _add(path: Path, profile: Profile, rank: int, rules: UnitRules, first_thread
                 unknown[sample.state] = unknown.get(sample.state, 0) + sample.times
             thread = first_thread + sample.thread
             profile.names[rank, thread] = sample.name
+            if sample.kind == CPU_TIME or sample.state == _ON_CPU:
+                profile.on_cpu.append(len(profile.rows["rank"]))
             profile.add(
                 rank, thread, sample.time_ns, sample.stack, event=event, count=sample.times, weight=sample.times
             )
@@ -290,6 +295,9 @@ def _printed(path: Path) -> Iterator[str]:
             raise UserError(f"{path}: 'jfr print' cannot read the recording: {told[0]}")
         yield first.decode() + next(characters := _characters(process.stdout), "")
         yield from characters
+        if process.wait():
+            told = process.stderr.read().decode(errors="replace").strip().splitlines() or ["it gave up"]
+            raise UserError(f"{path}: 'jfr print' cannot read the whole recording: {told[0].strip()}")
 
 
 def _characters(stream: IO[bytes]) -> Iterator[str]:

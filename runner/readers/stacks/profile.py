@@ -42,7 +42,7 @@ class Profile:
     ``has_common_clock``: whether times of different threads can be compared; without, threads are not merged.
     ``has_order``: whether the rows of a thread are in the order of time; without, a thread is one unit. ``num_idle``:
     snapshots of waiting threads that the reader left out. ``scale``: how many counts and snapshots of the rows are one
-    of the profile's, which has fractions of them.
+    of the profile's, which has fractions of them. ``on_cpu``: numbers of the rows whose threads ran for certain.
     """
 
     has_common_clock: bool = True
@@ -50,6 +50,7 @@ class Profile:
     num_idle: int = 0
     scale: int = 1
     notes: list[Note] = field(default_factory=list)
+    on_cpu: list[int] = field(default_factory=list)
     names: dict[tuple[int, int], str] = field(default_factory=dict)
     tasks: TaskCounts | None = None
     frames: dict[str, int] = field(default_factory=dict)

@@ -61,8 +61,12 @@ def workload(profile: Profile, path: Path, name: str, num_ranks: int, rules: Uni
 
 
 def _at_work(profile: Profile, columns: dict[str, np.ndarray], path: Path, rules: UnitRules) -> dict[str, np.ndarray]:
-    """The rows of snapshots in which a thread does not wait."""
-    idle = idle_stacks(list(profile.stacks), list(profile.frames), rules.idle)[columns["stack"]]
+    """The rows of snapshots in which a thread does not wait. Where it ran for certain, only the user's word counts."""
+    stacks, frames = list(profile.stacks), list(profile.frames)
+    idle = idle_stacks(stacks, frames, rules.idle)[columns["stack"]]
+    if profile.on_cpu:
+        by_user = idle_stacks(stacks, frames, rules.idle, own_only=True)
+        idle[profile.on_cpu] = by_user[columns["stack"][profile.on_cpu]]
     lost = profile.num_idle + int(columns["weight"][idle].sum())
     if lost:
         text = f"{lost} samples of waiting threads are left out"

@@ -130,6 +130,16 @@ class TestStates:
         assert str(note.severity) == "changes"
         assert "3 samples in states that are not known count as running (7 1, SPINNING 2)" in note.text
 
+    def test_a_thread_that_runs_does_not_wait_whatever_its_method(self, tmp_path):
+        """async-profiler takes samples of CPU time of threads on a core alone; the JDK takes them of all."""
+        park = ["sun.misc.Unsafe.park", "java.util.concurrent.locks.LockSupport.park", "A.work"]
+        states = ["STATE_DEFAULT", "STATE_RUNNABLE", "STATE_DEFAULT"]
+        text = printed(*(event(f"2026-11-28T05:54:0{k}.1Z", park[k // 2 :], state=state)
+                         for k, state in enumerate(states)))  # fmt: skip
+        assert sum(leaves(read(tmp_path, text)).values()) == 2
+        with pytest.raises(UserError, match="in all its samples threads wait"):
+            read(tmp_path, text, idle="park")
+
     def test_native_methods_in_any_running_state(self, tmp_path):
         native = json.loads(of_states("STATE_DEFAULT", ..., "STATE_SLEEPING", kind="jdk.NativeMethodSample"))
         java = json.loads(of_states("STATE_DEFAULT"))
