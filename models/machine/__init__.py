@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from manyscale.models.machine.blocks import Extensible
 from manyscale.models.machine.processor import Cache, Core, MainMemory, Numa, Tlb
+from manyscale.models.machine.storage import Storage
 from manyscale.models.machine.topology import Topology, most_nodes
 from manyscale.models.workload.parameters import (
     Bytes,
@@ -90,6 +91,7 @@ class Machine(Strict):
     num_nodes: Count = Field(alias="nodes")
     node: Node
     network: Network
+    storage: Storage | None = None
     sources: dict[str, str]
 
     @model_validator(mode="after")

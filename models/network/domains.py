@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from manyscale.models.workload.domain import TAKES, Domain, Refuses, Stance, left_short
+from manyscale.models.workload.domain import TAKES, Domain, Refuses, Stance, left_long, left_short
 
 _FEATURES: Final[Mapping[str, Stance]] = {
     "messages-between-nodes": TAKES,
@@ -20,6 +20,10 @@ _FEATURES: Final[Mapping[str, Stance]] = {
     "waits-for-any": TAKES,
     "unordered-operations": Refuses("operations that are a graph without an order"),
     "calls-inside-tasks": TAKES,
+    "file-accesses": TAKES,
+    "storage-unnamed": left_short("files are read and written in no time: the target names no storage"),
+    "lone-accesses": left_short("accesses of files by a rank alone do not share the storage with others"),
+    "open-accesses": left_long("accesses of files that do not block take their time where they begin"),
 }
 _MESSAGES: Final = ("messages-between-nodes", "messages-within-nodes", "messages-to-self")
 _READS: Final[Mapping[str, Sequence[str]]] = {
@@ -32,6 +36,7 @@ _READS: Final[Mapping[str, Sequence[str]]] = {
     "network.eager_threshold": _MESSAGES,
     "network.transfer_start": _MESSAGES,
     "network.collectives": ("collectives", "collective-formulas"),
+    "storage": ("file-accesses",),
 }
 
 

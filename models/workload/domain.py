@@ -27,6 +27,10 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "waits-for-any": "waits for any of several requests",
         "unordered-operations": "operations of a rank that are a graph without an order (GOAL)",
         "calls-inside-tasks": "MPI calls inside phases with tasks in flight",
+        "file-accesses": "files that ranks read and write by MPI calls",
+        "storage-unnamed": "the same on a target that names no storage",
+        "lone-accesses": "accesses of files by several ranks, each for itself, on a target that names its storage",
+        "open-accesses": "collective accesses of files that do not block, on a target that names its storage",
     },
     "cpu": {
         "traced-times": "compute phases with no more than their traced time",

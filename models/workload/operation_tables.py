@@ -66,7 +66,9 @@ class OperationKind(IntEnum):
     waitall = 12
     waitany = 13
     test = 14  # a test or probe that found nothing: takes no time, changes nothing
-    other = 15  # any other call, or the end of a compute phase that no communication follows: takes no time
+    # any other call, or the end of a compute phase that no communication follows: takes no time; an access of a file:
+    # what its bytes take (models/machine/storage.py)
+    other = 15
     barrier = 16
     bcast = 17
     reduce = 18
@@ -133,13 +135,16 @@ OPERATIONS_SCHEMA: Final = pa.schema(
         pa.field("rank", pa.int32(), nullable=False),
         pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         # destination of a send, source of a receive (ANY_SOURCE), root of a rooted collective; world ranks for
-        # point-to-point, communicator-relative for a root; NO_RANK where there is none
+        # point-to-point, communicator-relative for a root; of an access of a file (other) the rank itself; NO_RANK
+        # where there is none
         pa.field("peer", pa.int32(), nullable=False),
         pa.field("source", pa.int32(), nullable=False),  # the receive side of a sendrecv, else NO_RANK
         pa.field("tag", pa.int32(), nullable=False),  # ANY_TAG for a receive that takes any
-        # sent (per peer for alltoall and scatter); of reduce_scatter, whose sizes are counts, one element
+        # sent (per peer for alltoall and scatter); of reduce_scatter, whose sizes are counts, one element; written to a
+        # file (other), ``receive_bytes`` then what is read
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("receive_bytes", pa.int64(), nullable=False),
+        # of an access of a file (other): those who make it together; 0 for a rank alone
         pa.field("communicator_id", pa.int32(), nullable=False),
         pa.field("request", pa.int32(), nullable=False),  # request that this operation opens, unique in its rank
         pa.field("completes", pa.list_(pa.int32())),  # requests that this operation waits for

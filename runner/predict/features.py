@@ -14,6 +14,7 @@ from manyscale.models.gpu.domains import ROOTS
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
 from manyscale.models.machine.processor import data_caches
+from manyscale.models.machine.storage import Accesses, accesses
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, PhaseKind, Workload
@@ -39,11 +40,12 @@ def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | No
 
 def _of_network(case: Case, node_of_rank: np.ndarray) -> dict[str, Any]:
     workload, network = case.workload, case.machine.network
+    found = case.shared.once(("file accesses",), lambda: accesses(workload))
     chosen = (network.collectives, network.eager_threshold_bytes, network.topology)  # all that is read of it
     return case.shared.once(
         ("features of the network", node_of_rank.tobytes(), *map(str, chosen)),
         lambda: _of_messages(workload, network, node_of_rank),
-    )
+    ) | _of_files(found, is_named=case.machine.storage is not None)
 
 
 def _of_messages(workload: Workload, network: Network, node_of_rank: np.ndarray) -> dict[str, Any]:
@@ -72,6 +74,16 @@ def _of_messages(workload: Workload, network: Network, node_of_rank: np.ndarray)
         ),
         "waits-for-any": np.count_nonzero(kind == OperationKind.waitany),
         "unordered-operations": 0 if is_ordered(workload) else 1,
+    }
+
+
+def _of_files(found: Accesses, *, is_named: bool) -> dict[str, Any]:
+    alone = np.unique(found.rank[~found.is_collective & (found.bytes > 0)])
+    return {
+        "file-accesses": len(found.row),
+        "storage-unnamed": 0 if is_named else len(found.row),
+        "lone-accesses": len(alone) if is_named and len(alone) > 1 else 0,
+        "open-accesses": np.count_nonzero(found.is_open) * is_named,
     }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.machine import Machine
+from manyscale.models.machine.storage import storage_times
 from manyscale.models.network import critical_path as path_module
 from manyscale.models.network import program as program_module
 from manyscale.models.network.collectives.rules import CollectiveRules
@@ -23,7 +24,7 @@ from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
-from manyscale.models.workload.notes import Note, changes, in_order
+from manyscale.models.workload.notes import Errs, Note, changes, in_order
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.ipc import ipc_factors
@@ -59,7 +60,8 @@ COMPUTE_ARRAYS_BYTES = 1 << 30  # of compute times held at once, for sweep point
 class Point:
     """One point of a sweep (or the only one), ready to be expanded into units. ``source`` predicts the times of its
     phases, in ``first_stages`` and what follows from them; ``plans``: what is simulated, of ranks, launches, ...;
-    ``notes``: what is known of the number before anything is simulated."""
+    ``notes``: what is known of the number before anything is simulated; ``storage_ps`` int64[operations]: what each
+    takes of the storage, None where nothing takes any."""
 
     axes: Mapping[str, Any]
     case: Case
@@ -69,6 +71,7 @@ class Point:
     plans: Sequence[Plan]
     notes: Sequence[Note]
     first_stages: Sequence[Stage]
+    storage_ps: np.ndarray | None = None
 
     @property
     def first_units(self) -> list[WorkUnit]:
@@ -87,7 +90,11 @@ def prepare(
     source = phase_source(case)
     asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
     notes = [*workload.notes, *_notes_before(case, node, source, of_settings=not asks_what_if)]
-    return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}))
+    try:
+        storage = storage_times(workload, machine.storage, node)
+    except ValueError as error:
+        raise UserError(f"{machine.name}: {error}") from None
+    return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}), storage)
 
 
 def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_settings: bool) -> list[Note]:
@@ -164,6 +171,12 @@ def compute_per_operation(workload: Workload, phase_ps: np.ndarray) -> np.ndarra
     return compute
 
 
+def _before_operations(point: Point, phase_ps: np.ndarray) -> np.ndarray:
+    """int64 per operation: what it is replayed after, compute and what it takes of the storage."""
+    compute = compute_per_operation(point.case.workload, phase_ps)
+    return compute if point.storage_ps is None else compute + point.storage_ps
+
+
 def replay_unit(
     point: Point, burst_keys: list[str], inputs: Mapping[str, str], coupling: Coupling | None = None
 ) -> WorkUnit:
@@ -180,6 +193,8 @@ def replay_unit(
     kind = "replay"
     versions = [model.VERSION, program_module.VERSION, path_module.VERSION]
     content = [workload.digest, array_digest(np.array(burst_keys, "U32"))]
+    if point.storage_ps is not None:
+        content.append(array_digest(point.storage_ps))
     if coupling is not None:
         from manyscale.models.network.coupled import model as coupled_module  # costs more than a small run
 
@@ -220,11 +235,9 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
             program = _program_name(points[index])
             if program in needed and program not in programs:
                 programs[program] = _build_program(points[index])
-            compute = _compute_name(bursts[index])
+            compute = _compute_name(points[index], bursts[index])
             if compute in needed and compute not in shared:
-                shared[compute] = compute_per_operation(
-                    points[index].case.workload, _times_of_phases(bursts[index], execution)
-                )
+                shared[compute] = _before_operations(points[index], _times_of_phases(bursts[index], execution))
             coupling = couplings[index]
             if coupling is not None and coupling.name in needed and coupling.name not in shared:
                 shared[coupling.name] = coupling.make()
@@ -233,7 +246,10 @@ def simulate(points: Sequence[Point], execution: Execution) -> Iterator[Simulate
     for chunk in _chunks(points, bursts):
         units = []
         for index in chunk:
-            inputs = {"program": _program_name(points[index]), "compute_ps": _compute_name(bursts[index])}
+            inputs = {
+                "program": _program_name(points[index]),
+                "compute_ps": _compute_name(points[index], bursts[index]),
+            }
             units.append(replay_unit(points[index], bursts[index], inputs, couplings[index]))
         execution.execute(units, partial(shared_for, chunk))
         for index, unit in zip(chunk, units, strict=True):
@@ -312,8 +328,9 @@ def _keeps_graph(point: Point) -> bool:
     return domain is not None and domain.features["unordered-operations"] == TAKES
 
 
-def _compute_name(burst_keys: list[str]) -> str:
-    return "compute " + array_digest(np.array(burst_keys, "U32"))
+def _compute_name(point: Point, burst_keys: list[str]) -> str:
+    storage = "" if point.storage_ps is None else f" storage {array_digest(point.storage_ps)}"
+    return f"compute {array_digest(np.array(burst_keys, 'U32'))}{storage}"
 
 
 def _times_of_phases(burst_keys: list[str], execution: Execution) -> np.ndarray:
@@ -326,7 +343,7 @@ def _chunks(points: Sequence[Point], bursts: list[list[str]]) -> Iterator[list[i
     chunk: list[int] = []
     seen: set[str] = set()
     for index, keys in enumerate(bursts):
-        name = _compute_name(keys)
+        name = _compute_name(points[index], keys)
         if name not in seen and len(seen) == most:
             yield chunk
             chunk, seen = [], set()
@@ -376,7 +393,9 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         critical_path_links=links.path_table(arrays),
         links=link_use,
         plan=_plan_table(simulated, done),
-        notes=in_order([*point.notes, *point.source.notes(done), *_notes_on_samples(point, figures)]),
+        notes=in_order(
+            [*point.notes, *point.source.notes(done), *_notes_on_samples(point, figures), *_on_storage(simulated)]
+        ),
         **point.source.tables(done, replayed),
     )
 
@@ -401,6 +420,14 @@ def _notes_on_samples(point: Point, figures: Mapping[str, Statistic]) -> list[No
                 )
             )
     return notes
+
+
+def _on_storage(simulated: Simulated) -> list[Note]:
+    """What is to be said of files where ranks communicate inside their phases."""
+    if simulated.replay.kind != "replay-coupled" or simulated.point.storage_ps is None:
+        return []
+    text = "ranks that communicate inside tasks access files in no time"
+    return [changes("storage-inside-tasks", text, errs=Errs.short)]
 
 
 def _plan_table(simulated: Simulated, done: Done) -> pa.Table:

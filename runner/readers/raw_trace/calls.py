@@ -2,12 +2,14 @@
 
 A call is one operation, but for these: MPI_Start and MPI_Startall become what each started request does; a neighbour
 collective becomes a send to each destination, a receive from each source and, if it blocks, a wait for all of them; a
-sendrecv whose halves have different tags, or that does not block, becomes its halves, likewise. The fields of a record
-are described in ``runner/readers/raw_trace/mpi_calls.py``. O(calls) in NumPy for each process.
+sendrecv whose halves have different tags, or that does not block, becomes its halves, likewise; a collective access of
+a file becomes a barrier and an operation ``other`` with its bytes. The fields of a record are described in
+``runner/readers/raw_trace/mpi_calls.py``. O(calls) in NumPy for each process.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +29,7 @@ STRANGER: Final = -4  # a process outside MPI_COMM_WORLD
 
 _K = OperationKind
 # how the rows of a call are made
-PLAIN, STARTS, TEMPLATE, SENDRECV, ISENDRECV, NEIGHBOURS, INEIGHBOURS, EXPANDED = range(8)
+PLAIN, STARTS, TEMPLATE, ACCESS, SENDRECV, ISENDRECV, NEIGHBOURS, INEIGHBOURS, EXPANDED = range(9)
 _ONE_SIDED: Final = (
     "Put", "Get", "Accumulate", "Get_accumulate", "Fetch_and_op", "Compare_and_swap", "Rput", "Rget", "Raccumulate",
     "Rget_accumulate",
@@ -69,14 +71,15 @@ _COUNTS: Final = {
     "gatherv": RECEIVE_COUNTS, "allgatherv": RECEIVE_COUNTS, "reduce_scatter": RECEIVE_COUNTS, "scatterv": SEND_COUNTS,
     "alltoallv": BOTH_COUNTS,
 }  # fmt: skip
+ACCESSES: Final = re.compile(r"File_i?(read|write)\w*(?<!_end)")
 _SAME: Final = {"alltoallw": "alltoallv", "reduce_scatter_block": "reduce_scatter"}
 
 
 @dataclass(frozen=True)
 class CallTable:
     """Per number of a call: its ``kind`` (of a template: of what is started), how its rows are made (``form``), whose
-    ``counts`` its lists are, and whether it completes requests, is a test, a probe that does not wait, or a call
-    ``on_window``."""
+    ``counts`` its lists are, and whether it completes requests, is a test, a probe that does not wait, a call
+    ``on_window``, or one that reads or writes a file."""
 
     names: tuple[str, ...]
     kind: np.ndarray
@@ -86,6 +89,7 @@ class CallTable:
     is_test: np.ndarray
     is_probe: np.ndarray
     on_window: np.ndarray
+    is_access: np.ndarray
 
 
 def _forms_of(name: str) -> tuple[int, int, int]:
@@ -102,7 +106,8 @@ def _forms_of(name: str) -> tuple[int, int, int]:
     if name in _STARTS:
         return int(_K.other), STARTS, NO_COUNTS
     if name in _BARRIERS or name in _IBARRIERS:
-        return int(_K.barrier if name in _BARRIERS else _K.ibarrier), PLAIN, NO_COUNTS
+        form = ACCESS if ACCESSES.fullmatch(name) else PLAIN
+        return int(_K.barrier if name in _BARRIERS else _K.ibarrier), form, NO_COUNTS
     for base in COLLECTIVE_NAMES:
         stem = base.removeprefix("MPI_")
         if name not in (stem, f"I{stem[0].lower()}{stem[1:]}", f"{stem}_init"):
@@ -131,6 +136,7 @@ def _table(names: tuple[str, ...]) -> CallTable:
         is_test=np.array([stem.startswith("Test") for stem in stems], np.bool_),
         is_probe=np.array([stem in ("Iprobe", "Improbe") for stem in stems], np.bool_),
         on_window=np.array([stem.startswith("Win_") or stem in _ONE_SIDED for stem in stems], np.bool_),
+        is_access=np.array([bool(ACCESSES.fullmatch(stem)) for stem in stems], np.bool_),
     )
 
 
@@ -287,7 +293,7 @@ class Calls:
         fields = self.records[origin[pairs]]
         two_tags = (fields["peer"] >= 0) & (fields["source"] >= 0) & (fields["tag"] != fields["receive_tag"])
         form[pairs[~two_tags]] = PLAIN
-        num_rows = np.select([form == SENDRECV, form == ISENDRECV], [3, 2], 1)
+        num_rows = np.select([form == SENDRECV, (form == ISENDRECV) | (form == ACCESS)], [3, 2], 1)
         near = np.flatnonzero((form == NEIGHBOURS) | (form == INEIGHBOURS))
         at = self.list_start[origin[near]]
         num_destinations = self.lists[at]

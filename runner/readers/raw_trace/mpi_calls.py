@@ -32,7 +32,8 @@ Fields of the record (``struct ms_operation`` in ``native/trace.h``) as the reci
   have no sizes. MS_FAILED: the call returned an error, nothing is filled in.
 - Makers of communicators: the one whose members all call. Windows and files have numbers as communicators do, with the
   members of the one that they were made of; ``peer`` is the target of a one-sided call, ``bytes`` what it puts there,
-  ``receive_bytes`` what it gets. Lists of MPI_Win_post and MPI_Win_start: the group's world ranks.
+  ``receive_bytes`` what it gets; of a file, what is written there and what was asked for. Lists of MPI_Win_post
+  and MPI_Win_start: the group's world ranks.
 - Partitioned sends: the call that makes the last partition ready is the one that starts the request.
 
 Not recorded: calls that are local (``mpi_standard.py``).
@@ -274,39 +275,41 @@ File_set_view file offset etype filetype datarep info : on_file(file)
 File_sync file : on_file(file)
 File_seek_shared file offset whence : on_file(file)
 File_set_atomicity file flag_in : on_file(file)
-File_read file buf count datatype status : on_file(file)
-File_read_all file buf count datatype status : on_file(file)
-File_read_at file offset buf count datatype status : on_file(file)
-File_read_at_all file offset buf count datatype status : on_file(file)
-File_read_shared file buf count datatype status : on_file(file)
-File_read_ordered file buf count datatype status : on_file(file)
-File_read_all_begin file buf count datatype : on_file(file); open_split(file)
+File_read file buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_all file buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_at file offset buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_at_all file offset buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_shared file buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_ordered file buf count datatype status : file_access(file, 0, BYTES(count, datatype))
+File_read_all_begin file buf count datatype : file_access(file, 0, BYTES(count, datatype)); open_split(file)
 File_read_all_end file buf status : on_file(file); close_split(file)
-File_read_at_all_begin file offset buf count datatype : on_file(file); open_split(file)
+File_read_at_all_begin file offset buf count datatype : file_access(file, 0, BYTES(count, datatype)); open_split(file)
 File_read_at_all_end file buf status : on_file(file); close_split(file)
-File_read_ordered_begin file buf count datatype : on_file(file); open_split(file)
+File_read_ordered_begin file buf count datatype : file_access(file, 0, BYTES(count, datatype)); open_split(file)
 File_read_ordered_end file buf status : on_file(file); close_split(file)
 File_iread file buf count datatype request
-File_iread_all file buf count datatype request : on_file(file); open(*request)
+File_iread_all file buf count datatype request : file_access(file, 0, BYTES(count, datatype)); open(*request)
 File_iread_at file offset buf count datatype request
-File_iread_at_all file offset buf count datatype request : on_file(file); open(*request)
+File_iread_at_all file offset buf count datatype request : file_access(file, 0, BYTES(count, datatype)); open(*request)
 File_iread_shared file buf count datatype request
-File_write file cbuf count datatype status : on_file(file)
-File_write_all file cbuf count datatype status : on_file(file)
-File_write_at file offset cbuf count datatype status : on_file(file)
-File_write_at_all file offset cbuf count datatype status : on_file(file)
-File_write_shared file cbuf count datatype status : on_file(file)
-File_write_ordered file cbuf count datatype status : on_file(file)
-File_write_all_begin file cbuf count datatype : on_file(file); open_split(file)
+File_write file cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_all file cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_at file offset cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_at_all file offset cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_shared file cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_ordered file cbuf count datatype status : file_access(file, BYTES(count, datatype), 0)
+File_write_all_begin file cbuf count datatype : file_access(file, BYTES(count, datatype), 0); open_split(file)
 File_write_all_end file cbuf status : on_file(file); close_split(file)
-File_write_at_all_begin file offset cbuf count datatype : on_file(file); open_split(file)
+File_write_at_all_begin file offset cbuf count datatype
+ : file_access(file, BYTES(count, datatype), 0); open_split(file)
 File_write_at_all_end file cbuf status : on_file(file); close_split(file)
-File_write_ordered_begin file cbuf count datatype : on_file(file); open_split(file)
+File_write_ordered_begin file cbuf count datatype : file_access(file, BYTES(count, datatype), 0); open_split(file)
 File_write_ordered_end file cbuf status : on_file(file); close_split(file)
 File_iwrite file cbuf count datatype request
-File_iwrite_all file cbuf count datatype request : on_file(file); open(*request)
+File_iwrite_all file cbuf count datatype request : file_access(file, BYTES(count, datatype), 0); open(*request)
 File_iwrite_at file offset cbuf count datatype request
-File_iwrite_at_all file offset cbuf count datatype request : on_file(file); open(*request)
+File_iwrite_at_all file offset cbuf count datatype request
+ : file_access(file, BYTES(count, datatype), 0); open(*request)
 File_iwrite_shared file cbuf count datatype request
 """
 

@@ -16,8 +16,9 @@ from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 
 class Role(StrEnum):
     """``replayed``: with its messages, their sizes and what it waits for. ``synchronising``: as what it makes ranks
-    wait for; what else it does costs nothing. ``local``: it waits for no other rank, and takes no part in the replay.
-    ``refused``: what it does stands for time that no trace of this program holds; without it a number means nothing.
+    wait for; what else it does costs nothing, but for the bytes of files. ``local``: it waits for no other rank, and
+    takes no part in the replay (to read or write a file costs what its bytes do). ``refused``: what it does stands for
+    time that no trace of this program holds; without it a number means nothing.
     """
 
     replayed = "replayed"

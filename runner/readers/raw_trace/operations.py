@@ -5,8 +5,8 @@ What the calls become, and what their records hold: readers/raw_trace/calls.py a
 ``runner/readers/raw_trace/mpi_calls.py``. Waits and tests complete exactly what they completed in the traced run; a
 test or probe that found nothing is a ``test``. Receives take the source, the tag and the size that their message had.
 One-sided communication becomes messages (readers/raw_trace/one_sided.py); makers of communicators, collectives between
-two groups and those on files become barriers. What files take to read and write is not known. A call that had not
-returned when its process ended is left out.
+two groups and those on files become barriers. What is read from files and written to them stands in operations of kind
+``other``. A call that had not returned when its process ended is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace import communicators as native_communicators
 from manyscale.runner.readers.raw_trace import one_sided
-from manyscale.runner.readers.raw_trace.calls import FAILED, Calls
+from manyscale.runner.readers.raw_trace.calls import ACCESSES, FAILED, Calls
 from manyscale.runner.readers.raw_trace.files import Process
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 from manyscale.runner.readers.raw_trace.mpi_standard import Role, role_of
@@ -195,7 +195,9 @@ class _Builder:
             text = f"what processes outside the trace do is not known, nor generalised requests: {listed(refused)}"
             notes.append(forbids("calls-refused", text, count=sum(refused.values()), errs=Errs.short))
         every = self._every_call()
-        if storage := _only(every, re.compile(r"MPI_File_i?(read|write)\w*(?<!_end)").fullmatch):
+        has_bytes = any(np.any(rank.bytes[rank.is_access] | rank.receive_bytes[rank.is_access]) for rank in self.ranks)
+        alone = "MPI_File_i(read|write)(_at|_shared)?"  # their bytes are not recorded
+        if storage := _only(every, re.compile(alone if has_bytes else f"MPI_{ACCESSES.pattern}").fullmatch):
             text = f"files are read and written in no time: {listed(storage)}"
             notes.append(changes("storage-free", text, count=sum(storage.values()), errs=Errs.short))
         if locks := _only(every, re.compile(r"MPI_Win_lock").fullmatch):

@@ -20,6 +20,7 @@ from manyscale.models.workload import (
 from manyscale.models.workload.polls import Poll
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.calls import (
+    ACCESS,
     BOTH_COUNTS,
     COMPLETED,
     EXPANDED,
@@ -29,6 +30,7 @@ from manyscale.runner.readers.raw_trace.calls import (
     IS_BARRIER,
     ISENDRECV,
     NEIGHBOURS,
+    PLAIN,
     RECEIVE_COUNTS,
     SEND_COUNTS,
     SENDRECV,
@@ -49,6 +51,7 @@ class RankRows:
     """Columns of one rank's operations, as in OPERATIONS_SCHEMA; ``communicator`` is of all ranks, before those that
     nothing uses are left out. Lists are (lengths, values). ``start_ns`` and ``end_ns`` by the process's own clock.
 
+    ``is_access``: whether it says what is read or written of a file.
     ``polls``: what each is to a run of polls (``models/workload/polls.py``).
 
     ``reasons``: calls by name that take no part, because they are ``others``, ``failed``, ``between_groups``,
@@ -65,6 +68,7 @@ class RankRows:
     completes: tuple[np.ndarray, np.ndarray]
     send_counts: tuple[np.ndarray, np.ndarray]
     receive_counts: tuple[np.ndarray, np.ndarray]
+    is_access: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
     polls: np.ndarray
@@ -98,6 +102,7 @@ class _Rows:
         self.peer, self.source, self.tag, self.bytes, self.receive_bytes = (
             self.records[name][origin].astype(np.int64) for name in ("peer", "source", "tag", "bytes", "receive_bytes")
         )
+        self.is_access = self._accesses()
         self._between_groups()
         self._expand()
         self.communicator = self._communicators(self.records["communicator"][origin], communicator_of)
@@ -109,7 +114,9 @@ class _Rows:
         self._lower_neighbours()
         self._one_tag()
         entries = self._entries()
-        self._clear(~np.isin(self.kind, (*SENDS, *RECEIVES, *COLLECTIVES)))
+        self._clear(~np.isin(self.kind, (*SENDS, *RECEIVES, *COLLECTIVES)) & ~self.is_access)
+        self.peer[self.is_access] = self.calls.process.rank
+        self.source[self.is_access], self.tag[self.is_access] = NO_RANK, 0
         request, completes, num_never = self._requests(entries)
         send_counts, receive_counts = self._counts()
         start_ns, end_ns = self._times()
@@ -121,6 +128,7 @@ class _Rows:
             completes=completes,
             send_counts=send_counts,
             receive_counts=receive_counts,
+            is_access=self.is_access,
             start_ns=start_ns,
             end_ns=end_ns,
             polls=self._polls(),
@@ -129,6 +137,13 @@ class _Rows:
             num_cancelled=self.num_cancelled,
             num_never_completed=num_never,
         )
+
+    def _accesses(self) -> np.ndarray:
+        """Which rows say how many bytes of a file are read or written: of collective calls those after the barrier."""
+        form = self.items.form[self.item]
+        self.kind[(form == ACCESS) & (self.part == 1)] = _K.other
+        alone = (form == PLAIN) & self.is_part[self.item] & (self.kind == _K.other)
+        return ((form == ACCESS) & (self.part == 1)) | (alone & TABLE.is_access[self.calls.call[self.origin]])
 
     def _between_groups(self) -> None:
         """Collectives on an intercommunicator: barriers of both groups."""
@@ -155,7 +170,7 @@ class _Rows:
         inside = (number >= 0) & (number < len(communicator_of))
         found = np.where(inside, communicator_of[np.where(inside, number, 0)], -1)
         needed = np.isin(self.kind, (*SENDS, *RECEIVES, *COLLECTIVES)) | np.isin(
-            self.items.form[self.item], (NEIGHBOURS, INEIGHBOURS)
+            self.items.form[self.item], (NEIGHBOURS, INEIGHBOURS, ACCESS)
         )
         wrong = np.flatnonzero(needed & (found < 0))
         if len(wrong):
@@ -323,7 +338,7 @@ class _Rows:
         lowered[self.items.record[self.items.form >= SENDRECV]] = True
         is_other = np.zeros(len(flags), np.bool_)
         is_other[self.items.record[self.item[self.kind == _K.other]]] = True
-        is_other[self.items.record[self.items.form == EXPANDED]] = False
+        is_other[self.items.record[np.isin(self.items.form, (EXPANDED, ACCESS))]] = False
         setting_up = TABLE.form[calls.call] == TEMPLATE
         is_other &= ~(failed | strange | between | lowered | setting_up)
         is_other &= ~np.isin(TABLE.kind[calls.call], (*SENDS, *RECEIVES))  # cancelled

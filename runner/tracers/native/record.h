@@ -147,6 +147,8 @@ void ms_window_group(struct ms_operation *operation, MPI_Win window, MPI_Group g
 void ms_one_sided(struct ms_operation *operation, MPI_Win window, int target, int64_t put, int64_t got) MS_HIDDEN;
 void ms_new_file(struct ms_operation *operation, MPI_Comm comm, MPI_File file) MS_HIDDEN;
 void ms_on_file(struct ms_operation *operation, MPI_File file) MS_HIDDEN;
+/* ``written``: bytes that go to the file, ``asked`` those that are to come from there. */
+void ms_file_access(struct ms_operation *operation, MPI_File file, int64_t written, int64_t asked) MS_HIDDEN;
 int ms_file_close(struct ms_operation *operation, int (*real)(MPI_File *), MPI_File *file) MS_HIDDEN;
 /* A file's split collective, of which there is one at a time, begins or ends. */
 void ms_open_split(struct ms_operation *operation, MPI_File file) MS_HIDDEN;

@@ -85,6 +85,12 @@ void ms_new_file(struct ms_operation *operation, MPI_Comm comm, MPI_File file) {
 
 void ms_on_file(struct ms_operation *operation, MPI_File file) { ms_put_on(operation, find(KEY(file) | FILES)); }
 
+void ms_file_access(struct ms_operation *operation, MPI_File file, int64_t written, int64_t asked) {
+    ms_on_file(operation, file);
+    operation->bytes = written;
+    operation->receive_bytes = asked;
+}
+
 int ms_file_close(struct ms_operation *operation, int (*real)(MPI_File *), MPI_File *file) {
     uint64_t key = KEY(*file) | FILES;
     ms_lock();

@@ -189,7 +189,7 @@ def test_one_sided_communication_becomes_messages(trace: Tracing) -> None:
     own = [row[:2] for row in traced.rows(0, "peer") if row[0] == "irecv"]
     assert own == [("irecv", 1), ("irecv", 2), ("irecv", 3), ("irecv", 3), ("irecv", 1)]
     assert [(note.code, note.severity) for note in traced.workload.notes if note.severity == "changes"] == [
-        ("storage-free", "changes"), ("locks-free", "changes"),
+        ("locks-free", "changes"),
     ]  # fmt: skip
 
 
