@@ -134,6 +134,29 @@ def test_receives_from_any_source_and_waits_for_any(write_trace):
         assert {"peer": "wildcard-receives", "kind": "waits-for-any"}[name] in found
 
 
+def test_accesses_of_files(write_trace):
+    """Two calls of two ranks together, one of which does not block, and one of a rank alone."""
+    lines = ["init", "barrier", "bcast 8 0 6", "ibarrier", "bcast 8 0 6", "waitall 1", "bcast 8 0 6", "finalize"]
+    workload = simgrid_ti.read(write_trace(dict.fromkeys((0, 1), lines)))
+    assert not {"file-accesses", "storage-unnamed"} & set(features(workload))
+    rows = workload.tables["operations"].to_pylist()
+    is_access = [row["kind"] == "bcast" for row in rows]
+    for place, row in enumerate(rows):
+        if is_access[place]:
+            is_alone = rows[place - 1]["kind"] not in ("barrier", "ibarrier")
+            row |= {"kind": "other", "peer": row["rank"], "bytes": 8, "communicator_id": int(not is_alone)}
+    members = pa.Table.from_pylist([{"members": [0, 1]}] * 2, workload.tables["communicators"].schema)
+    operations = pa.Table.from_pylist(rows, workload.tables["operations"].schema)
+    found = replace(workload, tables={**workload.tables, "operations": operations, "communicators": members})
+    of_files = {"file-accesses", "storage-unnamed", "lone-accesses", "open-accesses"}
+    unnamed = features(found)
+    assert {name: unnamed[name] for name in of_files & set(unnamed)} == {"file-accesses": 6, "storage-unnamed": 6}
+    named = features(found, target={"name": "crossbar256", "storage": {"latency": "1 us", "bandwidth": "1 GB/s"}})
+    assert {name: named[name] for name in of_files & set(named)} == {
+        "file-accesses": 6, "lone-accesses": 2, "open-accesses": 2,
+    }  # fmt: skip
+
+
 def test_operations_without_an_order(tmp_path):
     path = tmp_path / "graph.goal"
     path.write_text(
