@@ -7,7 +7,7 @@ written as it is. Times are whole numbers of a unit that the first line names: 1
 LogGOPSim's L, o, g, G and O must then be given in it.
 
 What GOAL cannot say: waits for any of several requests and collectives that cost what a formula says are refused;
-synchronous and buffered sends become ordinary ones, and time asleep compute. A comment at the head counts them.
+synchronous and buffered sends become ordinary ones, time asleep compute, and files are left out. A comment at the head counts them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.machine.storage import accesses
 from manyscale.models.network.loggops.strand_graph import lower
 from manyscale.models.network.matching import Mode
 from manyscale.models.network.operation_graph import CALCULATION, ON_START, RECEIVE, SEND
@@ -164,6 +165,7 @@ def _from_program(workload: Workload, program: Program) -> _Schedule:
         kind[vertices], size[vertices] = CALCULATION, 0
     remarks = []
     for count, what in (
+        (accesses(workload).row >= 0, "accesses of files take no time"),
         (
             np.isin(program.mode, (Mode.synchronous, Mode.buffered)),
             "synchronous or buffered sends are written as sends",

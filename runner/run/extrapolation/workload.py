@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.machine.storage import accesses
 from manyscale.models.workload import COLLECTIVES, NO_RANK, RECEIVES, SCHEMAS, SENDS, OperationKind, PhaseKind, Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.notes import Note
@@ -167,6 +168,8 @@ def _operations(
     )
     peer, source = _roots(template, kind, peer, larger.num_ranks)[rows].copy(), source[rows].copy()
     partners, senders = has_peer[rows], has_source[rows]
+    of_files = np.isin(rows, accesses(template).row)
+    peer[of_files] = rank[of_files]
     peer[partners] = larger.peers(rank[partners], steps[rows[partners]])
     source[senders] = larger.peers(rank[senders], source_steps[rows[senders]])
     sent_ratio = np.where(np.isin(kind, _REDUCE_SCATTER), 1.0, ratios.sent)  # there it is the size of an element
