@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 from told import told
 
+from manyscale.models.machine.storage import accesses
 from manyscale.models.workload import COLLECTIVES, OPERATIONS_SCHEMA, SCHEMAS, OperationKind, Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.runner.readers import simgrid_ti, workload_folder
@@ -229,6 +231,18 @@ def test_collectives_scale_with_the_world(read) -> None:
         offsets, counts = made.lists("operations", side)
         assert np.diff(offsets)[kind == int(OperationKind.alltoallv)].tolist() == [6] * 6
         assert counts.tolist() == [8] * 36  # 7.5, rounded to even
+
+
+def test_ranks_access_files_as_their_own(read) -> None:
+    """What is read alone stands for an access by each of the more ranks."""
+    trace = read({rank: ["barrier", "bcast 10 0 6"] for rank in range(4)})
+    rows = operations(trace).to_pylist()
+    for row in rows:
+        if row["kind"] == "bcast":
+            row |= {"kind": "other", "peer": row["rank"], "bytes": 10}
+    changed = pa.Table.from_pylist(rows, operations(trace).schema)
+    made = extrapolated(replace(trace, tables={**trace.tables, "operations": changed}), 6)
+    assert accesses(made).rank.tolist() == list(range(6))
 
 
 def with_communicator(workload: Workload, members: list[int]) -> Workload:
