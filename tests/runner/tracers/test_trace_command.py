@@ -12,6 +12,7 @@ from told import told
 from tracer_programs import PROGRAMS, need
 
 from manyscale.models.workload import OperationKind
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.tracers import build, launch
@@ -179,6 +180,22 @@ def test_a_tracer_is_built_once(tmp_path):
     stamp = first.stat().st_mtime_ns
     assert build.tracer(None, tmp_path) == first
     assert first.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("kind", ["bit", "cut", "without a checksum"])
+def test_a_damaged_tracer_is_built_again(tmp_path, kind):
+    need("cc")
+    built = build.tracer(None, tmp_path)
+    whole = built.read_bytes()
+    damaged = {
+        "bit": whole[:5000] + bytes([whole[5000] ^ 4]) + whole[5001:],
+        "cut": whole[:5000],
+        "without a checksum": whole[:-24],
+    }[kind]
+    built.write_bytes(damaged)
+    assert build.tracer(None, tmp_path) == built
+    assert kept.mapped(built) is not None
 
 
 @pytest.mark.theory
