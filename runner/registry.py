@@ -13,7 +13,7 @@ from typing import Any, Final
 from manyscale.runner.errors import UserError
 
 _BUILT_IN: Final[dict[str, dict[str, str]]] = {
-    # a reader is a module with can_read(path) and read(path, ...)
+    # a reader is a module with can_read(path) and read(path, ...), and may have resembles(path)
     "reader": {
         "workload": "manyscale.runner.readers.workload_folder",
         "accelsim": "manyscale.runner.readers.accelsim",  # before one whose lists may name any file

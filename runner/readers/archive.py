@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import posixpath
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -115,6 +116,12 @@ def read_head(path: Path, length: int) -> bytes | None:
             return stream.read(length)
     except (UserError, OSError):
         return None
+
+
+def first_line(path: Path, pattern: re.Pattern[bytes]) -> int | None:
+    """Number of the first line, among the first 64 KiB of the (decompressed) file, that begins with ``pattern``."""
+    lines = (read_head(path, 1 << 16) or b"").split(b"\n")
+    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), None)
 
 
 def is_tar(path: Path) -> bool:

@@ -21,7 +21,7 @@ from manyscale.models.workload.polls import without_polls
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.readers.archive import guarded, is_tar, tar_members
+from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
 from manyscale.runner.readers.workload_folder.layout import VERSION
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.workload import WorkloadChoice
@@ -65,7 +65,15 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
             f"{format_name} has none, or in units that are cut already"
         )
     try:
-        workload: Workload = reader.read(path, choice.read_options())
+        try:
+            workload: Workload = reader.read(path, choice.read_options())
+        except UserError as error:
+            if choice.format != "auto" or reader.can_read(path):
+                raise
+            line = reader.resembles(path)
+            raise UserError(
+                f"{error} (it looks like {format_name} in line {line}; if it is none, name its format with --format)"
+            ) from None
     except WorkloadError as error:
         raise UserError(f"{path}: {error}") from None
     except MemoryError:
@@ -134,7 +142,17 @@ def _format(path: Path, wanted: str) -> str:
         if lookup("reader", name).can_read(path):
             return name
     _refuse_damaged(path)
+    if path.is_file() and read_head(path, 1) == b"":
+        raise UserError(f"{path}: is empty; did the program that writes it run to its end?")
+    if alike := [(line, name) for name in names("reader") if (line := _resembles(name, path))]:
+        return min(alike, key=lambda one: one[0])[1]
     raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
+
+
+def _resembles(name: str, path: Path) -> int | None:
+    """The first line that only this format has, of a file that does not begin as one."""
+    reader = lookup("reader", name)
+    return reader.resembles(path) if path.is_file() and hasattr(reader, "resembles") else None
 
 
 def _refuse_damaged(path: Path) -> None:

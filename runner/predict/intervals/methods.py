@@ -15,9 +15,11 @@ from manyscale.sampling.sampler import Sampler
 
 def of_one_thread(name: str) -> Sampler | None:
     """One that needs no more than the basic blocks of one thread, or points that a file names."""
-    if name.endswith(simpoint_points.SUFFIX):
+    if (known := sampler_named("interval", name)) is not None:
+        return known
+    if simpoint_points.is_points(Path(name)):
         return Sampler(lambda population, rules, seed: _given(Path(name), population))
-    return sampler_named("interval", name)
+    return None
 
 
 def _given(path: Path, population: IntervalPopulation) -> Choice:

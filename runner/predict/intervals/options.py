@@ -55,7 +55,7 @@ class IntervalsChoice(Strict):
         from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
 
         if (known := of_one_thread(method)) is None:
-            methods = f"{', '.join(names('interval-sampler'))}, and NAME.simpoints, a file"
+            methods = f"{', '.join(names('interval-sampler'))}, and a file of chosen intervals"
             raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {methods}")
         try:
             known.rules.model_validate(self.rules)

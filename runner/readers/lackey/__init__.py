@@ -22,7 +22,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.readers.archive import read_head
+from manyscale.runner.readers.archive import first_line, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES: Final = 1 << 14
 _RECORD: Final = re.compile(rb"(I | [LSM]) ?[ ]?[0-9a-fA-F]{1,16},\d+\r?")
+_SURE: Final = re.compile(rb" [LSM] [0-9a-fA-F]{1,16},\d+\s*$")
 _MESSAGE: Final = re.compile(rb"(==\d+==|--\d+--|\*\*\d+\*\*|### ).*")
 
 
@@ -43,6 +44,11 @@ def can_read(path: Path) -> bool:
     told = [line for line in lines if line.strip() and not _MESSAGE.fullmatch(line)]
     is_lackey = bool(told) or b" Lackey, " in head
     return is_lackey and all(map(_RECORD.fullmatch, told))
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is a record that only this format has, if one is."""
+    return first_line(path, _SURE)
 
 
 def reads_one_file(path: Path) -> bool:

@@ -21,7 +21,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.readers.archive import read_head
+from manyscale.runner.readers.archive import first_line, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.simpoint_bb.files import table_file, thread_files
 
@@ -41,6 +41,11 @@ def can_read(path: Path) -> bool:
     lines = head.split(b"\n")
     whole = lines[:-1] if len(head) == _HEAD_BYTES and len(lines) > 1 else lines
     return any(_VECTOR.match(line.strip()) for line in lines) and all(_ROW.fullmatch(line) for line in whole)
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is a vector, if one is."""
+    return first_line(path, _VECTOR)
 
 
 def reads_one_file(path: Path) -> bool:

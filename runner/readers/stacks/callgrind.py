@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream, read_head
+from manyscale.runner.readers.archive import first_line, guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, UNKNOWN, Profile
 
@@ -40,6 +40,7 @@ SNAPSHOT: Final = 1000  # instructions
 _HEAD_BYTES: Final = 1 << 14
 _NAMED: Final = re.compile(r"(?P<key>c?fn)=\s*(?:\((?P<id>\d{1,18})\)\s*)?(?P<name>.*)")
 _COST: Final = re.compile(r"(?:[+-]?(?:0x[0-9a-fA-F]+|\d+)|\*)(?:[ \t].*)?")
+_NAMED_EVENTS: Final = re.compile(rb"events:[ \t]*Ir\b")
 _HEADER: Final = re.compile(r"(version|creator|pid|cmd|part|thread|desc|event|events|positions)\s*:(?P<value>.*)")
 _OTHER: Final = re.compile(r"[a-z]+\s*[:=].*")  # files, objects, jumps, sums, what later versions add
 _LARGEST: Final = 2**63 - 1
@@ -59,6 +60,11 @@ def can_read(path: Path) -> bool:
     return head.startswith(b"# callgrind format") or (
         b"\nevents:" in lines and (b"\ncreator: callgrind" in lines or b"\nfn=" in lines)
     )
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is the names of Callgrind's events, if one is."""
+    return first_line(path, _NAMED_EVENTS)
 
 
 def reads_one_file(path: Path) -> bool:

@@ -45,7 +45,8 @@ def idle_stacks(
     stacks: Sequence[Sequence[int]], names: Sequence[str], pattern: str = "", *, own_only: bool = False
 ) -> np.ndarray:
     """bool[stacks]: whether a thread waits on each, from the outermost frame, an index of ``names``. ``pattern`` is a
-    regular expression that finds further methods that wait, or with ``own_only`` all that do. O(frames of all stacks)."""
+    regular expression that finds further methods that wait, or, with ``own_only``, all that do.
+    O(frames of all stacks)."""
     own = re.compile(pattern) if pattern else None
     waits, loops = [], []
     for name in names:

@@ -42,7 +42,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream
+from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile, TaskCounts
 from manyscale.runner.readers.stacks.unit_counts import head_fields, snapshots
@@ -80,6 +80,9 @@ _WAITING: Final = re.compile(
 )
 _LAMBDA: Final = re.compile(r"\$\$Lambda(\$\d+)?([+/.]0x[0-9a-f]+)?(\.\d+(?=\.))?")
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)")
+_NAMED_KIND: Final = re.compile(
+    rb'.*"(jdk\.(ExecutionSample|NativeMethodSample|CPUTimeSample)|profiler\.WallClockSample)"'
+)
 _TASK_COLUMNS: Final = {"thread", "start_ns", "end_ns"}
 _NO_COUNTERS: Final = {"stage", "task", "thread", "start_ns", "end_ns"}
 
@@ -96,6 +99,11 @@ def can_read(path: Path) -> bool:
     if head.startswith(_MAGIC) or _OPENING.match(head.decode(errors="replace")):
         return True
     return head[:1] in (b"M", b"#") and any(one[0] == "S" and len(one) == 6 for one in head_fields(path))
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is the kind of a sample, if one is."""
+    return first_line(path, _NAMED_KIND)
 
 
 def reads_one_file(path: Path) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream
+from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import CPU_TIME, SAMPLES, UNKNOWN, Profile
 from manyscale.runner.readers.stacks.units import DEFAULT_RULES, UnitRules
@@ -31,6 +31,7 @@ NAME: Final = "speedscope"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 12
 _NANOSECONDS: Final = {"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1.0}
+_SCHEMA: Final = re.compile(rb'\s*[{"].*speedscope\.app/|\s*\{.*"shared"\s*:\s*\{\s*"frames"')
 _PY_SPY_PROCESS: Final = re.compile(r'process \d+:".*"', re.DOTALL)
 _PY_SPY_THREAD: Final = re.compile(r'(?:Process (?P<pid>\d+) )?Thread (?P<tid>\d+) "(?P<name>.*)"')
 
@@ -45,6 +46,11 @@ def can_read(path: Path) -> bool:
     except UserError:
         return False
     return head.lstrip().startswith(b"{") and b"speedscope.app/file-format-schema.json" in head.replace(b"\\/", b"/")
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is a speedscope file's beginning or names its schema, if one is."""
+    return first_line(path, _SCHEMA)
 
 
 def reads_one_file(path: Path) -> bool:

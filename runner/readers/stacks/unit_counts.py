@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.archive import guarded, open_stream
+from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, Profile
 
@@ -32,12 +33,18 @@ if TYPE_CHECKING:
 NAME: Final = "unit-stacks"
 _LONGEST_LINE: Final = 1 << 16
 _SUFFIXES: Final = ("", ".xz", ".gz", ".zst")
+_SNAPSHOT: Final = re.compile(rb"S\t\d+\t\d+\t[\d,]+\s*$")
 _UNIT, _THREAD = "interval", "tid"
 
 
 def can_read(path: Path) -> bool:
     """Whether the first lines of the file name frames and take snapshots of units."""
     return [fields for fields in head_fields(path) if fields[0] == "S" and len(fields) == 4] != []
+
+
+def resembles(path: Path) -> int | None:
+    """The first line that is a snapshot of a unit, if one is."""
+    return first_line(path, _SNAPSHOT)
 
 
 def reads_one_file(path: Path) -> bool:

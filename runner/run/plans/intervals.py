@@ -110,7 +110,9 @@ def method_named(name: str) -> Sampler:
         return found
     parts = parallel_phases.parts_of(name)
     if parts is None:
-        known = ", ".join([*names("interval-sampler"), SIMPROF, "a file NAME.simpoints"])
+        known = ", ".join(
+            [*names("interval-sampler"), SIMPROF, "a file of chosen intervals (NAME.simpoints, of any name)"]
+        )
         joined = ", ".join(parallel_phases.PARTS)
         raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
     return Sampler(

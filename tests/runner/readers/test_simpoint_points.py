@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -37,6 +38,48 @@ def test_several_of_a_cluster_are_joined_by_line(tmp_path: Path) -> None:
     found = simpoint_points.read(written(tmp_path, "40 1\n7 0\n12 0\n", "0.5 1\n0.2 0\n0.3 0\n"))
     assert found.weight.tolist() == [0.2, 0.3, 0.5]
     assert len(found.label) == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "weights"),
+    [
+        ("results.simpts", "results.weights"),
+        ("simpoints", "weights"),
+        ("simpoints", "weights.gz"),
+        ("simpoints.lpt0.9", "weights.lpt0.9"),
+        ("prog.simpoints.lpt0.9", "prog.weights.lpt0.9"),
+        ("t.simpoints.gz", "t.weights.gz"),
+        ("simpoints.txt", "weights.txt"),
+        ("chosen", "shares"),  # by the lines alone
+        ("a.out", "b.out"),
+    ],
+)
+def test_a_file_is_what_its_lines_say(tmp_path: Path, points: str, weights: str) -> None:
+    contents = {points: "5 0\n12 1\n22 2\n35 3\n", weights: "0.25 0\n0.2 1\n0.3 2\n0.25 3\n"}
+    for name, text in contents.items():
+        content = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    rows = [f"T:{k // 10 + 1}:1000" for k in range(40)]
+    (tmp_path / "a.any").write_text("\n".join(rows) + "\n")
+    (tmp_path / "notes.txt").write_text("not 4 numbers\n")
+    assert simpoint_bb.can_read(tmp_path / "a.any")
+    assert simpoint_points.is_points(tmp_path / points)
+    method = method_named(str(tmp_path / points))
+    choice = method.choose(intervals_of(simpoint_bb.read(tmp_path / "a.any")), Strict(), 0)
+    assert choice.element.tolist() == [5, 12, 22, 35]
+    assert choice.weight.tolist() == pytest.approx([0.25, 0.2, 0.3, 0.25])
+    assert not simpoint_points.is_points(tmp_path / "a.any")
+    assert not simpoint_points.is_points(tmp_path / "notes.txt")
+
+
+@pytest.mark.contract
+def test_weights_that_may_be_in_two_files(tmp_path: Path) -> None:
+    for name, text in (("chosen", "5 0\n12 1\n"), ("a", "0.5 0\n0.5 1\n"), ("b", "0.25 1\n0.75 0\n")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=r"its weights may be in a, b; name them chosen\.weights"):
+        simpoint_points.read(tmp_path / "chosen")
+    with pytest.raises(UserError, match="is it the file of weights"):
+        simpoint_points.read(tmp_path / "a")
 
 
 @pytest.mark.contract
