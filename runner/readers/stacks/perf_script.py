@@ -59,7 +59,7 @@ _WITH_MODIFIERS: Final = re.compile(r"([^:]+(?::[^:]+)?):[ukhGHpPSDIWeb]+")
 _BRANCH: Final = re.compile(r"/[PMN-]/[X-]/[A-]/\d")
 _REGISTERS: Final = re.compile(r"\s*ABI:\d")
 _TABBED_FRAME: Final = re.compile(r"\t\s*[0-9a-f]{4,16} \S")
-_ONLY_FRAME: Final = re.compile(r"\s*[0-9a-f]+\s+\S.*\(.*\)\s*")
+_ONLY_FRAME: Final = re.compile(r"\s*[0-9a-f]+\s+\S[^(]*\(.*")
 _PERF_DATA: Final = (b"PERFILE2", b"PERFFILE")
 
 
@@ -186,7 +186,7 @@ def _only_frame(rest: str) -> str | None:
     """The name of the frame that stands in the header, before its branches; None for other text."""
     branch = _BRANCH.search(rest)
     frame = rest[: branch.start()].rpartition(" ")[0].rstrip() if branch else rest
-    return _frame(f" {frame}") if _ONLY_FRAME.fullmatch(frame) else None
+    return _frame(f" {frame}") if frame.rstrip().endswith(")") and _ONLY_FRAME.fullmatch(frame) else None
 
 
 def _object_name(path: str | None) -> str:
