@@ -125,9 +125,8 @@ def _target(path: Path, scratch: Path) -> None:
 
 
 def _study(path: Path, scratch: Path) -> None:
-    from manyscale.runner.study.files import load_study_content
+    from manyscale.runner.study.content import load_study_content, sweep_points
     from manyscale.runner.study.schema import parse_study
-    from manyscale.runner.study.sweep import sweep_points
 
     content = load_study_content(path)
     if isinstance(content, dict) and "sweep" in content:

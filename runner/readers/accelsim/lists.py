@@ -99,7 +99,7 @@ def _trace_file(path: Path, number: int, name: str, moved: dict[Path, str]) -> P
     plain = re.sub(r"\.(xz|gz|zst)$", "", own)
     candidates = dict.fromkeys((own, *(plain + suffix for suffix in _SUFFIXES)))
     for folder in dict.fromkeys((path.parent / place, path.parent)):
-        file = next((folder / each for each in candidates if (folder / each).is_file()), None)
+        file = next((folder / each for each in candidates if bounds.is_file(folder / each)), None)
         if file is None:
             continue
         if folder != path.parent / place and moved.setdefault(file, name) != name:
