@@ -9,6 +9,7 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.study import Mapping_, PlacementFile
 
 
@@ -80,7 +81,5 @@ def _read(path: Path) -> list[int]:
     nodes = []
     for number, line in enumerate(lines, start=1):
         for word in line.partition("#")[0].split():
-            if not (word.isascii() and word.isdigit()):
-                raise UserError(f"{path}:{number}: {word!r} is not the number of a node (0, 1, ...)")
-            nodes.append(int(word))
+            nodes.append(bounds.whole(word, f"{path}:{number}", "the number of a node"))
     return nodes

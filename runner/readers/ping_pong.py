@@ -18,9 +18,11 @@ from typing import Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 
+_MOST_BYTES: Final = 2.0**53  # exact as a float
 _PS: Final = {"s": 1e12, "ms": 1e9, "us": 1e6, "usec": 1e6, "usecs": 1e6, "ns": 1e3}
-_NUMBER: Final = re.compile(r"[0-9.]+(?:[eE][-+]?[0-9]+)?")
+_NUMBER: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _NETPIPE: Final = re.compile(
     r"\s*\d+:\s+(\d+)\s+(?:bytes|B)\s+\d+\s+times\s+-->\s+\S+\s+[MG]bps\s+in\s+([0-9.eE+-]+)\s+(\w+)"
 )
@@ -64,7 +66,8 @@ def read(path: Path) -> Measurements:
 
 def _section(lines: list[str], header: str) -> list[str]:
     """The lines behind the first header that holds ``header``, up to the next blank line or comment."""
-    begin = next(index for index, line in enumerate(lines) if "#bytes" in line.lower() and header in line.lower())
+    heads = (index for index, line in enumerate(lines) if "#bytes" in line.lower() and header in line.lower())
+    begin = next(heads, len(lines))
     body: list[str] = [""] * (begin + 1)
     for line in lines[begin + 1 :]:
         if not line.strip() or line.lstrip().startswith("#"):
@@ -90,21 +93,29 @@ def _columns(
             continue
         if len(words) < least or not _NUMBER.fullmatch(words[value_at]):
             raise UserError(f"{path}:{number}: a row of {benchmark} needs {least} numbers, this is {line.strip()!r}")
-        sizes.append(float(words[size_at]))
-        values.append(float(words[value_at]))
+        sizes.append(_size(words[size_at], f"{path}:{number}"))
+        values.append(bounds.finite(words[value_at], f"{path}:{number}", "what was measured"))
     if is_stream:  # MB/s: bytes per us
         positive = [(size, size / rate) for size, rate in zip(sizes, values, strict=True) if rate > 0 and size > 0]
         sizes, values = [size for size, _ in positive], [time for _, time in positive]
     return _measurements(path, benchmark, sizes, [value * unit_ps for value in values], is_stream)
 
 
+def _size(word: object, place: str) -> float:
+    return bounds.finite(word, place, "the size", most=_MOST_BYTES)
+
+
 def _netpipe(path: Path, lines: list[str]) -> Measurements:
-    found = [match.groups() for line in lines if (match := _NETPIPE.match(line))]
+    found = [
+        (_size(match[1], f"{path}:{number}"), bounds.finite(match[2], f"{path}:{number}", "the time"), match[3])
+        for number, line in enumerate(lines, start=1)
+        if (match := _NETPIPE.match(line))
+    ]
     unknown = next((unit for _, _, unit in found if unit.lower() not in _PS), None)
     if unknown is not None:
         raise UserError(f"{path}: {unknown!r} is no unit of time that is known ({', '.join(_PS)})")
-    times = [float(time) * _PS[unit.lower()] for _, time, unit in found]
-    return _measurements(path, "NetPIPE", [float(size) for size, _, _ in found], times, False)
+    times = [time * _PS[unit.lower()] for _, time, unit in found]
+    return _measurements(path, "NetPIPE", [size for size, _, _ in found], times, False)
 
 
 def _csv(path: Path, lines: list[str]) -> Measurements:
@@ -115,11 +126,8 @@ def _csv(path: Path, lines: list[str]) -> Measurements:
         raise UserError(f"{path}:1: the header needs the columns bytes and time_us (or time_s, time_ms, time_ns)")
     sizes, times = [], []
     for number, row in enumerate(reader, start=2):
-        try:
-            sizes.append(float(row[names["bytes"]]))
-            times.append(float(row[names[time]]) * _PS[time[5:]])
-        except (TypeError, ValueError):
-            raise UserError(f"{path}:{number}: bytes and {time} are not two numbers") from None
+        sizes.append(_size(row[names["bytes"]], f"{path}:{number}"))
+        times.append(bounds.finite(row[names[time]], f"{path}:{number}", time) * _PS[time[5:]])
     return _measurements(path, "CSV", sizes, times, False)
 
 
@@ -130,7 +138,9 @@ def _measurements(path: Path, benchmark: str, sizes: list[float], times: list[fl
     if np.any(size != np.floor(size)) or np.any(size < 0):
         raise UserError(f"{path}: the size {size[(size != np.floor(size)) | (size < 0)][0]:g} is no number of bytes")
     if not np.all(np.isfinite(time) & (time > 0)):
-        raise UserError(f"{path}: the time of {size[~(time > 0)][0]:g} B is not positive; measure again")
+        raise UserError(
+            f"{path}: the time of {size[~(np.isfinite(time) & (time > 0))][0]:g} B is not positive; measure again"
+        )
     distinct = np.unique(size)
     median = np.array([np.median(time[size == value]) for value in distinct])
     return Measurements(benchmark, is_stream, distinct.astype(np.int64), median)

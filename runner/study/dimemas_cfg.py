@@ -109,7 +109,7 @@ class _Configuration:
                 configuration._refuse(f"unknown record {name!r}; known are {', '.join(handlers)}")
             try:
                 handlers[name](fields)
-            except (ValueError, IndexError):
+            except (ValueError, IndexError, OverflowError):
                 configuration._refuse(f"a field of {name!r} is missing or no number of its kind")
         configuration._check()
         return configuration
@@ -349,7 +349,7 @@ def _without_comments(text: str) -> str:
 
 def _count(text: str) -> int:
     value = int(text)
-    if value < 0:
+    if not 0 <= value < 1 << 63:
         raise ValueError(text)
     return value
 

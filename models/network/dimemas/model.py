@@ -82,6 +82,7 @@ DOMAIN: Final = network_domain(
     without=("network.transfer_start",),
 )
 TRANSFER_START: Final = "eager"  # an eager message travels as soon as it is sent
+MOST_LINKS: Final = 1 << 24  # of all nodes and ranks together: 16 bytes each
 
 
 def replay(program: Program, compute_ps: np.ndarray, network: Network, placement: Placement) -> Timeline:
@@ -256,6 +257,8 @@ def _traffic(program: Program, routes: _Routes, limits: Dimemas, placement: Plac
     links = (limits.inter_node, limits.intra_node)
     counts = (num_nodes, program.num_ranks)
     last_link = np.cumsum(np.repeat([_num_links(one) for one in links], counts))
+    if last_link[-1] > MOST_LINKS:
+        raise ValueError(f"{last_link[-1]} links are more than the {MOST_LINKS} that are kept; 0 is without limit")
     side = np.zeros(len(last_link), SIDE)
     side["last_link"] = last_link
     side["first_link"][1:] = last_link[:-1]

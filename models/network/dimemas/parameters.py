@@ -9,13 +9,15 @@ from pydantic import Field
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import CountOrNone, Strict
 
+LinksOrNone = Annotated[int, Field(ge=0, le=65536, strict=True)]  # each is kept; 0: no limit
+
 
 class DimemasLinks(Strict):
     """How many transfers may leave and enter at once, and how many pass in all; 0 is without limit. If only one of the
     two numbers of links is 0, the links of the other serve both directions, one transfer at a time (half duplex)."""
 
-    output_links: CountOrNone = 0
-    input_links: CountOrNone = 0
+    output_links: LinksOrNone = 0
+    input_links: LinksOrNone = 0
     buses: CountOrNone = 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import read_head
 
 LISTS: Final = ("kernelslist.g", "kernelslist")
@@ -76,8 +77,9 @@ def _read_list(path: Path) -> Commands:
             match = _COPY.fullmatch(command)
             if match is None:
                 raise UserError(f"{path}:{number}: {command[:60]!r} is no 'MemcpyHtoD,0xADDRESS,BYTES'; mend the line")
-            address = int(match[1], 16)
-            copies.append((len(files) + 1, address - (address >> 63 << 64), int(match[2])))
+            address = bounds.whole(match[1], f"{path}:{number}", "an address", most=2**64 - 1, base=16)
+            size = bounds.whole(match[2], f"{path}:{number}", "the size of a copy")
+            copies.append((len(files) + 1, address - (address >> 63 << 64), size))
         elif _LAUNCH.match(command):
             raise UserError(
                 f"{path}:{number}: {command[:60]!r} is neither a launch's trace (such as kernel-1.traceg, alone in its "
@@ -97,7 +99,7 @@ def _trace_file(path: Path, number: int, name: str, moved: dict[Path, str]) -> P
     plain = re.sub(r"\.(xz|gz|zst)$", "", own)
     candidates = dict.fromkeys((own, *(plain + suffix for suffix in _SUFFIXES)))
     for folder in dict.fromkeys((path.parent / place, path.parent)):
-        file = next((folder / each for each in candidates if (folder / each).is_file()), None)
+        file = next((folder / each for each in candidates if bounds.is_file(folder / each)), None)
         if file is None:
             continue
         if folder != path.parent / place and moved.setdefault(file, name) != name:

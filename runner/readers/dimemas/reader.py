@@ -21,6 +21,7 @@ from manyscale.models.workload import (
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import CHUNK_BYTES
 from manyscale.runner.readers.dimemas import (
     lines as dim_lines,
@@ -40,6 +41,7 @@ _HEADER: Final = re.compile(
     r'#DIMEMAS:"(?P<name>[^"]*)":(?P<flag>[01])(?:,(?P<offset>\d+))?:(?P<tasks>\d+)\((?P<threads>[\d,]+)\),'
     r"(?P<communicators>\d+)(?:,.*)?"
 )
+_MOST_THREADS: Final = 1 << 24  # of a task
 _NO_RECORDS: Final = "the file holds no records; convert the Paraver trace again"
 
 
@@ -110,8 +112,14 @@ class _Reader:
                 f'{self.path}:1: the header is not #DIMEMAS:"name":1,OFFSET:TASKS(THREADS,...),COMMUNICATORS, the only '
                 "version that is known; convert the Paraver trace with prv2dim of Dimemas 5.4 or later"
             )
-        threads = [int(word) for word in match["threads"].split(",") if word]
-        if len(threads) != int(match["tasks"]) or not 1 <= len(threads) <= MAX_RANKS or min(threads) < 1:
+        place = f"{self.path}:1"
+        words = [word for word in match["threads"].split(",") if word]
+        threads = [bounds.whole(word, place, "a number of threads", 0, _MOST_THREADS) for word in words]
+        if (
+            len(threads) != bounds.whole(match["tasks"], place, "the number of tasks")
+            or not 1 <= len(threads) <= MAX_RANKS
+            or min(threads) < 1
+        ):
             raise UserError(
                 f"{self.path}:1: {match['tasks']} tasks, but {len(threads)} numbers of threads (each at least 1, at "
                 f"most {MAX_RANKS} tasks); mend the header"
@@ -120,7 +128,7 @@ class _Reader:
         if match["flag"] == "1":
             if match["offset"] is None:
                 raise UserError(f"{self.path}:1: flag 1 is not followed by the offset of the table; mend the header")
-            self.offset_of_table = int(match["offset"])
+            self.offset_of_table = bounds.whole(match["offset"], place, "the offset of the table")
         return len(line) + 1
 
     def _definitions(self, text: bytes, base: int) -> int:
@@ -137,24 +145,32 @@ class _Reader:
 
     def _communicator(self, line: str, start: int) -> None:
         words = line.split(":")
-        if not all(word.isdigit() for word in words[1:]) or len(words) < 4 or len(words) != 4 + int(words[3]):
+        try:
+            _, number, size, *tasks = (bounds.whole(word, self.path, "a number") for word in words[1:])
+        except (UserError, ValueError):
+            raise self._error(start, "is no communicator d:1:ID:SIZE:TASK:...", line.encode()) from None
+        if len(tasks) != size:
             raise self._error(start, "is no communicator d:1:ID:SIZE:TASK:...", line.encode())
-        members = np.array([int(word) for word in words[4:]], np.int64)
+        members = np.array(tasks, np.int64)
         if not len(members) or members.max() >= self.num_tasks or len(np.unique(members)) < len(members):
             raise self._error(
                 start, f"has members that are not different tasks from 0 to {self.num_tasks - 1}", line.encode()
             )
-        if int(words[2]) in self.communicators:
-            raise self._error(start, f"defines communicator {words[2]} for the second time", line.encode())
-        self.communicators[int(words[2])] = members.astype(np.int32)
+        if number in self.communicators:
+            raise self._error(start, f"defines communicator {number} for the second time", line.encode())
+        self.communicators[number] = members.astype(np.int32)
 
     def _table(self, text: bytes, base: int) -> None:
         for line in text.splitlines(keepends=True):
             words = line.strip().split(b":")
             if line.strip():
-                if words[0] != b"s" or len(words) < 3 or not all(word.isdigit() for word in words[1:]):
+                if words[0] != b"s" or len(words) < 3:
                     raise self._error(base, "is no line s:TASK:OFFSET:... of the table of offsets", line)
-                self.offsets[int(words[1])] = (base, [int(word) for word in words[2:]])
+                try:
+                    task, *offsets = (bounds.whole(word, self.path, "a number") for word in words[1:])
+                except UserError:
+                    raise self._error(base, "is no line s:TASK:OFFSET:... of the table of offsets", line) from None
+                self.offsets[task] = (base, offsets)
             base += len(line)
 
     def _error(self, start: int, what: str, line: bytes = b"") -> UserError:
@@ -218,12 +234,12 @@ class _Reader:
         records = self.records
         assert records is not None
         task, thread = records.task, records.thread
-        wrong = np.flatnonzero(task >= self.num_tasks)
+        wrong = np.flatnonzero((task >= self.num_tasks) | (task < 0))
         if len(wrong):
             raise self._error(
                 int(records.start[wrong[0]]), f"is of task {task[wrong[0]]}; the header has {self.num_tasks}"
             )
-        wrong = np.flatnonzero(thread >= self.num_threads[task])
+        wrong = np.flatnonzero((thread >= self.num_threads[task]) | (thread < 0))
         if len(wrong):
             at = wrong[0]
             raise self._error(

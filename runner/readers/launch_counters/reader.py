@@ -18,6 +18,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.gpu_tables import LAUNCHES_SCHEMA
 from manyscale.models.workload.notes import Note, changes, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.launch_counters.profiler_csv import (
     KERNEL_NAMES,
     ProfilerTable,
@@ -268,11 +269,12 @@ def _shape(find: _Finder, what: str, like: np.ndarray) -> np.ndarray:
             continue
         for row, text in enumerate(texts):
             parts = _size_parts(text)
-            if len(parts) not in (1, 3) or not all(part.isdigit() for part in parts):
+            if len(parts) not in (1, 3):
                 raise UserError(
                     f"{find.table.path}:{find.table.lines[row]}: {name} is {text!r}, no size such as (16, 1, 1)"
                 )
-            shape[row, : len(parts)] = [max(int(part), 1) for part in parts]
+            place = f"{find.table.path}:{find.table.lines[row]}"
+            shape[row, : len(parts)] = [max(bounds.whole(part, place, name, most=2**31 - 1), 1) for part in parts]
         return shape
     return shape
 
@@ -303,13 +305,13 @@ def _shared(find: _Finder) -> np.ndarray:
 def _counted(values: np.ndarray | None, table: ProfilerTable) -> np.ndarray:
     if values is None:
         return np.zeros(table.num_launches, np.int64)
-    return np.rint(values).astype(np.int64)
+    return bounds.counts(values, table.path, "a count")
 
 
 def _launches(counters: LaunchCounters, kept: np.ndarray) -> pa.Table:
     blocks = counters.grid.prod(axis=1)
     threads = counters.block.prod(axis=1)
-    counts = [np.rint(values).astype(np.int64) for values in
+    counts = [bounds.counts(values, "counters", "a count of a launch") for values in
               (counters.warp_instructions, counters.thread_instructions, counters.memory_requests)]  # fmt: skip
     shape = np.concatenate((counters.grid, counters.block), axis=1)
     columns: dict[str, np.ndarray] = {

@@ -82,6 +82,10 @@ class Events:
         kept = np.flatnonzero(kind >= 0)
         clock = np.cumsum(arrays["ev_dt"], dtype=np.int64)
         lap = np.diff(clock[kept], prepend=0)
+        if np.any(lap < 0):
+            raise UserError(
+                f"{path}: event {kept[np.argmax(lap < 0)]} is before the one in front of it; trace it again"
+            )
         dependences = np.flatnonzero(what == _DEPENDENCE)
         unknown = dependences[~np.isin(a[dependences], list(_DEPENDENCES))]
         if len(unknown):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from manyscale.models.workload.task_tables import (
     EventKind,
 )
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.omt.events import Events
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -38,6 +40,7 @@ _ARRAYS: Final = {
     "ev_kind": "u1", "ev_a": "u1", "ev_b": "<u2", "ev_c": "<u4", "ev_x": "<u8", "ev_dpos": "<i4", "ev_dt": "<i4",
     "block_instr": "<u2", "block_acc": "<u2", "rec_kind": "u1", "rec_block": "<u2", "rec_delta": "<i8",
 }  # fmt: skip
+_LINE: Final = re.compile(r"[0-9]{1,9}")
 _PS_PER_NS: Final = 1000
 _BLOCK: Final = 2  # kind of a record
 _PLACES: Final = 64  # accesses of a block with a last address of their own
@@ -76,15 +79,14 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header = json.loads(content[:end])
         listed = [(str(name), np.dtype(kind), int(count)) for name, kind, count in header["arrays"]]
         sites = [(str(function), str(place)) for function, place in header["sites"]]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: its first line is no header of an omptask-trace ({error}); copy it again") from None
     if header.get("format") != _FORMAT:
         raise UserError(f"{path}: is in format {header.get('format')!r}; {_FORMAT!r} can be read")
     header["sites"] = sites
     place, arrays = end + 1, {}
     for name, kind, count in listed:
-        if len(content) - place < kind.itemsize * count:
-            raise UserError(f"{path}: array {name!r} at byte {place} is cut short; copy or trace it again")
+        bounds.inside(count, max(kind.itemsize, 1), len(content) - place, f"{path}: byte {place}", f"array {name!r}")
         arrays[name] = np.frombuffer(content, kind, count, place)
         place += kind.itemsize * count
     for name, kind in _ARRAYS.items():
@@ -106,7 +108,7 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def _task_tables(events: Events, header: dict[str, Any]) -> dict[str, pa.Table]:
     construct = _constructs(events, len(header["sites"]))
     places = [place.rpartition(":") for _, place in header["sites"]]
-    lines = [int(line) if line.isdigit() else 0 for _, _, line in places]
+    lines = [int(line) if _LINE.fullmatch(line) else 0 for _, _, line in places]
     num_sites, num_tasks, num_events = len(places), len(events.parent), len(events.kind)
     program = str(header.get("program", ""))
     cpu_ps = np.bincount(events.running, events.lap_ns, num_tasks).astype(np.int64) * _PS_PER_NS

@@ -27,6 +27,7 @@ from manyscale.models.workload import (
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.polls import marked, polling
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.otf2.collectives import RankSizes
 from manyscale.runner.readers.otf2.events import Archive
 from manyscale.runner.readers.otf2.operations import (
@@ -210,7 +211,7 @@ class Tables:
         phase_id, codes, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         order = np.lexsort((codes, phase_id))
         named = pa.DictionaryArray.from_arrays(to_arrow(codes[order].astype(np.int16)), text_array(list(names)))
-        value = to_arrow(np.rint(value[order]).astype(np.int64))
+        value = to_arrow(bounds.counts(value[order], "traces.otf2", "a counter's increase"))
         table = pa.Table.from_arrays([to_arrow(phase_id[order].astype(np.int64)), named, value], schema=COUNTERS_SCHEMA)
         return {"counters": table}
 

@@ -19,8 +19,10 @@ from typing import IO, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 
 PS_PER_UNIT: Final = {"": 10**6, "_us": 10**6, "_ns": 10**3, "_ps": 1}
+_MOST_THREADS: Final = 1 << 24  # of a task
 _FIRST_LINE: Final = re.compile(
     r"#Paraver \([^)]*\):(?P<end>\d+)(?P<unit>_[a-z]+)?:(?P<nodes>\d+(\([\d,]*\))?):(?P<number>\d+):(?P<rest>.*)"
 )
@@ -74,15 +76,16 @@ def _first_line(path: Path, text: str) -> tuple[list[np.ndarray], int, int]:
     threads = []
     rest = found["rest"]
     place = 0
-    for index in range(int(found["number"])):
+    for index in range(bounds.whole(found["number"], f"{path}:1", "the number of applications")):
         application = _APPLICATION.match(rest, place)
         if application is None:
             raise UserError(
                 f"{path}:1: application {index + 1} of {found['number']} is not 'tasks(threads:node,...)' but "
                 f"{rest[place : place + 40]!r}; mend the line"
             )
-        per_task = [int(each.split(":")[0]) for each in application["mapping"].split(",") if each.split(":")[0]]
-        if len(per_task) != int(application["tasks"]):
+        counts = (each.split(":")[0] for each in application["mapping"].split(","))
+        per_task = [bounds.whole(each, f"{path}:1", "a number of threads", 0, _MOST_THREADS) for each in counts if each]
+        if len(per_task) != bounds.whole(application["tasks"], f"{path}:1", "the number of tasks"):
             raise UserError(
                 f"{path}:1: application {index + 1} has {application['tasks']} tasks but lists {len(per_task)}; "
                 "mend the line"
@@ -92,14 +95,15 @@ def _first_line(path: Path, text: str) -> tuple[list[np.ndarray], int, int]:
         place += rest[place : place + 1] in (":", ",")
     if not threads or rest[place:].strip():
         raise UserError(f"{path}:1: {rest[place:][:40]!r} follows the last application; mend the line")
-    return threads, PS_PER_UNIT[unit], int(found["end"])
+    return threads, PS_PER_UNIT[unit], bounds.whole(found["end"], f"{path}:1", "the end of the trace")
 
 
 def _communicator(place: str, text: str, num_applications: int) -> tuple[int, tuple[int, np.ndarray]]:
     """(application, (number, tasks)); an empty communicator may list task -1."""
     try:
-        application, number, count, *tasks = (int(word) for word in text[2:].rstrip(":").split(":"))
-    except ValueError:
+        words = text[2:].rstrip(":").split(":")
+        application, number, count, *tasks = (bounds.whole(word, place, "a number", -1) for word in words)
+    except (ValueError, UserError):
         raise UserError(f"{place}: {text[:60]!r} is not a communicator (c:application:number:tasks:t1:t2...)") from None
     members = np.array([task for task in tasks if task >= 1], np.int64)
     if not 1 <= application <= num_applications:

@@ -29,6 +29,8 @@ def read_header(directory: Path) -> dict[str, Any]:
         header: dict[str, Any] = json.loads(path.read_text())
         if header["format"] != FORMAT or header["version"] not in READABLE:
             raise UserError(f"{path}: version {header['version']} is not {VERSION}; trace the program again")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not isinstance(header["name"], str) or not header["name"].strip():
+            raise ValueError("the name is missing")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: is not a trace ({error}); trace the program again") from None
     return header

@@ -55,7 +55,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: the archive is damaged ({error}); copy or download it again") from None
     if set(arrays) != {"rec"} and set(arrays) != set(_LACKEY):
         raise UserError(f"{path}: has arrays {', '.join(sorted(arrays))} instead of rec, or of kind, addr and size")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.simpoint_bb.files import thread_files
 
@@ -97,9 +98,12 @@ def _read_file(path: Path, wanted: Collection[int]) -> Markers:
             elif line.startswith((b"S:", b"M:", b"GS:", b"GM:")):
                 (of_all if line.startswith(b"G") else own)[-1] = _marker(line, f"{path}:{number}")
             elif block := _BLOCK.match(line):
-                blocks[int(block[1])] = int(block[2], 16), int(block[3], 16), int(block[4])
+                place = f"{path}:{number}"
+                number_of = bounds.whole(block[1], place, "the number of a block")
+                ends = (bounds.whole(block[at], place, "an address", base=16, most=2**64 - 1) for at in (2, 3))
+                blocks[number_of] = (*ends, bounds.whole(block[4], place, "a number of instructions"))
             elif header := _THREADS.match(line):
-                threads = int(header[1])
+                threads = bounds.whole(header[1], f"{path}:{number}", "num_threads")
     at = own if all(marker == NOWHERE for marker in of_all) else of_all
     if at[0] != NOWHERE:
         at[0] = replace(at[0], count=1)  # where the run begins
@@ -112,7 +116,8 @@ def _marker(line: bytes, place: str) -> Marker:
         shown = line[:60].decode(errors="replace").rstrip()
         raise UserError(f"{place}: {shown!r} is no marker (S: PC COUNT IMAGE BASE + OFFSET); profile again")
     image = (found["image"] or b"no_image").decode(errors="replace").rsplit("/", 1)[-1]
-    return Marker(int(found["pc"], 16), int(found["count"]), image, int(found["offset"] or b"0", 16))
+    pc, offset = (bounds.whole(found[name] or b"0", place, name, base=16, most=2**64 - 1) for name in ("pc", "offset"))
+    return Marker(pc, bounds.whole(found["count"], place, "the count"), image, offset)
 
 
 def _counts(line: bytes) -> dict[int, int]:

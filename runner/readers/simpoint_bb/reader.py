@@ -19,7 +19,7 @@ from manyscale.models.workload.profile_tables import (
     INTERVALS_SCHEMA,
 )
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import counter_table
+from manyscale.runner.readers import bounds, counter_table
 from manyscale.runner.readers.archive import CHUNK_BYTES, guarded, open_stream
 from manyscale.runner.readers.counter_table import Measured
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -140,7 +140,7 @@ def _tables(
             key, counts = key[first], np.add.reduceat(counts, first)
     row = key >> 32
     interval, thread = interval[order].astype(np.int32), thread[order].astype(np.int32)
-    instructions = np.rint(np.bincount(row, counts, len(order))).astype(np.int64)
+    instructions = bounds.counts(np.bincount(row, counts, len(order)), "vectors", "the count of an interval")
     counter_names: list[str] = []
     values = np.empty((len(order), 0))
     if measured is not None:

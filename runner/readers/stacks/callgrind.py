@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import first_line, guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, UNKNOWN, Profile
@@ -116,7 +117,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         text = f"{missing} of {sum(part.expected for part in parts)} instructions that it says it has are not there"
         notes.append(changes("counts-incomplete", text, path.name, missing))
     for key, one in _units(parts):
-        sums = [sum(column) for column in zip(*one.costs.values(), strict=True)]
+        columns = zip(*one.costs.values(), strict=True)
+        sums = [bounds.whole(sum(column), path, "the sum of a unit's costs") for column in columns]
         measured[key] = _counters(dict(zip(one.events, sums, strict=True)))
         done = 0
         for name, cost in one.costs.items():
@@ -202,7 +204,7 @@ def _function(path: Path, number: int, named: re.Match[str], names: dict[int, st
     """Which function costs are of from this line on; ``names`` are by the numbers that stand for them."""
     name: str | None = named["name"]
     if named["id"] is not None:
-        identity = int(named["id"])
+        identity = bounds.whole(named["id"], f"{path}:{number}", "the number of a function")
         if name:
             names[identity] = name
         name = names.get(identity)

@@ -42,6 +42,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile, TaskCounts
@@ -83,6 +84,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[
 _NAMED_KIND: Final = re.compile(
     rb'.*"(jdk\.(ExecutionSample|NativeMethodSample|CPUTimeSample)|profiler\.WallClockSample)"'
 )
+_MOST_THREAD: Final = (1 << 32) - 1
 _TASK_COLUMNS: Final = {"thread", "start_ns", "end_ns"}
 _NO_COUNTERS: Final = {"stage", "task", "thread", "start_ns", "end_ns"}
 
@@ -190,6 +192,14 @@ def _add(path: Path, profile: Profile, rank: int, rules: UnitRules, first_thread
         profile.notes.append(informs("events-left-out", text, path.name, others))
 
 
+def _thread(thread: dict[str, Any]) -> int:
+    """The number of a thread; threads that Java does not know have negative ones."""
+    given = thread.get("javaThreadId")
+    if given:
+        return bounds.whole(given, "sampledThread", "javaThreadId", 1, _MOST_THREAD)
+    return -bounds.whole(thread.get("osThreadId") or 0, "sampledThread", "osThreadId", 0, _MOST_THREAD)
+
+
 def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sample]:
     """The samples among the events of printed JSON."""
     from manyscale.models.workload.notes import changes, informs
@@ -212,7 +222,7 @@ def _samples(path: Path, profile: Profile, parts: Iterator[str]) -> Iterator[_Sa
             stack = profile.stack([frames[key] for key in keys] or [profile.frame(UNKNOWN)])
             deepest = max(deepest, len(methods))
             time_ns = _nanoseconds(values["startTime"])
-            identity = int(thread.get("javaThreadId") or -int(thread.get("osThreadId") or 0))
+            identity = _thread(thread)
             yield _Sample(time_ns, identity, name, kind, _state(values.get("state")), stack, _times(values))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: event {number} is no sample as 'jfr print --json' prints it ({error})") from None
@@ -355,8 +365,8 @@ def _tasks(path: Path, profile: Profile) -> TaskCounts | None:
         for row in rows:
             try:
                 names.append(row["thread"])
-                times.append((int(row["start_ns"]), int(row["end_ns"])))
-                values.append([float(row[name]) for name in counters])
+                times.append(tuple(bounds.whole(row[name], path, name) for name in ("start_ns", "end_ns")))
+                values.append([bounds.finite(row[name], path, name) for name in counters])
             except (TypeError, ValueError):
                 raise UserError(f"{path}:{rows.line_num}: each counter must have a number in each row") from None
     start, end = np.array(times, np.int64).reshape(-1, 2).T

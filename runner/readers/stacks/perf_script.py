@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import guarded, open_stream, read_head
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import SAMPLES, UNKNOWN, Profile
@@ -36,18 +37,17 @@ if TYPE_CHECKING:
 NAME: Final = "perf-script"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 16
+_WORD: Final = re.compile(r"\S+")
 # A comm may have blanks and numbers, but no time: all behind it is fixed to the right. No event begins with a digit.
-_WHO: Final = r"\s*(?:(?P<comm>\S.*?)\s+)?(?:(?P<pid>\d+|-1)/)?(?P<tid>\d+|-1)\s+(?:\[(?P<cpu>\d+)\]\s+)?"
+_CPU: Final = r"(?:\[(?P<cpu>\d+)\]\s+)?"
 _TIME: Final = r"(?:[A-Z]{1,4}\s+)?(?P<time>\d+\.\d{3,9}):\s*"  # behind the mode (-F misc)
-_WHAT: Final = r"(?:(?P<period>\d+)\s+)?(?P<event>[^\s\d:](?:\S*[^\s:])?):+(?:\s+(?P<rest>.*))?"
-_HEADERS: Final = (
-    re.compile(f"{_WHO}{_TIME}(?:{_WHAT})?"),
-    re.compile(rf"\s*(?P<comm>\S.*?)?(?P<tid>(?!))?\s+(?:\[(?P<cpu>\d+)\]\s+)?{_TIME}(?:{_WHAT})?"),
-    re.compile(rf"(?!.*\d\.\d+:){_WHO}(?P<time>(?!))?{_WHAT}"),
-)
-_FRAME: Final = re.compile(
-    r"\s+(?:[0-9a-f]+\s+)?(?P<symbol>\S.*?)(?:\+0x[0-9a-f]+)?(?:\s+\((?P<object>[^()]*(?:\([^()]*\))?[^()]*)\))?"
-)
+_WHO: Final = rf"(?:(?P<pid>\d+|-1)/)?(?P<tid>\d+|-1)\s+{_CPU}"
+_TIMED: Final = re.compile(_WHO + _TIME)
+_WITHOUT_THREAD: Final = re.compile(rf"(?P<pid>(?!))?(?P<tid>(?!))?(?<=\s){_CPU}{_TIME}")
+_UNTIMED: Final = re.compile(rf"{_WHO}(?P<time>(?!))?")
+_WHAT: Final = re.compile(r"(?:(?P<period>\d+)\s+)?(?P<event>[^\s\d:](?:\S*[^\s:])?):+(?:\s+(?P<rest>.*))?")
+_A_TIME: Final = re.compile(r"\d\.\d+:")
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
 # perf pads an address to 16 places
 _ADDRESS: Final = re.compile(r"\s+(?P<address>[0-9a-f]+)(?:\s+\((?P<object>.*)\))?")
 _SOURCE_LINE: Final = re.compile(r"  \S.*:\d+")
@@ -59,7 +59,7 @@ _WITH_MODIFIERS: Final = re.compile(r"([^:]+(?::[^:]+)?):[ukhGHpPSDIWeb]+")
 _BRANCH: Final = re.compile(r"/[PMN-]/[X-]/[A-]/\d")
 _REGISTERS: Final = re.compile(r"\s*ABI:\d")
 _TABBED_FRAME: Final = re.compile(r"\t\s*[0-9a-f]{4,16} \S")
-_ONLY_FRAME: Final = re.compile(r"\s*[0-9a-f]+\s+\S.*\(.*\)\s*")
+_ONLY_FRAME: Final = re.compile(r"\s*[0-9a-f]+\s+\S[^(]*\(.*")
 _PERF_DATA: Final = (b"PERFILE2", b"PERFFILE")
 
 
@@ -124,10 +124,29 @@ def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
         yield line.decode(errors="replace").rstrip("\r\n")
 
 
-def _header(line: str) -> re.Match[str] | None:
+Header = dict[str, str | None]  # comm, pid, tid, cpu, time, period, event, rest
+
+
+def _header(line: str) -> Header | None:
+    """The parts of a sample's first line, None for another line. O(characters): who ran is tried at each word once."""
     if line.startswith("\t"):
         return None
-    return next((found for pattern in _HEADERS if (found := pattern.fullmatch(line))), None)
+    found = _header_by(_TIMED, line) or _header_by(_WITHOUT_THREAD, line)
+    return found if found is not None or _A_TIME.search(line) else _header_by(_UNTIMED, line)
+
+
+def _header_by(pattern: re.Pattern[str], line: str) -> Header | None:
+    first = comm_end = -1
+    for word in _WORD.finditer(line):
+        who = pattern.match(line, word.start())
+        if who is not None:
+            what = _WHAT.fullmatch(line, who.end())
+            if what is not None or (who["time"] is not None and who.end() == len(line)):
+                named = what.groupdict() if what is not None else dict.fromkeys(("period", "event", "rest"))
+                return {**who.groupdict(), **named, "comm": line[first:comm_end] if first >= 0 else None}
+        first = word.start() if first < 0 else first
+        comm_end = word.end()
+    return None
 
 
 def _frame(line: str) -> str | None:
@@ -135,17 +154,39 @@ def _frame(line: str) -> str | None:
     bare = _ADDRESS.fullmatch(line)
     if bare is not None and len(line[: bare.end("address")].lstrip("\t")) >= 16:
         return _object_name(bare["object"])
-    found = _FRAME.fullmatch(line)
-    if found is None or line.count("(") != line.count(")"):
+    if not line[:1].isspace() or not line.strip() or line.count("(") != line.count(")"):
         return None
-    return _object_name(found["object"]) if found["symbol"] == UNKNOWN else found["symbol"]
+    text = line.lstrip()
+    address, _, rest = text.partition(" ") if " " in text else text.partition("\t")
+    if rest.strip() and address and _HEXADECIMAL.issuperset(address):
+        text = rest.lstrip()
+    symbol, found = _without_object(text)
+    before, plus, offset = symbol.rpartition("+0x")
+    if plus and before and offset and _HEXADECIMAL.issuperset(offset):
+        symbol = before
+    return _object_name(found) if symbol == UNKNOWN else symbol
+
+
+def _without_object(text: str) -> tuple[str, str | None]:
+    """A symbol, and the object in round brackets, which may hold one more pair, behind a blank."""
+    if not text.endswith(")"):
+        return text, None
+    opening = text.rfind("(", 0, -1)
+    if ")" in text[opening:-1]:  # a pair within
+        opening = text.rfind("(", 0, max(opening, 0))
+        if text.count(")", opening + 1, len(text) - 1) != 1:
+            return text, None
+    symbol = text[: max(opening, 0)]
+    if opening < 0 or not symbol.strip() or not symbol[-1].isspace():
+        return text, None
+    return symbol.rstrip(), text[opening + 1 : -1]
 
 
 def _only_frame(rest: str) -> str | None:
     """The name of the frame that stands in the header, before its branches; None for other text."""
     branch = _BRANCH.search(rest)
     frame = rest[: branch.start()].rpartition(" ")[0].rstrip() if branch else rest
-    return _frame(f" {frame}") if _ONLY_FRAME.fullmatch(frame) else None
+    return _frame(f" {frame}") if frame.rstrip().endswith(")") and _ONLY_FRAME.fullmatch(frame) else None
 
 
 def _object_name(path: str | None) -> str:
@@ -161,7 +202,8 @@ class _Parser:
         self.profile = profile
         self.rank = rank
         self.frames: dict[str, int] = {}  # of lines already seen
-        self.pending: re.Match[str] | None = None
+        self.pending: Header | None = None
+        self.number = 0  # of its line
         self.stack: list[int] = []
         self.num_without_stack = 0
         self.without_period: set[str] = set()
@@ -193,6 +235,7 @@ class _Parser:
 
     def _start(self, number: int, line: str) -> None:
         self._finish()
+        self.number = number
         self.pending = _header(line)
         if self.pending is None:
             raise UserError(
@@ -234,8 +277,12 @@ class _Parser:
             self.num_without_stack += 1
             self.stack.append(self.profile.frame(UNKNOWN))
         profile = self.profile
+        place = f"{self.path}:{self.number}"
         name = (found["comm"] or found["tid"] or "").strip()
-        thread = self.by_comm.setdefault(name, -2 - len(self.by_comm)) if found["tid"] is None else int(found["tid"])
+        if found["tid"] is None:
+            thread = self.by_comm.setdefault(name, -2 - len(self.by_comm))
+        else:
+            thread = bounds.whole(found["tid"], place, "the thread", -1)
         profile.names[self.rank, thread] = name
         if found["time"] is None:
             profile.has_common_clock = False
@@ -247,11 +294,11 @@ class _Parser:
         profile.add(
             self.rank,
             thread,
-            _nanoseconds(found["time"]),
+            bounds.whole(_nanoseconds(found["time"]), place, "the time"),
             profile.stack(reversed(self.stack)),
-            cpu=int(found["cpu"]) if found["cpu"] is not None else NO_CPU,
+            cpu=bounds.whole(found["cpu"], place, "the core") if found["cpu"] is not None else NO_CPU,
             event=event,
-            count=int(period) if period is not None else 1,
+            count=bounds.whole(period, place, "the period") if period is not None else 1,
         )
         self.pending = None
         self.stack = []
@@ -269,4 +316,4 @@ def _nanoseconds(text: str | None) -> int:
     if text is None:
         return 0
     seconds, _, fraction = text.partition(".")
-    return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
+    return int(seconds[:30]) * 10**9 + int(fraction.ljust(9, "0"))

@@ -79,7 +79,8 @@ class Profile:
         count: int = 1,
         weight: int = 1,
     ) -> None:
-        """Append one sample; ``event`` is what ``self.event`` returned, ``count`` of the whole row."""
+        """Append one sample; ``event`` is what ``self.event`` returned, ``count`` of the whole row. Numbers of a file
+        must have been held to 63 bits (``bounds``)."""
         for column, value in zip(
             self.rows.values(), (rank, thread, cpu, time_ns, event, count, stack, weight), strict=True
         ):

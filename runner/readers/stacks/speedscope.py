@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import CPU_TIME, SAMPLES, UNKNOWN, Profile
@@ -90,9 +91,10 @@ def _add(path: Path, profile: Profile, rank: int, number: int, thread: dict[str,
     event = profile.event(CPU_TIME if scale else SAMPLES)
     named = _PY_SPY_THREAD.fullmatch(thread["name"])
     profile.names[rank, number] = (named["name"] or f"thread {named['tid']}") if named else thread["name"]
-    clock = 0.0
-    for stack, weight in zip(thread["samples"], thread["weights"], strict=True):
-        clock += weight * (scale or 1.0)
+    clock, place = 0.0, f"{path}: profile {number}"
+    for stack, given in zip(thread["samples"], thread["weights"], strict=True):
+        weight = bounds.finite(given, place, "a weight")
+        clock = bounds.finite(clock + weight * (scale or 1.0), place, "the sum of weights")
         count = max(round(weight * scale), 1) if scale else 1
         known = profile.stack([frames[one] for one in stack if frames[one] >= 0] or [profile.frame(UNKNOWN)])
         times = max(round(weight), 1) if thread["unit"] == "none" else 1  # a weight of no unit is a number of samples

@@ -27,6 +27,7 @@ from manyscale.models.workload.profile_tables import (
     UNIT_COUNTERS_SCHEMA,
 )
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stacks.idle import executor_stacks, idle_stacks
 from manyscale.runner.readers.stacks.profile import (
@@ -46,6 +47,8 @@ def workload(profile: Profile, path: Path, name: str, num_ranks: int, rules: Uni
     columns = profile.columns()
     if not len(columns["rank"]):
         raise UserError(f"{path}: has no samples of running threads; the program may have ended too soon")
+    for each in ("count", "weight"):
+        bounds.total(columns[each], path, f"the samples' {each}s")
     if profile.events == {SAMPLES: 0} and rules.period_ps is not None:
         if sum(columns["count"].tolist()) * rules.period_ps >= 2**63:
             raise UserError(

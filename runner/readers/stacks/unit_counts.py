@@ -62,7 +62,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     profile = Profile()
     rows: list[tuple[int, int, int]] = []
     for number, fields, seen in snapshots(path, profile):
-        if len(fields) != 4 or not fields[1].isdigit() or not fields[2].isdigit() or len(fields[1]) > 9:
+        if len(fields) != 4 or not fields[1].isdecimal() or not fields[2].isdecimal() or len(fields[1]) > 9:
             raise UserError(f"{path}:{number}: a snapshot is 'S unit thread frames', separated by tabs")
         rows.append((int(fields[2]), int(fields[1]), seen))
     thread, unit, stack = np.array(rows, np.int64).reshape(-1, 3).T

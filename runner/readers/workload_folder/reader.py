@@ -44,6 +44,8 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             name = f"{level}{TABLE}"
             source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
             tables[level] = pa.ipc.open_file(source).read_all()
+            if verify:
+                tables[level].validate(full=True)
         detail = None
         if content["has_detail"]:
             detail = _unpacked(members[DETAIL]) if members else DetailStore(path / DETAIL)
@@ -61,7 +63,16 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             is_checked=content.get("rules") == RULES_VERSION,
         )
         digest = content["digest"]
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, WorkloadError) as error:
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        pa.ArrowException,
+        WorkloadError,
+    ) as error:
         raise UserError(f"{header}: the workload is damaged ({error}); convert the original trace again") from None
     if not verify:
         workload.__dict__["digest"] = digest  # where cached_property keeps it

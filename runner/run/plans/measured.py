@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 
 
 def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -23,10 +24,9 @@ def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
             if not {"unit", "cpi"} <= set(rows.fieldnames or ()):
                 raise UserError(f"{path}:1: a table of what was measured has the columns unit and cpi (and piece)")
             for row in rows:
-                try:
-                    unit, cpi, piece = int(row["unit"]), float(row["cpi"]), int(row.get("piece") or 0)
-                except (TypeError, ValueError):
-                    raise UserError(f"{path}:{rows.line_num}: unit and piece are whole numbers, cpi a number") from None
+                at = f"{path}:{rows.line_num}"
+                unit, piece = bounds.whole(row["unit"], at, "unit"), bounds.whole(row.get("piece") or "0", at, "piece")
+                cpi = bounds.finite(row["cpi"], at, "cpi")
                 if unit not in place:
                     raise UserError(f"{path}:{rows.line_num}: the profile has no unit {unit} with call stacks")
                 if not (cpi > 0 and math.isfinite(cpi)):
@@ -34,8 +34,9 @@ def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
                 if piece in found.setdefault(place[unit], {}):
                     raise UserError(f"{path}:{rows.line_num}: unit {unit}, piece {piece} stands twice")
                 found[place[unit]][piece] = cpi
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason})") from None
     if not found:
         raise UserError(f"{path}: holds no measured unit")
     at = sorted(found)

@@ -166,7 +166,7 @@ def test_what_contradicts_itself_is_refused(tmp_path, changes, what):
 def test_a_file_cut_short_is_refused(tmp_path):
     path = tmp_path / "x.omt"
     path.write_bytes(content()[:-1])
-    with pytest.raises(UserError, match=r"array 'rec_delta' at byte .* is cut short"):
+    with pytest.raises(UserError, match=r"byte [0-9]+: array 'rec_delta' is [0-9]+, but only [0-9]+ bytes are left"):
         omt.read(path)
 
 
