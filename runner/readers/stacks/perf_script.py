@@ -214,7 +214,7 @@ class _Parser:
         number = 0
         for number, line in enumerate(lines, 1):
             if len(line) > _LONGEST:
-                raise UserError(f"{self.path}:{number}: has {len(line)} characters; no line of perf script is so long")
+                raise UserError(f"{self.path}:{number}: has {len(line)} characters, more than perf script prints")
             if self.pending is not None and line[:1] in " \t" and line.strip():
                 self._add_frame(number, line)
             elif not line.strip():
