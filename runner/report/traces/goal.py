@@ -7,7 +7,8 @@ written as it is. Times are whole numbers of a unit that the first line names: 1
 LogGOPSim's L, o, g, G and O must then be given in it.
 
 What GOAL cannot say: waits for any of several requests and collectives that cost what a formula says are refused;
-synchronous and buffered sends become ordinary ones, time asleep compute, and files are left out. A comment at the head counts them.
+synchronous and buffered sends become ordinary ones, time asleep compute, and files are left out. A comment at the head
+counts them.
 """
 
 from __future__ import annotations
