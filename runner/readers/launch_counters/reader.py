@@ -273,8 +273,8 @@ def _shape(find: _Finder, what: str, like: np.ndarray) -> np.ndarray:
                 raise UserError(
                     f"{find.table.path}:{find.table.lines[row]}: {name} is {text!r}, no size such as (16, 1, 1)"
                 )
-            place = f"{find.table.path}:{find.table.lines[row]}"
-            shape[row, : len(parts)] = [max(bounds.whole(part, place, name, most=2**31 - 1), 1) for part in parts]
+            line = f"{find.table.path}:{find.table.lines[row]}"
+            shape[row, : len(parts)] = [max(bounds.whole(part, line, name, most=2**31 - 1), 1) for part in parts]
         return shape
     return shape
 

@@ -18,7 +18,9 @@ from typing import Any, Final
 import numpy as np
 import zstandard
 
+from manyscale.models.workload import MAX_RANKS
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.raw_trace import threads
 from manyscale.runner.readers.raw_trace.header import READABLE, VERSION
 
@@ -73,7 +75,12 @@ class Process:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        return next((each for each in self.definitions if "rank" in each), {"rank": 0, "size": 1, "library": ""})
+        found = next((each for each in self.definitions if "rank" in each), {"rank": 0, "size": 1, "library": ""})
+        for name in ("rank", "size"):
+            bounds.whole(found.get(name), self.path, f"{name!r} of the process", most=MAX_RANKS)
+        if "library" not in found:
+            raise UserError(f"{self.path}: does not say which MPI the process used; trace the program again")
+        return found
 
     @property
     def name(self) -> str:

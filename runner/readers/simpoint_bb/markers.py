@@ -100,8 +100,8 @@ def _read_file(path: Path, wanted: Collection[int]) -> Markers:
             elif block := _BLOCK.match(line):
                 place = f"{path}:{number}"
                 number_of = bounds.whole(block[1], place, "the number of a block")
-                ends = (bounds.whole(block[at], place, "an address", base=16, most=2**64 - 1) for at in (2, 3))
-                blocks[number_of] = (*ends, bounds.whole(block[4], place, "a number of instructions"))
+                first, end = (bounds.whole(block[at], place, "an address", base=16, most=2**64 - 1) for at in (2, 3))
+                blocks[number_of] = first, end, bounds.whole(block[4], place, "a number of instructions")
             elif header := _THREADS.match(line):
                 threads = bounds.whole(header[1], f"{path}:{number}", "num_threads")
     at = own if all(marker == NOWHERE for marker in of_all) else of_all

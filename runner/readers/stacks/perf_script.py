@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 NAME: Final = "perf-script"
 KEEPS_THREADS: Final = True  # read takes options.threads and options.idle
 _HEAD_BYTES: Final = 1 << 16
+_LONGEST: Final = 1 << 16  # characters of a line
 _WORD: Final = re.compile(r"\S+")
 # A comm may have blanks and numbers, but no time: all behind it is fixed to the right. No event begins with a digit.
 _CPU: Final = r"(?:\[(?P<cpu>\d+)\]\s+)?"
@@ -212,6 +213,8 @@ class _Parser:
     def run(self, lines: Iterator[str]) -> None:
         number = 0
         for number, line in enumerate(lines, 1):
+            if len(line) > _LONGEST:
+                raise UserError(f"{self.path}:{number}: has {len(line)} characters, more than perf script prints")
             if self.pending is not None and line[:1] in " \t" and line.strip():
                 self._add_frame(number, line)
             elif not line.strip():

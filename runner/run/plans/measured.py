@@ -39,5 +39,6 @@ def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         raise UserError(f"{path}: cannot be read ({reason})") from None
     if not found:
         raise UserError(f"{path}: holds no measured unit")
-    at = sorted(found)
-    return np.array(at, np.int64), [np.array([found[row][piece] for piece in sorted(found[row])]) for row in at]
+    measured = sorted(found)
+    pieces = [np.array([found[row][piece] for piece in sorted(found[row])]) for row in measured]
+    return np.array(measured, np.int64), pieces
