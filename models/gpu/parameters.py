@@ -72,11 +72,11 @@ class GpuCache(Strict):
     @model_validator(mode="after")
     def _geometry(self) -> GpuCache:
         line, sector = self.line_bytes, self.sector_bytes
-        if line & (line - 1) or line % SECTOR_BYTES or line > 256:
+        if not line or line & (line - 1) or line % SECTOR_BYTES or line > 256:
             raise ValueError(f"line: {line} B is no power of two between {SECTOR_BYTES} and 256 B")
-        if sector & (sector - 1) or sector % SECTOR_BYTES or line % sector:
+        if not sector or sector & (sector - 1) or sector % SECTOR_BYTES or line % sector:
             raise ValueError(f"sector: {sector} B is no power of two of at least {SECTOR_BYTES} B that divides a line")
-        if self.size_bytes % (line * self.ways * self.slices):
+        if not self.size_bytes or self.size_bytes % (line * self.ways * self.slices):
             raise ValueError(f"size: {self.size_bytes} B is no whole number of sets of {self.ways} lines in each slice")
         if self.num_sets & (self.num_sets - 1):
             raise ValueError(f"size: {self.num_sets} sets of {self.ways} lines are no power of two")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -21,6 +21,9 @@ from manyscale.models.workload.parameters import (
     TimePs,
 )
 
+MOST_NODES: Final = 2**24  # some models keep some words for each
+MOST_CORES: Final = 2**20  # of a node
+
 
 class Node(Extensible):
     """One node: ``sockets`` sockets of ``cores_per_socket`` cores, and ``gpus`` GPUs that are all alike, described by
@@ -36,6 +39,14 @@ class Node(Extensible):
     numa: Numa | None = None  # between sockets
     core: Core | None = None
     num_gpus: CountOrNone = Field(default=0, alias="gpus")
+
+    @model_validator(mode="after")
+    def _cores_can_be_kept(self) -> Node:
+        if self.num_cores > MOST_CORES:
+            raise ValueError(
+                f"{self.num_cores:,} cores (sockets times cores_per_socket); up to {MOST_CORES:,} can be modelled"
+            )
+        return self
 
     @model_validator(mode="after")
     def _gpus_are_described(self) -> Node:
@@ -99,6 +110,12 @@ class Machine(Strict):
         missing = [part for part in ("nodes", "node", "network") if part not in self.sources]
         if missing:
             raise ValueError(f"sources: no source is given for {', '.join(missing)}")
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_can_be_kept(self) -> Machine:
+        if self.num_nodes > MOST_NODES:
+            raise ValueError(f"{self.num_nodes:,} nodes; up to {MOST_NODES:,} can be modelled")
         return self
 
     @model_validator(mode="after")

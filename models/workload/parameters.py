@@ -6,7 +6,7 @@ Fields that hold a dimension are written with a unit (``"1 us"``) and stored in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -28,8 +28,9 @@ Bytes = Annotated[int, _parsed(parse_bytes)]
 PsPerByte = Annotated[float, _parsed(parse_ps_per_byte)]
 Cycles = Annotated[float, _parsed(parse_cycles)]
 FrequencyHz = Annotated[float, _parsed(parse_frequency_hz)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-CountOrNone = Annotated[int, Field(ge=0, strict=True)]  # 0: no limit
+MOST: Final = 2**53  # of what is counted: exact as a float, and far from what 64 bits hold
+Count = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+CountOrNone = Annotated[int, Field(ge=0, le=MOST, strict=True)]  # 0: no limit
 
 
 class Strict(BaseModel):

@@ -145,3 +145,14 @@ def test_a_network_tells_all_that_it_holds():
         told = Network.model_validate({**CONTENT["network"], **blocks}).model_dump(mode="json")
         assert told["collectives"]["preset"] == "openmpi"
         assert told["flow"] != Network.model_validate(CONTENT["network"]).model_dump(mode="json").get("flow")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "number", "told"),
+    [(None, "nodes", 1 << 32, "4,294,967,296 nodes"), ("node", "cores_per_socket", 1 << 31, "4,294,967,296 cores")],
+)
+def test_more_than_a_model_can_keep_is_refused(part, key, number, told):
+    content = copy.deepcopy(CONTENT)
+    (content[part] if part else content)[key] = number
+    with pytest.raises(ValidationError, match=told):
+        Machine.model_validate(content)

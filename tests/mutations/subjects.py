@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from mutate import mutate_folder
 from reader_samples import DATA, SAMPLES, kept
 
 from manyscale.models.network.program import build_program
+from manyscale.models.network.replay.timeline import Placement, ReplayError
 from manyscale.models.workload import Workload
 from manyscale.runner import shipped
+from manyscale.runner.errors import UserError
 from manyscale.runner.readers import counter_table, workload_folder
 from manyscale.runner.readers.simpoint_bb import markers, points, projection
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.traces import with_phases
+from manyscale.testing.workloads import known
 
 Make = Callable[[Path], Path]
 
@@ -119,9 +123,23 @@ def _counters(path: Path, scratch: Path) -> None:
 
 
 def _target(path: Path, scratch: Path) -> None:
+    """Read, and replayed on by every model that can."""
     from manyscale.runner.study.targets import target_named
 
-    target_named(str(path))
+    machine, _ = target_named(str(path))
+    workload = known()[1].workload
+    node = np.arange(workload.num_ranks, dtype=np.int32) % machine.num_nodes
+    program = build_program(workload, machine.network.collectives, keep_graph=True)
+    for name in names("network"):
+        if name == "flow" and machine.network.topology is None:
+            continue
+        model = lookup("network", name)
+        try:
+            model.replay(
+                program, np.ones(workload.num_operations, np.int64), machine.network, Placement(node, machine.num_nodes)
+            )
+        except (ValueError, ReplayError) as error:  # as the runner says them
+            raise UserError(error) from None
 
 
 def _study(path: Path, scratch: Path) -> None:
@@ -158,8 +176,6 @@ def _sizes(path: Path, scratch: Path) -> None:
 
 
 def _units(path: Path, scratch: Path) -> None:
-    import numpy as np
-
     from manyscale.runner.run.plans.measured import read
 
     read(path, np.arange(100))

@@ -19,6 +19,7 @@ import numpy as np
 import zstandard
 
 from manyscale.models.workload import MAX_RANKS
+from manyscale.models.workload.quantities import MOST_PS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import bounds
 from manyscale.runner.readers.raw_trace import threads
@@ -60,6 +61,15 @@ class Chunk:
     stored_bytes: int
 
 
+_MOST_NS: Final = MOST_PS // 1000
+_NUMBERS: Final = (  # of definitions, and their ranges
+    ("rank", 0, MAX_RANKS - 1), ("size", 1, MAX_RANKS), ("clock_offset_ns", -bounds.MOST, bounds.MOST),
+    ("end_ns", -bounds.MOST, bounds.MOST), ("level", 0, 255), ("other_threads", 0, bounds.MOST),
+    ("forks", 0, bounds.MOST), ("rest_cpu_ns", 0, _MOST_NS), ("rest_process_ns", 0, _MOST_NS),
+    ("rest_longest_ns", 0, _MOST_NS), ("rest_elapsed_ns", 0, _MOST_NS),
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Process:
     """What one process recorded. ``rank`` is 0 and ``size`` 1 where it never initialised MPI (``library`` is empty).
@@ -75,12 +85,7 @@ class Process:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        found = next((each for each in self.definitions if "rank" in each), {"rank": 0, "size": 1, "library": ""})
-        for name in ("rank", "size"):
-            bounds.whole(found.get(name), self.path, f"{name!r} of the process", most=MAX_RANKS)
-        if "library" not in found:
-            raise UserError(f"{self.path}: does not say which MPI the process used; trace the program again")
-        return found
+        return next((each for each in self.definitions if "rank" in each), {"rank": 0, "size": 1, "library": ""})
 
     @property
     def name(self) -> str:
@@ -199,7 +204,8 @@ def _read_process(path: Path) -> Process:
     try:
         text = _stream(path, chunks, tail, DEFINITIONS).decode()
         definitions = [json.loads(line) for line in text.splitlines()]
-    except ValueError as error:
+        _hold_to_range(definitions, path)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: a definition is damaged ({error}); trace the program again") from None
     if not definitions or definitions[0].get("trace") not in READABLE:
         raise UserError(f"{path}: does not begin with a definition of version {VERSION}; trace the program again")
@@ -207,6 +213,20 @@ def _read_process(path: Path) -> Process:
     if sizes != ((OPERATION if definitions[0]["trace"] > 1 else _OPERATION_1).itemsize, EVENT.itemsize):
         raise UserError(f"{path}: records of {sizes} bytes are not those of this version; trace the program again")
     return Process(path, definitions, state == FINISHED, chunks, tail)
+
+
+def _hold_to_range(definitions: list[Any], path: Path) -> None:
+    """Refuses definitions that lack what every process says of itself, or say it with numbers that cannot be."""
+    if not all(isinstance(each, dict) for each in definitions):
+        raise ValueError("it is no mapping of keys")
+    for each in definitions:
+        for key, least, most in _NUMBERS:
+            if key in each:
+                each[key] = bounds.whole(each[key], path, f"the definition of {key}", least, most)
+        if "rank" in each and not {"size", "library"} <= set(each):
+            raise ValueError("a rank without its size and its library")
+    if definitions and not {"host", "clock_offset_ns"} <= set(definitions[0]):
+        raise ValueError("the first one names no host and clock_offset_ns")
 
 
 def _read_tail(path: Path) -> tuple[dict[int, bytes], int, int | None]:

@@ -29,7 +29,7 @@ def can_read(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, NotImplementedError, zipfile.BadZipFile):  # the second: a version of zip beyond what is known
         return False
     return names == {"rec"} or names == {"kind", "addr", "size"}
 
