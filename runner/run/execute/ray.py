@@ -120,7 +120,8 @@ class RayExecutor:
         """Start or join Ray; ``map`` does it when there is work. Raises UserError if there is nothing to join."""
         if self._num_workers:
             return
-        with _environment(_authentication() if self._starts_own() else {}), _own_signal_handler():
+        environment = _authentication() if self._starts_own() else {}
+        with _environment(environment), _keeping_sigterm(defer=self._starts_own()):
             import ray  # reads RAY_AUTH_MODE and the token once, on import
 
             if not ray.is_initialized():
@@ -424,14 +425,29 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _own_signal_handler() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; it is given back to whoever had taken it before."""
-    before = signal.getsignal(signal.SIGTERM)
+def _keeping_sigterm(defer: bool) -> Iterator[None]:
+    """Ray takes SIGTERM for itself; in the end it is with whoever had taken it before. With ``defer`` one that comes
+    meanwhile is told then: where Ray's start is cut short, processes of it go on for a minute and more. (Ray also sends
+    it to itself, where it cannot join a cluster.)"""
+    before, take = signal.getsignal(signal.SIGTERM), signal.signal
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    if defer:
+        take(signal.SIGTERM, lambda number, _frame: came.append(number))
+
+        def take_others(signalnum: int, handler: Any) -> Any:
+            return before if signalnum == signal.SIGTERM else take(signalnum, handler)
+
+        signal.signal = take_others
     try:
         yield
     finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        signal.signal = take
+        take(signal.SIGTERM, before)
+        if came:
+            before(signal.SIGTERM, None)
 
 
 def _python_path() -> str:

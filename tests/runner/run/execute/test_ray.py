@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -163,3 +164,20 @@ def test_without_units_ray_is_not_started(tmp_path: Path) -> None:
 def test_the_local_executor_lets_defects_through(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         list(LocalExecutor().map([odd_unit("is_defective")], SHARED, Store(tmp_path)))
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_sigterm_while_ray_starts_is_told_once_it_has_started(starts: bool) -> None:
+    """Ray's own handler would leave processes behind; where Ray joins a cluster, it sends itself the signal."""
+    told: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("ours"))
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        with ray_module._keeping_sigterm(defer=starts):
+            signal.signal(signal.SIGTERM, lambda *_: told.append("Ray's"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert told == ([] if starts else ["Ray's"])
+        assert told == (["ours"] if starts else ["Ray's"])
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
