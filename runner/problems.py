@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -33,7 +34,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 def load_yaml(path: Path) -> Any:
     """A YAML file's content. Raises UserError with file and line."""
     try:
-        return yaml.load(path.read_text(), Loader=_Loader)
+        return yaml.load(refuse_special(path).read_text(), Loader=_Loader)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

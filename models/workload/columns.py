@@ -49,8 +49,9 @@ def to_numpy(column: Any) -> np.ndarray:
 
 
 def text_array(values: Sequence[str]) -> pa.StringArray:
-    """An Arrow array of strings."""
-    encoded = [value.encode() for value in values]
+    """An Arrow array of strings; what is no character (half a surrogate pair, as JSON and names of files may have) is
+    written as its escape."""
+    encoded = [value.encode(errors="backslashreplace") for value in values]
     offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import io
 import os
 import shlex
 import signal
@@ -57,6 +58,8 @@ def process() -> int:
     asleep."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2^4 cycles; read when numpy is loaded
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
     try:
         return in_large_frame(main)
     finally:
@@ -75,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.command is None:
                 parser.print_help()
                 return 2
-            return int(_module(options.command).run(options))
+            with _bounded(options.max_gb):
+                return int(_module(options.command).run(options))
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt as error:
@@ -92,6 +96,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             line += f", then: {_resumed(error.directory, words, options)}"
         print(f"manyscale: {line}", file=sys.stderr)
         return status
+
+
+@contextmanager
+def _bounded(gigabytes: str | None) -> Iterator[None]:
+    """``--max-gb`` for this process and those that it starts."""
+    if gigabytes is None:
+        yield
+        return
+    from manyscale.runner.readers.archive import MOST_GB, most_bytes
+
+    before = os.environ.get(MOST_GB)
+    os.environ[MOST_GB] = gigabytes
+    try:
+        most_bytes()
+        yield
+    finally:
+        if before is None:
+            del os.environ[MOST_GB]
+        else:
+            os.environ[MOST_GB] = before
 
 
 @contextmanager
@@ -174,6 +198,9 @@ def _parser(asked: str | None) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         command.set_defaults(command=name)
         command.add_argument("--debug", action="store_true", help="show a traceback instead of one line")
+        command.add_argument(
+            "--max-gb", metavar="GB", help="what one compressed file may decompress to (default: half of the memory)"
+        )
         if name == asked:
             _module(name).arguments(command)
     return parser

@@ -9,6 +9,7 @@ import numpy as np
 
 from manyscale.models.machine import Machine
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import bounds
 from manyscale.runner.study import Mapping_, PlacementFile
 
@@ -73,7 +74,7 @@ def _listed(nodes: Sequence[int], place: str, machine: Machine, num_ranks: int) 
 def _read(path: Path) -> list[int]:
     """The numbers in a file. Raises UserError with file and line."""
     try:
-        lines = path.read_text().splitlines()
+        lines = refuse_special(path).read_text().splitlines()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); mapping.placement.file names it") from None
     except UnicodeDecodeError:

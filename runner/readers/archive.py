@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import posixpath
 import re
 import tarfile
@@ -16,27 +17,78 @@ from typing import IO, Self
 import zstandard
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"\x1f\x8b": "gz", b"\xfd7zXZ": "xz"}
 CHUNK_BYTES = 1 << 23
 _COMPRESSED_BYTES = 1 << 16  # read at once: zstd turns them into some megabytes
+_BUFFER_BYTES = 1 << 18
+MOST_GB = "MANYSCALE_MAX_GB"  # of the environment, so that worker processes have it, too: what --max-gb says
+
+
+def most_bytes() -> int:
+    """What one file may decompress to: as --max-gb says, else half of the machine's memory."""
+    given = os.environ.get(MOST_GB)
+    if given is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        most = float(given) * 1e9
+    except ValueError:
+        most = -1.0
+    if not 0 < most < 2**63:
+        raise UserError(f"--max-gb {given}: a number of gigabytes is expected, more than 0, e.g. 100")
+    return int(most)
 
 
 def open_stream(path: Path) -> IO[bytes]:
-    """Open a file, decompressing zstd, gzip or xz by its first bytes (not by its name)."""
+    """Open a file, decompressing zstd, gzip or xz by its first bytes (not by its name). One that decompresses to more
+    than ``most_bytes`` is refused there by a UserError."""
+    refuse_special(path)
     try:
         with path.open("rb") as file:
             head = file.read(6)
         kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
         if kind == "zst":
-            return io.BufferedReader(_ZstdFile(path.open("rb")), CHUNK_BYTES)
+            return io.BufferedReader(_Bounded(path, _ZstdFile(path.open("rb"))), CHUNK_BYTES)
         if kind == "gz":
-            return gzip.open(path, "rb")  # type: ignore[return-value]
+            return io.BufferedReader(_Bounded(path, gzip.open(path, "rb")), _BUFFER_BYTES)
         if kind == "xz":
-            return lzma.open(path, "rb")
+            return io.BufferedReader(_Bounded(path, lzma.open(path, "rb")), _BUFFER_BYTES)
         return path.open("rb")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+class _Bounded(io.RawIOBase):
+    """What a compressed file holds, up to ``most_bytes``."""
+
+    def __init__(self, path: Path, file: gzip.GzipFile | lzma.LZMAFile | _ZstdFile) -> None:
+        self._path, self._file = path, file
+        self._most = most_bytes()
+        self._left = self._most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        readinto = self._file.readinto if isinstance(self._file, _ZstdFile) else self._file.readinto1
+        size = readinto(buffer)
+        self._left -= size
+        if self._left < 0:
+            raise too_large(self._path, self._most)
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def too_large(place: object, most: int) -> UserError:
+    """The one line for what decompresses to more than is allowed."""
+    return UserError(
+        f"{place}: decompresses to more than {most / 1e9:.3g} GB; if it is meant to, allow more by --max-gb (default: "
+        "half of the memory)"
+    )
 
 
 class _ZstdFile(io.RawIOBase):
@@ -146,6 +198,8 @@ def tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     raise UserError(f"{path}: member {member.name!r} is a link; archive the files themselves")
                 if not member.isfile():
                     continue
+                if member.size > most_bytes():  # of a sparse one more than the archive's bytes
+                    raise too_large(f"{path}: member {member.name!r}", most_bytes())
                 content = archive.extractfile(member)
                 assert content is not None
                 yield name, content

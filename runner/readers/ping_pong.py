@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import bounds
 
 _MOST_BYTES: Final = 2.0**53  # exact as a float
@@ -42,7 +43,7 @@ class Measurements:
 def read(path: Path) -> Measurements:
     """Read one file. Several measurements of one size count as their median. Raises UserError, one line."""
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = refuse_special(path).read_text(errors="replace").splitlines()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     text = "\n".join(lines[:400]).lower()

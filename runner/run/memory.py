@@ -15,6 +15,7 @@ from manyscale.models.memory.amm.block_probabilities import count_transitions
 from manyscale.models.workload.notes import Note, in_order
 from manyscale.models.workload.quantities import parse_bytes
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.predict.memory import profile_units, sampled, simulated
 from manyscale.runner.predict.memory.hit_rates import caches_of, line_bytes
 from manyscale.runner.predict.memory.predict_result import RECIPES, PredictResult
@@ -67,7 +68,7 @@ def read_measured(path: Path) -> dict[int, float]:
     """Seconds by size, from a CSV file with the columns ``size`` and ``seconds``. Raises UserError."""
     found: dict[int, float] = {}
     try:
-        with path.open(newline="") as file:
+        with refuse_special(path).open(newline="") as file:
             rows = csv.DictReader(file)
             for row in rows:
                 size, seconds = _measured_row(row, f"{path}, line {rows.line_num}")

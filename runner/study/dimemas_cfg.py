@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from manyscale.models.workload.quantities import MOST_BYTES
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.study.dimemas_collectives import OPERATIONS, Formulas, read_file, read_text, rules
 
 _MARK: Final = "#DIMEMAS_CONFIGURATION"
@@ -32,7 +33,7 @@ _MODELS: Final = {0: "none", 1: "constant", 2: "linear", 3: "logarithmic"}
 def can_read(path: Path) -> bool:
     """Whether a file is a Dimemas configuration. Reads its first bytes."""
     try:
-        with path.open("rb") as file:
+        with refuse_special(path).open("rb") as file:
             head = file.read(256).lstrip()
     except OSError:
         return False

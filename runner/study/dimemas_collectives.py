@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 
 _MODEL_WORDS: Final = {"0": "none", "CTE": "constant", "CT": "constant", "LIN": "linear", "LOG": "logarithmic"}
 _SIZE_WORDS: Final = {"MIN": "min", "MAX": "max", "MEAN": "mean", "2MAX": "twice-max", "S+R": "sum"}
@@ -25,7 +26,7 @@ Formulas = dict[str, dict[str, str]]  # of each kind
 def read_text(path: Path) -> str:
     """A file's text. Raises UserError."""
     try:
-        return path.read_text()
+        return refuse_special(path).read_text()
     except UnicodeDecodeError:
         raise UserError(f"{path}: is not a text file; a Dimemas configuration is expected") from None
     except OSError as error:

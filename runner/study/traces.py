@@ -20,6 +20,7 @@ from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
 from manyscale.runner.readers.workload_folder.layout import VERSION
@@ -54,6 +55,7 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     path = _expanded(choice.path)
     if not _exists(path):
         raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
+    refuse_special(path)
     copy = _copy(path, choice, cache)
     if copy is not None and kept.is_whole(copy):
         return workload_folder.read(copy, verify=False)

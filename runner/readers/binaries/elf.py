@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers.binaries.instructions import Disassembler, Flow, Instruction
 
 _RELATIVE, _GLOB_DAT, _JUMP_SLOT, _ABSOLUTE = 8, 6, 7, 1  # types of relocations
@@ -35,7 +36,7 @@ class Elf:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with refuse_special(path).open("rb") as file:
                 self._read(file)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}); is it where it was traced?") from None

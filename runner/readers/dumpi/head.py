@@ -11,6 +11,8 @@ _LONGEST_META: Final = 1 << 16
 
 def is_rank_file(path: Path) -> bool:
     """Whether a file starts as DUMPI files do."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -20,7 +22,7 @@ def is_rank_file(path: Path) -> bool:
 
 def is_meta(path: Path) -> bool:
     try:
-        return bool({"fileprefix", "numprocs"} <= read_meta(path).keys())
+        return path.is_file() and bool({"fileprefix", "numprocs"} <= read_meta(path).keys())
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -11,6 +11,8 @@ _MAGIC: Final = b"\x03BOTF2"
 
 
 def is_anchor(path: Path) -> bool:
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC

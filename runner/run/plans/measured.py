@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import bounds
 
 
@@ -19,7 +20,7 @@ def read(path: Path, known: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     found: dict[int, dict[int, float]] = {}
     place = {number: row for row, number in enumerate(known.tolist())}
     try:
-        with path.open(newline="") as file:
+        with refuse_special(path).open(newline="") as file:
             rows = csv.DictReader(file)
             if not {"unit", "cpi"} <= set(rows.fieldnames or ()):
                 raise UserError(f"{path}:1: a table of what was measured has the columns unit and cpi (and piece)")
