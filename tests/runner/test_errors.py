@@ -223,7 +223,7 @@ BAD_FILES: dict[str, tuple[Callable[..., Path], tuple[str, ...]]] = {
     "damage in the middle": (
         lambda s: s.file("t.txt", b"0 init\n\xff\xfe\x00\n"), ("t.txt:2: ", "does not start with a rank"),
     ),
-    "empty file": (lambda s: s.file("t.txt", ""), ("t.txt: ", "format")),
+    "empty file": (lambda s: s.file("t.txt", ""), ("t.txt: ", "is empty")),
     "binary junk": (lambda s: s.file("junk", bytes(range(256)) * 40), ("junk: ", "format")),
     "one long line of junk": (lambda s: s.file("junk", "x" * 9999), ("junk: ", "format")),
     "folder without a trace": (lambda s: s.file("empty/README", "nothing\n").parent, ("empty: ", "format")),

@@ -108,8 +108,8 @@ def test_a_file_names_the_node_of_every_rank(tmp_path):
     [
         ("0\n1\n", "nodes.txt: 2 nodes for 3 ranks; list one for each"),
         ("0\n1 2\n", "nodes.txt: node 2 is not one of the 2 of laptop"),
-        ("0\n1 -1\n", r"nodes.txt:2: '-1' is not the number of a node \(0, 1, ...\)"),
-        ("0\n1\n0x1", "nodes.txt:3: '0x1' is not the number of a node"),
+        ("0\n1 -1\n", r"nodes.txt:2: the number of a node is '-1', not a whole number from 0"),
+        ("0\n1\n0x1", "nodes.txt:3: the number of a node is '0x1', not a whole number from 0"),
         ("", "nodes.txt: 0 nodes for 3 ranks"),
         ("0 0 0", "node 0 of laptop would run 3 ranks on 2 cores"),
     ],

@@ -97,7 +97,9 @@ def refused_line(cli, refused, tmp_path, private_cache, foreseen):
         assert not list(tmp_path.glob("out*"))
         stored = private_cache / "launches"
         for folder in stored.iterdir() if stored.exists() else ():
-            assert sorted(path.name for path in folder.iterdir()) == ["instructions.parquet", "static.parquet"]
+            assert sorted(path.name for path in folder.iterdir()) == [
+                "checksums", "instructions.parquet", "static.parquet",
+            ]  # fmt: skip
 
     return check
 

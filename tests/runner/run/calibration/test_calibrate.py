@@ -66,7 +66,7 @@ def test_formats(tmp_path: Path, text: str, sizes: list[int], times_us: list[flo
         (OSU + "2048   x\n", r"measured.txt:6: a row of OSU latency needs 2 numbers"),
         ("# OSU MPI Latency Test\n# Size\n", "holds no measurement"),
         ("bytes,seconds\n1,2\n", "measured.txt:1: the header needs"),
-        ("bytes,time_us\n1,two\n", "measured.txt:2: bytes and time_us are not two numbers"),
+        ("bytes,time_us\n1,two\n", "measured.txt:2: time_us is 'two', not a number from 0"),
         ("bytes,time_us\n1,0\n", "time of 1 B is not positive"),
         ("bytes,time_us\n1.5,1\n", "1.5 is no number of bytes"),
     ],

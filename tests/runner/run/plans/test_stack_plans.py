@@ -220,9 +220,9 @@ def test_options_without_a_method(cli, tmp_path, option):
 @pytest.mark.contract
 @pytest.mark.parametrize(("text", "said"), [
     ("unit,cycles\n0,1\n", ":1: a table of what was measured has the columns unit and cpi"),
-    ("unit,cpi\n0,fast\n", ":2: unit and piece are whole numbers, cpi a number"),
+    ("unit,cpi\n0,fast\n", ":2: cpi is 'fast', not a number from 0"),
     ("unit,cpi\n100,1\n", ":2: the profile has no unit 100"),
-    ("unit,cpi\n0,-1\n", ":2: CPI is -1.0; it must be above 0"),
+    ("unit,cpi\n0,-1\n", ":2: cpi is '-1', not a number from 0"),
     ("unit,cpi\n0,1\n0,1\n", ":3: unit 0, piece 0 stands twice"),
     ("unit,cpi\n", ": holds no measured unit"),
     ("unit,cpi\n0,1\n1,1\n", "of phase "),
