@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 from manyscale.runner.errors import UserError
 
@@ -18,3 +20,17 @@ def refuse_special(path: Path) -> Path:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise UserError(f"{path}: is a pipe, a device or a socket; write its content to a file and give that")
     return path
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises OSError, ValueError (for whatever is no JSON) and, for what is no file,
+    UserError."""
+    return parse_json(refuse_special(path).read_bytes())
+
+
+def parse_json(text: str | bytes) -> Any:
+    """``json.loads`` of which every refusal is a ValueError, that of text nested too deeply, too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -43,7 +43,7 @@ def write(workload: Workload, found: BurstClusters, rows: Sequence[ClusterRow], 
     if step > 1:
         note += f" One burst in {step} is drawn."
     page.add("Bursts", _scatter(page, workload, found, clustered[::step]), note=note)
-    path.write_text(page.html(), encoding="utf-8")
+    path.write_text(page.html(), encoding="utf-8", errors="backslashreplace")
 
 
 def _scatter(page: Page, workload: Workload, found: BurstClusters, chosen: np.ndarray) -> str:

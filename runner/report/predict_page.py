@@ -41,7 +41,7 @@ def write(result: PredictResult, directory: Path, *, page: bool = True) -> None:
     write_table(predict_result.profiles_table(result), directory / "profile.parquet")
     write_figures(predict_result.figures(result), f"{result.name} on {result.machine.name}", directory, result.notes)
     if page:
-        (directory / "report.html").write_text(_page(result), encoding="utf-8")
+        (directory / "report.html").write_text(_page(result), encoding="utf-8", errors="backslashreplace")
     rundir.write_manifest(directory, "complete", 0, inputs)
 
 

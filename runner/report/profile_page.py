@@ -42,7 +42,7 @@ def write(result: ProfileResult, directory: Path, *, seed: int = 0, page: bool =
         write_table(profile_result.counters_table(result.simulated.counters, result), directory / "counters.parquet")
     write_figures(profile_result.statistics(result), f"{result.workload.name} on {result.machine.name}", directory)
     if page:
-        (directory / "report.html").write_text(_page(result), encoding="utf-8")
+        (directory / "report.html").write_text(_page(result), encoding="utf-8", errors="backslashreplace")
     rundir.write_manifest(directory, "complete", seed, inputs)
 
 

@@ -88,7 +88,7 @@ def write(result: Result, directory: Path) -> None:
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
     page.add("Study", f"<details open><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
-    (directory / "report.html").write_text(page.html(), encoding="utf-8")
+    (directory / "report.html").write_text(page.html(), encoding="utf-8", errors="backslashreplace")
 
 
 def _headline(result: Result) -> str:

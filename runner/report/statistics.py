@@ -27,7 +27,8 @@ def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path,
     (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
     lines = [_line(name, statistic) for name, statistic in figures.items()]
     lines += [f"# {note}\n" for note in notes]
-    (directory / "stats.txt").write_text(f"---------- {title} ----------\n" + "".join(lines))
+    text = f"---------- {title} ----------\n" + "".join(lines)
+    (directory / "stats.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _entry(statistic: Statistic) -> dict[str, object]:

@@ -56,7 +56,7 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         if any(name.startswith(prefix) for name in points):
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
     page.add("Points", _points_table(points, axes))
-    (directory / "report.html").write_text(page.html(), encoding="utf-8")
+    (directory / "report.html").write_text(page.html(), encoding="utf-8", errors="backslashreplace")
 
 
 _Points = dict[str, list[Any]]

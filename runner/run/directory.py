@@ -34,6 +34,7 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
         if resume:
             raise UserError("--resume needs the run directory: -o DIR")
         output = _next_numbered(Path("runs"), name)
+    _refuse_encoding(output)
     try:
         if output.exists() and not output.is_dir():
             raise UserError(f"{output}: is a file; name a directory with -o")
@@ -48,6 +49,13 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); name another directory with -o") from None
     return output
+
+
+def _refuse_encoding(output: Path) -> None:
+    try:
+        str(output.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{output}: its name is not in UTF-8, as Parquet needs it; name another directory") from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -80,6 +81,9 @@ def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
         raise UserError(f"{path}: {error}") from None
     except MemoryError:
         raise UserError(f"{path}: does not fit into memory; trace fewer iterations or ranks") from None
+    name = workload.name.encode(errors="backslashreplace").decode()
+    if name != workload.name:  # from the name of a file, which need not be UTF-8
+        workload = replace(workload, name=name)
     if copy is not None and is_whole(reader, path):
         _keep(workload, copy)
     return workload
@@ -170,12 +174,12 @@ def _copy(path: Path, choice: WorkloadChoice, cache: Path | None) -> Path | None
     if cache is None or not path.is_file():
         return None
     read_as = f"{READ_VERSION} {VERSION} {choice.format} {choice.read_options()} {path.resolve().name}"
-    state = hashlib.blake2b(read_as.encode(), digest_size=16)
-    state.update(path.resolve().parent.name.encode())
+    state = hashlib.blake2b(os.fsencode(read_as), digest_size=16)
+    state.update(os.fsencode(path.resolve().parent.name))
     for part in (path, *_companions(path)):
         try:
             with part.open("rb") as file:
-                state.update(part.name.encode())
+                state.update(os.fsencode(part.name))
                 while block := file.read(1 << 22):
                     state.update(block)
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from manyscale.models.workload.task_tables import (
     EventKind,
 )
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import parse_json
 from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import guarded, open_stream
 from manyscale.runner.readers.omt.events import Events
@@ -76,7 +76,7 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         content = stream.read()
     end = content.find(b"\n")
     try:
-        header = json.loads(content[:end])
+        header = parse_json(content[:end])
         listed = [(str(name), np.dtype(kind), int(count)) for name, kind, count in header["arrays"]]
         sites = [(str(function), str(place)) for function, place in header["sites"]]
     except (ValueError, TypeError, KeyError, OverflowError, AttributeError, RecursionError) as error:

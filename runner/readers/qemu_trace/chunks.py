@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import zstandard
 from manyscale.models.kernels import njit
 from manyscale.models.workload.notes import Note, changes
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import parse_json, refuse_special
 from manyscale.runner.readers.qemu_trace.head import MAGIC
 
 DEFINITIONS, BLOCKS, WORDS, END = range(4)
@@ -47,6 +47,8 @@ def chunks(path: Path, kinds: tuple[int, ...], notes: list[Note] | None = None) 
     """(kind, content) of the file's chunks of these kinds, in order. One that is cut short ends the file, and is noted.
 
     Raises UserError, naming the byte, for one that is damaged."""
+    if not refuse_special(path).is_file():
+        raise UserError(f"{path}: is no file; name the trace in it")
     with path.open("rb") as file:
         length = file.seek(0, 2)
         file.seek(0)
@@ -83,7 +85,7 @@ def chunks(path: Path, kinds: tuple[int, ...], notes: list[Note] | None = None) 
 def definitions(path: Path) -> list[dict[str, Any]]:
     """The lines of JSON, the one that ends the trace last."""
     try:
-        return [json.loads(line) for _, text in chunks(path, (DEFINITIONS, END)) for line in text.splitlines()]
+        return [parse_json(line) for _, text in chunks(path, (DEFINITIONS, END)) for line in text.splitlines()]
     except ValueError as error:
         raise UserError(f"{path}: its definitions are damaged ({error}); trace the program again") from None
 

@@ -237,6 +237,8 @@ def _instructions(events: list[str], costs: list[str]) -> int:
 
 
 def _count(path: Path, number: int, part: _Part, function: str, line: str) -> None:
+    if not part.events:
+        raise UserError(f"{path}:{number}: no line before says what is counted (events: Ir ...); got {line[:60]!r}")
     words = line.split()
     costs = words[part.positions :]
     try:

@@ -7,13 +7,13 @@ of the machine, and only to merge threads within a rank.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import read_json
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks import jfr, perf_script, speedscope
 from manyscale.runner.readers.stacks.profile import Profile
@@ -36,7 +36,7 @@ def can_read(path: Path) -> bool:
     """Whether the folder was written by the recorder."""
     header = path / HEADER
     try:
-        return header.is_file() and json.loads(header.read_text()).get("format") == FORMAT
+        return header.is_file() and read_json(header).get("format") == FORMAT
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -74,7 +74,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, rules: UnitRules
 def read_header(path: Path) -> dict[str, Any]:
     """What ``stacks.json`` says. Raises UserError."""
     try:
-        header: dict[str, Any] = json.loads((path / HEADER).read_text())
+        header: dict[str, Any] = read_json(path / HEADER)
         if header["version"] != VERSION:
             raise UserError(f"{path / HEADER}: version {header['version']} is not {VERSION}; record again")
         UnitRules(**header["rules"])

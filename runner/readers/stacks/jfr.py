@@ -280,6 +280,8 @@ def _events(path: Path, parts: Iterator[str]) -> Iterator[dict[str, Any]]:
             if not part or len(text) - place > _LONGEST_EVENT:
                 raise UserError(f"{path}: event {number + 1} is damaged or cut short ({error.msg})") from None
             text, place = text[place:] + part, 0
+        except (RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
+            raise UserError(f"{path}: event {number + 1} is damaged ({error})") from None
 
 
 def _stored(path: Path) -> Iterator[str]:

@@ -13,12 +13,12 @@ Cost: one pass in Python over the samples; the file is held in memory.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import parse_json
 from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
@@ -72,7 +72,7 @@ def collect(path: Path, profile: Profile, rank: int) -> None:
     """Add the samples of a file to a profile as those of a rank."""
     try:
         with guarded(path), open_stream(path) as stream:
-            content = json.load(stream)
+            content = parse_json(stream.read())
         shared = content["shared"]["frames"]
         names = [_frame_name(frame) for frame in shared]
         frames = [-1 if _PY_SPY_PROCESS.fullmatch(name) else profile.frame(name) for name in names]

@@ -16,6 +16,7 @@ from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, Worklo
 from manyscale.models.workload.checks import RULES_VERSION
 from manyscale.models.workload.notes import from_json
 from manyscale.runner.errors import UserError
+from manyscale.runner.plain_files import parse_json, read_json, refuse_special
 from manyscale.runner.readers.archive import tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stores.detail_store import DetailStore
@@ -34,7 +35,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         members = {}
         if path.is_file():
             members = {_inside(name): stream.read() for name, stream in tar_members(path)}
-        content = json.loads(members[HEADER] if members else header.read_text())
+        content = parse_json(members[HEADER]) if members else read_json(header)
         if content["version"] != VERSION:
             raise UserError(
                 f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
@@ -42,7 +43,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         tables = {}
         for level in content["levels"]:
             name = f"{level}{TABLE}"
-            source = pa.BufferReader(members[name]) if members else pa.memory_map(str(path / name))
+            source = pa.BufferReader(members[name]) if members else pa.memory_map(str(refuse_special(path / name)))
             tables[level] = pa.ipc.open_file(source).read_all()
             if verify:
                 tables[level].validate(full=True)

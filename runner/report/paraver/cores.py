@@ -54,8 +54,8 @@ def write(result: Result, directory: Path) -> None:
         nodes = f"{len(ranks)}({','.join(map(str, width.tolist()))})"
         file.write(f"#Paraver ({_DATE}):{last}_ns:{nodes}:1:{len(ranks)}({tasks})\n".encode())
         write_sorted(file, records)
-    (directory / "cores.pcf").write_text(_configuration(types), encoding="utf-8")
-    (directory / "cores.row").write_text(_names(ranks, width), encoding="utf-8")
+    (directory / "cores.pcf").write_text(_configuration(types), encoding="utf-8", errors="backslashreplace")
+    (directory / "cores.row").write_text(_names(ranks, width), encoding="utf-8", errors="backslashreplace")
 
 
 def _states(who: list[str], place: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Records:

@@ -54,11 +54,11 @@ def write(result: Result, directory: Path) -> None:
     with (directory / "gpu.prv").open("wb") as file:
         file.write(f"#Paraver ({_DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
         write_sorted(file, records)
-    (directory / "gpu.pcf").write_text(_configuration(names), encoding="utf-8")
+    (directory / "gpu.pcf").write_text(_configuration(names), encoding="utf-8", errors="backslashreplace")
     labels = [f"launches of rank {each}" for each in ranks.tolist()] + [f"SM {each}" for each in range(num_sms)]
     text = "".join(f"{label}\n" for label in labels)
     levels = (f"LEVEL CPU SIZE {threads}\n{text}", "LEVEL NODE SIZE 1\nGPU\n", f"LEVEL THREAD SIZE {threads}\n{text}")
-    (directory / "gpu.row").write_text("\n".join(levels), encoding="utf-8")
+    (directory / "gpu.row").write_text("\n".join(levels), encoding="utf-8", errors="backslashreplace")
 
 
 def _of_blocks(who: list[str], blocks: TimedBlocks, first: int) -> list[Records]:
