@@ -83,6 +83,17 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
+def unpacked(stored: bytes, size: int) -> bytes:
+    """One zstd frame that must hold ``size`` bytes. Raises ZstdError, before anything is decompressed where the frame
+    says of itself that it holds another number: zstandard would follow it."""
+    told = zstandard.frame_content_size(stored)
+    if told not in (-1, size):
+        raise zstandard.ZstdError(f"a frame holds {told} bytes, not {size}")
+    if size > most_bytes():
+        raise zstandard.ZstdError(f"{size} bytes are more than --max-gb allows")
+    return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+
+
 def too_large(place: object, most: int) -> UserError:
     """The one line for what decompresses to more than is allowed."""
     return UserError(

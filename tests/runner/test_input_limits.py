@@ -17,6 +17,7 @@ from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json
 from manyscale.runner.readers import archive
+from manyscale.runner.readers.simpoint_bb import projection
 from manyscale.runner.readers.stacks import callgrind, jfr, speedscope
 
 _FOLDED = b"main;work 1\n" * 200_000  # 2.4 MB
@@ -86,6 +87,23 @@ def test_a_sparse_member_is_as_large_as_it_reads(tmp_path, monkeypatch):
     monkeypatch.delenv(archive.MOST_GB, raising=False)
     with pytest.raises(UserError, match="member 'x': decompresses to more than"):
         list(archive.tar_members(path))
+
+
+def test_a_frame_that_holds_more_than_it_should_is_not_decompressed():
+    compressor = zstandard.ZstdCompressor()
+    assert archive.unpacked(compressor.compress(_FOLDED), len(_FOLDED)) == _FOLDED
+    frame = bytearray(compressor.compress(bytes(1 << 20)))
+    frame[5:9] = (2**31).to_bytes(4, "little")  # what the frame says that it holds; 4 bytes behind its descriptor
+    assert zstandard.frame_content_size(bytes(frame)) == 2**31
+    with pytest.raises(zstandard.ZstdError, match="holds 2147483648 bytes"):
+        archive.unpacked(bytes(frame), 1 << 20)
+
+
+def test_a_size_that_python_cannot_print_is_refused(tmp_path):
+    path = tmp_path / "x.proj"
+    path.write_text("7" * 5000 + ":w\n1 1: 1\n")
+    with pytest.raises(UserError, match="the number of rows"):
+        projection.read(path)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan", "x", "1e300", ""])

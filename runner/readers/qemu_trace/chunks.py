@@ -15,6 +15,7 @@ from manyscale.models.kernels import njit
 from manyscale.models.workload.notes import Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json, refuse_special
+from manyscale.runner.readers.archive import unpacked
 from manyscale.runner.readers.qemu_trace.head import MAGIC
 
 DEFINITIONS, BLOCKS, WORDS, END = range(4)
@@ -72,7 +73,7 @@ def chunks(path: Path, kinds: tuple[int, ...], notes: list[Note] | None = None) 
             content = file.read(stored)
             if codec:
                 try:
-                    content = zstandard.ZstdDecompressor().decompress(content, max_output_size=raw)
+                    content = unpacked(content, raw)
                 except zstandard.ZstdError as error:
                     raise UserError(
                         f"{path}: the chunk before byte {place} is damaged ({error}); trace again"

@@ -22,6 +22,7 @@ from manyscale.models.workload import MAX_RANKS
 from manyscale.models.workload.quantities import MOST_PS
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import bounds
+from manyscale.runner.readers.archive import unpacked
 from manyscale.runner.readers.raw_trace import threads
 from manyscale.runner.readers.raw_trace.header import READABLE, VERSION
 
@@ -284,7 +285,7 @@ def _content(path: Path, file: Any, chunk: Chunk) -> bytes:
     if chunk.codec == 0:
         return bytes(stored)
     try:
-        content = zstandard.ZstdDecompressor().decompress(stored, max_output_size=chunk.raw_bytes)
+        content = unpacked(stored, chunk.raw_bytes)
     except zstandard.ZstdError as error:
         raise UserError(f"{path}: byte {chunk.offset}: the chunk is damaged ({error}); trace again") from None
     if len(content) != chunk.raw_bytes:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import guarded, open_stream
 
 _HEADER: Final = re.compile(r"(\d+):(w?)")
@@ -28,7 +29,7 @@ def read(path: Path) -> np.ndarray:
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
             rows.append(_row(line, len(rows[0]) if rows else None, f"{path}:{number}"))
-    if len(rows) != int(header[1]) or not rows:
+    if len(rows) != bounds.whole(header[1], f"{path}:1", "the number of rows") or not rows:
         raise UserError(f"{path}: has {len(rows)} rows, but its header tells {header[1]}; save it again")
     return np.array(rows)
 

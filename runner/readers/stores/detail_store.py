@@ -22,6 +22,7 @@ import zstandard
 
 from manyscale.models.workload.detail_tables import SEGMENTS_SCHEMA, DetailBatch
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.archive import unpacked
 from manyscale.runner.readers.stores import detail_columns as columns
 
 CHUNK_SIZE: Final = 1 << 20  # accesses, and executions of blocks
@@ -163,7 +164,7 @@ class DetailStore:
 
     def _decompress(self, stored: bytes, packed: int, what: str) -> bytes:
         try:
-            content = bytes(zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed))
+            content = unpacked(stored, packed)
         except zstandard.ZstdError as error:
             raise self._damaged(what, str(error)) from None
         if len(content) != packed:
