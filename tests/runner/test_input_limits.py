@@ -18,7 +18,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json
 from manyscale.runner.readers import archive
 from manyscale.runner.readers.simpoint_bb import projection
-from manyscale.runner.readers.stacks import callgrind, jfr, speedscope
+from manyscale.runner.readers.stacks import callgrind, jfr, speedscope, unit_counts
 
 _FOLDED = b"main;work 1\n" * 200_000  # 2.4 MB
 
@@ -162,6 +162,13 @@ def test_profiles_in_json_that_python_cannot_hold_are_refused(reader, content, t
     path.write_text('{"recording": {"events": [' + content)
     with pytest.raises(UserError, match=r"damaged|cut short|speedscope"):
         reader.read(path)
+
+
+def test_a_thread_of_a_unit_has_63_bits(tmp_path):
+    path = tmp_path / "x.stk"
+    path.write_text("M\t0\tmain\nS\t0\t9223372036854775808\t0\n")
+    with pytest.raises(UserError, match=r":2: the thread is '9223372036854775808'"):
+        unit_counts.read(path)
 
 
 def test_costs_before_the_names_of_events_are_refused(tmp_path):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers import bounds
 from manyscale.runner.readers.archive import first_line, guarded, open_stream
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stacks.profile import UNIT_LENGTH, Profile
@@ -64,7 +65,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     for number, fields, seen in snapshots(path, profile):
         if len(fields) != 4 or not fields[1].isdecimal() or not fields[2].isdecimal() or len(fields[1]) > 9:
             raise UserError(f"{path}:{number}: a snapshot is 'S unit thread frames', separated by tabs")
-        rows.append((int(fields[2]), int(fields[1]), seen))
+        rows.append((bounds.whole(fields[2], f"{path}:{number}", "the thread"), int(fields[1]), seen))
     thread, unit, stack = np.array(rows, np.int64).reshape(-1, 3).T
     order = np.lexsort((unit, thread))
     thread, unit, stack = thread[order], unit[order], stack[order]
