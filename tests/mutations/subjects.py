@@ -258,6 +258,7 @@ def more_traces() -> list[Subject]:
         ("otf2", unpacked(DATA / "otf2/pipit-ping-pong-papi")),
         ("simpoint-bb", _simpoint("prog.global.bb.xz", "prog.regions.csv")),
         ("jfr", unpacked(DATA / "stacks/threads.jfr.json.xz")),
+        ("perf-script", unpacked(DATA / "stacks/threads.perf.txt.gz")),
         ("accelsim", unpacked(DATA / "gpu/vectoradd")),
         ("lackey", unpacked(DATA / "detail/bs16_O0.lk.xz", 40_000)),
     ]  # fmt: skip
