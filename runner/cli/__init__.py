@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.command is None:
                 parser.print_help()
                 return 2
-            with _bounded(options.max_gb):
+            with _bounded(options.most_gb):
                 return int(_module(options.command).run(options))
     except BrokenPipeError:
         return 0
@@ -192,15 +192,17 @@ def _parser(asked: str | None) -> argparse.ArgumentParser:
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
     )
     parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
-    parser.set_defaults(debug=False, command=None)
+    parser.set_defaults(debug=False, command=None, most_gb=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         command.set_defaults(command=name)
         command.add_argument("--debug", action="store_true", help="show a traceback instead of one line")
-        command.add_argument(
-            "--max-gb", metavar="GB", help="what one compressed file may decompress to (default: half of the memory)"
-        )
+        if name != "trace":  # which reads none, and has an option of this name for what it records
+            command.add_argument(
+                "--max-gb", dest="most_gb", metavar="GB",
+                help="what one compressed file may decompress to (default: half of the memory)",
+            )  # fmt: skip
         if name == asked:
             _module(name).arguments(command)
     return parser
