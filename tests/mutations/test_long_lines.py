@@ -96,5 +96,6 @@ def test_a_long_line_takes_linear_time(name, tmp_path):
     assert _end(check) == "rightly"
 
 
+@pytest.mark.slow
 def test_what_takes_quadratic_time_is_found():
     assert "SIGXCPU" in _end(lambda say: say("a") and re.search("a+x", "a" * _LENGTH))

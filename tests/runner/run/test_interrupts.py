@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,16 @@ import pytest
 from manyscale.runner.run import directory as rundir
 
 LINES = {0: ["init", "compute 1e6", "send 1 0 800 6", "finalize"], 1: ["init", "recv 0 0 800 6", "finalize"]}
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_heeded() -> Iterator[None]:
+    """Commands are started as from a terminal, also where these tests run in the background, whose processes are born
+    deaf to SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
 
 # The command line, whose second unit is in a kernel for ever, and tells so in the file MANYSCALE_TEST_TOLD.
 STUCK = """
