@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = 4
+TEXTS_FOR_NOTES: Final = 3  # the version that is read, too, and had no codes for notes
 HEADER: Final = "workload.json"
 DETAIL: Final = "detail.stream"  # of the detailed level, where it was traced
 LAUNCHES: Final = "launches"  # a folder for each GPU launch, by its number

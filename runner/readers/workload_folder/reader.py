@@ -9,19 +9,27 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from manyscale.models.workload import REQUIRED_LEVELS, SCHEMAS, Workload, WorkloadError
 from manyscale.models.workload.checks import RULES_VERSION
-from manyscale.models.workload.notes import from_json
+from manyscale.models.workload.notes import Note, changes, from_json
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import parse_json, read_json, refuse_special
 from manyscale.runner.readers.archive import tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stores.detail_store import DetailStore
 from manyscale.runner.readers.stores.launch_store import LaunchStore, StoredLaunch
-from manyscale.runner.readers.workload_folder.layout import DETAIL, HEADER, LAUNCHES, TABLE, VERSION
+from manyscale.runner.readers.workload_folder.layout import (
+    DETAIL,
+    HEADER,
+    LAUNCHES,
+    TABLE,
+    TEXTS_FOR_NOTES,
+    VERSION,
+)
 
 NAME = "workload"
 
@@ -36,7 +44,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         if path.is_file():
             members = {_inside(name): stream.read() for name, stream in tar_members(path)}
         content = parse_json(members[HEADER]) if members else read_json(header)
-        if content["version"] != VERSION:
+        if content["version"] not in (VERSION, TEXTS_FOR_NOTES):
             raise UserError(
                 f"{header}: version {content['version']} is not {VERSION}; convert the original trace again"
             )
@@ -57,7 +65,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
             content["name"],
             content["num_ranks"],
             tables,
-            from_json(json.dumps(content["notes"])),
+            _notes(content),
             content["source_format"],
             detail,
             launches,
@@ -80,6 +88,13 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
     elif workload.digest != digest:
         raise UserError(f"{header}: the tables were changed since they were written; convert the original trace again")
     return workload
+
+
+def _notes(content: Mapping[str, Any]) -> tuple[Note, ...]:
+    """What an earlier version wrote as texts may have changed the number: it does not say."""
+    if content["version"] == TEXTS_FOR_NOTES:
+        return tuple(changes("note-without-code", str(text)) for text in content["notes"])
+    return from_json(json.dumps(content["notes"]))
 
 
 def _unpacked(stream: bytes) -> DetailStore:

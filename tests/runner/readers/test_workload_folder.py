@@ -152,3 +152,10 @@ def test_a_cache_that_fills_up_holds_no_halves(cli, private_cache, tmp_path, mon
     assert outcome.err.startswith(f"manyscale: {private_cache}/workloads: the cache cannot be written (No space left")
     assert list((private_cache / "workloads").iterdir()) == []
     assert not (tmp_path / "out").exists()
+
+
+def test_notes_of_a_folder_that_had_no_codes_are_kept(tmp_path, workload):
+    workload_folder.write(workload, tmp_path / "w")
+    header(tmp_path / "w", version=3, notes=["7 calls are left out"])
+    (note,) = workload_folder.read(tmp_path / "w").notes
+    assert (note.code, note.severity, note.text) == ("note-without-code", "changes", "7 calls are left out")
