@@ -87,8 +87,8 @@ def test_shared_inputs_are_put_once_and_read_only(pair: RayExecutor, tmp_path: P
 def test_all_workers_get_work(pair: RayExecutor, tmp_path: Path) -> None:
     trace = tmp_path / "processes"
     trace.mkdir()
-    run(pair, good_units(2), Store(tmp_path / "units"))  # both have started
-    run(pair, good_units(8, trace=str(trace), seconds=0.05), Store(tmp_path / "units"))
+    run(pair, good_units(2), Store(tmp_path / "units"))  # one has started, the other one has 5 s to
+    run(pair, good_units(100, trace=str(trace), seconds=0.05), Store(tmp_path / "units"))
     assert len(list(trace.iterdir())) == 2
     assert str(os.getpid()) not in [path.name for path in trace.iterdir()]
 
