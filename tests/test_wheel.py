@@ -1,4 +1,4 @@
-"""The wheel's compiled kernels: commands of the README compile nothing, wherever it is installed."""
+"""The wheel's compiled kernels: commands of the README and of docs/ compile nothing, wherever it is installed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ SWEEPS = ("bfs-16-sweep", "multizone-8-design")
 
 
 def commands() -> list[str]:
-    """Those of the README that need nothing but what is shipped."""
-    text = (ROOT / "README.md").read_text().replace("\\\n", "")
+    """Those of the README and of docs/ that need nothing but what is shipped."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages).replace("\\\n", "")
     lines = re.findall(r"^(?:\$ )?manyscale (.*)$", text, re.MULTILINE)
     found = [shlex.split(line, comments=True) for line in lines]
     shipped = {file.stem for file in (ROOT / "runner" / "examples").glob("*.yaml")} | {"matmul"}

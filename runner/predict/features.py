@@ -173,8 +173,13 @@ def domain_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) ->
             notes.append(informs("domain-unknown", f"model {level}: {name} does not say what it leaves out"))
             continue
         for feature in FEATURES[level]:
-            stance = domain.features[feature]
-            if feature in found and isinstance(stance, LeavesOut):
+            if feature not in found:
+                continue
+            stance = domain.features.get(feature)
+            if stance is None:  # of a plug-in that was written before the feature was known
+                text = f"model {level}: {name} does not say what it makes of {FEATURES[level][feature]}"
+                notes.append(informs("domain-unknown", text, count=found[feature]))
+            elif isinstance(stance, LeavesOut):
                 notes.append(stance.note(feature, f"model {level}: {name}", found[feature]))
     return notes
 

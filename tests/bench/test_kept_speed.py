@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,6 @@ def test_verifying_costs_at_most_three_percent(case: str, tmp_path: Path) -> Non
         command = [sys.executable, "-c", COUNTED, "run", case, "-o", str(tmp_path / f"{turn}")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         shares.append(float(done.stderr.splitlines()[-1]))
-    share = min(shares[2:], key=abs)  # what else the machine does is in single runs
+    share = statistics.median(shares[2:])
     print(f"\n{case}: {share:.2%} of the CPU time of a run that computes nothing")
     assert share <= 0.03

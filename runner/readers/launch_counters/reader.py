@@ -269,7 +269,7 @@ def _shape(find: _Finder, what: str, like: np.ndarray) -> np.ndarray:
             continue
         for row, text in enumerate(texts):
             parts = _size_parts(text)
-            if len(parts) not in (1, 3):
+            if len(parts) not in (1, 3) or not all(part.strip().isdecimal() for part in parts):
                 raise UserError(
                     f"{find.table.path}:{find.table.lines[row]}: {name} is {text!r}, no size such as (16, 1, 1)"
                 )
