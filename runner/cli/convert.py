@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manyscale.runner.cli.options import add_time
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
+    from manyscale.models.workload.notes import Note
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +62,17 @@ def run(options: argparse.Namespace) -> int:
     workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
     with rundir.new_results(options.output, workload.name) as directory:
         write_trace(workload, directory, **further)
-    for note in workload.notes:
+    for note in (*workload.notes, *_left_out(workload, options.to)):
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
     return 0
+
+
+def _left_out(workload: Workload, form: str) -> list[Note]:
+    """What of the workload takes time, and no format but its own can say."""
+    from manyscale.models.machine.storage import accesses
+    from manyscale.models.workload.notes import Errs, changes
+
+    count = 0 if form == "workload" else len(accesses(workload).row)
+    text = f"format {form} says nothing of files: {count} accesses take no time there"
+    return [changes("accesses-left-out", text, count=count, errs=Errs.short)] if count else []

@@ -201,6 +201,9 @@ def setting_notes(case: Case, found: Mapping[str, int], *, has_launches: bool) -
         informs("setting-without-effect", "plays no part: the trace's format does not leave it open", name)
         for name in _unused_of_reader(case)
     ]
+    if _unused_detail(case):
+        text = f"plays no part: model cpu: {case.study.model.cpu} simulates no cores"
+        notes.append(informs("setting-without-effect", text, "workload.detail"))
     return notes
 
 
@@ -211,6 +214,11 @@ def _unused_of_reader(case: Case) -> list[str]:
     asked = getattr(lookup("reader", form), "OPTIONS", ()) if form in names("reader") else _OF_READERS
     given = [name for name in _OF_READERS if getattr(choice, name) != type(choice).model_fields[name].default]
     return [f"workload.{name}" for name in given if name not in asked]
+
+
+def _unused_detail(case: Case) -> bool:
+    """Whether the study names a trace of the detailed level, and its model of cores simulates none."""
+    return case.study.workload.detail is not None and case.study.model.cpu not in ("detailed", "interval")
 
 
 def _keys_set(case: Case) -> set[str]:

@@ -24,9 +24,8 @@ from manyscale.models.network.replay import replay as replay_module
 from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
-from manyscale.models.workload.notes import Errs, Note, changes, in_order
+from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner.errors import UserError
-from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
     Case,
@@ -40,10 +39,9 @@ from manyscale.runner.predict.phase_source import (
 )
 from manyscale.runner.predict.placement import place_ranks
 from manyscale.runner.predict.sources import phase_source
-from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
-from manyscale.runner.run import critical_path, links, results
+from manyscale.runner.run import critical_path, links, point_notes, results
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study, what_if
@@ -89,25 +87,12 @@ def prepare(
     node, sharing = place_ranks(study.mapping, machine, workload.num_ranks, study.seed)
     source = phase_source(case)
     asks_what_if = axes.get(what_if.AXIS, what_if.BASE) != what_if.BASE
-    notes = [*workload.notes, *_notes_before(case, node, source, of_settings=not asks_what_if)]
+    notes = [*workload.notes, *point_notes.before(case, node, source, of_settings=not asks_what_if)]
     try:
         storage = storage_times(workload, machine.storage, node)
     except ValueError as error:
         raise UserError(f"{machine.name}: {error}") from None
     return Point(axes, case, node, sharing, source, source.plans(), notes, source.stages({}), storage)
-
-
-def _notes_before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_settings: bool) -> list[Note]:
-    """What is known of the number before anything is simulated: what the models leave out, and if the user made the
-    settings, those of no effect."""
-    launches = source.launches
-    found = found_features(case, node_of_rank, launches)
-    has_launches = launches is not None
-    return [
-        *([] if launches is None or launches is case.traced else launches.notes),
-        *domain_notes(case, found, has_launches=has_launches),
-        *(setting_notes(case, found, has_launches=has_launches) if of_settings else ()),
-    ]
 
 
 def _check_network(machine: Machine, study: Study) -> None:
@@ -394,40 +379,15 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
         links=link_use,
         plan=_plan_table(simulated, done),
         notes=in_order(
-            [*point.notes, *point.source.notes(done), *_notes_on_samples(point, figures), *_on_storage(simulated)]
+            [
+                *point.notes,
+                *point.source.notes(done),
+                *point_notes.of_samples(point.plans, figures),
+                *point_notes.of_files(takes_time=point.storage_ps is not None, is_coupled=is_coupled),
+            ]
         ),
         **point.source.tables(done, replayed),
     )
-
-
-def _notes_on_samples(point: Point, figures: Mapping[str, Statistic]) -> list[Note]:
-    """A note on each kind of element of which some were chosen, if these do not tell how far the time may be off."""
-    if figures["application.makespan"].ci_low is not None:
-        return []
-    whole = Statistic(1.0, "1", "ratio", "")
-    notes = []
-    for plan in point.plans:
-        is_interval = plan.element_kind == "interval"  # their weights are shares of the instructions
-        if figures.get("intervals.share", whole).value < 1 if is_interval else not plan.is_census:
-            of = "" if is_interval else f" of {plan.population}"
-            text = f"{len(plan.element_id)}{of} stand for all, and do not tell how far the time may be off"
-            notes.append(
-                changes(
-                    "sample-without-interval",
-                    text,
-                    "launches" if plan.element_kind == "launch" else f"{plan.element_kind}s",
-                    len(plan.element_id),
-                )
-            )
-    return notes
-
-
-def _on_storage(simulated: Simulated) -> list[Note]:
-    """What is to be said of files where ranks communicate inside their phases."""
-    if simulated.replay.kind != "replay-coupled" or simulated.point.storage_ps is None:
-        return []
-    text = "ranks that communicate inside tasks access files in no time"
-    return [changes("storage-inside-tasks", text, errs=Errs.short)]
 
 
 def _plan_table(simulated: Simulated, done: Done) -> pa.Table:

@@ -76,6 +76,17 @@ def test_what_is_left_out_is_noted(level, name, write_trace):
             assert not mine
 
 
+def test_a_plug_in_that_does_not_know_a_feature_is_told_of(write_trace, monkeypatch):
+    module = lookup("network", "latency-bandwidth")
+    known = {name: stance for name, stance in module.DOMAIN.features.items() if name != "wildcard-receives"}
+    monkeypatch.setattr(module, "DOMAIN", replace(module.DOMAIN, features=known))
+    chosen = case_of(simgrid_ti.read(write_trace({0: ["init", "finalize"]})))
+    (note,) = domain_notes(chosen, {"wildcard-receives": 7}, has_launches=False)
+    assert (note.code, note.count) == ("domain-unknown", 7)
+    assert "receives from any source" in note.text
+    assert not domain_notes(chosen, {}, has_launches=False)
+
+
 def ring(write_trace):
     return simgrid_ti.read(write_trace({rank: [each.format(1 - rank) for each in BOTH_WAYS] for rank in (0, 1)}))
 
@@ -361,6 +372,20 @@ def test_blocks_of_options_that_play_no_part(write_trace):
     )  # fmt: skip
     assert set(found) == {"amm", "gpu", "runtime", "taskpoint", "tbpoint", "detailed", "timeline"}
     assert not settings(workload, "crossbar256")
+
+
+def test_a_trace_of_the_detailed_level_that_no_core_is_simulated_from(write_trace):
+    path = write_trace({0: ["init", "compute 5", "finalize"]})
+    for model, is_used in (("burst", False), ("detailed", True)):
+        chosen = {
+            "workload": {"path": str(path), "detail": "elsewhere"},
+            "target": "crossbar256",
+            "model": {"cpu": model},
+        }
+        study = parse_study(chosen, "study")
+        case = Case(read_workload(study.workload), study, *resolve_target(study), SweepShared())
+        found = {note.where for note in setting_notes(case, {}, has_launches=False)}
+        assert ("workload.detail" in found) != is_used
 
 
 def test_options_that_the_format_does_not_ask_for(write_trace, tmp_path):

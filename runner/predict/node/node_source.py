@@ -102,9 +102,11 @@ class NodeSource(PhaseSource):
         return with_half_width(half_width, figures | statistics.of_cells(ratios.overall, cells))
 
     def notes(self, done: Done) -> list[Note]:
-        """Of programs as they are scheduled, and of code as it is simulated."""
+        """Of programs as they are scheduled, of code as it is simulated, and of a trace of its own that it is from."""
         kinds = (cell_units.KIND, schedule_units.KIND)
-        return [note for kind in kinds if kind in done for note in notes_of(done[kind].results)]
+        found = [note for kind in kinds if kind in done for note in notes_of(done[kind].results)]
+        own = cell_units.KIND in done and self._detail is not self._case.traced
+        return [*found, *(self._detail.notes if own else ())]
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Cores, task instances, CPI stacks."""

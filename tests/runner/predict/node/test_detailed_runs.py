@@ -200,3 +200,10 @@ def test_the_example_of_a_design_space_is_a_sweep_of_thirty_six(cli):
 @pytest.mark.contract
 def test_plans_name_what_is_simulated(cli, tmp_path: Path):
     assert cli("plan", "multizone-8-design", "-o", "plan").status == 0
+
+
+def test_notes_of_a_detailed_trace_of_its_own_reach_the_result(tmp_path):
+    detail = read_workload(parse_study({"workload": {"path": TRACES["detail"]}, "target": "laptop"}, "s").workload)
+    result = manyscale.run(study(), tmp_path / "run", executor="local", cache=tmp_path / "cache", report=False)
+    assert detail.notes
+    assert set(detail.notes) <= set(result.notes)

@@ -1,0 +1,50 @@
+"""Notes on the number of a sweep's point, beside those of its workload and of what predicts its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from manyscale.models.workload.notes import Errs, Note, changes
+from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
+from manyscale.runner.predict.phase_source import Case, PhaseSource
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.sampling.plan import Plan
+
+
+def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_settings: bool) -> list[Note]:
+    """What is known before anything is simulated: what the models leave out, and if the user made the settings, those
+    of no effect."""
+    launches = source.launches
+    found = found_features(case, node_of_rank, launches)
+    has_launches = launches is not None
+    return [
+        *([] if launches is None or launches is case.traced else launches.notes),
+        *domain_notes(case, found, has_launches=has_launches),
+        *(setting_notes(case, found, has_launches=has_launches) if of_settings else ()),
+    ]
+
+
+def of_samples(plans: Sequence[Plan], figures: Mapping[str, Statistic]) -> list[Note]:
+    """A note on each kind of element of which some were chosen, if these do not tell how far the time may be off."""
+    if figures["application.makespan"].ci_low is not None:
+        return []
+    whole = Statistic(1.0, "1", "ratio", "")
+    notes = []
+    for plan in plans:
+        is_interval = plan.element_kind == "interval"  # their weights are shares of the instructions
+        if figures.get("intervals.share", whole).value < 1 if is_interval else not plan.is_census:
+            number = len(plan.element_id)
+            of = "" if is_interval else f" of {plan.population}"
+            text = f"{number}{of} stand for all, and do not tell how far the time may be off"
+            notes.append(changes("sample-without-interval", text, f"sample of {plan.element_kind}", number))
+    return notes
+
+
+def of_files(*, takes_time: bool, is_coupled: bool) -> list[Note]:
+    """What is to be said of files where ranks communicate inside their phases (``is_coupled``)."""
+    if not (takes_time and is_coupled):
+        return []
+    text = "ranks that communicate inside tasks access files in no time"
+    return [changes("storage-inside-tasks", text, errs=Errs.short)]
