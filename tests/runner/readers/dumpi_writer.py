@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from manyscale.runner.readers.dumpi.head import MAGIC
 from manyscale.runner.readers.dumpi.layouts import (
@@ -116,3 +117,36 @@ def dumpi_file(
     if type_bytes is not None:
         content += struct.pack(f">{len(type_bytes) + 1}i", len(type_bytes), *type_bytes)
     return content + MAGIC + struct.pack(">7Q", size_place, name_place, label_place, header, 8, footer, 0)
+
+
+INT, DOUBLE, WORLD, SELF = 9, 14, 2, 3
+NULL = 1  # of communicators and of requests
+ANY = -1
+
+
+def dumpi_trace(folder: Path, *ranks: Sequence[Call], **options: object) -> Path:
+    """Writes the calls of each rank, and returns the trace's .meta file."""
+    for rank, calls in enumerate(ranks):
+        (folder / f"t-{rank:04d}.bin").write_bytes(dumpi_file(calls, **options))  # type: ignore[arg-type]
+    meta = folder / "t.meta"
+    meta.write_text(f"hostname=h\nnumprocs={len(ranks)}\nstartime=1\nfileprefix=t\nversion=8\n")
+    return meta
+
+
+def send(dest: int, tag: int = 0, count: int = 1, comm: int = WORLD, datatype: int = INT) -> Call:
+    return Call("MPI_Send", {"count": count, "datatype": datatype, "dest": dest, "tag": tag, "comm": comm})
+
+
+def recv(source: int, tag: int = 0, comm: int = WORLD, statuses: Sequence[tuple[int, ...]] = ()) -> Call:
+    fields = {"count": 1, "datatype": INT, "source": source, "tag": tag, "comm": comm, "status": statuses}
+    return Call("MPI_Recv", fields)
+
+
+def irecv(request: int, source: int = 1, tag: int = 0, count: int = 1) -> Call:
+    fields = {"count": count, "datatype": INT, "source": source, "tag": tag, "comm": WORLD, "request": request}
+    return Call("MPI_Irecv", fields)
+
+
+def isend(request: int, dest: int = 1, tag: int = 0) -> Call:
+    fields = {"count": 1, "datatype": INT, "dest": dest, "tag": tag, "comm": WORLD, "request": request}
+    return Call("MPI_Isend", fields)

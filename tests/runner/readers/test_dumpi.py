@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,60 +16,43 @@ from told import told
 from manyscale.models.network import latency_bandwidth
 from manyscale.models.network.program import build_program
 from manyscale.models.network.replay.timeline import Placement
-from manyscale.models.workload import OperationKind, Workload, WorkloadError
+from manyscale.models.workload import OperationKind, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import dumpi, null_receives
-from manyscale.runner.readers.dumpi.head import MAGIC
-from manyscale.runner.readers.dumpi.layouts import LAYOUTS, NUMBER
 from manyscale.runner.readers.dumpi.phases import phases
 from manyscale.runner.readers.dumpi.records import read_rank_file
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dumpi_writer import TYPE_BYTES, Call, dumpi_file, record
+from dumpi_writer import (
+    ANY,
+    DOUBLE,
+    INT,
+    NULL,
+    SELF,
+    TYPE_BYTES,
+    WORLD,
+    Call,
+    dumpi_file,
+    dumpi_trace,
+    irecv,
+    isend,
+    recv,
+    send,
+)  # fmt: skip
 
 data = Path(__file__).parents[2] / "data" / "dumpi"
 traces = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "formats" / "dumpi"
 needs_traces = pytest.mark.skipif(not traces.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces")
 
-INT, DOUBLE, WORLD, SELF = 9, 14, 2, 3
-NULL = 1  # of communicators and of requests
-ANY = -1
 Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     """``write([calls of rank 0], [calls of rank 1], ...)`` writes a trace and returns its .meta file."""
-
-    def trace(*ranks: Sequence[Call], **options: object) -> Path:
-        for rank, calls in enumerate(ranks):
-            (tmp_path / f"t-{rank:04d}.bin").write_bytes(dumpi_file(calls, **options))  # type: ignore[arg-type]
-        meta = tmp_path / "t.meta"
-        meta.write_text(f"hostname=h\nnumprocs={len(ranks)}\nstartime=1\nfileprefix=t\nversion=8\n")
-        return meta
-
-    return trace
-
-
-def send(dest: int, tag: int = 0, count: int = 1, comm: int = WORLD, datatype: int = INT) -> Call:
-    return Call("MPI_Send", {"count": count, "datatype": datatype, "dest": dest, "tag": tag, "comm": comm})
-
-
-def recv(source: int, tag: int = 0, comm: int = WORLD, statuses: Sequence[tuple[int, ...]] = ()) -> Call:
-    fields = {"count": 1, "datatype": INT, "source": source, "tag": tag, "comm": comm, "status": statuses}
-    return Call("MPI_Recv", fields)
-
-
-def irecv(request: int, source: int = 1, tag: int = 0, count: int = 1) -> Call:
-    fields = {"count": count, "datatype": INT, "source": source, "tag": tag, "comm": WORLD, "request": request}
-    return Call("MPI_Irecv", fields)
-
-
-def isend(request: int, dest: int = 1, tag: int = 0) -> Call:
-    fields = {"count": 1, "datatype": INT, "dest": dest, "tag": tag, "comm": WORLD, "request": request}
-    return Call("MPI_Isend", fields)
+    return partial(dumpi_trace, tmp_path)
 
 
 def rows(workload: Workload, rank: int = 0) -> list[dict[str, object]]:
@@ -530,84 +513,3 @@ def test_notes_name_what_is_not_replayed(write: Write) -> None:
         "one-sided communication and file access are not replayed: MPI_File_sync 1, MPI_Put 2",
         "local calls take no part in the replay: MPI_Wtime 1",
     )
-
-
-# Damaged and impossible files
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda content: content[:30], "is too short for a DUMPI file"),
-        (lambda content: b"x" + content[1:], "byte 0: does not start as a DUMPI file does"),
-        (lambda content: content[:-8], r"byte \d+: no index at the end"),
-        (lambda content: content[:16] + b"\x02\x00" + content[18:], "byte 16: function number 512 is not known"),
-        (lambda content: content[:17] + b"\x01" + content[18:], r"byte \d+: .*damaged; copy"),  # Recv, not Send
-    ],
-)
-def test_damaged_file_is_refused_with_its_place(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
-    path = tmp_path / "t-0000.bin"
-    path.write_bytes(damage(dumpi_file([send(0), recv(0), Call("MPI_Finalize")])))
-
-    with pytest.raises(UserError, match=message) as caught:
-        dumpi.read(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.property
-def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
-    """A file with one wrong byte is read or refused; it never ends in another error."""
-    content = dumpi_file([send(0), isend(2, 0), Call("MPI_Wait", {"request": 2, "status": [(1, 0, 0, 0, 0)]}), recv(0)])
-    path = tmp_path / "t-0000.bin"
-    end = len(content) - 64
-    for place in [*range(8, 200), *range(end, len(content))]:
-        path.write_bytes(content[:place] + bytes([content[place] ^ 0x80]) + content[place + 1 :])
-        with contextlib.suppress(UserError, WorkloadError):
-            dumpi.read(path)
-
-
-def test_old_version_is_refused(write: Write) -> None:
-    with pytest.raises(UserError, match=r"version 0\.6\.8 of DUMPI stored some calls wrongly"):
-        dumpi.read(write([Call("MPI_Finalize")], version=(0, 6, 8)))
-
-
-def test_missing_rank_is_refused(write: Write) -> None:
-    meta = write([Call("MPI_Finalize")], [Call("MPI_Finalize")])
-    meta.with_name("t-0001.bin").unlink()
-
-    with pytest.raises(UserError, match=r"the file of rank 1 \(t-0001.bin\) is missing"):
-        dumpi.read(meta)
-
-
-def test_several_threads_are_refused(write: Write) -> None:
-    with pytest.raises(UserError, match="is of thread 1, earlier ones of 0"):
-        dumpi.read(write([Call("MPI_Wtime"), Call("MPI_Wtime", thread=1)]))
-
-
-def test_file_without_times_is_refused(write: Write) -> None:
-    with pytest.raises(UserError, match="call 0 has no time"):
-        dumpi.read(write([Call("MPI_Wtime", mask=0x43)]))
-
-
-def test_other_files_are_not_taken(tmp_path: Path) -> None:
-    (tmp_path / "a.meta").write_text("key=value\n")
-    (tmp_path / "b.bin").write_bytes(b"\xff" * 100)
-    (tmp_path / "c.meta").write_bytes(b"\xff\xfe=")
-
-    assert not any(dumpi.can_read(path) for path in (tmp_path, *tmp_path.iterdir(), tmp_path / "absent"))
-
-
-@pytest.mark.property
-@pytest.mark.parametrize("number", range(290))
-def test_record_of_every_function_is_read_to_its_end(number: int, tmp_path: Path) -> None:
-    name = LAYOUTS[number].name
-    if name == "MPI_Pcontrol":
-        pytest.skip("has no record")
-    content = dumpi_file(record(Call(name)) + record(Call("MPI_Wtick")), with_footer=False)
-    (tmp_path / "t-0000.bin").write_bytes(content)
-
-    calls = read_rank_file(tmp_path / "t-0000.bin").calls
-
-    assert calls.function.tolist() == [number, NUMBER["MPI_Wtick"]]
-    assert content.startswith(MAGIC)
