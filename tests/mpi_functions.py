@@ -1,4 +1,7 @@
-"""The end of docs/tracing.md, made from the table of MPI functions: ``python tests/mpi_functions.py`` prints it."""
+"""The end of docs/reference/mpi.md, made from the table of MPI functions.
+
+``python tests/mpi_functions.py`` prints it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""docs/notes.md, made from the notes that the sources raise: ``python tests/note_codes.py > docs/notes.md``."""
+"""docs/reference/notes.md, made from the notes that the sources raise.
+
+``python tests/note_codes.py > docs/reference/notes.md`` writes it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ time errs.
 | `forbids` | the number would mean nothing: it is refused (exit status 2), unless `--accept CODE` is given |
 
 A code that was accepted stands on the line of the number. Notes on what a model leaves out of a run bear the codes of
-[domains.md](domains.md). All others, and what raises them:
+[domains.md](../models/domains.md). All others, and what raises them:
 
 | code | severity | raised in |
 | --- | --- | --- |

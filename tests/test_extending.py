@@ -1,4 +1,4 @@
-"""docs/extending.md: its example package is installed, and does what the page says."""
+"""docs/design/extending.md: its example package is installed, and does what the page says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.contract
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "extending.md").read_text()
+PAGE = (ROOT / "docs" / "design" / "extending.md").read_text()
 EXAMPLE = ROOT / "tests" / "data" / "example-plugin"
 MOST_FILES = {"stopwatch.py": 2, "ring.py": 5, "ends.py": 3, "clock.py": 4}  # opened, this page among them
 

@@ -39,7 +39,7 @@ SWEEPS = ("bfs-16-sweep", "multizone-8-design")
 
 def commands() -> list[str]:
     """Those of the README and of docs/ that need nothing but what is shipped."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     text = "\n".join(page.read_text() for page in pages).replace("\\\n", "")
     lines = re.findall(r"^(?:\$ )?manyscale (.*)$", text, re.MULTILINE)
     found = [shlex.split(line, comments=True) for line in lines]

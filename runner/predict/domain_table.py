@@ -1,4 +1,7 @@
-"""docs/domains.md, from the models' domains: ``python -m manyscale.runner.predict.domain_table > docs/domains.md``."""
+"""docs/models/domains.md, from the models' domains.
+
+``python -m manyscale.runner.predict.domain_table > docs/models/domains.md`` writes it.
+"""
 
 from __future__ import annotations
 

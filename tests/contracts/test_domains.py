@@ -50,7 +50,7 @@ def test_a_feature_has_one_name_over_all_levels():
 
 
 def test_the_page_is_what_the_models_say():
-    assert (Path(__file__).parents[2] / "docs" / "domains.md").read_text() == domain_table.markdown()
+    assert (Path(__file__).parents[2] / "docs" / "models" / "domains.md").read_text() == domain_table.markdown()
 
 
 def case_of(workload, target="crossbar256", shared=None, **keys):

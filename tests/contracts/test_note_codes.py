@@ -16,7 +16,7 @@ from manyscale.runner.readers.unreplayed import notes_on_calls
 
 @pytest.mark.contract
 def test_the_page_lists_them() -> None:
-    assert (note_codes.ROOT / "docs" / "notes.md").read_text() == note_codes.page()
+    assert (note_codes.ROOT / "docs" / "reference" / "notes.md").read_text() == note_codes.page()
 
 
 @pytest.mark.contract

@@ -1,7 +1,8 @@
 """Checks of what can be plugged in: a function for each seam, which raises ContractError with a reason.
 
 Built-ins are held to them, and whoever adds a format, a network, a sampler, a timing model, an executor or a writer can
-hold it to them, too; docs/extending.md shows how. They need no test framework and no files but those they are given:
+hold it to them, too; docs/design/extending.md shows how. They need no test framework and no files but those they are
+given:
 
 >>> from manyscale.testing import check_network
 >>> from manyscale.models.network import latency_bandwidth

@@ -1,1 +1,1 @@
-"""What docs/extending.md describes."""
+"""What docs/design/extending.md describes."""
