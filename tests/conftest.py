@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from browser import browser  # noqa: F401  (a fixture)
 
 from manyscale.models.kernels import compiled
 from manyscale.runner.cli import main
