@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.workload import Workload
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import duration, percent, table
 from manyscale.runner.run.clusters import ClusterRow
 from manyscale.sampling.phases.burst_clusters import (

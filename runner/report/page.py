@@ -1,31 +1,25 @@
-"""The page around a report: one HTML file with style, script, plotly and data inside, so that it opens from anywhere.
+"""The page around a report: HTML with style, script, data and plotly inside, so that it opens from anywhere.
 
-The page's content policy forbids it to fetch anything.
+Plotly's script stands in the page compressed, or in a file that the pages of a run directory share. The page's content
+policy forbids it to fetch anything else: only scripts with the page's own nonce run, a checksum of its content.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from manyscale.runner.report.text import embedded_json, escape
+from manyscale.runner.report.palette import COLOURS, LINE_DASHES, line_style, line_symbol
+from manyscale.runner.report.text import embedded_json, escape, swatch_style
+from manyscale.runner.run import script as plotly
 
-# Colours that remain distinct for colour-blind readers: Okabe and Ito, "Color Universal Design" (2008), and a light
-# grey for what is not there.
-COLOURS: Final = {
-    "compute": "#0072b2",
-    "send": "#e69f00",
-    "receive": "#56b4e9",
-    "wait": "#d55e00",
-    "collective": "#cc79a7",
-    "overhead": "#009e73",
-    "idle": "#e3e6ea",
-}
-LINE_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
-# plotly's name of a dash, and SVG's
-LINE_DASHES: Final = (("solid", ""), ("dash", "8 4"), ("dot", "2 3"), ("dashdot", "8 3 2 3"))
+_COMPRESSION: Final = 6  # one more per cent at twice the time
 
 
 @dataclass
@@ -38,7 +32,9 @@ class Page:
     charts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def add(self, heading: str, *parts: str, note: str = "") -> None:
-        """A section; ``heading`` and ``note`` are text, ``parts`` are HTML."""
+        """A section; ``heading`` and ``note`` are text, ``parts`` are HTML. Nothing where all of these are empty."""
+        if not any(parts) and not note:
+            return
         explanation = f'<p class="note">{escape(note)}</p>' if note else ""
         head = f"<h2>{escape(heading)}</h2>" if heading else ""
         self.sections.append(f"<section>{head}{explanation}{''.join(parts)}</section>")
@@ -48,43 +44,68 @@ class Page:
         self.charts[element] = {"kind": kind, **content}
         return (
             f'<div class="chart"><div class="controls" id="{element}-controls"></div>'
-            f'<div id="{element}" style="height:{height}px" role="img" aria-label="{escape(label)}"></div></div>'
+            f'<div id="{element}" style="height:{height}px" role="figure" aria-label="{escape(label)}"></div></div>'
         )
 
-    def html(self) -> str:
-        """The whole file."""
-        from plotly.offline import get_plotlyjs
+    def html(self, script: str = "") -> str:
+        """The whole file. ``script``: where plotly's script is, as seen from the page; without, it is in the page.
 
+        Raises UserError where it shall be in the page, has charts, and plotly is not installed.
+        """
         assets = files(__package__)
         style = assets.joinpath("report.css").read_text(encoding="utf-8")
-        script = assets.joinpath("report.js").read_text(encoding="utf-8")
-        return "\n".join(
+        own = assets.joinpath("report.js").read_text(encoding="utf-8")
+        data = embedded_json(self.charts)
+        body = "\n".join(
             [
-                '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-                "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:\">",
                 f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>",
                 f'<header><h1>{escape(self.title)}</h1><p class="subtitle">{escape(self.subtitle)}</p></header>',
                 *self.sections,
                 "</main>",
                 '<noscript><p class="note">The charts need JavaScript; the tables do not.</p></noscript>',
-                f'<script type="application/json" id="charts">{embedded_json(self.charts)}</script>',
-                f'<script id="plotly">{get_plotlyjs()}</script>',
-                f"<script>\n{script}</script>\n</body>\n</html>\n",
             ]
         )
+        nonce = hashlib.sha256(f"{body}{data}{own}{script}".encode(errors="backslashreplace")).hexdigest()[:32]
+        return "\n".join(
+            [
+                '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                '<meta name="color-scheme" content="light dark">',
+                '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+                f"script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:\">",
+                body,
+                *(self._scripts(data, own, script, nonce) if self.charts else ()),
+                "</body>\n</html>\n",
+            ]
+        )
+
+    def _scripts(self, data: str, own: str, script: str, nonce: str) -> list[str]:
+        if script:
+            drawing = f'<script id="plotly" nonce="{nonce}" src="{escape(script)}"></script>'
+        else:
+            drawing = f'<script type="application/octet-stream" id="plotly">{_packed_plotly()}</script>'
+        return [
+            f'<script type="application/json" id="charts">{data}</script>',
+            drawing,
+            f'<script nonce="{nonce}">\n{own}</script>',
+        ]
+
+
+@cache
+def _packed_plotly() -> str:
+    """Base64 of plotly's script, compressed by gzip."""
+    return base64.b64encode(gzip.compress(plotly.content(), _COMPRESSION, mtime=0)).decode()
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
     """Swatches with their names, given as (category, text)."""
-    parts = (f'<span><i style="background:{COLOURS[key]}"></i>{escape(text)}</span>' for key, text in entries)
+    return colour_legend([(COLOURS[key], text) for key, text in entries])
+
+
+def colour_legend(entries: Sequence[tuple[str, str]]) -> str:
+    """Swatches with their names, given as (colour, text)."""
+    parts = (f'<span><i style="{swatch_style(colour)}"></i>{escape(text)}</span>' for colour, text in entries)
     return f'<div class="legend">{"".join(parts)}</div>'
-
-
-def line_style(index: int) -> tuple[str, str]:
-    """Colour and dash of the index-th line of a chart; they repeat after 28."""
-    return LINE_COLOURS[index % len(LINE_COLOURS)], LINE_DASHES[index // len(LINE_COLOURS) % len(LINE_DASHES)][0]
 
 
 def line_legend(names: Sequence[str]) -> str:
@@ -93,12 +114,25 @@ def line_legend(names: Sequence[str]) -> str:
     parts = []
     for index, name in enumerate(names):
         colour, dash = line_style(index)
-        stroke = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes[dash]}"'
-        line = f'<line x1="0" y1="5" x2="30" y2="5" {stroke}/>'
-        parts.append(f'<span><svg width="30" height="10">{line}</svg> {escape(name)}</span>')
+        stroke = f'stroke-width="2.5" stroke-dasharray="{dashes[dash]}"'
+        line = f'<line x1="0" y1="6" x2="36" y2="6" {stroke}/>{_symbol(line_symbol(index))}'
+        paint = f"stroke:var(--c-{colour[1:]});fill:var(--c-{colour[1:]})"
+        parts.append(f'<span><svg width="36" height="12" style="{paint}">{line}</svg> {escape(name)}</span>')
     return f'<div class="legend">{"".join(parts)}</div>'
 
 
-def axis(title: str, **settings: Any) -> dict[str, Any]:
-    """A chart's axis."""
-    return {"title": {"text": title}, **settings}
+# as plotly draws them, around (18, 6)
+_SYMBOLS: Final = {
+    "circle": '<circle cx="18" cy="6" r="3.5"/>',
+    "square": '<rect x="14.5" y="2.5" width="7" height="7"/>',
+    "diamond": '<path d="M18 1.5l4.5 4.5-4.5 4.5-4.5-4.5z"/>',
+    "triangle-up": '<path d="M18 1.5l4.5 8h-9z"/>',
+    "x": '<path d="M14.5 2.5l7 7m0-7l-7 7" stroke-width="2.5"/>',
+    "cross": '<path d="M18 1.5v9m-4.5-4.5h9" stroke-width="2.5"/>',
+    "star": '<path d="M18 1l1.5 3.6 3.8.3-2.9 2.5.9 3.8-3.3-2-3.3 2 .9-3.8-2.9-2.5 3.8-.3z"/>',
+    "triangle-down": '<path d="M18 10.5l4.5-8h-9z"/>',
+}
+
+
+def _symbol(name: str) -> str:
+    return _SYMBOLS[name]

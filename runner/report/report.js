@@ -2,20 +2,37 @@
 // Draws the charts of a report. Each entry of the page's data names one of the functions in `draw`.
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
+  const own = document.currentScript;
   const config = {
     displaylogo: false, responsive: true,
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toggleSpikelines"],
   };
-  const ink = "#1c2530", grid = "#e6eaee";
+  const NARROW = 560;  // pixels of a chart that has no room for names beside its lines
+  const chosen = {};  // which button of a chart is pressed
+
+  // Colours of charts are those of the light page; the style sheet says what each is on this one.
+  const style = () => getComputedStyle(document.documentElement);
+  const colour = (name) => style().getPropertyValue("--" + name).trim();
+  function painted(value) {
+    if (typeof value === "string") return /^#[0-9a-f]{6}$/.test(value) ? colour("c-" + value.slice(1)) || value : value;
+    if (Array.isArray(value)) {
+      return typeof value[0] === "number" && typeof value[value.length - 1] === "number" ? value : value.map(painted);
+    }
+    if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, painted(each)]));
+  }
 
   const axis = (given) => ({
-    gridcolor: grid, zerolinecolor: grid, linecolor: "#b9c2cc", automargin: true, ...given,
+    gridcolor: colour("line"), zerolinecolor: colour("edge"), linecolor: colour("edge"), automargin: true, ...given,
     title: { standoff: 10, font: { size: 13 }, ...(given || {}).title },
   });
   const layout = (given) => ({
-    font: { family: 'system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif', size: 12.5, color: ink },
-    paper_bgcolor: "#fff", plot_bgcolor: "#fff", margin: { l: 56, r: 16, t: 30, b: 46 },
+    font: {
+      family: 'system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif', size: 12.5, color: colour("ink"),
+    },
+    paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), margin: { l: 56, r: 16, t: 30, b: 46 },
     hoverlabel: { font: { size: 12.5 } }, ...given, xaxis: axis(given.xaxis), yaxis: axis(given.yaxis),
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("accent") },
   });
 
   const types = { u1: Uint8Array, u4: Uint32Array, f8: Float64Array };
@@ -27,17 +44,19 @@
 
   function choose(id, labels, apply) {
     const holder = document.getElementById(id + "-controls");
-    labels.forEach((label, index) => {
+    holder.replaceChildren(...labels.map((label, index) => {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = label;
-      button.setAttribute("aria-pressed", String(index === 0));
+      button.setAttribute("aria-pressed", String(index === (chosen[id] || 0)));
       button.addEventListener("click", () => {
         for (const other of holder.children) other.setAttribute("aria-pressed", String(other === button));
+        chosen[id] = index;
         apply(index);
       });
-      holder.append(button);
-    });
+      return button;
+    }));
+    if (chosen[id]) apply(chosen[id]);
   }
 
   const si = (value, unit) => {
@@ -46,18 +65,32 @@
     return Number((value / factor).toPrecision(4)) + " " + prefix + unit;
   };
 
-  // A steady scale of colours in which each category has one.
-  const steps = (colours) => colours.flatMap((colour, i) =>
-    [[i / colours.length, colour], [(i + 1) / colours.length, colour]]);
+  // Names beside the ends of lines need room; where there is none, a legend says them.
+  function fitted(id, given) {
+    if (!(given.annotations || []).some((each) => each.name === "line")) return given;
+    if (document.getElementById(id).clientWidth >= NARROW) return given;
+    return {
+      ...given, annotations: given.annotations.filter((each) => each.name !== "line"), showlegend: true,
+      legend: { orientation: "h", x: 0, y: -0.25, yanchor: "top" }, margin: { l: 48, r: 8, t: 30, b: 46 },
+    };
+  }
 
   const draw = {
+    // Plotly's own buttons become buttons of the page, which the keyboard reaches.
     figure(id, chart) {
-      Plotly.newPlot(id, chart.data, layout(chart.layout), config);
-      if (!chart.choices) return;
-      choose(id, chart.choices.map((choice) => choice.label), (index) => {
-        const choice = chart.choices[index];
-        Plotly.restyle(id, choice.shown ? { visible: choice.shown } : { y: choice.y });
-      });
+      const { updatemenus, ...given } = chart.layout;
+      Plotly.react(id, painted(chart.data), layout(painted(fitted(id, given))), config);
+      if (updatemenus) {
+        const views = updatemenus[0].buttons;
+        choose(id, views.map((view) => view.label), (index) => {
+          const [data, changed] = views[index].args;
+          Plotly.update(id, painted(data), painted(fitted(id, changed)));
+        });
+      } else if (chart.choices) {
+        choose(id, chart.choices.map((choice) => choice.label), (index) => {
+          Plotly.restyle(id, { visible: chart.choices[index].shown });
+        });
+      }
     },
 
     // The state that takes most of each column of pixels; columns are made anew for the times in view.
@@ -104,11 +137,9 @@
       const width = () => Math.max(200, Math.min(1200, element.clientWidth - 90));
       const whole = columns(0, chart.span, width());
       const trace = {
-        type: "heatmap", z: whole.z[0], text: whole.text[0], x0: whole.x0[0], dx: whole.dx[0], y0: 0,
-        dy: chart.rank_step, zmin: -0.5, zmax: count - 0.5, colorscale: steps(chart.colours), showscale: false,
-        ygap: rows <= 64 ? 1 : 0, hovertemplate: "rank %{y}, %{x:.6~g} " + chart.unit + "<br>%{text}<extra></extra>",
+        ...painted(chart.trace), z: whole.z[0], text: whole.text[0], x0: whole.x0[0], dx: whole.dx[0],
       };
-      Plotly.newPlot(id, [trace], layout(chart.layout), config);
+      Plotly.newPlot(id, [trace], layout(painted(chart.layout)), config);
       let shown = "0:" + chart.span;
       element.on("plotly_relayout", () => {
         const range = element.layout.xaxis.range || [0, chart.span];
@@ -147,13 +178,41 @@
       });
       const trace = (g) => ({
         type: "heatmap", z: g.z, text: g.text, x0: 0, dx: chart.ranks_per_cell, y0: 0, dy: chart.ranks_per_cell,
-        zmin: g.low, zmax: g.high, colorscale: chart.colorscale, colorbar: bar(g), hoverongaps: false,
+        zmin: g.low, zmax: g.high, colorscale: painted(chart.colorscale), colorbar: bar(g), hoverongaps: false,
         xgap: n <= 32 ? 1 : 0, ygap: n <= 32 ? 1 : 0, hovertemplate: "%{text}<extra></extra>",
       });
-      Plotly.newPlot(id, [trace(grids[0])], layout(chart.layout), config);
-      choose(id, ["Bytes", "Messages"], (index) => Plotly.react(id, [trace(grids[index])], layout(chart.layout), config));
+      const show = (index) => Plotly.react(id, [trace(grids[index])], layout(chart.layout), config);
+      show(0);
+      choose(id, ["Bytes", "Messages"], show);
     },
   };
 
-  for (const [id, chart] of Object.entries(charts)) draw[chart.kind](id, chart);
+  function drawAll() {
+    for (const [id, chart] of Object.entries(charts)) draw[chart.kind](id, chart);
+  }
+
+  // Plotly's script is another file, or stands in this one compressed.
+  async function load() {
+    const held = document.getElementById("plotly");
+    if (held.src) return;
+    const packed = Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.nonce = own.nonce;
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
+  load().then(() => {
+    if (typeof Plotly === "undefined") throw new Error("plotly.min.js is not where the run wrote it");
+    drawAll();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+    document.documentElement.dataset.drawn = "yes";
+  }).catch((error) => {
+    const told = document.createElement("p");
+    told.className = "notes";
+    told.textContent = "The charts cannot be drawn (" + error.message + "). The tables are whole. Charts need a browser of "
+      + "2023 or later, and beside a sweep's pages the file plotly.min.js.";
+    document.querySelector("main").prepend(told);
+  });
 })();

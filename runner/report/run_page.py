@@ -26,7 +26,8 @@ from manyscale.runner.report.data import (
     time_by_state,
     timeline,
 )
-from manyscale.runner.report.page import COLOURS, Page
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.report.sections import charts
 from manyscale.runner.report.sections.critical_path import add_section as add_critical_path
 from manyscale.runner.report.sections.limits import certainty, limits
@@ -34,7 +35,17 @@ from manyscale.runner.report.sections.links import add_links
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
 from manyscale.runner.report.sweep_page import write_sweep
-from manyscale.runner.report.text import cards_html, duration, escape, items, notes_html, percent, size, table
+from manyscale.runner.report.text import (
+    cards_html,
+    duration,
+    escape,
+    items,
+    notes_html,
+    percent,
+    size,
+    swatch_style,
+    table,
+)
 from manyscale.runner.run.results import Result
 
 __all__ = ["write", "write_sweep"]
@@ -123,7 +134,7 @@ def _shown(statistic: Statistic | None) -> str:
 
 
 def _swatch(category: str) -> str:
-    return f'<i class="swatch" style="background:{COLOURS[category]}"></i>'
+    return f'<i class="swatch" style="{swatch_style(COLOURS[category])}"></i>'
 
 
 def _time_table(spent: np.ndarray) -> str:
@@ -132,7 +143,7 @@ def _time_table(spent: np.ndarray) -> str:
     whole = max(float(mean.sum()), 1.0)
     present = [i for i in range(len(CATEGORIES)) if mean[i] > 0]
     bar = "".join(
-        f'<i style="width:{100 * mean[i] / whole:.4f}%;background:{COLOURS[CATEGORIES[i]]}"></i>' for i in present
+        f'<i style="width:{100 * mean[i] / whole:.4f}%;{swatch_style(COLOURS[CATEGORIES[i]])}"></i>' for i in present
     )
     rows = [
         (

@@ -8,19 +8,27 @@ instructions (figure 4.5) where cores were simulated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from manyscale.models.workload.quantities import parse_quantity
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis, line_legend, line_style
+from manyscale.runner.report.figures.sweep import (
+    MAKESPAN,
+    Lines,
+    Points,
+    axis_of,
+    columns_of,
+    lines_of,
+    time_figure,
+    values_view,
+)
+from manyscale.runner.report.figures.sweep import figure as axis_figure
+from manyscale.runner.report.page import Page, line_legend
 from manyscale.runner.report.sections.node import part_markers, stack_chart
-from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table, time_unit
+from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table
 
-MAKESPAN: Final = "application.makespan"
 EFFICIENCIES: Final = {
     "application.parallel_efficiency": "parallel",
     "application.load_balance": "load balance",
@@ -30,9 +38,6 @@ EFFICIENCIES: Final = {
 }
 CORES: Final = "mapping.cores_per_rank"
 _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
-_DIMENSIONS: Final = ("time in s", "size in B", "rate in B/s", "frequency in Hz", "rate in flop/s")
-_PATTERNS: Final = ("", "/", ".", "x")  # of bars, where lines have dashes
-_LOGARITHMIC_FROM: Final = 20.0  # ratio of an axis's largest value to its smallest
 
 
 def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: str) -> None:
@@ -40,16 +45,18 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
 
     Statistics that the table does not have are left out. Equal tables give equal bytes.
     """
-    points = {name: sweep_table.column(name).to_pylist() for name in sweep_table.column_names}
+    points = columns_of(sweep_table)
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
     page.add("", _headline(points, axes))
     for number, name in enumerate(axes):
-        lines = _lines(points, axes, number)
+        lines = lines_of(points, axes, number)
         left = _makespan_chart(page, points, axes, number, lines)
         right = _efficiency_chart(page, points, axes, number, lines)
-        key = line_legend(list(lines)) if len(lines) > 1 and not axis_of(name, points[name]).is_category else ""
-        page.add(f"Along {name}", key + side_by_side(left, right))
+        is_category = axis_of(name, points[name]).is_category
+        key = line_legend(list(lines)) if len(lines) > 1 and not is_category else ""
+        note = "" if is_category else "The axis spans the values; buttons show the change, and the axis from zero."
+        page.add(f"Along {name}", key + side_by_side(left, right), note=note)
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
     for prefix, each in _STACKS.items():
@@ -59,10 +66,7 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
     (directory / "report.html").write_text(page.html(), encoding="utf-8", errors="backslashreplace")
 
 
-_Points = dict[str, list[Any]]
-
-
-def _headline(points: _Points, axes: list[str]) -> str:
+def _headline(points: Points, axes: list[str]) -> str:
     times = points[MAKESPAN]
     if not times:
         return "<p>No point has been run.</p>"
@@ -74,124 +78,46 @@ def _headline(points: _Points, axes: list[str]) -> str:
     return cards_html(cards, first="")
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Where each point lies on an axis and how plotly is to draw that axis."""
-
-    positions: list[Any]
-    settings: dict[str, Any]
-
-    @property
-    def is_category(self) -> bool:
-        return bool(self.settings["type"] == "category")
-
-
-def axis_of(name: str, values: list[Any]) -> _Axis:
-    """Numbers and quantities of one dimension at their value (logarithmic over a wide range), all else by name."""
-    numbers = _numbers(values)
-    if numbers is None:
-        texts = [str(value) for value in values]
-        order = list(dict.fromkeys(texts))
-        return _Axis(texts, axis(name, type="category", categoryorder="array", categoryarray=order))
-    texts_at = dict(sorted(zip(numbers, map(str, values), strict=True)))
-    wide = min(numbers) > 0 and max(numbers) / min(numbers) >= _LOGARITHMIC_FROM
-    ticks = {"tickmode": "array", "tickvals": list(texts_at), "ticktext": list(texts_at.values())}
-    return _Axis(numbers, axis(name, type="log" if wide else "linear", **ticks))
-
-
-def _numbers(values: list[Any]) -> list[float] | None:
-    """Values as numbers of one unit, or None."""
-    if values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return [float(value) for value in values]
-    for dimension in _DIMENSIONS:
-        try:
-            exact = [parse_quantity(value, dimension) for value in values]
-        except ValueError:
-            continue
-        if all(value is not None for value in exact):
-            return [float(value) for value in exact if value is not None]
-    return None
-
-
-_Lines = dict[str, list[int]]
-
-
-def _lines(points: _Points, axes: list[str], number: int) -> _Lines:
-    """Points of each line, in order along the axis, by the values of the other axes."""
-    others = [name for i, name in enumerate(axes) if i != number]
-    positions = axis_of(axes[number], points[axes[number]]).positions
-    lines: _Lines = {}
-    for index in range(len(positions)):
-        label = ", ".join(f"{name.rsplit('.', 1)[-1]} = {points[name][index]}" for name in others)
-        lines.setdefault(label, []).append(index)
-    if all(isinstance(position, float) for position in positions):
-        return {label: sorted(line, key=lambda i: positions[i]) for label, line in lines.items()}
-    return lines
-
-
-def _figure(
-    points: _Points, along: str, series: Mapping[str, tuple[list[int], list[float]]], y: dict[str, Any], hover: str
-) -> dict[str, Any]:
-    """Lines along an axis: by name, their points and the values at these."""
-    position = axis_of(along, points[along])
-    data: list[dict[str, Any]] = []
-    for i, (name, (line, values)) in enumerate(series.items()):
-        trace = {"name": name, "x": [position.positions[k] for k in line], "y": values}
-        trace |= _bar(i, hover) if position.is_category else _line(i, hover, [str(points[along][k]) for k in line])
-        data.append(trace)
-    layout = {"xaxis": position.settings, "yaxis": y, "showlegend": position.is_category and len(data) > 1}
-    return {"data": data, "layout": layout | ({"barmode": "group"} if position.is_category else {})}
-
-
-def _line(index: int, hover: str, texts: list[str]) -> dict[str, Any]:
-    colour, dash = line_style(index)
-    return {
-        "type": "scatter", "mode": "lines+markers", "text": texts, "marker": {"size": 7},
-        "line": {"color": colour, "dash": dash, "width": 2},
-        "hovertemplate": f"%{{text}}: {hover}<extra>%{{fullData.name}}</extra>",
-    }  # fmt: skip
-
-
-def _bar(index: int, hover: str) -> dict[str, Any]:
-    """The colour of the line of that index, and a pattern where that has a dash."""
-    pattern = _PATTERNS[index // len(LINE_COLOURS) % len(_PATTERNS)]
-    marker = {"color": line_style(index)[0], **({"pattern": {"shape": pattern}} if pattern else {})}
-    return {
-        "type": "bar", "marker": marker, "hovertemplate": f"%{{x}}: {hover}<extra>%{{fullData.name}}</extra>",
-    }  # fmt: skip
-
-
-def _makespan_chart(page: Page, points: _Points, axes: list[str], number: int, lines: _Lines) -> str:
-    length, unit = time_unit(max(points[MAKESPAN], default=1.0))
-    series = {name or MAKESPAN: (line, [points[MAKESPAN][k] / length for k in line]) for name, line in lines.items()}
-    y = axis(f"predicted time ({unit})", rangemode="tozero")
-    figure = _figure(points, axes[number], series, y, f"%{{y:.4~g}} {unit}")
+def _makespan_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
+    figure = time_figure(points, axes[number], lines)
     return page.chart(f"makespan-{number}", "figure", 400, figure, f"predicted time along {axes[number]}")
 
 
-def _efficiency_chart(page: Page, points: _Points, axes: list[str], number: int, lines: _Lines) -> str:
+def _efficiency_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
     """All efficiencies of a single line; with several lines one efficiency at a time."""
     known = {label: points[name] for name, label in EFFICIENCIES.items() if name in points}
     if not known or not lines:
         return ""
-    y = axis("efficiency", range=[0, 1.03], tickformat=".0%")
+    position = axis_of(axes[number], points[axes[number]])
     if len(lines) == 1:
         (line,) = lines.values()
-        series = {label: (line, [values[k] for k in line]) for label, values in known.items()}
-        is_category = axis_of(axes[number], points[axes[number]]).is_category
-        choices, key = [], "" if is_category else line_legend(list(known))
+        own = dict.fromkeys(known, line)
+        series = [[_per_cent(values[k]) for k in line] for values in known.values()]
+        chosen = {"": series}
     else:
-        choices = [
-            {"label": label, "y": [[values[k] for k in line] for line in lines.values()]}
-            for label, values in known.items()
-        ]
-        first: Any = choices[0]["y"]
-        series = {name: (line, ys) for (name, line), ys in zip(lines.items(), first, strict=True)}
-        key = ""
-    figure = _figure(points, axes[number], series, y, "%{y:.1%}")
-    if choices:
-        figure["choices"] = choices
-    return key + page.chart(f"efficiency-{number}", "figure", 400, figure, f"efficiencies along {axes[number]}")
+        own = lines
+        chosen = {
+            label: [[_per_cent(values[k]) for k in line] for line in lines.values()] for label, values in known.items()
+        }
+    views = [
+        values_view(
+            label.capitalize() or "Fitted", list(own), own, position, values,
+            f"{label} efficiency (%)".strip(), "%{y:.1f} %", logarithmic=False,
+        )
+        for label, values in chosen.items()
+    ]  # fmt: skip
+    if len(lines) == 1:
+        views.append(
+            values_view(
+                "From zero", list(own), own, position, chosen[""], "efficiency (%)", "%{y:.1f} %", from_zero=True
+            )
+        )
+    figure = axis_figure(points, axes[number], list(own), list(own.values()), views)
+    return page.chart(f"efficiency-{number}", "figure", 400, figure, f"efficiencies along {axes[number]}")
+
+
+def _per_cent(ratio: float | None) -> float | None:
+    return None if ratio is None else 100 * ratio
 
 
 _SCALING_NOTE: Final = (
@@ -201,34 +127,43 @@ _SCALING_NOTE: Final = (
 )
 
 
-def _scaling(page: Page, points: _Points, axes: list[str], number: int, lines: _Lines) -> Iterator[str]:
+def _scaling(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> Iterator[str]:
     """Speed-up and its efficiency along the number of cores, and misses where there are figures of them."""
     cores, times = points[axes[number]], points[MAKESPAN]
-    speed_ups, efficiencies = {}, {}
-    for name, line in lines.items():
+    gains, shares = [], []
+    for line in lines.values():
         fewest = line[0]  # lines are in the order of cores
-        gains = [times[fewest] / times[k] if times[k] else 1.0 for k in line]
-        speed_ups[name or "speed-up"] = (line, gains)
+        gains.append([times[fewest] / times[k] if times[k] else 1.0 for k in line])
         more = [cores[k] / cores[fewest] for k in line]
-        efficiencies[name or "efficiency"] = line, [gain / each for gain, each in zip(gains, more, strict=True)]
-    figure = _figure(points, axes[number], speed_ups, axis("speed-up", rangemode="tozero"), "%{y:.4~g}")
-    figure["data"].append(_linear(cores))
-    left = page.chart("speed-up", "figure", 400, figure, "speed-up over the fewest cores")
-    most = max(1.0, *(each for _, values in efficiencies.values() for each in values))
-    y = axis("efficiency of the speed-up", range=[0, 1.03 * most], tickformat=".0%")
-    figure = _figure(points, axes[number], efficiencies, y, "%{y:.1%}")
-    right = page.chart("speed-up-efficiency", "figure", 400, figure, "speed-up over the number of times more cores")
-    yield line_legend(list(lines)) if len(lines) > 1 else ""
+        shares.append([100 * gain / each for gain, each in zip(gains[-1], more, strict=True)])
+    names = [name or "speed-up" for name in lines]
+    left = _plain(page, "speed-up", points, axes[number], lines, names, gains, "speed-up", "%{y:.4~g}")
+    page.charts["speed-up"]["data"].append(_linear(cores))
+    title = "efficiency of the speed-up (%)"
+    right = _plain(page, "speed-up-efficiency", points, axes[number], lines, names, shares, title, "%{y:.1f} %")
     yield side_by_side(left, right)
     charts = []
     for place, (statistic, label) in enumerate(_MISSES.items()):
-        if statistic not in points:
-            continue
-        series = {name or label: (line, [points[statistic][k] for k in line]) for name, line in lines.items()}
-        figure = _figure(points, axes[number], series, axis(f"MPKI of the {label}", rangemode="tozero"), "%{y:.4~g}")
-        charts.append(page.chart(f"misses-{place}", "figure", 360, figure, f"misses of the {label} over cores"))
+        if statistic in points:
+            values = [[points[statistic][k] for k in line] for line in lines.values()]
+            names = [name or label for name in lines]
+            title = f"misses of the {label} (MPKI)"
+            charts.append(
+                _plain(page, f"misses-{place}", points, axes[number], lines, names, values, title, "%{y:.4~g}")
+            )
     if charts:
         yield side_by_side(*charts)
+
+
+def _plain(
+    page: Page, element: str, points: Points, along: str, lines: Lines, names: list[str], values: list[list[Any]],
+    title: str, hover: str,
+) -> str:  # fmt: skip
+    """A chart of one view, from zero."""
+    position = axis_of(along, points[along])
+    view = values_view("", names, lines, position, values, title, hover, from_zero=True)
+    figure = axis_figure(points, along, names, list(lines.values()), [view])
+    return page.chart(element, "figure", 380, figure, f"{title} along {along}")
 
 
 _MAX_STACKS: Final = 96
@@ -257,7 +192,7 @@ _STACKS: Final = {
 }
 
 
-def _stacks(page: Page, points: _Points, axes: list[str], prefix: str, unit: str) -> str:
+def _stacks(page: Page, points: Points, axes: list[str], prefix: str, unit: str) -> str:
     """CPI stack of each point, in the order of points; the first _MAX_STACKS."""
     parts = [name.removeprefix(prefix) for name in points if name.startswith(prefix)]
     count = min(len(points["point_id"]), _MAX_STACKS)
@@ -287,7 +222,7 @@ def _linear(cores: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _points_table(points: _Points, axes: list[str]) -> str:
+def _points_table(points: Points, axes: list[str]) -> str:
     known = [name for name in EFFICIENCIES if name in points]
     times = points[MAKESPAN]
     best = min(times, default=0.0)

@@ -18,6 +18,11 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
+def swatch_style(colour: str) -> str:
+    """Style of something of a chart's colour, which report.css changes on a dark page."""
+    return f"background:var(--c-{colour[1:]},{colour})"
+
+
 def time_unit(seconds: float) -> tuple[float, str]:
     """The largest of s, ms, us, ns in which the time is at least 1: its length in s, and its name."""
     for length, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -67,12 +72,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from:
     """A table of cells that are HTML already; columns from ``numeric_from`` on are aligned right."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        parts = (f"<{tag}{' class=number' if i >= numeric_from else ''}>{cell}</{tag}>" for i, cell in enumerate(cells))
+        parts = (
+            f"<{tag if cell else 'td'}{' class=number' if i >= numeric_from else ''}>{cell}</{tag if cell else 'td'}>"
+            for i, cell in enumerate(cells)
+        )
         return f"<tr>{''.join(parts)}</tr>"
 
     body = "\n".join(line("td", row) for row in rows)
     head = f"<thead>{line('th', header)}</thead>" if header else ""
-    return f'<div class="scroll"><table class="{css}">{head}\n<tbody>\n{body}\n</tbody></table></div>'
+    # the box scrolls where the table is wider than the page, by the keyboard, too
+    box = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
+    return f'{box}<table class="{css}">{head}\n<tbody>\n{body}\n</tbody></table></div>'
 
 
 def cards_html(cards: Sequence[tuple[str, str, str]], *, first: str = " first") -> str:

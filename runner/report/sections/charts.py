@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from manyscale.runner.report.data import CATEGORIES, Matrix, Runs, makespan_ps, message_sizes
+from manyscale.runner.report.figures.timeline import heat_map, rank_axis
+from manyscale.runner.report.figures.timeline import layout as timeline_layout
 from manyscale.runner.report.operation_times import column
-from manyscale.runner.report.page import COLOURS, Page, axis, legend
+from manyscale.runner.report.page import Page, legend
+from manyscale.runner.report.palette import COLORSCALE, COLOURS, axis
 from manyscale.runner.report.text import binary_size, duration, packed, time_unit
 from manyscale.runner.run.results import Result
 
 _TICKS: Final = 2**32 - 1  # the makespan in the timeline's own unit of time
 _MAX_BARS: Final = 512
-# from light to dark, in even steps of lightness
-COLORSCALE: Final = [
-    [0.0, "#e8f1f8"], [0.25, "#a9cfe6"], [0.5, "#56a3cf"], [0.75, "#1f6fa8"], [1.0, "#08306b"],
-]  # fmt: skip
 
 
 def timeline_chart(page: Page, result: Result, runs: Runs) -> str:
@@ -30,15 +29,10 @@ def timeline_chart(page: Page, result: Result, runs: Runs) -> str:
         "ends": packed(np.rint(runs.end_ps * (_TICKS / max(span, 1))), "u4"),
         "categories": packed(runs.category, "u1"),
         "names": CATEGORIES,
-        "colours": [COLOURS[name] for name in CATEGORIES],
-        "rank_step": runs.rank_step,
         "span": span * 1e-12 / length,
         "unit": unit,
-        "layout": {
-            "xaxis": axis(f"time ({unit})", range=[0, span * 1e-12 / length], showgrid=False, ticks="outside"),
-            "yaxis": _rank_axis(result.workload.num_ranks, reverse=True),
-            "dragmode": "zoom",
-        },
+        "trace": heat_map(runs.rank_step, unit, rows=num_rows),
+        "layout": timeline_layout(result),
     }
     height = int(np.clip(num_rows * 16 + 90, 220, 640))
     key = legend([(CATEGORIES[i], CATEGORIES[i]) for i in np.unique(runs.category).tolist()])
@@ -56,16 +50,6 @@ def timeline_note(result: Result, runs: Runs) -> str:
             "trace.prv and timeline/ranks.parquet hold every state."
         )
     return text
-
-
-def _rank_axis(num_ranks: int, *, reverse: bool = False, max_ticks: int = 16) -> dict[str, Any]:
-    step = 1
-    while num_ranks > max_ticks * step:
-        step *= 2
-    given: dict[str, Any] = {"dtick": step, "tick0": 0, "showgrid": False, "zeroline": False}
-    if reverse:
-        given["range"] = [num_ranks - 0.5, -0.5]
-    return axis("rank", **given)
 
 
 def ranks_chart(page: Page, result: Result, spent: np.ndarray) -> str:
@@ -92,7 +76,7 @@ def ranks_chart(page: Page, result: Result, spent: np.ndarray) -> str:
         "barmode": "stack",
         "bargap": 0.15 if len(first) <= 64 else 0,
         "showlegend": False,
-        "xaxis": _rank_axis(num_ranks) | {"range": [-0.5 * group, num_ranks - 0.5]},
+        "xaxis": rank_axis(num_ranks) | {"range": [-0.5 * group, num_ranks - 0.5]},
         "yaxis": axis(f"time ({unit})"),
     }
     key = legend([(CATEGORIES[i], CATEGORIES[i]) for i in present])
@@ -118,8 +102,8 @@ def matrix_chart(page: Page, result: Result, matrix: Matrix) -> str:
         "count": packed(matrix.count, "f8"),
         "colorscale": COLORSCALE,
         "layout": {
-            "xaxis": _rank_axis(num_ranks, max_ticks=8) | axis("destination rank", constrain="domain"),
-            "yaxis": _rank_axis(num_ranks, reverse=True) | axis("source rank", scaleanchor="x", constrain="domain"),
+            "xaxis": rank_axis(num_ranks, max_ticks=8) | axis("destination rank", constrain="domain"),
+            "yaxis": rank_axis(num_ranks, reverse=True) | axis("source rank", scaleanchor="x", constrain="domain"),
         },
     }
     return page.chart("matrix", "matrix", 440, content, "messages by source and destination")

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import duration, percent, table, time_unit
 from manyscale.runner.run import critical_path
 from manyscale.runner.run.places import places

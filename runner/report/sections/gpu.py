@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis
-from manyscale.runner.report.sections.charts import COLORSCALE
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import COLORSCALE, LINE_COLOURS, axis
 from manyscale.runner.report.sections.node import colour_steps, figures_table, part_markers, stack_chart
 from manyscale.runner.report.text import escape, percent, side_by_side, table
 from manyscale.runner.run.results import Result

@@ -8,7 +8,8 @@ import numpy as np
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
-from manyscale.runner.report.page import LINE_COLOURS, Page
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import LINE_COLOURS
 from manyscale.runner.report.sections.node import figures_table, part_markers, stack_chart
 from manyscale.runner.report.sections.phases import MOST_SHOWN, cpi_chart, markers
 from manyscale.runner.run.results import Result

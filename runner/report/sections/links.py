@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.report.data import makespan_ps
-from manyscale.runner.report.page import Page, axis
-from manyscale.runner.report.sections.charts import COLORSCALE
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import COLORSCALE, axis
 from manyscale.runner.report.text import duration, escape, percent, size, table, time_unit
 from manyscale.runner.run.links import busy_ps, carried_bytes, link_names
 from manyscale.runner.run.results import Result

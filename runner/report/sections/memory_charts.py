@@ -11,7 +11,8 @@ from manyscale.models.machine.processor import Cache
 from manyscale.models.memory.amm.sdcm import geometry_of, hit_probability
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.runner.predict.memory.hit_rates import miss_ratio_curve
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis, line_legend
+from manyscale.runner.report.page import Page, line_legend
+from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import binary_size, escape, percent
 
 MOST_POINTS: Final = 400  # of one line or histogram

@@ -16,7 +16,8 @@ import pyarrow as pa
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.predict.statistic import Statistic
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis
+from manyscale.runner.report.page import Page, colour_legend
+from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import escape, side_by_side, table, time_unit
 from manyscale.runner.run.results import Result
 
@@ -83,10 +84,7 @@ def _cores_chart(page: Page, cores: pa.Table) -> tuple[str, str]:
         "hovertemplate": f"core %{{y}}, %{{x:.6~g}} {unit}<extra></extra>",
     }  # fmt: skip
     layout = {"xaxis": axis(f"time ({unit})"), "yaxis": _core_axis(len(cells), shown)}
-    key = "".join(
-        f'<span><i style="background:{colour}"></i>{escape(text)}</span>'
-        for colour, text in zip(colours, legend, strict=True)
-    )
+    key = colour_legend(list(zip(colours, legend, strict=True)))
     height = int(np.clip(len(cells) * 12 + 110, 220, 640))
     chart = page.chart("cores", "figure", height, {"data": [data], "layout": layout}, "task types on cores over time")
     note = (
@@ -98,7 +96,7 @@ def _cores_chart(page: Page, cores: pa.Table) -> tuple[str, str]:
         note += f" Of {len(np.unique(rank)):,} ranks in these, the one with most of them is shown."
     if core.max() >= MAX_CORES:
         note += f" The first {MAX_CORES} of {core.max() + 1:,} cores are shown."
-    return f'<div class="legend">{key}</div>{chart}', note
+    return key + chart, note
 
 
 def _core_axis(num_cores: int, rank: int) -> dict[str, Any]:

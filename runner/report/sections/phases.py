@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import LINE_COLOURS, axis
 
 MOST_SHOWN: Final = 4000  # elements
 

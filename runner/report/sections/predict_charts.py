@@ -10,7 +10,8 @@ import numpy as np
 
 from manyscale.runner.predict.memory.growth import Growth, growing_parts
 from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
-from manyscale.runner.report.page import LINE_COLOURS, Page, axis, line_legend, line_style
+from manyscale.runner.report.page import Page, colour_legend, line_legend
+from manyscale.runner.report.palette import LINE_COLOURS, axis, line_style
 from manyscale.runner.report.sections.memory_charts import GREY
 from manyscale.runner.report.text import duration, escape
 
@@ -69,10 +70,7 @@ def block_chart(page: Page, result: PredictResult) -> str:
         "barmode": "group", "showlegend": False, "xaxis": axis("", type="category"),
         "yaxis": axis("share of executions", tickformat=".0%"),
     }  # fmt: skip
-    key = (
-        f'<div class="legend"><span><i style="background:{GREY}"></i>traced inputs</span>'
-        f'<span><i style="background:{LINE_COLOURS[0]}"></i>predicted inputs, ascending</span></div>'
-    )
+    key = colour_legend([(GREY, "traced inputs"), (LINE_COLOURS[0], "predicted inputs, ascending")])
     return key + page.chart("blocks", "figure", 320, {"data": data, "layout": layout}, "share of blocks by input")
 
 

@@ -22,8 +22,8 @@ from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.report import data as report_data
 from manyscale.runner.report import run_page as report
 from manyscale.runner.report.data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
-from manyscale.runner.report.page import COLOURS
-from manyscale.runner.report.sweep_page import axis_of
+from manyscale.runner.report.figures.sweep import axis_of
+from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
 from manyscale.runner.run.results import STATES, Result
 
@@ -73,7 +73,8 @@ def check_self_contained(html: str) -> Outline:
     assert outline.tags["link"] == outline.tags["iframe"] == outline.tags["img"] == 0
     assert outline.tags["script"] == len(outline.scripts) == 3
     assert "default-src 'none'" in html
-    own = html.replace(outline.scripts["plotly"], "").replace("http://www.w3.org/2000/svg", "")
+    assert re.search(r"script-src 'nonce-[0-9a-f]{32}';", html)
+    own = html.replace(outline.scripts["plotly"], "")
     assert not re.search(r"https?:|@import|url\(|fetch\(|XMLHttpRequest", own)
     assert not [link for link in outline.links if not re.fullmatch(r"points/\d{4}/report\.html", link)]
     assert len(outline.ids) == len(set(outline.ids))
@@ -372,7 +373,7 @@ def test_a_sweep_of_one_axis(tmp_path: Path) -> None:
     assert makespan["layout"]["xaxis"]["type"] == "log"
     assert makespan["layout"]["xaxis"]["ticktext"] == ["1 us", "10 us", "100 us"]
     assert [trace["name"] for trace in efficiency["data"]] == ["parallel", "load balance"]
-    assert efficiency["data"][0]["y"] == [0.75, 0.5, 0.25]
+    assert efficiency["data"][0]["y"] == [75.0, 50.0, 25.0]
     graph_objects = pytest.importorskip("plotly.graph_objects")
     for chart in page.charts.values():
         graph_objects.Figure(data=chart["data"], layout=chart["layout"])
@@ -389,8 +390,9 @@ def test_a_sweep_of_two_axes_has_a_line_per_value_of_the_other(tmp_path: Path) -
     lines = {trace["name"]: (trace["x"], trace["y"]) for trace in charts["makespan-0"]["data"]}
     assert lines == {"target = a": ([1.0, 2.0], [1.0, 3.0]), "target = b": ([1.0, 2.0], [2.0, 4.0])}
     lines = {trace["name"]: (trace["x"], trace["y"]) for trace in charts["makespan-1"]["data"]}
-    assert lines == {"cpu_ratio = 1.0": (["a", "b"], [1.0, 2.0]), "cpu_ratio = 2.0": (["a", "b"], [3.0, 4.0])}
-    assert charts["efficiency-0"]["choices"] == [{"label": "parallel", "y": [[0.1, 0.3], [0.2, 0.4]]}]
+    # bars show the change against the first point, which took 1 s; the first button says so
+    assert lines == {"cpu_ratio = 1.0": (["a", "b"], [0.0, 100.0]), "cpu_ratio = 2.0": (["a", "b"], [200.0, 300.0])}
+    assert [trace["y"] for trace in charts["efficiency-0"]["data"]] == [[10.0, 30.0], [20.0, 40.0]]
 
 
 @pytest.mark.theory

@@ -23,7 +23,7 @@ from manyscale.runner.predict.node.tables import (
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.report import run_page as report
-from manyscale.runner.report.page import LINE_COLOURS
+from manyscale.runner.report.palette import LINE_COLOURS
 from manyscale.runner.report.sections import node as report_node
 from manyscale.runner.report.sections import task_types as report_task_types
 from manyscale.runner.report.sections.machine import machine_table
@@ -378,7 +378,7 @@ def test_speed_up_over_the_fewest_cores_of_each_line(tmp_path: Path) -> None:
         "linear": ([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]),
     }
     efficiencies = {line["name"]: line["y"] for line in page.charts["speed-up-efficiency"]["data"]}
-    assert efficiencies == {"target = a": [1.0, 1.0, 0.75], "target = b": [1.0, 0.5, 0.25]}
+    assert efficiencies == {"target = a": [100.0, 100.0, 75.0], "target = b": [100.0, 50.0, 25.0]}  # per cent
     misses = {line["name"]: line["y"] for line in page.charts["misses-0"]["data"]}
     assert misses == {"target = a": [1.0, 2.0, 3.0], "target = b": [4.0, 5.0, 6.0]}
     assert "misses-1" not in page.charts
@@ -409,9 +409,11 @@ def test_names_are_groups_of_bars_and_numbers_lines(tmp_path: Path) -> None:
     page = sweep(tmp_path, axes, **{"application.makespan": [4.0, 1.0, 5.0, 3.0]})
     bars, lines = page.charts["makespan-0"], page.charts["makespan-1"]
     assert [(bar["type"], bar["name"], bar["x"], bar["y"]) for bar in bars["data"]] == [
-        ("bar", "width = 1", ["a", "b"], [4.0, 5.0]),
-        ("bar", "width = 4", ["a", "b"], [1.0, 3.0]),
+        ("bar", "width = 1", ["a", "b"], [0.0, 25.0]),  # per cent more than the first point's 4 s
+        ("bar", "width = 4", ["a", "b"], [-75.0, -25.0]),
     ]
+    times = bars["layout"]["updatemenus"][0]["buttons"][1]["args"][0]["y"]
+    assert times == [[4.0, 5.0], [1.0, 3.0]]
     assert bars["layout"]["barmode"] == "group"
     assert bars["layout"]["showlegend"]
     assert {line["type"] for line in lines["data"]} == {"scatter"}

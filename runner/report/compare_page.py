@@ -1,0 +1,101 @@
+"""The page of ``manyscale compare``: where two runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from manyscale.models.workload.notes import Note
+from manyscale.runner.report import figures
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, signed_duration, size
+from manyscale.runner.report.text import table as html_table
+
+MOST_ROWS: Final = 25  # of a group
+_TITLES: Final = {
+    "figure": "Whole run",
+    "state": "By state: mean over ranks",
+    "critical path": "Critical path, by kind",
+    "gpu": "Kernel launches",
+    "launch": "Cycles by launch, latency included",
+    "place": "By region and call: mean over ranks",
+    "visit": "By visit of a region or call: mean over ranks; #0 is the first",
+    "rank": "By rank and state",
+}
+_WHOLE: Final = ("figure", "gpu")  # groups of which all rows are shown
+
+
+def page(table: pa.Table, a: str, b: str, notes: Sequence[Note] = ()) -> str:
+    """The page of a table of differences B - A (``run/compare.py``: group, item, a, b, difference, unit); ``a`` and
+    ``b``: names of the runs. Equal tables give equal text."""
+    rows = table.to_pylist()
+    made = Page("Comparison of two runs", f"A: {a}. B: {b}. Differences are B - A.")
+    made.add("", _cards(rows), notes_html(notes))
+    figure = figures.compare(table)
+    if figure["data"]:
+        chart = made.chart("differences", "figure", 520, figure, "differences of the two runs")
+        note = "The largest differences of a group; bars to the right: B takes longer, or has more."
+        made.add("Where they differ", chart, note=note)
+    for group, title in _TITLES.items():
+        mine = [row for row in rows if row["group"] == group]
+        shown = [row for row in mine if row["difference"] != 0 or group in _WHOLE]
+        if not mine:
+            continue
+        if not shown:
+            made.add(title, "<p>No difference.</p>")
+            continue
+        cut = shown if group in _WHOLE else shown[:MOST_ROWS]
+        left = len(shown) - len(cut)
+        more = f'<p class="note">And {left:,} smaller ones.</p>' if left else ""
+        header = ("", "A", "B", "difference", "per cent")
+        made.add(title, html_table(header, [_cells(row) for row in cut]), more)
+    return made.html()
+
+
+def _cards(rows: Sequence[dict[str, Any]]) -> str:
+    time = next((row for row in rows if row["group"] == "figure" and row["item"] == "makespan"), None)
+    if time is None:
+        return ""
+    cards = [(name, "-" if time[key] is None else duration(time[key]), "") for name, key in (("A", "a"), ("B", "b"))]
+    if time["difference"] is not None:
+        share = f"{100 * time['difference'] / time['a']:+.1f} % of A" if time["a"] else ""
+        cards.append(("B - A", signed_duration(time["difference"]), share))
+    return cards_html(cards, first="")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    value, unit = row["difference"], row["unit"]
+    if value is None:
+        return escape(row["item"]), _shown(row["a"], unit), _shown(row["b"], unit), "-", ""
+    if unit == "s":
+        difference = signed_duration(value)
+    elif unit == "1" and _is_ratio(row):
+        difference = f"{100 * value:+.1f} points"
+    else:
+        difference = f"{value:+,.4g}"
+    share = "" if not row["a"] or _is_ratio(row) else f"{100 * value / row['a']:+.1f} %"
+    return (
+        escape(row["item"]),
+        _shown(row["a"], unit, _is_ratio(row)),
+        _shown(row["b"], unit, _is_ratio(row)),
+        difference,
+        share,
+    )
+
+
+def _is_ratio(row: dict[str, Any]) -> bool:
+    return bool(row["unit"] == "1" and row["item"].endswith(("efficiency", "balance", "ratio", "share", "occupancy")))
+
+
+def _shown(value: float | None, unit: str, is_ratio: bool = False) -> str:
+    if value is None:
+        return "-"
+    if is_ratio:
+        return escape(percent(value))
+    if unit == "s":
+        return duration(value)
+    if unit == "B":
+        return size(value)
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"

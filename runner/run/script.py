@@ -1,0 +1,34 @@
+"""The script that draws charts, plotly's: where it is installed, and the file of it that the pages of one run directory
+share."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from manyscale.runner.errors import UserError
+
+NAME: Final = "plotly.min.js"
+
+
+@cache
+def content() -> bytes:
+    """The script. Raises UserError where plotly is not installed, or has no such file.
+
+    It is read without importing plotly, which takes longer than to draw a page.
+    """
+    found = find_spec("plotly")
+    for folder in (found and found.submodule_search_locations) or ():
+        path = Path(folder, "package_data", NAME)
+        if path.is_file():
+            return path.read_bytes()
+    raise UserError("reports need plotly, which is not installed: pip install plotly; or leave them out (--no-report)")
+
+
+def write(directory: Path) -> None:
+    """Write the shared file, unless it is there as it should be."""
+    path = directory / NAME
+    if not path.is_file() or path.stat().st_size != len(content()):
+        path.write_bytes(content())
