@@ -25,7 +25,9 @@ class Unit(Strict):
     ``interval``: before the next instruction of the class can be dispatched."""
 
     latency_cycles: Cycles = Field(alias="latency")
+    """From dispatch to the result."""
     interval_cycles: Cycles = Field(alias="interval")
+    """Before the next instruction of the class can be dispatched."""
 
 
 class SharedMemory(Strict):
@@ -35,10 +37,16 @@ class SharedMemory(Strict):
     block's share, in units of ``allocation_unit``."""
 
     size_bytes: Bytes = Field(alias="size")
+    """The shared memory of an SM."""
     splits_bytes: tuple[Bytes, ...] = Field(default=(), alias="splits")
+    """The sizes that shared memory can take of what `l1.size` says; the rest is L1. By default they are memories of
+    their own."""
     latency_cycles: Cycles = Field(alias="latency")
+    """The latency of an access."""
     reserved_bytes: Bytes = Field(default=0, alias="per_block_reserved")
+    """What the system takes of each block's share."""
     unit_bytes: Bytes = Field(default=128, alias="allocation_unit")
+    """The unit in which shared memory is allocated."""
 
 
 class GpuCache(Strict):
@@ -56,18 +64,31 @@ class GpuCache(Strict):
     """
 
     size_bytes: Bytes = Field(alias="size")
+    """The capacity."""
     ways: Count
+    """The number of ways of each set."""
     line_bytes: Bytes = Field(default=128, alias="line")
+    """The size of a line."""
     sector_bytes: Bytes = Field(default=32, alias="sector")
+    """The part of a line that is valid and transferred by itself."""
     latency_cycles: Cycles = Field(alias="latency")
+    """Of an L1 from a request's entry to the lookup, of an L2 from its arrival at a slice to the lookup."""
     mshrs: Count
+    """The misses that may be outstanding at once."""
     merges: Count
+    """The requests that each of them holds."""
     banks: Count = 1
+    """The banks of an L1, each of which takes one request a cycle."""
     slices: Count = 1
+    """The slices of an L2, each of which takes one request a cycle."""
     write: Literal["through", "evict", "back"]
+    """What a write does: `through` (a hit is updated), `evict` (a hit is invalidated) or `back`."""
     write_allocate: bool = True
+    """Whether a written sector stands in the cache after a miss."""
     dirty_share: Share = 0.0
+    """The share of the cache that written lines must have before one of them gives way."""
     kept_between_launches: bool = False
+    """Whether an L2 keeps its content from launch to launch."""
 
     @model_validator(mode="after")
     def _geometry(self) -> GpuCache:
@@ -96,20 +117,35 @@ class DramTiming(Strict):
     column to column (CCD) and in one bank group (CCDL), write to read (CDLR), write to precharge (WR)."""
 
     frequency_hz: FrequencyHz = Field(alias="frequency")
+    """The clock of the DRAM, in whose cycles the other keys are counted."""
     banks: Count
+    """The banks of a channel."""
     bank_groups: Count
+    """The groups of banks of a channel."""
     row_bytes: Bytes = Field(alias="row")
+    """The size of a row."""
     rcd: Count
+    """Activate to read."""
     cl: Count
+    """Read to data."""
     wl: Count
+    """Write to data."""
     rp: Count
+    """Precharge."""
     ras: Count
+    """Activate to precharge."""
     rc: Count
+    """Activate to activate of one bank."""
     rrd: Count
+    """Activate to activate of two banks."""
     ccd: Count
+    """Column to column."""
     ccdl: Count
+    """Column to column in one group of banks."""
     cdlr: Count
+    """Write to read."""
     wr: Count
+    """Write to precharge."""
 
 
 class GpuDram(Strict):
@@ -117,10 +153,15 @@ class GpuDram(Strict):
     together. ``queue``: requests that a channel chooses from (first ready, first come first served)."""
 
     channels: Count
+    """The channels of the DRAM."""
     bandwidth_ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """The bandwidth of all channels together."""
     latency_cycles: Cycles = Field(alias="latency")
+    """What the way to DRAM takes beside its rows and its bus."""
     queue: Count = 64
+    """The requests that a channel chooses from: first ready, first come first served."""
     timing: DramTiming | None = None
+    """Rows and banks. Without it, only latency and bandwidth count."""
 
 
 class Gpu(Block):
@@ -137,24 +178,43 @@ class Gpu(Block):
     key: ClassVar[str] = "node.gpu"
 
     sms: Count
+    """The number of streaming multiprocessors."""
     frequency_hz: FrequencyHz = Field(alias="frequency")
+    """The clock of the SMs."""
     compute_capability: Count
+    """The highest SM version whose instructions it runs; 86 is sm_86."""
     warps: Count
+    """The most warps that are resident on an SM."""
     threads: Count
+    """The most threads that are resident on an SM."""
     blocks: Count
+    """The most thread blocks that are resident on an SM."""
     registers: Count
+    """The 32-bit registers of an SM."""
     register_unit: Count = 256
+    """The unit in which registers are allocated to a warp."""
     schedulers: Count
+    """The warp schedulers of an SM, each of which issues one instruction a cycle."""
     scheduler: Literal["loose-round-robin", "greedy-then-oldest", "oldest-first", "two-level"] = "loose-round-robin"
+    """How a warp is chosen."""
     active_warps: Count = 8
+    """The active warps of each scheduler in the two-level one."""
     pipeline_cycles: Cycles = Field(alias="pipeline")
+    """From the end of an instruction's latency to the issue of one that needs its result."""
     units: dict[Literal["int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture"], Unit]
+    """The execution units by class of instruction, one of each for every scheduler."""
     shared_memory: SharedMemory
+    """The shared memory of an SM."""
     l1: GpuCache
+    """The first cache, one for each SM."""
     l2: GpuCache
+    """The second cache, one for all."""
     interconnect_cycles: Cycles = Field(default=0, alias="interconnect")
+    """From an SM to L2, and the same back."""
     dram: GpuDram
+    """The memory of the GPU."""
     launch_latency_cycles: Cycles = Field(default=0, alias="launch_latency")
+    """From a launch to its first instruction."""
 
     @property
     def front_cycles(self) -> int:

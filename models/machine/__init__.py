@@ -30,15 +30,25 @@ class Node(Extensible):
     the block ``gpu`` (gpu/parameters.py)."""
 
     sockets: Count
+    """The number of sockets of a node."""
     cores_per_socket: Count
+    """The number of cores of each socket."""
     frequency_hz: FrequencyHz | None = Field(default=None, alias="frequency")  # for those models that count cycles
+    """The clock of the cores, for models that count cycles."""
     memory_bytes: Bytes | None = Field(default=None, alias="memory")
+    """The main memory of a node."""
     caches: dict[str, Cache] = {}  # L1D (and L1I), L2, L3, ...
+    """The caches by level, the nearest to the core first: L1D (and L1I), L2, L3."""
     tlbs: dict[str, Tlb] = {}  # for data, the nearest first
+    """The levels of address translation for data, the nearest first."""
     main_memory: MainMemory | None = None
+    """Latency and bandwidth of main memory."""
     numa: Numa | None = None  # between sockets
+    """What lies between the sockets of a node."""
     core: Core | None = None
+    """The core: its width, buffers, units and the cost of each class of instruction."""
     num_gpus: CountOrNone = Field(default=0, alias="gpus")
+    """The number of GPUs, which are all alike."""
 
     @model_validator(mode="after")
     def _cores_can_be_kept(self) -> Node:
@@ -68,7 +78,9 @@ class Link(Strict):
     """Latency and bandwidth of one class of route."""
 
     latency_ps: TimePs = Field(alias="latency")
+    """The time that the first byte of a message takes."""
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """The bandwidth of the route. `inf B/s` takes no time per byte."""
 
 
 class Network(Extensible):
@@ -83,27 +95,45 @@ class Network(Extensible):
     """
 
     latency_ps: TimePs = Field(alias="latency")
+    """The latency between nodes. A message of S bytes takes latency + (S + envelope) / bandwidth."""
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """The bandwidth between nodes."""
     envelope_bytes: Bytes = Field(alias="envelope")
+    """The bytes that travel with every message."""
     eager_threshold_bytes: Bytes = Field(alias="eager_threshold")
+    """Smaller sends do not wait for their receiver."""
     transfer_start: Literal["match", "eager"]
+    """`match`: a transfer starts when both sides are posted; `eager`: an eager message travels at once and waits at the
+    receiver."""
     collectives: CollectiveChoice
+    """Whose algorithms collectives take: a preset, or rules by collective, size and number of ranks."""
     intra_node: Link
+    """Latency and bandwidth between ranks of one node."""
     self_route: Link = Field(alias="self")
+    """Latency and bandwidth from a rank to itself."""
     topology: Topology | None = None
+    """The links that messages share, for the model `flow`."""
 
 
 class Machine(Strict):
     """A target machine. ``sources`` say where each group of numbers comes from."""
 
     schema_version: Literal[1] = Field(alias="schema")
+    """The version of this format. It is 1."""
     name: str
+    """The name of the machine."""
     description: str
+    """What the machine is, in one sentence."""
     num_nodes: Count = Field(alias="nodes")
+    """The number of nodes, all alike."""
     node: Node
+    """What one node consists of."""
     network: Network
+    """How messages travel between ranks."""
     storage: Storage | None = None
+    """What reading and writing files takes. Without it, that takes no time, and a note says so."""
     sources: dict[str, str]
+    """Where each group of numbers comes from: at least `nodes`, `node` and `network`."""
 
     @model_validator(mode="after")
     def _every_part_has_a_source(self) -> Machine:

@@ -39,10 +39,15 @@ class Prefetcher(Strict):
     lines ahead."""
 
     streams: Count = 16
+    """How many sequences of lines it follows at once."""
     confirm: Count = 2
+    """How often a sequence must be confirmed before it fetches."""
     degree: Count = 2
+    """How many lines it fetches at a time."""
     distance: Count = 16
+    """How many lines ahead it fetches at most."""
     page_bytes: Bytes = Field(default=4096, alias="page")
+    """The size of a page, at whose end a sequence ends."""
 
 
 class Cache(Strict):
@@ -56,18 +61,32 @@ class Cache(Strict):
     """
 
     size_bytes: Bytes = Field(alias="size")
+    """The capacity of one cache of this level."""
     shared_by_cores: Count = 1
+    """How many cores share one cache."""
     line_bytes: Bytes | None = Field(default=None, alias="line")
+    """The size of a line."""
     ways: Count | None = None
+    """The number of ways of each set."""
     replacement: Literal["lru", "tree-plru", "random"] = "lru"
+    """Which line gives way."""
     inclusion: Literal["inclusive", "exclusive", "neither"] = "neither"
+    """Whether it holds all that nearer levels hold (`inclusive`), nothing of it (`exclusive`), or neither is
+    promised."""
     write: Literal["write-back", "write-through"] = "write-back"
+    """Whether written lines go on at once (`write-through`) or when they give way (`write-back`)."""
     write_allocate: bool = True
+    """Whether a write that misses brings the line in."""
     sector_bytes: Bytes | None = Field(default=None, alias="sector")
+    """The part of a line that is valid and transferred by itself. By default the line."""
     latency_cycles: Cycles | None = Field(default=None, alias="latency")
+    """From load to use, in cycles of the core."""
     ps_per_byte: PsPerByte | None = Field(default=None, alias="bandwidth")
+    """What one core reads from this level."""
     shared_ps_per_byte: PsPerByte | None = Field(default=None, alias="shared_bandwidth")
+    """What all cores that share it read together. By default there is no limit."""
     prefetcher: Prefetcher | None = None
+    """A stream prefetcher at this level."""
 
     @model_validator(mode="after")
     def _geometry(self) -> Cache:
@@ -101,9 +120,13 @@ class Tlb(Strict):
     beyond the access, in core cycles."""
 
     entries: Count
+    """The number of translations it holds."""
     ways: Count
+    """The number of ways of each set."""
     page_bytes: Bytes = Field(default=4096, alias="page")
+    """The size of a page."""
     latency_cycles: Cycles = Field(default=0.0, alias="latency")
+    """What a translation that is found here costs beyond the access, in cycles of the core."""
 
     @model_validator(mode="after")
     def _geometry(self) -> Tlb:
@@ -121,13 +144,21 @@ class Dram(Strict):
     column, of a row that has to give way; a bank that was activated is busy for ``row_cycle`` (tRC)."""
 
     channels: Count
+    """The channels of a socket. Consecutive lines go to consecutive channels."""
     banks: Count
+    """The banks of a channel, each with one open row."""
     row_bytes: Bytes = Field(alias="row")
+    """The size of a row."""
     channel_ps_per_byte: PsPerByte = Field(alias="channel_bandwidth")
+    """The bandwidth of one channel."""
     activate_ps: TimePs = Field(alias="activate")
+    """What opening a row takes (tRCD)."""
     access_ps: TimePs = Field(alias="access")
+    """What reading a column takes (tCL)."""
     precharge_ps: TimePs = Field(alias="precharge")
+    """What closing a row takes (tRP)."""
     row_cycle_ps: TimePs = Field(alias="row_cycle")
+    """The least time between two activations of a bank (tRC)."""
 
     @field_validator("row_bytes")
     @classmethod
@@ -143,10 +174,15 @@ class MainMemory(Strict):
     models that know it take ``latency`` as that of a bank whose row is closed, and bandwidths from its channels."""
 
     latency_ps: TimePs = Field(alias="latency")
+    """From load to use of a line that no cache holds."""
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """What one core reads."""
     node_ps_per_byte: PsPerByte | None = Field(default=None, alias="node_bandwidth")
+    """What all cores of a node together read. By default there is no limit."""
     page_walk_cycles: Cycles = Field(default=0.0, alias="page_walk")
+    """The cycles of a translation that no TLB holds."""
     dram: Dram | None = None
+    """Channels, banks and rows, for models that know them."""
 
     @model_validator(mode="after")
     def _covers_dram(self) -> MainMemory:
@@ -161,9 +197,13 @@ class Numa(Strict):
     of the socket which touched it first, or of the sockets in turn."""
 
     latency_ps: TimePs = Field(alias="latency")
+    """What a line of another socket takes beyond a local one."""
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """What a link from one socket to the others carries."""
     pages: Literal["first-touch", "interleave"] = "first-touch"
+    """In whose memory a page lies: that of the socket which touched it first, or of the sockets in turn."""
     page_bytes: Bytes = Field(default=4096, alias="page")
+    """The size of a page."""
 
 
 class InstructionCost(Strict):
@@ -171,7 +211,9 @@ class InstructionCost(Strict):
     mean distance of independent ones, both in core cycles."""
 
     latency_cycles: Cycles = Field(alias="latency")
+    """Until a dependent instruction can start."""
     reciprocal_throughput_cycles: Cycles = Field(alias="reciprocal_throughput")
+    """The mean distance of independent instructions."""
 
 
 class Core(Strict):
@@ -196,30 +238,57 @@ class Core(Strict):
     shares fp_mul's, fp_sqrt fp_div's, and calls and returns those of branches)."""
 
     width: Count
+    """Instructions that enter the reorder buffer per cycle."""
     commit: CountOrNone = 0
+    """Instructions that leave it per cycle. 0: as many as enter."""
     reorder_buffer: Count
+    """Instructions that the reorder buffer holds."""
     loads_per_cycle: Positive
+    """Loads that can start per cycle."""
     stores_per_cycle: Positive
+    """Stores that can start per cycle."""
     load_buffer: CountOrNone = 0
+    """Loads that may be under way at once. 0: no limit."""
     store_buffer: CountOrNone = 0
+    """Stores that may be under way at once. 0: no limit."""
     line_fill_buffers: Count
+    """Lines that may be on their way to the first cache at once."""
     store_to_load_cycles: Cycles = Field(alias="store_to_load")
-    instructions: dict[str, InstructionCost]
+    """From a store to a load of the same bytes that follows it."""
+    instructions: dict[str, InstructionCost] = Field(
+        json_schema_extra={"propertyNames": {"enum": [each.name for each in InstructionClass]}}
+    )
+    """The cost of each class of instruction. `atomic` is taken as `int_alu` where it is left out."""
     general_store_to_load_cycles: Cycles | None = Field(default=None, alias="general_store_to_load")
+    """The same as `store_to_load` for general registers, where it differs."""
     vector_loads_per_cycle: Positive | None = None
+    """Loads of vector registers per cycle, where it differs."""
     vector_stores_per_cycle: Positive | None = None
+    """Stores of vector registers per cycle, where it differs."""
     accesses_per_cycle: Positive | None = None
+    """Loads and stores together per cycle. By default there is no limit beside their own."""
     fetch_bytes: Bytes | None = Field(default=None, alias="fetch")
+    """The aligned window of code that is fetched per cycle. By default fetching limits nothing."""
     string_bytes_per_cycle: Positive | None = None
+    """What string instructions move per cycle."""
     vector_registers: CountOrNone = 0
+    """Vector registers for results of instructions in the reorder buffer. 0: no limit."""
     forwarded_loads_per_cycle: Positive | None = None
+    """Loads per cycle that stores still on their way answer."""
     repeated_accesses: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How many accesses more than one a load is that an instruction answers which reads and writes memory."""
     vector_load_cycles: Cycles = Field(default=0.0, alias="vector_load")
+    """What a load of a vector register takes beyond the cache's latency."""
     misprediction_cycles: Cycles = Field(default=0.0, alias="misprediction")
+    """From the end of a mispredicted branch until what follows enters."""
     writes_back_aside: bool = False
+    """Whether lines written back take no bandwidth from lines read."""
     fuses_branches: bool = True
+    """Whether a compare and the branch after it are one."""
     eliminates_moves: bool = True
+    """Whether moves between registers of one file take no unit and no time."""
     shared_units: tuple[tuple[str, ...], ...] = ()
+    """Groups of classes that the same units execute, so that their reciprocal throughputs add up."""
 
     @field_validator("instructions")
     @classmethod

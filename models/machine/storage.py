@@ -25,8 +25,11 @@ class Storage(Strict):
     """``latency`` of an access, ``bandwidth`` of the storage in all and, if given, of one node's way to it."""
 
     latency_ps: TimePs = Field(alias="latency")
+    """The latency of an access."""
     ps_per_byte: PsPerByte = Field(alias="bandwidth")
+    """The bandwidth of the storage in all."""
     node_ps_per_byte: PsPerByte = Field(default=0.0, alias="node_bandwidth")
+    """The bandwidth of one node's way to it. By default there is no limit."""
 
 
 @dataclass(frozen=True)

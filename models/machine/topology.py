@@ -32,25 +32,31 @@ class TopologyLink(Strict):
     """One direction of one class of link; what is left out is derived from the network."""
 
     latency_ps: TimePs | None = Field(default=None, alias="latency")
+    """The latency of the link. By default it follows from `network.latency`."""
     ps_per_byte: PsPerByte | None = Field(default=None, alias="bandwidth")
+    """The bandwidth of the link. By default that of the network."""
 
 
 class BundledLink(TopologyLink):
     """A link of ``cables`` cables that act as one link with the sum of their bandwidths."""
 
     cables: Count = 1
+    """How many cables act as one link with the sum of their bandwidths."""
 
 
 class WithinNode(Strict):
     """How messages inside a node share its bandwidth."""
 
     within_node: Literal["unshared", "shared"] = "unshared"
+    """Whether all transfers between the ranks of a node share its bandwidth."""
 
 
 class WithLoopback(WithinNode):
     """Which way messages inside a node go."""
 
     loopback: Literal["own", "through-links"] = "own"
+    """Whether messages inside a node take routes of their `own`, or go `through-links`, out to the first switch and
+    back."""
 
 
 class Crossbar(WithLoopback):
@@ -60,7 +66,9 @@ class Crossbar(WithLoopback):
     """
 
     kind: Literal["crossbar"]
+    """The kind of topology: every interface has a link up and one down to an ideal switch."""
     interfaces: Count = 1
+    """Network interfaces of a node."""
 
 
 class FatTree(WithLoopback):
@@ -72,12 +80,19 @@ class FatTree(WithLoopback):
     """
 
     kind: Literal["fat-tree"]
+    """The kind of topology: a fat tree, level by level from the nodes up."""
     down: Counts
+    """The children of a switch of each level."""
     up: Counts
+    """The parents of everything below a switch of each level."""
     cables: tuple[Count, ...] = ()
+    """The parallel links that join the two, by level. By default 1."""
     links: tuple[TopologyLink, ...] = ()
+    """Latency and bandwidth of the links of each level."""
     routing: Literal["d-mod-k", "s-mod-k", "random"] = "d-mod-k"
+    """How the ports up are chosen: by the destination, the source, or at random for each pair."""
     seed: Seed = 0
+    """The seed of random routes."""
 
     @model_validator(mode="after")
     def _levels_agree(self) -> FatTree:
@@ -113,10 +128,15 @@ class Torus(WithinNode):
     """
 
     kind: Literal["torus"]
+    """The kind of topology: a torus, whose first dimension runs fastest."""
     dimensions: Counts
+    """The number of nodes in each dimension."""
     links: tuple[TopologyLink, ...] = ()
+    """Latency and bandwidth of the links of each dimension."""
     routing: Literal["minimal", "valiant"] = "minimal"
+    """`minimal`, dimension by dimension the shorter way round; or `valiant`, by way of a random node."""
     seed: Seed = 0
+    """The seed of random routes."""
 
     @model_validator(mode="after")
     def _dimensions_agree(self) -> Torus:
@@ -140,18 +160,31 @@ class Dragonfly(WithLoopback):
     """
 
     kind: Literal["dragonfly"]
+    """The kind of topology: groups of chassis of routers (Cray Cascade)."""
     groups: Count
+    """The number of groups."""
     chassis: Count
+    """The chassis of each group."""
     routers: Count
+    """The routers of each chassis."""
     nodes: Count
+    """The nodes of each router."""
     interfaces: Count = 1
+    """Network interfaces of a node."""
     gateways: Count = 1
+    """How many links join every two groups."""
     local: TopologyLink = TopologyLink()
+    """Links between nodes and their router."""
     green: BundledLink = BundledLink()
+    """Links between the routers of a chassis."""
     black: BundledLink = BundledLink()
+    """Links between routers at the same place in the chassis of a group."""
     blue: BundledLink = BundledLink()
+    """Links between groups."""
     routing: Literal["minimal", "valiant"] = "minimal"
+    """`minimal`, or `valiant`, by way of a third group."""
     seed: Seed = 0
+    """The seed of random routes."""
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> Dragonfly:

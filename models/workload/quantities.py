@@ -51,13 +51,13 @@ def parse_quantity(text: object, dimension: str) -> Fraction | None:
     units = _UNITS[dimension]
     known = ", ".join(units)
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} has no unit; write a {dimension.split()[0]} such as '{_example(dimension)}'")
+        raise ValueError(f"{text!r} has no unit; write a {dimension.split()[0]} such as '{example(dimension)}'")
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a number with a unit; write for example '{_example(dimension)}'")
+        raise ValueError(f"{text!r} is not a number with a unit; write for example '{example(dimension)}'")
     number, unit = match.groups()
     if not unit:
-        raise ValueError(f"{text!r} has no unit; write for example '{_example(dimension)}'")
+        raise ValueError(f"{text!r} has no unit; write for example '{example(dimension)}'")
     if unit not in units:
         raise ValueError(f"{text!r}: unit {unit!r} is not a unit of {dimension.split()[0]} (known: {known})")
     if number == "inf":
@@ -68,7 +68,15 @@ def parse_quantity(text: object, dimension: str) -> Fraction | None:
     return value
 
 
-def _example(dimension: str) -> str:
+def pattern(dimension: str, may_be_infinite: bool = False) -> str:
+    """A regular expression (ECMA 262, as JSON schemas have it) of what ``parse_quantity`` takes, values in range."""
+    number = r"\+?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?"
+    units = "|".join(re.escape(unit) for unit in _UNITS[dimension])
+    return rf"^\s*({number}{'|inf' if may_be_infinite else ''})\s*({units})\s*$"
+
+
+def example(dimension: str) -> str:
+    """A quantity of the dimension, for messages."""
     return {
         "time in s": "1 us",
         "size in B": "64 KiB",

@@ -16,6 +16,7 @@ class PlacementFile(Strict):
     comment."""
 
     file: str
+    """The path of the file."""
 
 
 class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
@@ -26,10 +27,17 @@ class Mapping_(Strict):  # noqa: N801 - `Mapping` is the abstract class
     phase takes the predicted time of that launch of ``workload.gpu_trace``, of several one after the other."""
 
     placement: Literal["block", "cyclic", "random"] | list[int] | PlacementFile = "block"
+    """`block` fills node after node, `cyclic` deals ranks out in turn, `random` shuffles by the seed; or a list with
+    the node of every rank, or a file of it."""
     ranks_per_node: Annotated[int, Field(ge=1)] | None = None
+    """The most ranks on a node. By default as many as the node has cores for."""
     cores_per_rank: Count = 1
+    """The cores on which the task instances of each rank are scheduled."""
     oversubscribe: bool = False
+    """Whether ranks may share cores. If not, more ranks than cores are refused."""
     launches: str | None = None
+    """A CSV file with the columns rank, phase and launch: which phases take the times of which launches of
+    `workload.gpu_trace`."""
 
 
 class IpcCorrection(Strict):
@@ -42,9 +50,16 @@ class IpcCorrection(Strict):
     """
 
     default: PositiveFloat = 1.0
+    """The factor of every phase. Factors that apply to a phase multiply; 2 is twice as fast."""
     ranks: dict[int, PositiveFloat] = {}
+    """Factors by rank."""
     regions: dict[str, PositiveFloat] = {}
+    """Factors by region of the source, such as `solver.c:42`."""
     phases: dict[str, PositiveFloat] = {}
+    """Factors by `RANK/INDEX`, the index of the phase within its rank, or `*/INDEX` for all ranks."""
     task_types: dict[str, PositiveFloat] = {}
+    """Factors by task type, the function or FILE:LINE of its construct, on its instances before they are scheduled."""
     clusters: dict[int, PositiveFloat] = {}
+    """Factors by the number of a phase cluster, as `manyscale clusters` gives it."""
     balance: bool = False
+    """Whether all ranks then compute as long: the mean of all."""

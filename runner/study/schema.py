@@ -24,8 +24,13 @@ class ModelChoice(Strict):
     kernel launches."""
 
     cpu: str = "burst"
+    """What predicts compute phases: `burst` takes traced times, `detailed` and `interval` simulate cores and memory,
+    `amm` is the analytical memory model."""
     gpu: str | None = None
+    """What predicts kernel launches: `detailed`, cycle by cycle, or `gpumech`, an interval model. By default
+    `detailed`, where the workload has launches."""
     network: str = "latency-bandwidth"
+    """What predicts messages and collectives: `latency-bandwidth`, `loggops`, `dimemas` or `flow`."""
 
     @field_validator("cpu", "gpu", "network")
     @classmethod
@@ -52,11 +57,22 @@ class SamplingChoice(Strict):
     """
 
     ranks: str | list[Annotated[int, Field(ge=0)]] = "auto"
+    """The ranks that are simulated: `full`, `traced`, `one-in-N`, `clusters`, or a list of numbers. `auto` is `full`
+    for models that need no detailed level, else `traced`."""
     iterations: str | list[Annotated[int, Field(ge=0)]] = "auto"
+    """The iterations of the main loop that are simulated: `full`, `traced`, `one-in-N`, `second`, `joined`, or a list
+    of numbers. `auto` as for ranks."""
     tasks: str = "full"
+    """The task instances of a phase that are simulated: `full`, or TaskPoint's `periodic` or `lazy`, whose parameters
+    stand in `taskpoint`."""
     intervals: str | None = None
+    """The method that chooses intervals of a program of one thread, such as `simpoint`, or a file of chosen intervals.
+    Its rules stand in `intervals`."""
     launches: str | Annotated[list[Count], Field(min_length=1)] = "full"
+    """The kernel launches that are simulated: `full`, `tbpoint` or another method, or a list of numbers, counted from
+    1."""
     blocks: str = "full"
+    """The thread blocks of a launch that are simulated: `full`, or `tbpoint` for samples of homogeneous regions."""
 
     @field_validator("ranks", "iterations", "launches")
     @classmethod
@@ -83,14 +99,25 @@ class _FirstKeys(Strict):
     """The keys of a study up to the blocks of options, in the order in which ``resolved.yaml`` has them."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
+    """The version of this format. It is 1."""
     name: str | None = None
+    """The name of the study, after which its run directory is called. By default that of its file."""
     workload: WorkloadChoice
+    """Which trace the study is about, and how it is read."""
     target: str | dict[str, Any]
+    """The machine whose time is predicted: the name of a shipped one, a file (YAML, or a Dimemas configuration), or a
+    mapping with `name` and the keys of the machine that are replaced."""
     model: ModelChoice = ModelChoice()
+    """Which model predicts each level of the application."""
     sampling: SamplingChoice = SamplingChoice()
+    """What is simulated, where that is not everything; the rest follows from it."""
     mapping: Mapping_ = Mapping_()
+    """Which node each rank runs on, and on how many cores."""
     cpu_ratio: PositiveFloat = 1.0
+    """How long compute takes on the target, relative to the trace: 0.5 is twice as fast. Only for `model: {cpu:
+    burst}`."""
     ipc_correction: IpcCorrection = IpcCorrection()
+    """Factors on the speed of single ranks, regions, phases, task types or clusters."""
 
 
 def _with_blocks(keys: type[_FirstKeys]) -> type[_FirstKeys]:
@@ -120,7 +147,9 @@ class Study(_Keys):
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The seed of every random choice. The same seed gives the same bytes."""
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    """Dotted keys of the study, and the values that each takes. Every combination is a point of the sweep."""
 
     def options(self, block: type[Block]) -> Block:
         """The study's block of options of this class. Raises KeyError for a class that is not registered."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from manyscale.models.workload.parameters import Count, Strict
+from manyscale.models.workload.parameters import Count, Quantity, Strict
 from manyscale.models.workload.quantities import parse_flop_rate, parse_time_ps
 from manyscale.runner.readers.options import ReadOptions
 
@@ -37,7 +37,9 @@ class Repeat(Strict):
     repetition, so that no two are the same."""
 
     iterations: Count
+    """How many iterations the main loop has. The first is the traced first one, then the others follow in turn."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The standard deviation of a random factor on the time of each task instance in each repetition."""
 
 
 class WorkloadChoice(Strict):
@@ -57,19 +59,37 @@ class WorkloadChoice(Strict):
     places. ``repeat``: see Repeat."""
 
     path: str
+    """The trace: a file or folder, relative to the study's file, or the name of a shipped one."""
     format: str = "auto"
-    flop_rate: Annotated[str, BeforeValidator(_flop_rate)] = "1 Gflop/s"
-    time_unit: Annotated[str, BeforeValidator(_time_unit)] = "1 ns"
+    """The format of the trace. `auto` finds it out."""
+    flop_rate: Annotated[str, BeforeValidator(_flop_rate), Quantity("rate in flop/s")] = "1 Gflop/s"
+    """The speed of the traced machine, which turns a trace's flop counts into time (SimGrid)."""
+    time_unit: Annotated[str, BeforeValidator(_time_unit), Quantity("time in s")] = "1 ns"
+    """What a bare number of time means in a format that names no unit (GOAL)."""
     application: Count = 1
+    """Which of several applications in a trace is read, counted from 1 (Paraver)."""
     launches: Annotated[list[Count], Field(min_length=1)] | None = None
+    """The kernel launches of a GPU's trace that are read, counted from 1. By default all."""
     threads: Annotated[str, BeforeValidator(_pattern)] = ""
+    """Of profiles of call stacks: a regular expression of the names of threads that are kept. By default those that run
+    tasks of a known framework, else all."""
     idle: Annotated[str, BeforeValidator(_pattern)] = ""
+    """Of profiles of call stacks: a regular expression of further methods in which a thread only waits."""
     polls: Literal["drop", "keep"] = "drop"
+    """Whether what a program computed only while it polled is left out (`drop`) or replayed (`keep`)."""
     time: Literal["auto", "cpu", "process", "wall"] = "auto"
+    """The clock of a trace that has several: `auto`, `cpu` (the thread that calls MPI), `process` (all threads) or
+    `wall`."""
     unequal_collectives: Literal["infer", "group", "local"] = "infer"
+    """Of a format without communicators, collectives that only some ranks call: groups where these can be told
+    (`infer`), in any case (`group`), or each rank alone (`local`)."""
     detail: str | None = None
+    """Another trace of the same program, on the same input, that holds the detailed level of some ranks and
+    iterations."""
     gpu_trace: str | None = None
+    """The trace of the kernel launches that `mapping.launches` places."""
     repeat: Repeat | None = None
+    """More iterations of the main loop than were traced."""
 
     @field_validator("launches")
     @classmethod

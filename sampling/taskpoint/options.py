@@ -24,8 +24,12 @@ class TaskPointChoice(TaskPointParameters):
     """
 
     classes: Literal["types", "bbv"] = "bbv"
+    """What shares its samples: task `types`, or classes of alike basic-block vectors (`bbv`)."""
     correction: Literal["none", "interval"] = "none"
+    """How the samples' mean is corrected for each instance: by the `interval` model (equation 5.1), or not."""
     fast_forward: Literal["stale", "warm"] = "warm"
+    """The caches while instances are skipped: `stale`, as they were left, or `warm`, the lines that skipped instances
+    use are touched."""
     resample_warm_up: CountOrNone = 2
     history: Count = 16
     settle: CountOrNone = 8

@@ -77,24 +77,50 @@ class TaskPointParameters(Strict):
     """
 
     warm_up: CountOrNone = 2
+    """Instances per core that are simulated at the start and are no samples."""
     resample_warm_up: CountOrNone = 1
+    """The same before each resampling."""
     history: Count = 4
+    """How many samples each class keeps."""
     period: Count | Literal["lazy"] = 250
+    """Instances per core that are fast-forwarded before all are sampled again; `lazy` never samples again by period."""
     settle: CountOrNone = 0
+    """The first period; each resampling makes it four times as long, up to `period`. 0: it is `period` from the
+    beginning."""
     stagger: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Periods are drawn from 1 - stagger to 1 + stagger times `period`, so that they do not keep step with the
+    program."""
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of all instructions up to which the smallest classes are always simulated."""
     cut_off: Count = 5
+    """Instances per core that end without one of a rare class beginning, after which sampling ends."""
     longest: Count | None = None
+    """Instances per core that end while sampling goes on, after which it ends in any case. By default there is no
+    limit."""
     count: Literal["total", "per-thread", "busy"] = "total"
+    """How instances per core are counted: `total`, `per-thread`, or by the most cores that were `busy`."""
     admit: Literal["finish", "start"] = "finish"
+    """Which instances are samples: those that `finish` while sampling goes on, or the first that `start`."""
     scope: Literal["all", "class"] = "all"
+    """What is sampled again where an instance has no history: `all` classes, or its `class` alone."""
     complete: Literal["seen", "current"] = "seen"
+    """Which classes must be full before sampling ends: all that were `seen`, or those met since detail began
+    (`current`)."""
     mean: Literal["ipc", "cycles"] = "ipc"
+    """The mean of a class's samples: of their `ipc`, or all their work over all their `cycles`."""
     busy_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["never", "levels"] = 0.25
+    """The relative change of the number of busy cores that forces resampling; `never`; or `levels`, where each power of
+    two has histories of its own."""
     busy_persistence: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
+    """For how many beginnings per busy core the change must last."""
     target: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The relative half-width (95 %) of a class's mean rate at which it counts as sampled. By default the number of
+    samples decides."""
     most_history: Count = 64
+    """The most samples that a class keeps where `target` is given."""
     correct: Literal["explained", "always"] = "explained"
+    """Whether the model corrects a class's mean where it explains the spread of its samples (`explained`), or
+    `always`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

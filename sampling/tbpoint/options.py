@@ -15,8 +15,11 @@ class TbpointChoice(Strict):
     of a region is known."""
 
     launches: LaunchSampling = LaunchSampling()
+    """Clusters of launches and their representatives, for `sampling: {launches: tbpoint}`."""
     regions: RegionRules = RegionRules()
+    """Homogeneous regions of a launch, for `sampling: {blocks: tbpoint}`."""
     warming: RegionSamplingRules = RegionSamplingRules()
+    """How much of a region is simulated before the rest is skipped."""
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""

@@ -17,9 +17,13 @@ class LaunchSampling(Strict):
     vector, 0 leaves it out. ``seed``: of the draws, where there are several representatives."""
 
     threshold: Distance = 0.1
+    """The distance up to which launches are of one cluster."""
     representatives: Count | Literal["auto"] = 1
+    """How many launches of each cluster are simulated. `auto` takes several, which give an interval of confidence."""
     bbv_scale: Distance = 0.0
+    """The weight of the basic-block vector. 0 leaves it out."""
     seed: CountOrNone = 0
+    """The seed of the draws, where there are several representatives."""
 
 
 class RegionRules(Strict):
@@ -27,8 +31,11 @@ class RegionRules(Strict):
     in no region."""
 
     threshold: Distance = 0.2
+    """The distance up to which epochs are of one cluster."""
     variation: Distance = 0.3
+    """The factor of variation above which an epoch belongs to no region."""
     scale: Literal["mean", "none"] = "mean"
+    """Whether features of epochs are divided by their `mean`."""
 
 
 class RegionSamplingRules(Strict):
@@ -38,7 +45,12 @@ class RegionSamplingRules(Strict):
     must agree."""
 
     rules: Literal["spread", "source"] = "spread"
+    """`spread`: samples lie all over a region; `source`: the region is skipped once consecutive units agree."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.03
+    """Of `spread`: the share of a run's blocks that is simulated."""
     samples: Annotated[int, Field(ge=2)] = 8
+    """Of `spread`: the least number of samples."""
     difference: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    """Of `source`: the relative difference of consecutive units' IPC below which a region is warm."""
     units: Annotated[int, Field(ge=2)] = 2
+    """Of `source`: how many units must agree."""

@@ -13,6 +13,8 @@ class AmmChoice(Strict):
     (models/memory/amm/amm.py), ``corrected`` or as ``printed``."""
 
     form: Literal["overlap", "corrected", "printed"] = "overlap"
+    """`overlap`, the dataflow model of a core, in which memory and computation overlap; or AMM's equations, `corrected`
+    or as `printed`."""
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""

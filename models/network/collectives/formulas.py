@@ -55,9 +55,13 @@ class Formula(Strict):
     those received for the fan-out; the others are made of both."""
 
     fan_in: FanModelName
+    """How often the stage towards the root pays its latency and transfer."""
     fan_out: FanModelName
+    """How often the stage from the root pays them."""
     fan_in_size: SizeName = "current"
+    """Which of a participant's bytes count for the fan-in. `current` is those sent."""
     fan_out_size: SizeName = "current"
+    """Which of a participant's bytes count for the fan-out. `current` is those received."""
 
     @property
     def models(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from manyscale.models.machine.blocks import Block
 from manyscale.models.network.collectives.algorithms import (
     ALGORITHMS,
     FORMULA_PRESETS,
+    PRESETS,
     SEGMENTED,
     Choice,
     choose,
@@ -32,15 +33,24 @@ class Rule(Strict):
     A rule for a blocking kind holds for the non-blocking one too, unless some rule names that.
     """
 
-    collectives: Annotated[tuple[str, ...], Field(min_length=1)]
+    collectives: Annotated[tuple[str, ...], Field(min_length=1, json_schema_extra={"items": {"enum": [*KINDS]}})]
+    """The collectives that the rule is for."""
     min_bytes: Bytes = 0
+    """The smallest size that the rule is for."""
     max_bytes: Bytes | None = None
+    """The size from which on it is no longer for. By default there is no limit."""
     min_ranks: Count = 1
+    """The smallest number of ranks that the rule is for."""
     max_ranks: Count | None = None
+    """The number of ranks from which on it is no longer for. By default there is no limit."""
     algorithm: str | None = None
+    """The algorithm that they take."""
     segment_bytes: Bytes = Field(default=0, alias="segment")
+    """The size of the pieces in which some algorithms send."""
     formula: Formula | None = None
+    """The formula that says what they cost, in place of an algorithm."""
     preset: str | None = None
+    """The preset whose choice they take, in place of an algorithm."""
 
     @field_validator("collectives")
     @classmethod
@@ -97,8 +107,10 @@ class CollectiveRules(Block):
 
     key: ClassVar[str] = "network.collectives"
 
-    preset: str
+    preset: str = Field(json_schema_extra={"enum": [*PRESETS]})
+    """Whose algorithms are taken where no rule fits."""
     rules: tuple[Rule, ...] = ()
+    """The rules, of which the first that fits holds."""
 
     @model_validator(mode="before")
     @classmethod

@@ -17,8 +17,11 @@ class DimemasLinks(Strict):
     two numbers of links is 0, the links of the other serve both directions, one transfer at a time (half duplex)."""
 
     output_links: LinksOrNone = 0
+    """Transfers that may leave at once. 0: no limit."""
     input_links: LinksOrNone = 0
+    """Transfers that may enter at once. 0: no limit."""
     buses: CountOrNone = 0
+    """Transfers that pass in all. 0: no limit."""
 
 
 class Dimemas(Block):
@@ -32,5 +35,9 @@ class Dimemas(Block):
     key: ClassVar[str] = "network.dimemas"
 
     inter_node: DimemasLinks = DimemasLinks()
+    """The links of each node, and the buses of the network."""
     intra_node: DimemasLinks = DimemasLinks()
+    """The links of each rank to others of its node, and the buses of each node."""
     cpu_ratios: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
+    """How much faster than the traced CPUs those of each node are: one for all, or one per node. With 0 compute takes
+    no time."""

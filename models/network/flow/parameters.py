@@ -14,7 +14,9 @@ class SizeFactor(Strict):
     """A factor for messages of more than ``above`` bytes, envelope included."""
 
     above_bytes: Bytes = Field(alias="above")
+    """The factor holds for messages of more bytes than this, envelope included."""
     factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """The factor."""
 
 
 class Flow(Block):
@@ -28,12 +30,17 @@ class Flow(Block):
     key: ClassVar[str] = "network.flow"
 
     bandwidth_factors: tuple[SizeFactor, ...] = ()
+    """Factors on the bandwidth, by size of message."""
     latency_factors: tuple[SizeFactor, ...] = ()
+    """Factors on the latency, by size of message."""
     window_bytes: Bytes | None = Field(default=None, alias="window")
+    """TCP's window: a flow has at most window / (2 latency). By default there is no limit."""
     weight_bytes: Bytes = Field(default=0, alias="weight")
+    """Each link of B bytes/s counts as weight / B more latency where the sharing is weighted."""
     cross_traffic_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         default=0.0, alias="cross_traffic"
     )
+    """The share of a flow's rate that goes the opposite way."""
 
     @model_validator(mode="after")
     def _sizes_rise(self) -> Flow:

@@ -18,6 +18,10 @@ class LogGops(Block):
     key: ClassVar[str] = "network.loggops"
 
     overhead_ps: TimePs = Field(alias="overhead")
+    """The CPU time of each send and receive (o)."""
     gap_ps: TimePs = Field(alias="gap")
+    """The gap between messages at a network interface (g)."""
     overhead_ps_per_byte: PsPerByte = Field(alias="overhead_bandwidth")
+    """The CPU time of each byte, as a rate (1/O)."""
     latency_ps: TimePs | None = Field(default=None, alias="latency")
+    """The latency L, where the network's own contains the overheads of both ends. By default that of the network."""

@@ -30,12 +30,19 @@ class RuntimeSystem(Strict):
     """
 
     policy: Policy = "fifo"
+    """Which ready task instance a free core takes."""
     create_ps: TimePs = Field(default=0, alias="create")
+    """The cost of creating an instance, on the creating core."""
     schedule_ps: TimePs = Field(default=0, alias="schedule")
+    """The cost of taking an instance, on the core that executes it."""
     complete_ps: TimePs = Field(default=0, alias="complete")
+    """The cost of ending an instance and telling its successors."""
     steal_ps: TimePs = Field(default=0, alias="steal")
+    """What taking from another core's queue costs beside."""
     creator_speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """How much faster everything is that instances do between creations of others. This is a what-if."""
     priorities: dict[str, int] = {}
+    """Priorities of task types, by the name of their function or FILE:LINE. Higher ones go first."""
 
     @field_serializer("create_ps", "schedule_ps", "complete_ps", "steal_ps")
     def _with_unit(self, value: int) -> str:

@@ -20,10 +20,16 @@ class GpuChoice(Strict):
     """
 
     caches: Literal["kept", "warm", "cold"] = "kept"
+    """The caches where a launch begins: `kept` from the launch before, `warm` (as the accesses of launches before leave
+    them), or `cold`."""
     order: Literal["strict", "windows"] = "strict"
+    """In which order requests of SMs reach L2: `strict`, or in `windows`, which groups of SMs simulate side by side."""
     groups: Literal["auto"] | Count = "auto"
+    """How many groups of SMs run side by side. It changes no result."""
     form: Literal["printed", "extended"] = "extended"
+    """GPUMech as it was `printed`, or `extended` by queues."""
     representative: Literal["clustering", "max", "min"] = "clustering"
+    """How GPUMech's representative warp is chosen."""
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""

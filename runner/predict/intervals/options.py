@@ -32,12 +32,21 @@ class IntervalsChoice(Strict):
     model_config = ConfigDict(extra="allow")
 
     instructions: Count = 1_000_000
+    """The length of an interval in instructions. It ends at the end of a basic block."""
     vectors: Literal["blocks", "signature"] = "blocks"
+    """What describes an interval: the basic `blocks` it executes, or a `signature` with its stack distances, too."""
     line_bytes: Count = 64
+    """The size of a line of stack distances, in bytes."""
     distance_power: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """The power by which long stack distances weigh more in a signature."""
     caches: Literal["last-uses", "warm", "stitched", "cold"] = "last-uses"
+    """The caches where an interval begins: filled by the `last-uses` of lines, `warm`, `stitched` (as the chosen
+    interval before left them), or `cold`."""
     warm_up: CountOrNone | Literal["all"] | None = None
+    """Instructions that warm the caches before an interval, or `all`. By default 20,000,000 where caches are warm,
+    3,000,000 behind last uses."""
     pipeline: CountOrNone = 10_000
+    """The last instructions of the warm-up, which are simulated in detail and not counted."""
 
     @property
     def rules(self) -> dict[str, Any]:

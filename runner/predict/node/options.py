@@ -20,9 +20,14 @@ class DetailedChoice(Strict):
     none (``free``): then no core waits for it, and what cores and memory do shows."""
 
     caches: Literal["cold", "warm", "rerun"] = "warm"
+    """The caches where simulation begins: `cold`; `warm`, as if the same phases had run before; or `rerun`, as a
+    simulation of the same phases leaves them."""
     creation: Literal["traced", "free"] = "traced"
+    """Whether creating task instances and entering loops takes its `traced` time, or none (`free`)."""
     request: Literal["insertion", "tail"] = "insertion"
+    """When a memory instruction asks the caches: at its `insertion` into the reorder buffer or at its `tail`."""
     window: Annotated[int, Field(ge=0)] = 0
+    """The cycles by which a core may run ahead of others. 0 is the strict order of time; more is faster and biased."""
 
     def is_used(self, study: Any, features: Collection[str]) -> bool:
         """Whether a run with these features reads it."""
@@ -34,7 +39,11 @@ class TimelineChoice(Strict):
     than a million task instances, then rank 0's first two iterations."""
 
     ranks: list[Annotated[int, Field(ge=0)]] | None = None
+    """The ranks whose cores are written to `timeline/cores.parquet`. By default all, or rank 0 where there are more
+    than a million task instances."""
     iterations: list[Annotated[int, Field(ge=0)]] | None = None
+    """The iterations whose cores are written. By default all, or the first two where there are more than a million task
+    instances."""
 
     def shows(self, rank: int, iteration: int) -> bool:
         """Whether what was simulated of an iteration of a rank is shown."""

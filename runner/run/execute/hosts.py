@@ -67,10 +67,17 @@ class LocalHost(Strict):
     """This machine: which executor, with how many workers (None: one per core)."""
 
     schema_version: Literal[1] = Field(alias="schema")
+    """The version of this format. It is 1."""
     executor: Literal["auto", "local", "ray"] = "auto"
+    """Who computes work units: `local`, this process; `ray`, one worker process per core; `auto` takes Ray where the
+    work repays its start."""
     num_workers: Annotated[int | None, BeforeValidator(_worker_count)] = Field(default=None, alias="workers")
+    """The number of worker processes: `cores`, one for each core that this process may use, or a number."""
     object_store_memory_bytes: Bytes | None = Field(default=None, alias="object_store_memory")
+    """The shared memory for what all workers map. By default Ray takes 30 % of the memory."""
     temp_dir: Path | None = None
+    """The folder of Ray's sockets and logs: an absolute, short path. By default a temporary folder that goes with the
+    run."""
 
     @field_validator("object_store_memory_bytes")
     @classmethod
