@@ -3,8 +3,10 @@ traces of programs at several inputs; and machines."""
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
@@ -35,6 +37,45 @@ def memory_traces() -> dict[str, dict[int, Path]]:
         if size.isdecimal() and not (folder() / f"{name}-{size}.yaml").exists():
             found.setdefault(name, {})[int(size)] = file
     return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+
+
+def traces() -> dict[str, Path]:
+    """Name to file or folder of every trace."""
+    found = {file.name.removesuffix(".tar.zst"): file for file in folder().glob("*.tar.zst")}
+    found |= {file.parent.name: file.parent for file in folder().glob("*/kernelslist.g")}
+    return dict(sorted(found.items()))
+
+
+def workload_named(name: str) -> dict[str, Any] | None:
+    """What a study says of its workload (its key ``workload``) where ``name`` is that of a shipped study or trace, with
+    absolute paths. None where it is a path that exists, which goes before a name, or neither. Raises UserError for the
+    name of memory traces at several inputs, of which one is wanted."""
+    if os.path.sep in name or exists(name):
+        return None
+    if name in studies():
+        content = load_yaml(studies()[name])["workload"]
+        return {key: str(folder() / each) if key in ("path", "detail") else each for key, each in content.items()}
+    if name in traces():
+        return {"path": str(traces()[name])}
+    if name in memory_traces():
+        sizes = ", ".join(f"{name}-{size}" for size in memory_traces()[name])
+        raise UserError(f"{name}: is shipped as traces at several inputs; name one of them: {sizes}")
+    return None
+
+
+def trace_path(text: str) -> str:
+    """The path of a shipped study's trace, or of a shipped trace, of this name; any other ``text`` as it is. Raises
+    UserError as ``workload_named`` does."""
+    found = workload_named(text)
+    return text if found is None else str(found["path"])
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is something at a path, whatever text it is."""
+    try:
+        return os.path.exists(path)
+    except (OSError, ValueError):  # too long to be a name, or no text that can be one
+        return False
 
 
 def find(study: str) -> Path:

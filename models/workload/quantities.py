@@ -75,6 +75,17 @@ def pattern(dimension: str, may_be_infinite: bool = False) -> str:
     return rf"^\s*({number}{'|inf' if may_be_infinite else ''})\s*({units})\s*$"
 
 
+def measured(text: str) -> tuple[float, str] | None:
+    """Value and base unit (``s``, ``B``, ``B/s``, ``Hz``, ``flop/s`` or ``cycles``) of a quantity of any dimension;
+    infinity for ``inf``. None for text that is no quantity."""
+    match = _QUANTITY.fullmatch(text)
+    for dimension, units in _UNITS.items():
+        if match is not None and match[2] in units:
+            number = Fraction(match[1]) * units[match[2]] if match[1] != "inf" else None
+            return (float("inf") if number is None else float(number)), dimension.rpartition(" ")[2]
+    return None
+
+
 def example(dimension: str) -> str:
     """A quantity of the dimension, for messages."""
     return {

@@ -12,8 +12,8 @@ from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
     from manyscale.runner.predict.statistic import Statistic
-    from manyscale.runner.run.api import Run
     from manyscale.runner.run.outputs import Summary
+    from manyscale.runner.run.study_runs import Run
 
 MOST_POINTS_SHOWN: Final = 20  # on the terminal
 
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write and print."""
-    from manyscale.runner.run import api
+    from manyscale.runner.run import study_runs
 
     content, place, beside = study_content(options)
     check_executor(options.executor, options.workers, options.seed)
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     _announce_sweep(content, place, options.yes)
     announce_compilation()
     with progress_bar() as progress:
-        chosen = api.Options(
+        chosen = study_runs.Options(
             output=options.output,
             executor=options.executor,
             address=options.address,
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             yes=options.yes,
             progress=progress,
         )
-        finished = api.run_study(content, place, beside, chosen)
+        finished = study_runs.run_study(content, place, beside, chosen)
     _print_results(finished, options.accept)
     return 0
 

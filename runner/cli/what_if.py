@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     """Predict, write, and print how the time changes."""
     from manyscale.runner.notes import accepted
     from manyscale.runner.report.text import duration, signed_duration
-    from manyscale.runner.run import api
+    from manyscale.runner.run import study_runs
     from manyscale.runner.run.compare import is_run
     from manyscale.runner.run.directory import read_resolved
     from manyscale.runner.study import parse_study, what_if
@@ -36,11 +36,11 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{place}: is a sweep; ask of one of its points, or run the study with --what-if")
     check_executor(options.executor, seed=options.seed)
     with progress_bar() as progress:
-        chosen = api.Options(
+        chosen = study_runs.Options(
             output=options.output, executor=options.executor, cache=options.cache, report=False,
             accept=options.accept, strict=options.strict, yes=options.yes, progress=progress,
         )  # fmt: skip
-        finished = api.run_study(content, place, beside, chosen)
+        finished = study_runs.run_study(content, place, beside, chosen)
     makespans = {
         str(point.axes[what_if.AXIS]): float(point.statistics["application.makespan"].value)
         for point in finished.points

@@ -10,7 +10,7 @@ from typing import Any
 
 from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
-from manyscale.runner.run import api
+from manyscale.runner.run import study_runs
 from manyscale.runner.study import assign, load_study_content
 
 
@@ -47,8 +47,8 @@ def _evaluate(name: str, case: dict[str, Any], cache: Path | None) -> Row:
     for key, value in case.get("set", {}).items():
         content = assign(content, key, value)
     with tempfile.TemporaryDirectory() as scratch:
-        options = api.Options(output=Path(scratch) / "run", executor="local", cache=cache, report=False)
-        (point,) = api.run_study(content, str(path), path.parent, options).points
+        options = study_runs.Options(output=Path(scratch) / "run", executor="local", cache=cache, report=False)
+        (point,) = study_runs.run_study(content, str(path), path.parent, options).points
     return Row(
         name,
         float(point.statistics["application.makespan"].value),

@@ -8,17 +8,20 @@ from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.run import api, pipeline
+from manyscale.runner.run import pipeline, study_runs
 from manyscale.runner.study import parse_study, sweep_points
+from manyscale.runner.study.traces import read_workload
 
 
 def prepared(
     content: dict[str, Any], place: str, beside: Path | None, cache: Path | None = None, yes: bool = False
 ) -> tuple[Workload, Iterator[pipeline.Point]]:
-    """The workload, and the points one by one, of a study's content as ``api.run_study`` takes it. Raises UserError."""
+    """The workload, and the points one by one, of a study's content as ``study_runs.run_study`` takes it. Raises
+    UserError."""
+    content = study_runs.located_content(content)
     points = list(sweep_points(content, place, yes))
-    workload = api.read_workload(parse_study(content, place).workload, cache or default_cache())
-    return workload, api.prepare_points(points, place, beside, workload)
+    workload = read_workload(parse_study(content, place).workload, cache or default_cache())
+    return workload, study_runs.prepare_points(points, place, beside, workload)
 
 
 def unit_keys(points: Iterable[pipeline.Point]) -> set[str]:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, 
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
-from manyscale.runner import kept
+from manyscale.runner import kept, shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
@@ -48,14 +48,41 @@ def read_workload(choice: WorkloadChoice, cache: Path | None = None) -> Workload
 def read_recorded(choice: WorkloadChoice, cache: Path | None = None) -> Workload:
     """The same as its trace has it: once, what only polling did marked, and with what further clocks show of its
     phases, if none was chosen."""
+    choice = located(choice)
     workload = _timed(_read(choice, cache), choice)
     return _with_region(with_phases(chosen_launches(workload, choice.launches or (), choice.path)))
 
 
+def located(choice: WorkloadChoice) -> WorkloadChoice:
+    """``choice`` as ``with_shipped`` has it."""
+    content = choice.model_dump(exclude_unset=True)
+    found = with_shipped(content)
+    return choice if found == content else WorkloadChoice.model_validate(found)
+
+
+def with_shipped(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """A study's key ``workload`` with the paths of shipped traces in place of their names. What it leaves out of how
+    its trace is read is as the shipped study of that name has it. Raises UserError for a name that stands for several
+    traces."""
+    path = workload.get("path")
+    named = shipped.workload_named(path) if isinstance(path, str) else None
+    found = dict(workload)
+    if named is not None:
+        own = {key: value for key, value in workload.items() if key != "path" and (key, value) != ("format", "auto")}
+        found = {**named, **own}
+    for key in ("detail", "gpu_trace"):
+        if isinstance(found.get(key), str):
+            found[key] = shipped.trace_path(found[key])
+    return found
+
+
 def _read(choice: WorkloadChoice, cache: Path | None) -> Workload:
     path = _expanded(choice.path)
-    if not _exists(path):
-        raise UserError(f"{path}: does not exist; give the path of a trace (a file, an archive or a folder)")
+    if not shipped.exists(path):
+        raise UserError(
+            f"{path}: does not exist; give the path of a trace (a file, an archive or a folder), or the name of a "
+            "shipped one (manyscale examples)"
+        )
     refuse_special(path)
     copy = _copy(path, choice, cache)
     if copy is not None and kept.is_whole(copy):
@@ -134,13 +161,6 @@ def _expanded(text: str) -> Path:
         return Path(text)
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # too long to be a name
-        return False
-
-
 def _format(path: Path, wanted: str) -> str:
     if wanted != "auto":
         return wanted
@@ -153,6 +173,11 @@ def _format(path: Path, wanted: str) -> str:
     if alike := [(line, name) for name in names("reader") if (line := _resembles(name, path))]:
         return min(alike, key=lambda one: one[0])[1]
     raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a reader knows what is at a path."""
+    return any(lookup("reader", name).can_read(path) for name in names("reader"))
 
 
 def _resembles(name: str, path: Path) -> int | None:

@@ -174,14 +174,14 @@ def test_blocks_are_asked_of_the_sampler_that_is_named(plugged_in, gpu_results):
 
 @pytest.fixture
 def gpu_results(tmp_path, monkeypatch):
-    from manyscale.runner.run import api
+    from manyscale.runner.api import studies
 
     launches = gpu_workload(Launch("a", (115,) * 4), Launch("a", (230,) * 4), Launch("a", (115,) * 4))
-    monkeypatch.setattr(api, "read_workload", lambda choice, cache=None: launches)
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: launches)
 
     def results(**keys):
         study = {"schema": 1, "workload": {"path": "launches"}, "target": "rtx3070", **keys}
-        return api.run(study, executor="local", cache=tmp_path / "cache", report=False,
+        return studies.run(study, executor="local", cache=tmp_path / "cache", report=False,
                        output=tmp_path / f"out{len(list(tmp_path.iterdir()))}")  # fmt: skip
 
     return results

@@ -15,6 +15,7 @@ import pyarrow as pa
 import yaml
 
 from manyscale.models.workload import PHASES_SCHEMA, PhaseKind, Workload
+from manyscale.runner.api import studies
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.phase_source import Case, Done, Finished, PhaseSource, SweepShared
 from manyscale.runner.predict.sources import phase_source
@@ -22,7 +23,6 @@ from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import Arrays, WorkUnit
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup
-from manyscale.runner.run import api
 from manyscale.runner.run.execute.local import LocalExecutor
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.store import Store
@@ -53,7 +53,9 @@ def check_timing_model(name: str, *, slower: bool = True, **study: Any) -> None:
         content = _content(name, study, Path(folder))
         times, again = (_predicted(name, content, Path(folder) / each) for each in ("first", "again"))
         require(np.array_equal(times, again), f"{name}: the same question has other times when it is asked again")
-        result = api.run(content, Path(folder) / "run", executor="local", cache=Path(folder) / "cache", report=False)
+        result = studies.run(
+            content, Path(folder) / "run", executor="local", cache=Path(folder) / "cache", report=False
+        )
         _check_stacks(name, result)
         if slower:
             content["target"] = _slower_target(content, Path(folder))

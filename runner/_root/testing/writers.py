@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload import Workload, WorkloadError
+from manyscale.runner.api import studies
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.run import api
 from manyscale.runner.run.results import Result
 from manyscale.testing.contract import ContractError, contents, name_of, require, require_one_line
 from manyscale.testing.workloads import known
@@ -86,7 +86,7 @@ def result_of(workload: Workload, **study: Any) -> Result:
         folder = Path(name)
         workload_folder.write(workload, folder / "trace")
         content = {"workload": {"path": str(folder / "trace")}, "target": "crossbar256", **study}
-        return api.run(content, folder / "run", executor="local", cache=folder / "cache", report=False)
+        return studies.run(content, folder / "run", executor="local", cache=folder / "cache", report=False)
 
 
 def _digest(result: Result) -> dict[str, str]:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
-from manyscale.runner.run import api
+from manyscale.runner.run import study_runs
 from manyscale.runner.study import assign, parse_study
 from manyscale.sampling.taskpoint.options import source_choices
 
@@ -130,8 +130,8 @@ def _measured(
     for key, value in changes:
         content = assign(content, key, value)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    options = api.Options(output=directory, executor="local", cache=cache, report=False, **of_notes)
-    finished = api.run_study(content, "evaluate", None, options)
+    options = study_runs.Options(output=directory, executor="local", cache=cache, report=False, **of_notes)
+    finished = study_runs.run_study(content, "evaluate", None, options)
     figures = finished.points[0].statistics
     units = pq.read_table(directory / "units.parquet").to_pylist()
     time = figures[TIME]

@@ -397,7 +397,7 @@ def test_api_returns_tables(tmp_path, private_cache):
 
 @pytest.mark.contract
 def test_api_returns_a_row_per_point_of_a_sweep(sweep, tmp_path, private_cache):
-    table = manyscale.sweep(sweep, tmp_path / "run", executor="local", report=False)
+    table = manyscale.sweep(sweep, tmp_path / "run", executor="local", report=False).sweep_table()
     assert table.equals(pq.read_table(tmp_path / "run" / "sweep.parquet"))
     assert table.num_rows == 4
     with pytest.raises(UserError, match=r"call manyscale\.sweep"):

@@ -14,8 +14,8 @@ from tracer_programs import Mpi
 
 from manyscale.models.machine.storage import Storage, accesses, storage_times
 from manyscale.models.workload import SCHEMAS, Workload
+from manyscale.runner.api import studies
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.run import api
 
 pytestmark = pytest.mark.theory
 MB, MS = 10**6, 10**9
@@ -68,7 +68,7 @@ def test_the_run_takes_it(trace: MpiTrace, tmp_path: Path) -> None:
 
     def run(**target: Any) -> tuple[float, set[str]]:
         study = {"workload": {"path": str(folder)}, "target": {"name": "crossbar256", **target}}
-        result = api.run(study)
+        result = studies.run(study)
         return result.statistics["application.makespan"].value, {note.code for note in result.notes}
 
     without, codes = run()

@@ -37,7 +37,7 @@ from manyscale.models.node.program.build import build_program
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.predict.node.creation import creation_pieces
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.run import api
+from manyscale.runner.run import study_runs
 from manyscale.sampling.taskpoint.predictability import (
     PREDICTORS,
     ErrorRow,
@@ -196,8 +196,8 @@ def simulated(trace: Path, folder: Path, cores: int, caches: str) -> pd.DataFram
             "mapping": {"cores_per_rank": cores},
             "detailed": {"creation": "free", "caches": caches},
         }
-        options = api.Options(output=folder, executor="local", cache=folder.parent / "cache", report=False)
-        api.run_study(content, "predictability", None, options)
+        options = study_runs.Options(output=folder, executor="local", cache=folder.parent / "cache", report=False)
+        study_runs.run_study(content, "predictability", None, options)
     instances = pd.read_parquet(folder / "timeline" / "task_instances.parquet")
     when = pd.read_parquet(folder / "timeline" / "cores.parquet")
     began = when.groupby("task_instance_id", as_index=False).agg(start_ps=("start_ps", "min"), core=("core", "first"))

@@ -10,8 +10,8 @@ import pytest
 from gpu_launches import Launch, gpu_workload
 
 from manyscale.models.workload import Workload
+from manyscale.runner.api import studies
 from manyscale.runner.predict.gpu import models
-from manyscale.runner.run import api
 from manyscale.runner.run.results import Result
 
 
@@ -27,9 +27,9 @@ def run_launches(tmp_path, monkeypatch, foreseen) -> Callable[..., Result]:
     """``run_launches(workload, **keys of the study)``: the result on rtx3070, its files in the folder ``out``."""
 
     def run(launches: Workload, report: bool = False, **keys: Any) -> Result:
-        monkeypatch.setattr(api, "read_workload", lambda choice, cache=None: launches)
+        monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: launches)
         study = {"schema": 1, "workload": {"path": "launches"}, "target": "rtx3070", **keys}
-        return api.run(study, tmp_path / "out", executor="local", cache=tmp_path / "cache", report=report)
+        return studies.run(study, tmp_path / "out", executor="local", cache=tmp_path / "cache", report=report)
 
     return run
 

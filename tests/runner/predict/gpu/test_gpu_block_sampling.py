@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, gpu_workload
 
-from manyscale.runner.run import api
+from manyscale.runner.api import studies
 
 TARGET = {"name": "rtx3070", "node": {"gpu": {"sms": 1, "blocks": 4}}}
 
@@ -14,9 +14,9 @@ TARGET = {"name": "rtx3070", "node": {"gpu": {"sms": 1, "blocks": 4}}}
 @pytest.fixture
 def run_sampled(tmp_path, monkeypatch):
     def run(launches, blocks, **keys):
-        monkeypatch.setattr(api, "read_workload", lambda choice, cache=None: launches)
+        monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: launches)
         study = {"schema": 1, "workload": {"path": "x"}, "target": TARGET, "sampling": {"blocks": blocks}, **keys}
-        return api.run(study, tmp_path / blocks, executor="local", cache=tmp_path / "cache", report=False)
+        return studies.run(study, tmp_path / blocks, executor="local", cache=tmp_path / "cache", report=False)
 
     return run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from gpu_launches import Launch, gpu_workload
 
+from manyscale.runner.api import studies
 from manyscale.runner.errors import UserError
-from manyscale.runner.run import api
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_mapping_needs_a_trace_and_a_trace_a_mapping():
     study = {"schema": 1, "workload": {"path": "x"}, "target": "rtx3070"}
     for more in ({"mapping": {"launches": "m.csv"}}, {"workload": {"path": "x", "gpu_trace": "t"}}):
         with pytest.raises(UserError, match="give both"):
-            api.run({**study, **more})
+            studies.run({**study, **more})

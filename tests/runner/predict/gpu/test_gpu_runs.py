@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from gpu_launches import Launch, gpu_workload
 
+from manyscale.runner.api import studies
 from manyscale.runner.errors import UserError
-from manyscale.runner.run import api
 from manyscale.runner.study.traces import read_workload
 
 CYCLES = [460 * 10 // 46 + 100, 46 * 10 // 46, 920 * 10 // 46, 460 * 10 // 46]  # without latency
@@ -198,7 +198,7 @@ def test_ranks_that_share_a_core_do_not_slow_launches_down(
 
 
 def test_a_sweep_reaches_into_the_gpu(monkeypatch, foreseen, two_kernels, tmp_path):
-    monkeypatch.setattr(api, "read_workload", lambda choice, cache=None: two_kernels)
+    monkeypatch.setattr("manyscale.runner.run.study_runs.read_workload", lambda choice, cache=None: two_kernels)
     axes = {
         "target.node.gpu.sms": [23, 46],
         "target.node.gpu.l1.mshrs": [32, 384],
@@ -206,7 +206,9 @@ def test_a_sweep_reaches_into_the_gpu(monkeypatch, foreseen, two_kernels, tmp_pa
         "target.node.gpu.scheduler": ["greedy-then-oldest"],
     }
     study = {"schema": 1, "workload": {"path": "x"}, "target": "rtx3070", "sweep": axes}
-    table = api.sweep(study, tmp_path / "out", executor="local", cache=tmp_path / "cache", report=True)
+    table = studies.sweep(
+        study, tmp_path / "out", executor="local", cache=tmp_path / "cache", report=True
+    ).sweep_table()
     cycles = table.column("gpu.cycles").to_pylist()
     assert cycles == [20000 + 100 + 2 * 410] * 4 + [20000 + 100 + 410] * 4
     units = pq.read_table(tmp_path / "out" / "units.parquet").to_pylist()

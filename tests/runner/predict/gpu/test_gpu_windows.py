@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyscale.runner import shipped
-from manyscale.runner.run import api
+from manyscale.runner.api import studies
 from manyscale.runner.run.results import Result
 from manyscale.runner.study import load_study_content
 
@@ -21,7 +21,7 @@ def run(folder: Path, executor: str, groups: int | str, cache: str = "") -> Resu
     study["workload"]["launches"] = [1, 9, 16]
     study["gpu"] = {"order": "windows", "groups": groups}
     out = folder / f"{executor}-{groups}{cache}"
-    return api.run(study, out, executor=executor, cache=folder / (cache or out.name + "-cache"), report=False)
+    return studies.run(study, out, executor=executor, cache=folder / (cache or out.name + "-cache"), report=False)
 
 
 def test_any_executor_and_number_of_groups_give_the_same_tables(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from manyscale.models.gpu.gpumech import model as gpumech
 from manyscale.models.gpu.gpumech import outline as gpumech_outline
-from manyscale.runner.run import api
+from manyscale.runner.api import studies
 from manyscale.runner.shipped import folder
 
 BFS = folder() / "bfs-16"
@@ -23,7 +23,7 @@ def target(**gpu):
 def run_of(tmp_path):
     def run(name, changes=None, cache="cache", **keys):
         study = {**STUDY, "target": target(**(changes or {})), **keys}
-        return api.run(study, tmp_path / name, executor="local", cache=tmp_path / cache, report=False)
+        return studies.run(study, tmp_path / name, executor="local", cache=tmp_path / cache, report=False)
 
     return run
 
@@ -35,7 +35,9 @@ def inside(result):
 @pytest.fixture(scope="module")
 def detailed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("detailed")
-    return api.run({**STUDY, "target": target()}, folder / "run", executor="local", cache=folder / "c", report=False)
+    return studies.run(
+        {**STUDY, "target": target()}, folder / "run", executor="local", cache=folder / "c", report=False
+    )
 
 
 def test_the_extended_form_is_near_the_detailed_model(run_of, detailed):

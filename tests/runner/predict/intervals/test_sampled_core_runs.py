@@ -61,6 +61,6 @@ def test_results_are_the_same_bytes_on_any_number_of_workers(tmp_path):
     places = {}
     for name, executor, workers in (("local", "local", None), ("one", "ray", 1), ("two", "ray", 2)):
         places[name] = tmp_path / name / "run"
-        run(places[name], "matmul-20", "simpoint", executor=executor, num_workers=workers, report=True, per_cluster=2)
+        run(places[name], "matmul-20", "simpoint", executor=executor, workers=workers, report=True, per_cluster=2)
     for output in OUTPUTS:
         assert len({(place / output).read_bytes() for place in places.values()}) == 1, output

@@ -131,7 +131,7 @@ def test_a_sweep_over_cores_reads_the_profiles_of_each_number():
 def test_detailed_cells_have_the_same_bytes_on_ray(sampling, tmp_path):
     content = study(model={"cpu": "detailed"}, sampling=sampling)
     manyscale.run(content, tmp_path / "a", executor="local", cache=tmp_path / "one")
-    manyscale.run(content, tmp_path / "b", executor="ray", num_workers=2, cache=tmp_path / "two")
+    manyscale.run(content, tmp_path / "b", executor="ray", workers=2, cache=tmp_path / "two")
     names = ["stats.json", *(f"timeline/{name}.parquet" for name in ("cores", "task_instances", "cpi_stacks", "ranks"))]
     for name in (*names, "report.html", "cores.prv", "trace.json.gz"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
@@ -158,7 +158,7 @@ def test_no_core_issues_more_than_its_width(tmp_path, cpu):
     targets = ["musa-high-performance", "musa-high-performance-tasksim", "marenostrum3"]
     sweep = {"target": targets, "target.node.core.width": [1, 4]}
     content = study(model={"cpu": cpu}, mapping={"ranks_per_node": 1}, sweep=sweep)
-    rows = manyscale.sweep(content, tmp_path / cpu, executor="local", report=False).to_pylist()
+    rows = manyscale.sweep(content, tmp_path / cpu, executor="local", report=False).sweep_table().to_pylist()
     for row in rows:
         assert row["node.ipc"] <= row["target.node.core.width"] + 1e-9
         parts = [value for name, value in row.items() if name.startswith("node.cpi.") and value is not None]
@@ -176,7 +176,7 @@ def test_the_three_processors_differ_at_every_width(tmp_path):
     content = yaml.safe_load((folder() / "multizone-8-design.yaml").read_text())
     content["workload"] |= TRACES
     content["sweep"]["mapping.cores_per_rank"] = [1]
-    rows = manyscale.sweep(content, tmp_path / "out", executor="local", report=False).to_pylist()
+    rows = manyscale.sweep(content, tmp_path / "out", executor="local", report=False).sweep_table().to_pylist()
     names = content["sweep"]["target"]
     assert len(names) == 3
     time = {(row["target"], row["target.node.core.width"]): row["application.makespan"] for row in rows}

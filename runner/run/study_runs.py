@@ -1,4 +1,4 @@
-"""What a program calls: ``manyscale.run(study)``; and what the command line is a shell around."""
+"""A study's content to its run directory: every point predicted and written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
@@ -23,10 +21,8 @@ from manyscale.runner.run import outputs, pipeline, rendered
 from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.results import Result
 from manyscale.runner.run.store import Store
-from manyscale.runner.study import Study, load_study_content, parse_study, point_place, sweep_points
-from manyscale.runner.study.traces import read_workload
-
-__all__ = ["Options", "Result", "Run", "Study", "load_study", "read_workload", "run", "sweep"]
+from manyscale.runner.study import Study, parse_study, point_place, sweep_points
+from manyscale.runner.study.traces import read_workload, with_shipped
 
 
 @dataclass(frozen=True)
@@ -51,53 +47,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its directory, a summary per point of the sweep (one without a sweep), and without a sweep the
-    whole result. The tables of a sweep's points stay in their files."""
+    """A finished run: its name and directory, a summary per point of the sweep (one without a sweep), and without a
+    sweep the whole result. The tables of a sweep's points stay in their files."""
 
+    name: str
     directory: Path
     points: Sequence[outputs.Summary]
     result: Result | None
     counts: Counts
     host: Mapping[str, float] = field(default_factory=dict)
-
-
-def load_study(path: str | Path) -> Study:
-    """The study in a YAML file. Raises UserError, one line, if it is not one."""
-    return parse_study(load_study_content(Path(path)), str(path))
-
-
-def run(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> Result:
-    """Predict one study (a Study, its mapping, or a file) and return the result; for a sweep call ``sweep``.
-
-    ``options`` are the fields of Options. Raises UserError for bad input, RunError if the run fails.
-    """
-    content, place, beside = _content(study)
-    if parse_study(content, place).sweep:
-        raise UserError(f"{place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
-    chosen = Options(output=None if output is None else Path(output), **options)
-    result = run_study(content, place, beside, chosen).result
-    assert result is not None
-    return result
-
-
-def sweep(study: Study | Mapping[str, Any] | str | Path, output: str | Path | None = None, **options: Any) -> pa.Table:
-    """Predict every point of a sweep and return the table of ``sweep.parquet``: point_id, axes, statistics."""
-    content, place, beside = _content(study)
-    axes = list(parse_study(content, place).sweep)
-    if not axes:
-        raise UserError(f"{place}: the study has no sweep; call manyscale.run")
-    chosen = Options(output=None if output is None else Path(output), **options)
-    finished = run_study(content, place, beside, chosen)
-    return outputs.sweep_table(finished.points, axes)
-
-
-def _content(study: Study | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], str, Path | None]:
-    if isinstance(study, Study):
-        return study.model_dump(mode="json", by_alias=True, exclude_unset=True), "study", None
-    if isinstance(study, Mapping):
-        return dict(study), "study", None
-    path = Path(study)
-    return load_study_content(path), str(path), path.parent
 
 
 def prepare_points(
@@ -112,9 +70,16 @@ def prepare_points(
             raise UserError(f"{point_place(place, axes)}: {error}") from None
 
 
+def located_content(content: dict[str, Any]) -> dict[str, Any]:
+    """A study's content with the paths of shipped traces in place of their names. Raises UserError."""
+    workload = content.get("workload")
+    return {**content, "workload": with_shipped(workload)} if isinstance(workload, dict) else content
+
+
 def run_study(content: dict[str, Any], place: str, beside: Path | None, options: Options) -> Run:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
+    content = located_content(content)
     points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
     cache = options.cache or default_cache()
@@ -188,7 +153,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
             rundir.write_manifest(directory, status, study.seed, inputs, accept)
         if refused:
             rundir.discard(directory, remove=is_new)
-    return Run(directory, summaries, None if study.sweep else result, execution.counts, figures)
+    return Run(name, directory, summaries, None if study.sweep else result, execution.counts, figures)
 
 
 def _accepted_before(options: Options) -> list[str]:

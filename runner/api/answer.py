@@ -1,0 +1,159 @@
+"""What every result can do: show itself in a line, a terminal or a notebook, and hand out its tables."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from manyscale.models.workload.notes import Note, Severity, in_order, to_json
+from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+    import pyarrow as pa
+
+    from manyscale.runner.api.folders import Folder
+
+LONGEST: Final = 400  # characters of a repr
+_LONGEST_FACT: Final = 78
+
+
+class Answer(ABC):
+    """A result: short to print, a card in a notebook, tables as data frames, figures as numbers.
+
+    ``notes``: what the numbers leave out or assume. ``folder``: where its files are, if it has any; a temporary one is
+    removed with the last result that refers to it.
+    """
+
+    notes: Sequence[Note]
+    folder: Folder | None
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What the result is of, in a few words."""
+
+    @abstractmethod
+    def facts(self) -> Mapping[str, str]:
+        """What it says first: name to text, in order."""
+
+    @abstractmethod
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        """What makes each table, by its name."""
+
+    @property
+    @abstractmethod
+    def figures(self) -> Mapping[str, Any]:
+        """Its numbers by name, ready for JSON."""
+
+    def _chart(self) -> Mapping[str, Any] | None:
+        """A Plotly figure as a mapping (data, layout); None where there is nothing to draw."""
+        return None
+
+    @property
+    def directory(self) -> Path | None:
+        """The folder of its files, None where there are none."""
+        return None if self.folder is None else self.folder.path
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables, for ``frame`` and ``table``."""
+        return tuple(self._makers())
+
+    def table(self, name: str | None = None) -> pa.Table:
+        """A table as Arrow has it; by default the first. Raises UserError for an unknown name."""
+        makers = self._makers()
+        if not makers:
+            raise UserError("the result has no tables")
+        chosen = next(iter(makers)) if name is None else name
+        if chosen not in makers:
+            raise UserError(f"table {chosen!r}: the result has none of this name; its tables are {', '.join(makers)}")
+        return makers[chosen]()
+
+    def frame(self, name: str | None = None) -> pd.DataFrame:
+        """A table as pandas has it; by default the first. Units stand in the names of columns (``_ps``, ``_bytes``), or
+        in a column ``unit``, and all that are known in ``frame.attrs["units"]``. Raises UserError for an unknown
+        name."""
+        from manyscale.runner.api.frames import data_frame
+
+        return data_frame(self.table(name))
+
+    def to_json(self, *, indent: int | None = 1) -> str:
+        """The title, ``figures`` and notes as JSON."""
+        content = {"title": self.title, "figures": self.figures, "notes": json.loads(to_json(in_order(self.notes)))}
+        return json.dumps(content, indent=indent)
+
+    def plot(self) -> go.Figure:
+        """What the report of such a result draws, as a figure of Plotly. Raises UserError where there is nothing to
+        draw."""
+        chart = self._chart()
+        if chart is None:
+            raise UserError(
+                f"{self.title}: there is nothing to draw; its tables are {', '.join(self.tables) or 'none'}"
+            )
+        import plotly.graph_objects as go
+
+        return go.Figure(dict(chart))
+
+    def save(self, directory: str | PathLike[str]) -> Path:
+        """Write its files into a new folder: those it has, or each table as Parquet and its figures as JSON. Returns
+        the folder. Raises UserError where that is taken or cannot be written."""
+        from manyscale.runner.run import directory as rundir
+        from manyscale.runner.run.parquet import write_table
+
+        with rundir.new_results(Path(directory), "result") as target:
+            if self.folder is not None:
+                self.folder.copy(target)
+            else:
+                for name, make in self._makers().items():
+                    write_table(make(), target / f"{name}.parquet")
+                rundir.write_atomically(target / "figures.json", self.to_json() + "\n")
+        return Path(directory)
+
+    def __repr__(self) -> str:
+        shown = self.facts()
+        width = max(map(len, shown), default=0)
+        lines = [_shortened(self.title, _LONGEST_FACT)]
+        lines += [_shortened(f"  {name:<{width}}  {text}", _LONGEST_FACT) for name, text in shown.items()]
+        told = noted(self.notes)
+        if told:
+            lines.append(_shortened(f"  {told}", _LONGEST_FACT))
+        while len("\n".join(lines)) > LONGEST:
+            del lines[-2 if told and len(lines) > 2 else -1]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        rows = "".join(
+            f'<tr><th style="text-align:left;font-weight:normal">{escape(name)}</th>'
+            f'<td style="text-align:left"><b>{escape(text)}</b></td></tr>'
+            for name, text in self.facts().items()
+        )
+        told = [note for note in in_order(self.notes) if note.severity is not Severity.informs]
+        items = "".join(f"<li>{escape(str(note))}</li>" for note in told)
+        notes = f"<details><summary>{escape(noted(self.notes))}</summary><ul>{items}</ul></details>" if items else ""
+        return f"<div><p><b>{escape(self.title)}</b></p><table>{rows}</table>{notes}</div>"
+
+
+def noted(notes: Sequence[Note]) -> str:
+    """How many notes there are, by severity; "" for none."""
+    kinds = [note.severity for note in in_order(notes)]
+    counts = [f"{kinds.count(each)} {_VERBS[each]}" for each in Severity if each in kinds]
+    return f"notes: {', '.join(counts)}" if counts else ""
+
+
+_VERBS: Final = {
+    Severity.forbids: "forbid the number",
+    Severity.changes: "change the number",
+    Severity.informs: "inform",
+}
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 4] + " ..."

@@ -1,0 +1,150 @@
+"""What users name as a study or a trace: a file, a shipped name, a run directory, or a mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from manyscale.models.workload import Workload
+from manyscale.runner import shipped
+from manyscale.runner.cache import default_cache
+from manyscale.runner.errors import UserError
+from manyscale.runner.study import Study, WorkloadChoice, assign, load_study_content, parse_study, what_if
+from manyscale.runner.study import traces as study_traces
+
+StudyLike = Study | Mapping[str, Any] | str | PathLike[str]
+TraceLike = str | PathLike[str]
+TargetLike = str | PathLike[str] | Mapping[str, Any]
+
+_STUDY_FILES: Final = (".yaml", ".yml")
+
+
+class Asked(NamedTuple):
+    """The content of a study, the place that it is from (for errors), and the folder its paths may be relative to."""
+
+    content: dict[str, Any]
+    place: str
+    beside: Path | None
+
+
+def load_study(study: str | PathLike[str]) -> Study:
+    """The study in a YAML file, or the shipped one of this name. Raises UserError, one line, if it is none."""
+    path = shipped.find(fspath(study))
+    return parse_study(load_study_content(path), str(path))
+
+
+def read_workload(
+    trace: TraceLike | Mapping[str, Any] | WorkloadChoice,
+    cache: str | PathLike[str] | None = None,
+    *,
+    format: str = "auto",
+) -> Workload:
+    """The workload of a trace: its path, the name of a shipped one, or what a study says under ``workload``. ``cache``:
+    where it is kept once read (default: the user's cache). Raises UserError, one line, if it cannot be read."""
+    if isinstance(trace, Mapping):
+        trace = parse_study({"workload": dict(trace), "target": "-"}, "workload").workload
+    choice = trace if isinstance(trace, WorkloadChoice) else WorkloadChoice(path=fspath(trace), format=format)
+    return study_traces.read_workload(choice, cache_folder(cache))
+
+
+def cache_folder(cache: str | PathLike[str] | None) -> Path:
+    """Where results of work units and traces as read are kept."""
+    return default_cache() if cache is None else Path(cache)
+
+
+def asked_study(
+    study: StudyLike,
+    *,
+    target: TargetLike | None = None,
+    format: str | None = None,
+    time: str | None = None,
+    launches: Sequence[int] | None = None,
+    model: Mapping[str, str] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    what_ifs: Sequence[str] | None = None,
+) -> Asked:
+    """The study that is named, with what the further arguments replace of it. Raises UserError."""
+    content, place, beside = _named(study, target)
+    return Asked(
+        changed(
+            content, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling,
+            set=set, seed=seed, what_ifs=what_ifs,
+        ), place, beside,
+    )  # fmt: skip
+
+
+def changed(
+    content: dict[str, Any],
+    *,
+    target: TargetLike | None = None,
+    format: str | None = None,
+    time: str | None = None,
+    launches: Sequence[int] | None = None,
+    model: Mapping[str, str] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    what_ifs: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """A study's content with keys replaced: ``set`` by their dotted names, the others as the commands' options of the
+    same names do. Raises UserError."""
+    if target is not None:
+        content = assign(content, "target", dict(target) if isinstance(target, Mapping) else fspath(target))
+    whole = {"workload.format": format, "workload.time": time, "workload.launches": launches}
+    whole |= {f"model.{level}": name for level, name in (model or {}).items()}
+    whole |= {f"sampling.{level}": method for level, method in (sampling or {}).items()}
+    for key, value in whole.items():
+        if value is not None:
+            content = assign(content, key, list(value) if isinstance(value, tuple | range) else value)
+    for key, value in (set or {}).items():
+        content = assign(content, key, value)
+    if seed is not None:
+        content = assign(content, "seed", seed)
+    if what_ifs:
+        content = assign(content, what_if.AXIS, list(what_ifs))
+    return content
+
+
+def _named(study: StudyLike, target: TargetLike | None) -> Asked:
+    if isinstance(study, Study):
+        return Asked(study.model_dump(mode="json", by_alias=True, exclude_unset=True), "study", None)
+    if isinstance(study, Mapping):
+        return Asked(dict(study), "study", None)
+    text = fspath(study)
+    if shipped.exists(text):
+        return _at_path(Path(text), target)
+    if text in shipped.studies() or shipped.workload_named(text) is None:
+        path = shipped.find(text)
+        return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
+    return _of_trace(text, target)
+
+
+def _at_path(path: Path, target: TargetLike | None) -> Asked:
+    from manyscale.runner.run import directory as rundir
+
+    if (path / "manifest.json").is_file():
+        place = path / rundir.RESOLVED
+        return Asked(_mapping(rundir.read_resolved(path), place), str(place), None)
+    is_study = path.is_file() and (path.suffix in _STUDY_FILES or not study_traces.is_trace(path))
+    if not is_study:
+        return _of_trace(str(path), target)
+    return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
+
+
+def _of_trace(trace: str, target: TargetLike | None) -> Asked:
+    if target is None:
+        raise UserError(
+            f"{trace}: is a trace; say with target=NAME on which machine it shall run: a YAML file, or one of "
+            f"{', '.join(shipped.shipped_targets())}"
+        )
+    return Asked({"schema": 1, "workload": {"path": trace}}, trace, None)
+
+
+def _mapping(content: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a study is a mapping of keys (schema, workload, target, ...)")
+    return content
