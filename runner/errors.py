@@ -26,6 +26,29 @@ class UserError(Exception):
         super().__init__(one_line(str(text)))
 
 
+class WrongKeyError(UserError):
+    """A key of a study, a machine or another file that is wrong. Whoever knows better where it comes from (an option of
+    the command line, a point of a sweep) says so with the parts: ``place``, the dotted ``key`` and ``problem``."""
+
+    def __init__(self, place: str, key: str, problem: str) -> None:
+        super().__init__(": ".join(part for part in (place, key, problem) if part))
+        self.place, self.key, self.problem = place, key, problem
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:  # a process may hand it to another
+        return type(self), (self.place, self.key, self.problem)
+
+    def within(self, place: str, key: str = "") -> WrongKeyError:
+        """The same in another place, where the key stands inside ``key``."""
+        return WrongKeyError(place, ".".join(part for part in (key, self.key) if part), self.problem)
+
+
+def placed(error: UserError, place: str) -> UserError:
+    """``error`` as one of ``place``, which it does not name itself."""
+    if isinstance(error, WrongKeyError) and not error.place:
+        return error.within(place)
+    return UserError(f"{place}: {error}")
+
+
 class RunError(Exception):
     """The input was sound but the run failed; exit status 1. ``directory``: of a run that can go on from there."""
 

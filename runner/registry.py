@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from manyscale.models.spelling import unknown
 from manyscale.runner.errors import UserError
 
 _BUILT_IN: Final[dict[str, dict[str, str]]] = {
@@ -170,6 +171,8 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # a writer of sweeps is a function of (sweep.parquet's table, axes, directory, title)
     "sweep-writer": {"report": "manyscale.runner.report.run_page:write_sweep"},
 }  # fmt: skip
+_NOUNS: Final = {"reader": "format", "trace-writer": "format", "cpu": "CPU model", "gpu": "GPU model",
+                 "network": "network model"}  # fmt: skip
 _FORMER_NAMES: Final = {"rank-sampler": "sampling"}  # groups of entry points that are still read
 
 
@@ -203,4 +206,4 @@ def lookup(seam: str, name: str) -> Any:
         return getattr(found, attribute) if attribute else found
     if name in _plug_ins()[seam]:
         return _plug_ins()[seam][name].load()
-    raise UserError(f"unknown {seam} {name!r}; known are {', '.join(names(seam))}")
+    raise UserError(unknown(_NOUNS.get(seam, seam.replace("-", " ")), name, names(seam)))

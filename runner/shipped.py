@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from manyscale.models.spelling import unknown
 from manyscale.runner.errors import UserError
 from manyscale.runner.problems import load_yaml
 
@@ -89,7 +90,7 @@ def find(study: str) -> Path:
         return path
     if study in studies():
         return studies()[study]
-    raise UserError(f"unknown study {study!r}: no such file, and shipped examples are {', '.join(studies())}")
+    raise UserError(f"{unknown('study', study, studies())}, and no file has this name")
 
 
 def validation_cases() -> dict[str, dict[str, object]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.models.workload.parameters import (
     Bytes,
@@ -303,8 +304,8 @@ class Core(Strict):
         wrong = sorted(set(self.instructions) - known)
         missing = sorted(known - set(self.instructions))
         if wrong or missing:
-            what = f"unknown class {wrong[0]!r}" if wrong else f"no cost of {', '.join(missing)}"
-            raise ValueError(f"instructions: {what}; the classes are {', '.join(sorted(known))}")
+            none = f"no cost of {', '.join(missing)}; the classes are {', '.join(sorted(known))}"
+            raise ValueError(f"instructions: {unknown('class', wrong[0], sorted(known)) if wrong else none}")
         shared = [name for group in self.shared_units for name in group]
         twice = sorted({name for name in shared if shared.count(name) > 1})
         if twice or not known.issuperset(shared):

@@ -11,6 +11,8 @@ import re
 from fractions import Fraction
 from typing import Final
 
+from manyscale.models.spelling import hint
+
 PS_PER_SECOND: Final = 10**12
 MOST_PS: Final = 2**62  # 53 days: leaves room to add in 64 bits
 MOST_BYTES: Final = 2**62
@@ -49,7 +51,6 @@ def parse_quantity(text: object, dimension: str) -> Fraction | None:
     understood, for a bare number, an unknown unit, a negative value, or a unit of another dimension.
     """
     units = _UNITS[dimension]
-    known = ", ".join(units)
     if not isinstance(text, str):
         raise ValueError(f"{text!r} has no unit; write a {dimension.split()[0]} such as '{example(dimension)}'")
     match = _QUANTITY.fullmatch(text)
@@ -59,7 +60,7 @@ def parse_quantity(text: object, dimension: str) -> Fraction | None:
     if not unit:
         raise ValueError(f"{text!r} has no unit; write for example '{example(dimension)}'")
     if unit not in units:
-        raise ValueError(f"{text!r}: unit {unit!r} is not a unit of {dimension.split()[0]} (known: {known})")
+        raise ValueError(f"{text!r}: {unit!r} is not a unit of {dimension.split()[0]}; {hint(unit, units)}")
     if number == "inf":
         return None
     value = Fraction(number) * units[unit]

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn
 
-from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError
+from manyscale.runner.cli.parser import Parser, in_words_typed
+from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError, WrongKeyError
 from manyscale.runner.frames import in_large_frame
 from manyscale.runner.version import __version__
 
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        status, line = _status_and_line(error)
+        status, line = _status_and_line(error, options)
         if isinstance(error, RunError) and error.directory is not None:
             line += f", then: {_resumed(error.directory, words, options)}"
         print(f"manyscale: {line}", file=sys.stderr)
@@ -167,8 +168,10 @@ def _module(command: str) -> ModuleType:
     return import_module(f"manyscale.runner.cli.{command.replace('-', '_')}")
 
 
-def _status_and_line(error: BaseException) -> tuple[int, str]:
+def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple[int, str]:
     line = " ".join(str(error).split("\n"))
+    if isinstance(error, WrongKeyError):
+        return 2, in_words_typed(error.place, error.key, error.problem, options) or line
     if isinstance(error, UserError):
         return 2, line
     if isinstance(error, RunError):
@@ -178,16 +181,9 @@ def _status_and_line(error: BaseException) -> tuple[int, str]:
     return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line, as those of the commands."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"manyscale: {message}; see {self.prog} --help\n")
-
-
 def _parser(asked: str | None) -> argparse.ArgumentParser:
     """All commands by name, and the options of the one that is ``asked`` for."""
-    parser = _Parser(
+    parser = Parser(
         prog="manyscale",
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload import PhaseKind, Workload
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.predict.phase_source import Case
 
 if TYPE_CHECKING:
@@ -28,12 +29,8 @@ def ipc_factors(case: Case, duration_ps: np.ndarray | None = None) -> np.ndarray
     names = workload.tables["regions"].column("name").to_pylist() if correction.regions else []
     for name, value in correction.regions.items():
         if name not in names:
-            known = (
-                f"known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
-                if names
-                else "the trace names none"
-            )
-            raise UserError(f"ipc_correction.regions: unknown region {name!r}; {known}")
+            what = unknown("region", name, names) if names else f"unknown region {name!r}; the trace names none"
+            raise WrongKeyError("", "ipc_correction.regions", what)
         factor[workload.column("phases", "region_id") == names.index(name)] *= value
     for key, value in correction.phases.items():
         factor[_phase_rows(workload, key)] *= value

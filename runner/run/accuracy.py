@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from manyscale.models.spelling import unknown
 from manyscale.runner import shipped
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import study_runs
@@ -35,9 +36,9 @@ class Row:
 def evaluate_cases(names: Sequence[str], cache: Path | None) -> list[Row]:
     """Predict the named cases (all by default). Raises UserError for an unknown name."""
     cases = shipped.validation_cases()
-    unknown = [name for name in names if name not in cases]
-    if unknown:
-        raise UserError(f"unknown case {unknown[0]!r}; known are {', '.join(cases)}")
+    for name in names:
+        if name not in cases:
+            raise UserError(unknown("case", name, cases))
     return [_evaluate(name, cases[name], cache) for name in names or cases]
 
 

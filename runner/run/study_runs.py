@@ -12,7 +12,7 @@ from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import InterruptedRunError, RunError, UserError
+from manyscale.runner.errors import InterruptedRunError, RunError, UserError, placed
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
@@ -67,7 +67,7 @@ def prepare_points(
         try:
             yield pipeline.prepare(axes, study, workload, beside, shared)
         except UserError as error:
-            raise UserError(f"{point_place(place, axes)}: {error}") from None
+            raise placed(error, point_place(place, axes)) from None
 
 
 def located_content(content: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
 from manyscale.runner.registry import lookup, names
@@ -34,7 +35,7 @@ def chosen_sampler(level: str, name: str) -> Sampler:
     """As ``sampler_named``. Raises UserError, listing the known ones, for a name that is not known."""
     found = sampler_named(level, name)
     if found is None:
-        raise UserError(f"unknown {level} sampler {name!r}; known are {', '.join(names(f'{level}-sampler'))}")
+        raise UserError(unknown(f"{level} sampler", name, names(f"{level}-sampler")))
     return found
 
 

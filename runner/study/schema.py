@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, create_model, field_validator, model_validator
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.parameters import Count, Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.problems import first_problem
+from manyscale.runner.problems import wrong_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.study import what_if
 from manyscale.runner.study.mapping import IpcCorrection, Mapping_, PositiveFloat
@@ -36,7 +37,7 @@ class ModelChoice(Strict):
     @classmethod
     def _known(cls, value: str | None, info: Any) -> str | None:
         if value is not None and value not in names(info.field_name):
-            raise ValueError(f"unknown model {value!r}; known are {', '.join(names(info.field_name))}")
+            raise ValueError(unknown("model", value, names(info.field_name)))
         return value
 
 
@@ -79,8 +80,8 @@ class SamplingChoice(Strict):
     def _known_or_numbers(cls, value: str | list[int], info: Any) -> str | list[int]:
         level, has_auto = LEVELS[info.field_name], info.field_name != "launches"
         if isinstance(value, str) and not (value == "auto" and has_auto) and sampler_named(level, value) is None:
-            known = ", ".join([*(["auto"] if has_auto else []), *names(f"{level}-sampler")])
-            raise ValueError(f"unknown method {value!r}; known are {known}, or a list of numbers")
+            known = [*(["auto"] if has_auto else []), *names(f"{level}-sampler")]
+            raise ValueError(unknown("method", value, known, ", or a list of numbers"))
         if isinstance(value, list) and has_auto and (not value or len(set(value)) != len(value)):
             raise ValueError("a list names at least one, and each once")
         return value
@@ -90,8 +91,7 @@ class SamplingChoice(Strict):
     def _known(cls, value: str, info: Any) -> str:
         known = names(f"{LEVELS[info.field_name]}-sampler")
         if value not in known:
-            *others, last = map(repr, known)
-            raise ValueError(f"{value!r} is not one of {', '.join(others)} or {last}")
+            raise ValueError(unknown("method", value, known))
         return value
 
 
@@ -251,4 +251,4 @@ def parse_study(content: Any, place: str) -> Study:
     try:
         return Study.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{place}: {first_problem(error)}") from None
+        raise wrong_key(error, Study, place) from None

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from manyscale.models.machine import Machine, Network, Node
 from manyscale.models.machine.blocks import Extensible
-from manyscale.runner.errors import UserError
-from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.models.spelling import closest, unknown
+from manyscale.runner.errors import UserError, WrongKeyError
+from manyscale.runner.problems import load_yaml, wrong_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.shipped import shipped_targets as shipped_targets
 from manyscale.runner.study import dimemas_cfg
@@ -33,7 +34,10 @@ def resolve_target(study: Study, beside: Path | None = None) -> tuple[Machine, d
     if not study.target_overrides:
         return build_machine(content, place), content
     content = _merged(content, study.target_overrides)
-    return build_machine(content, f"target {study.target_name} with the study's changes"), content
+    try:
+        return build_machine(content, ""), content
+    except WrongKeyError as error:
+        raise error.within("", "target") from None
 
 
 def shipped_content(name: str) -> dict[str, Any] | None:
@@ -55,7 +59,7 @@ def _machine_content(name: str, beside: Path | None) -> tuple[str, dict[str, Any
         candidates = [Path(name)] if beside is None else [beside / name, Path(name)]
         found = next((candidate for candidate in candidates if candidate.is_file()), None)
         if found is None:
-            raise UserError(f"unknown target {name!r}: no such file, and shipped are {', '.join(shipped)}")
+            raise WrongKeyError("", "target", f"{unknown('target', name, shipped, ', or a YAML file')}")
         path = found
     content = dimemas_cfg.read(path) if dimemas_cfg.can_read(path) else load_yaml(path)
     if not isinstance(content, dict):
@@ -70,7 +74,7 @@ def build_machine(content: Mapping[str, Any], place: str) -> Machine:
         built = {name: _with_blocks(name, part, content, place) for name, part in parts.items() if name in content}
         return Machine.model_validate({**content, **built})
     except ValidationError as error:
-        raise UserError(f"{place}: {first_problem(error)}") from None
+        raise wrong_key(error, Machine, place) from None
 
 
 def _with_blocks(name: str, part: type[Extensible], content: Mapping[str, Any], place: str) -> Any:
@@ -86,9 +90,12 @@ def _with_blocks(name: str, part: type[Extensible], content: Mapping[str, Any], 
             try:
                 built[key] = lookup("machine-block", block).model_validate(value)
             except ValidationError as error:
-                raise UserError(f"{place}: {block}.{first_problem(error)}") from None
+                raise wrong_key(error, lookup("machine-block", block), place, block) from None
         elif key not in basics and block not in names("machine-block"):
-            raise UserError(f"{place}: {block}: unknown key; remove it or mend its spelling")
+            blocks = [each.rpartition(".")[2] for each in names("machine-block") if each.startswith(f"{name}.")]
+            near = closest(key, [*basics, *blocks])
+            mend = "remove it or mend its spelling" if near is None else f"did you mean {near!r}?"
+            raise WrongKeyError(place, block, f"unknown key; {mend}")
     return built
 
 

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload import PHASES_SCHEMA, REGIONS_SCHEMA, PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.phase_times import by_clock, without_clocks
 from manyscale.models.workload.polls import without_polls
 from manyscale.runner import kept, shipped
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.plain_files import refuse_special
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.archive import guarded, is_tar, read_head, tar_members
@@ -163,6 +164,8 @@ def _expanded(text: str) -> Path:
 
 def _format(path: Path, wanted: str) -> str:
     if wanted != "auto":
+        if wanted not in names("reader"):
+            raise WrongKeyError("", "workload.format", unknown("format", wanted, names("reader")))
         return wanted
     for name in names("reader"):
         if lookup("reader", name).can_read(path):

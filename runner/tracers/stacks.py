@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.readers.stacks.folder import FORMAT, HEADER, PERF_TEXT, SPEEDSCOPE, VERSION
@@ -119,7 +120,7 @@ def prefix(output: Path, source: str, sampling: Sampling = DEFAULT_SAMPLING) -> 
         options += "-XX:FlightRecorderOptions=stackdepth=256 -Xlog:jfr+startup=error"
         script = f'JAVA_TOOL_OPTIONS="${{JAVA_TOOL_OPTIONS:+$JAVA_TOOL_OPTIONS }}{options}" exec "$@"'
     else:
-        raise UserError(f"unknown profiler {source!r}; known are {', '.join(SOURCES)}")
+        raise UserError(unknown("profiler", source, SOURCES))
     return ["/bin/sh", "-c", f'to="$0/rank-{_RANK}"; mkdir "$to" || exit 2; {script}', str(output)]
 
 

@@ -36,7 +36,7 @@ def test_lines_and_sets():
         ({"line": "64 B", "sector": "128 B"}, "sector"),
         ({"line": "64 B", "ways": 12, "size": "48 KiB", "replacement": "tree-plru"}, "tree-plru needs a power of two"),
         ({"latency": 4}, "has no unit"),
-        ({"latency": "4 ns"}, "unit 'ns' is not a unit of count"),
+        ({"latency": "4 ns"}, "'ns' is not a unit of count"),
         ({"replacement": "fifo"}, "replacement"),
         ({"associativity": 8}, "associativity"),
     ],

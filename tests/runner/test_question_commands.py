@@ -205,7 +205,7 @@ class TestWhatIf:
             ("faster:rank:x=2", "is not the number of a rank"),
             ("faster:rank:1=fast", "'fast' is not a number"),
             ("faster:rank:9=2", "rank 9 is not one of the trace's 2"),
-            ("faster:rank:0=0", "greater than 0"),
+            ("faster:rank:0=0", "0.0 is not above 0"),
             ("faster:phase:*/99=2", "no rank has a phase 99"),
             ("faster:cluster:77=2", "there is no phase cluster 77"),
             ("faster:region:solve=2", "unknown region 'solve'"),

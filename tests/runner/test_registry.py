@@ -20,7 +20,7 @@ def test_every_built_in_loads(seam):
 
 
 def test_unknown_name_lists_the_known():
-    with pytest.raises(UserError, match="unknown network 'teleport'; known are latency-bandwidth"):
+    with pytest.raises(UserError, match="unknown network model 'teleport'; known are latency-bandwidth"):
         registry.lookup("network", "teleport")
 
 

@@ -134,7 +134,7 @@ def test_a_block_of_options_stands_in_the_study_and_reaches_its_sampler(others, 
     assert figures["application.compute"]["ci_low"] < figures["application.compute"]["ci_high"]
     for assignment, words in (
         ("drawn.numbr=3", "drawn.numbr: unknown key; remove it or mend its spelling"),
-        ("drawn.number=0", "drawn.number: Input should be greater than or equal to 1"),
+        ("drawn.number=0", "drawn.number: 0 is below 1"),
         ("drawn.number=6", "drawn.number: five are enough"),
         ("drwn.number=1", "drwn: unknown key; remove it or mend its spelling"),
     ):

@@ -44,6 +44,7 @@ from manyscale.models.machine.processor import data_caches, needed
 from manyscale.models.memory.amm.program_counts import ProgramCounts
 from manyscale.models.memory.amm.sdcm import HitRates, hit_rates
 from manyscale.models.memory.reuse_profile import ReuseProfile
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.detail_tables import InstructionClass
 from manyscale.models.workload.quantities import PS_PER_SECOND
 
@@ -92,7 +93,7 @@ class AmmParameters:
         choices = {"form": ("printed", "corrected"), "bound": ("throughput", "latency")}
         for name, known in {**choices, "operations": ("arithmetic", "all")}.items():
             if getattr(self, name) not in known:
-                raise ValueError(f"{name}: {getattr(self, name)!r} is none of {', '.join(known)}")
+                raise ValueError(f"{name}: {unknown('value', getattr(self, name), known)}")
         if self.block_bytes is not None and not 1 <= self.block_bytes < math.inf:
             raise ValueError(f"block_bytes: {self.block_bytes} is less than a byte or no number")
         for name, least in {"gap_bytes": 0, "transfer_bytes": 1, "cache_bytes": 1}.items():

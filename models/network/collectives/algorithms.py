@@ -23,6 +23,7 @@ from manyscale.models.network.collectives.call import KINDS, Choice, CollectiveC
 from manyscale.models.network.collectives.formulas import Formula, dimemas_formula
 from manyscale.models.network.collectives.openmpi import select_openmpi
 from manyscale.models.network.collectives.schedules import Schedule, ScheduleBuilder
+from manyscale.models.spelling import unknown
 
 __all__ = [
     "ALGORITHMS",
@@ -321,7 +322,7 @@ FORMULA_PRESETS: Final = frozenset({"dimemas"})  # that send no messages at all
 def known_presets(preset: str) -> str:
     """The preset's name if there is one; else raises ValueError, with the known ones."""
     if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
+        raise ValueError(unknown("preset", preset, PRESETS))
     return preset
 
 

@@ -23,6 +23,7 @@ from manyscale.models.network.collectives.algorithms import (
 )
 from manyscale.models.network.collectives.call import KINDS, CollectiveCall
 from manyscale.models.network.collectives.formulas import Formula
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.parameters import Bytes, Count, Strict
 
 
@@ -57,7 +58,7 @@ class Rule(Strict):
     def _known_kinds(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
         for kind in kinds:
             if kind not in KINDS:
-                raise ValueError(f"unknown collective {kind!r}; known are {', '.join(KINDS)}")
+                raise ValueError(unknown("collective", kind, KINDS))
         return kinds
 
     @field_validator("preset")
@@ -78,8 +79,7 @@ class Rule(Strict):
         for kind in self.collectives:
             base = kind if kind in ALGORITHMS else kind[1:]
             if self.algorithm is not None and self.algorithm not in ALGORITHMS[base]:
-                known = ", ".join(ALGORITHMS[base])
-                raise ValueError(f"unknown algorithm {self.algorithm!r} for {kind}; known are {known}")
+                raise ValueError(unknown(f"algorithm of {kind}", self.algorithm, ALGORITHMS[base]))
             if self.segment_bytes and self.algorithm not in SEGMENTED.get(base, ()):
                 known = ", ".join(sorted(SEGMENTED.get(base, ()))) or "none"
                 raise ValueError(f"only some algorithms for {kind} send in segments: {known}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from manyscale.models.spelling import unknown
 from manyscale.models.workload.parameters import Count, CountOrNone, Strict
 from manyscale.runner.problems import first_problem
 from manyscale.runner.registry import names
@@ -64,12 +65,12 @@ class IntervalsChoice(Strict):
         from manyscale.runner.predict.intervals.methods import of_one_thread  # loads what few studies need
 
         if (known := of_one_thread(method)) is None:
-            methods = f"{', '.join(names('interval-sampler'))}, and a file of chosen intervals"
-            raise ValueError(f"sampling.intervals: unknown method {method!r}; known are {methods}")
+            what = unknown("method", method, names("interval-sampler"), ", and a file of chosen intervals")
+            raise ValueError(f"sampling.intervals: {what}")
         try:
             known.rules.model_validate(self.rules)
         except ValidationError as error:
-            raise ValueError(f"intervals.{first_problem(error)}") from None
+            raise ValueError(f"intervals.{first_problem(error, known.rules)}") from None
         if study.model.cpu != "detailed":
             raise ValueError(f"sampling.intervals: {method} samples model cpu: detailed; choose that model")
         chosen = study.sampling

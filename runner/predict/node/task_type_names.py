@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
 from manyscale.models.node.scheduler.runtime_system import RuntimeSystem
+from manyscale.models.spelling import unknown
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.study import Study
@@ -73,8 +73,4 @@ def _matches(own: Workload, other: Workload, keys: Sequence[str], *, alone: bool
 
 def _unknown(workload: Workload, name: str) -> str:
     known = sorted(set(workload.tables["task_types"].column("function").to_pylist()) - {""})
-    if not known:
-        return f"unknown task type {name!r}; the trace has none"
-    close = get_close_matches(name, known, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known[:8])}"
-    return f"unknown task type {name!r}{hint}"
+    return unknown("task type", name, known) if known else f"unknown task type {name!r}; the trace has none"

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.spelling import hint
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note
@@ -241,15 +242,15 @@ def _methods(asked: str | None, profile: Profile) -> list[str]:
     names = asked.split(",")
     for name in names:
         if profile.kind == "units" and name not in OF_STACKS:
-            raise UserError(f"--methods {name!r}: of call stacks known are {', '.join(OF_STACKS)}")
+            raise UserError(f"--method {name!r}: is none of call stacks; {hint(name, OF_STACKS)}")
         if profile.kind == "launches":
             launches.method_named(name)
         if profile.kind == "intervals":
             if name == SIMPROF:
-                raise UserError(f"--methods {name!r}: {profile.name} has no call stacks")
+                raise UserError(f"--method {name!r}: {profile.name} has no call stacks")
             given, per_cluster = _several(name)
             if per_cluster is not None and "per_cluster" not in method_named(given).rules.model_fields:
-                raise UserError(f"--methods {name!r}: {given} makes no clusters; leave the number out")
+                raise UserError(f"--method {name!r}: {given} makes no clusters; leave the number out")
     return names
 
 
@@ -258,7 +259,7 @@ def _several(method: str) -> tuple[str, dict[str, int] | None]:
     name, colon, count = method.partition(":")
     method_named(name)
     if colon and not (count.isdecimal() and int(count) >= 1):
-        raise UserError(f"--methods {method!r}: write NAME:N, such as simpoint:3 for three intervals of each cluster")
+        raise UserError(f"--method {method!r}: write NAME:N, such as simpoint:3 for three intervals of each cluster")
     return name, {"per_cluster": int(count)} if colon else None
 
 

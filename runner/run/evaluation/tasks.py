@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from manyscale.models.spelling import closest
 from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import study_runs
@@ -97,8 +98,11 @@ def changes_of(method: str) -> tuple[tuple[str, Any], ...]:
     parts = method.split("+")
     unknown = [part for part in parts if part not in _PARTS]
     if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
+        near = closest(unknown[0], _PARTS) if unknown else None
+        meant = "" if near is None else f"did you mean {near!r}? "
         raise UserError(
-            f"--methods {method!r}: write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, or interval"
+            f"--method {method!r}: {meant}write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, "
+            "or interval"
         )
     return tuple(pair for part in parts for pair in _PARTS[part].items())
 

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from manyscale.models.workload.parameters import Bytes, Strict
 from manyscale.runner.errors import UserError
-from manyscale.runner.problems import first_problem, load_yaml
+from manyscale.runner.problems import load_yaml, wrong_key
 
 RAY_PORT: Final = 6379  # of a head node, unless its start command names another
 _SMALLEST_OBJECT_STORE_BYTES: Final = 75 * 2**20  # Ray refuses to start with less
@@ -108,7 +108,7 @@ def load_host(path: Path) -> Host:
     try:
         local = LocalHost.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{path}: {first_problem(error)}") from None
+        raise wrong_key(error, LocalHost, str(path)) from None
     return Host(
         path,
         "local",

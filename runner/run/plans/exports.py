@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.spelling import hint
 from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simpoint_bb
@@ -73,7 +74,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raises UserError for an export that is unknown."""
     for name in names:
         if name not in EXPORTS:
-            raise UserError(f"--export {name!r}: unknown; known are {', '.join(EXPORTS)}")
+            raise UserError(f"--export {name!r}: unknown; {hint(name, EXPORTS)}")
 
 
 def files(names: Sequence[str], plan: Exported) -> tuple[dict[str, str], list[Note]]:

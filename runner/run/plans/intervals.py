@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from manyscale.models.spelling import hint
 from manyscale.models.workload.notes import Note
 from manyscale.models.workload.parameters import Strict
 from manyscale.runner.errors import UserError
@@ -110,11 +111,9 @@ def method_named(name: str) -> Sampler:
         return found
     parts = parallel_phases.parts_of(name)
     if parts is None:
-        known = ", ".join(
-            [*names("interval-sampler"), SIMPROF, "a file of chosen intervals (NAME.simpoints, of any name)"]
-        )
         joined = ", ".join(parallel_phases.PARTS)
-        raise UserError(f"--method {name!r}: unknown; known are {known}, and any of {joined} joined by +")
+        rest = f", a file of chosen intervals (NAME.simpoints, of any name), and any of {joined} joined by +"
+        raise UserError(f"--method {name!r}: unknown; {hint(name, [*names('interval-sampler'), SIMPROF], rest)}")
     return Sampler(
         lambda population, rules, seed: parallel_phases.choose(population, parts, rules, seed),
         parallel_phases.PhaseRules,

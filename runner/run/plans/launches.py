@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.spelling import hint
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
@@ -61,10 +62,9 @@ def method_named(name: str) -> Sampler:
         preset = {"representatives": int(several) if several.isdigit() else several} if colon else {}
         return replace(samplers.TBPOINT, rules=TBPointRules, preset=preset)
     if (found := sampler_named("launch", name)) is None:
-        known = ", ".join(each for each in names("launch-sampler") if each != TBPOINT)
-        raise UserError(
-            f"--method {name!r}: of kernel launches known are {TBPOINT}, {TBPOINT}:auto (or a number), {known}"
-        )
+        known = [TBPOINT, f"{TBPOINT}:auto", *(each for each in names("launch-sampler") if each != TBPOINT)]
+        text = hint(name, known, f", or {TBPOINT}:N with a number")
+        raise UserError(f"--method {name!r}: is none of kernel launches; {text}")
     return found
 
 

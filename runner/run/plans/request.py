@@ -82,4 +82,4 @@ def validated(kind: type[_Rules], content: Mapping[str, Any]) -> _Rules:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"--set: {first_problem(error)}") from None
+        raise UserError(f"--set: {first_problem(error, kind)}") from None

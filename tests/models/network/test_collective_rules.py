@@ -92,9 +92,12 @@ def test_the_size_that_rules_compare() -> None:
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        ({"collectives": ["allreduce"], "algorithm": "gossip"}, "'gossip' for allreduce; known are .*ring"),
-        ({"collectives": ["ibcast"], "algorithm": "ring"}, "'ring' for ibcast; known are .*binomial"),
-        ({"collectives": ["allreduc"], "algorithm": "ring"}, "unknown collective 'allreduc'; known are barrier"),
+        (
+            {"collectives": ["allreduce"], "algorithm": "gossip"},
+            "algorithm of allreduce 'gossip'; known are .*ring",
+        ),
+        ({"collectives": ["ibcast"], "algorithm": "ring"}, "unknown algorithm of ibcast 'ring'; .*binomial"),
+        ({"collectives": ["allreduc"], "algorithm": "ring"}, "unknown collective 'allreduc'; did you mean 'allreduce'"),
         ({"collectives": [], "algorithm": "ring"}, "at least 1 item"),
         ({"collectives": ["allreduce"]}, "either algorithm, formula or preset"),
         ({"collectives": ["allreduce"], "algorithm": "ring", "preset": "mpich"}, "either algorithm"),

@@ -35,7 +35,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "binary": ("\x00\x01", ("study.yaml", "YAML")),
     "empty": ("", ("study.yaml: ", "a study is a mapping of keys")),
     "list": ("- a\n- b\n", ("study.yaml: ", "a study is a mapping of keys")),
-    "unknown key": (study_text(wrkload=1), ("study.yaml: wrkload: ", "unknown key; remove it or mend its spelling")),
+    "unknown key": (study_text(wrkload=1), ("study.yaml: wrkload: ", "unknown key; did you mean 'workload'?")),
     "unknown nested key": (study_text(model={"gpuu": "x"}), ("study.yaml: model.gpuu: ", "unknown key")),
     "number for a key": ("1: 2\n" + study_text(), ("study.yaml: 1: ", "should be strings")),
     "other schema": (study_text(schema=2), ("study.yaml: schema: ", "2 is not one of 1")),
@@ -43,7 +43,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "missing path": (study_text(workload={}), ("study.yaml: workload.path: ", "missing; add it")),
     "missing target": (study_text(target=None), ("study.yaml: target: ", "missing; add it")),
     "target without a name": (study_text(target={"nodes": 1}), ("study.yaml: target: ", "needs the key 'name'")),
-    "target of another type": (study_text(target=5), ("study.yaml: target", "string")),
+    "target of another type": (study_text(target=5), ("study.yaml: target: 5 is not a text or a mapping of keys",)),
     "wrong unit": (
         flop_rate("1 GHz"), ("study.yaml: workload.flop_rate: ", "'GHz' is not a unit of rate"),
     ),
@@ -59,8 +59,8 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "endless exponent": (
         flop_rate("1e999999999 flop/s"), ("workload.flop_rate: ", "1 Gflop/s"),
     ),
-    "negative ratio": (study_text(cpu_ratio=-1), ("study.yaml: cpu_ratio: ", "greater than 0")),
-    "negative seed": (study_text(seed=-1), ("study.yaml: seed: ", "greater than or equal to 0")),
+    "negative ratio": (study_text(cpu_ratio=-1), ("study.yaml: cpu_ratio: ", "-1 is not above 0")),
+    "negative seed": (study_text(seed=-1), ("study.yaml: seed: ", "-1 is below 0")),
     "unknown cpu model": (
         study_text(model={"cpu": "magic"}), ("study.yaml: model.cpu: ", "unknown model 'magic'; known are burst"),
     ),
@@ -76,7 +76,7 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "unknown sampling of tasks": (
         study_text(sampling={"tasks": "some"}),
-        ("sampling.tasks: ", "'some' is not one of 'full', 'periodic' or 'lazy'"),
+        ("sampling.tasks: ", "unknown method 'some'; known are full, periodic, lazy"),
     ),
     "unknown sampling of launches": (
         study_text(sampling={"launches": "some"}),
@@ -86,9 +86,9 @@ BAD_STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
         study_text(sampling={"ranks": "traced"}), ("sampling: model cpu: burst takes all from the trace",),
     ),
     "unknown format": (
-        study_text(workload={"path": "trace", "format": "otf9"}), ("unknown reader 'otf9'; known are ", "simgrid-ti"),
+        study_text(workload={"path": "trace", "format": "otf9"}), ("workload.format: unknown format 'otf9'",),
     ),
-    "unknown target": (study_text(target="cray1"), ("unknown target 'cray1'", "shipped are a100, core-i7-4770hq")),
+    "unknown target": (study_text(target="cray1"), ("study.yaml: target: unknown target 'cray1'", "known are a100")),
     "wrong target key": (
         study_text(**laptop(network={"latencyy": "1 us"})), ("study.yaml", "network.latencyy: ", "unknown key"),
     ),
@@ -171,8 +171,8 @@ BAD_TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "a part without a source": (
         target_text(sources={"nodes": "x", "node": "y"}), ("machine.yaml: ", "no source is given for network"),
     ),
-    "no nodes": (target_text(nodes=0), ("machine.yaml: nodes: ", "greater than or equal to 1")),
-    "half a node": (target_text(nodes=1.5), ("machine.yaml: nodes: ", "integer")),
+    "no nodes": (target_text(nodes=0), ("machine.yaml: nodes: ", "0 is below 1")),
+    "half a node": (target_text(nodes=1.5), ("machine.yaml: nodes: ", "1.5 is not a whole number")),
     "text": ("fast\n", ("machine.yaml: ", "a machine is a mapping of keys")),
     "invalid YAML": ("schema: 1\nnodes: [\n", ("machine.yaml:3: ", "not valid YAML")),
 }  # fmt: skip
@@ -192,7 +192,7 @@ def test_bad_target_is_named_with_its_key(refused, cli, scene, tmp_path, name):
 RUN = ("run", "study.yaml", "--no-report")
 BAD_COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "missing study file": (
-        ("run", "nothing.yaml", "-o", "out"), ("unknown study 'nothing.yaml'", "shipped examples are "),
+        ("run", "nothing.yaml", "-o", "out"), ("unknown study 'nothing.yaml'", "known are bfs-16"),
     ),
     "unknown example": (("run", "lulesh-9"), ("unknown study 'lulesh-9'", "lulesh-8")),
     "study that is a folder": (("run", "trace"), ("trace: is a directory", "--workload trace")),
@@ -205,20 +205,20 @@ BAD_COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (*RUN, "--set", "target.network.latency=2 GHz"), ("network.latency: ", "'GHz' is not a unit of time"),
     ),
     "model without a level": ((*RUN, "--model", "burst"), ("--model 'burst': write LEVEL=NAME",)),
-    "sampling of an unknown level": ((*RUN, "--sampling", "warps=full"), ("sampling.warps: ", "unknown key")),
+    "sampling of an unknown level": ((*RUN, "--sampling", "warps=full"), ("--sampling warps=full: unknown key",)),
     "unknown executor": (
         (*RUN, "-o", "out", "--executor", "slurm"), ("unknown executor 'slurm'; known are auto, local, ray",),
     ),
     "no workers": ((*RUN, "--workers", "0"), ("--workers 0: at least one",)),
     "negative seed": ((*RUN, "--seed", "-1"), ("--seed -1: a seed is not negative",)),
-    "seed that is no number": ((*RUN, "--seed", "x"), ("--seed", "'x'")),
+    "seed that is no number": ((*RUN, "--seed", "x"), ("--seed x: is not a whole number",)),
     "unknown option": ((*RUN, "--fast"), ("--fast",)),
-    "unknown command": (("simulate",), ("simulate", "run")),
+    "unknown command": (("simulate",), ("unknown command 'simulate'",)),
     "unknown format": (
         ("run", "--workload", "trace", "--target", "laptop", "--format", "otf9"),
-        ("unknown reader 'otf9'; known are ",),
+        ("--format: unknown format 'otf9'; did you mean 'otf2'",),
     ),
-    "unknown format to convert": (("convert", "trace", "-o", "out", "--format", "otf9"), ("unknown reader 'otf9'",)),
+    "unknown format to convert": (("convert", "trace", "-o", "out", "--format", "otf9"), ("--format: unknown format",)),
     "rate without a unit": (("convert", "trace", "-o", "out", "--flop-rate", "5"), ("flop_rate: ", "no unit")),
     "output is a file": ((*RUN, "-o", "study.yaml"), ("study.yaml: is a file; name a directory with -o",)),
     "output is not empty": ((*RUN, "-o", "trace"), ("trace: is not empty", "--resume")),

@@ -170,8 +170,8 @@ def test_the_command_says_what_it_found(known_cycles, cli):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sampling": {"intervals": "simpiont"}}, "sampling.intervals: unknown method 'simpiont'; known are simp"),
-        ({"intervals": {"per_clustre": 2}}, "intervals.per_clustre: unknown key; remove it or mend its spelling"),
+        ({"sampling": {"intervals": "simpiont"}}, "intervals: unknown method 'simpiont'; did you mean 'simpoint'"),
+        ({"intervals": {"per_clustre": 2}}, "intervals.per_clustre: unknown key; did you mean 'per_cluster'?"),
         ({"intervals": {"period": 2}}, "intervals.period: unknown key"),
         ({"intervals": {"caches": "hot"}}, "intervals.caches: 'hot' is not one of 'last-uses', 'warm'"),
         ({"intervals": {"instructions": 0}}, "intervals.instructions: "),

@@ -418,7 +418,10 @@ BAD = {
     "endless gaps": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=.inf"], ("gap_bytes", "no number")),
     "gaps of a kind": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=wide"], ("gap_bytes", "no number")),
     "gaps below zero": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=-1"], ("--amm: gap_bytes",)),
-    "other bound": (lambda _, t: [*t, "--sizes", "48", "--amm", "bound=both"], ("'both' is none of", "latency")),
+    "other bound": (
+        lambda _, t: [*t, "--sizes", "48", "--amm", "bound=both"],
+        ("unknown value 'both'; known are throughput, latency",),
+    ),
     "no sizes": (lambda _, t: t, ("--sizes",)),
 }
 

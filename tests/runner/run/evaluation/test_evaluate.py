@@ -52,7 +52,7 @@ def test_a_method_by_the_source(method: str, tasks: str) -> None:
 @pytest.mark.parametrize("methods", ["fast", "lazy+cold", "interval+warm", "source", "lazy+sources", "lazy,"])
 def test_methods_that_there_are_not(cli, refused, tmp_path, methods):
     outcome = cli("evaluate", EXAMPLE, "--methods", methods, "-o", "out")
-    refused(outcome, "--methods", repr(methods.rpartition(",")[2]), "write lazy or periodic", "source")
+    refused(outcome, "--method", repr(methods.rpartition(",")[2]), "write lazy or periodic", "source")
     assert not (tmp_path / "out").exists()
 
 

@@ -65,10 +65,10 @@ def test_the_same_seeds_give_the_same_bytes(cli, profile, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "line"), [
-    (["--methods", "simpiont"], "--method 'simpiont': unknown; known are simpoint"),
-    (["--methods", "simprof"], "--methods 'simprof': prog has no call stacks"),
-    (["--methods", "random:2"], "--methods 'random:2': random makes no clusters; leave the number out"),
-    (["--methods", "simpoint:x"], "--methods 'simpoint:x': write NAME:N, such as simpoint:3"),
+    (["--methods", "simpiont"], "--method 'simpiont': unknown; did you mean 'simpoint'?"),
+    (["--methods", "simprof"], "--method 'simprof': prog has no call stacks"),
+    (["--methods", "random:2"], "--method 'random:2': random makes no clusters; leave the number out"),
+    (["--methods", "simpoint:x"], "--method 'simpoint:x': write NAME:N, such as simpoint:3"),
     (["--seeds", "0"], "--seeds 0: at least one is needed"),
 ])  # fmt: skip
 def test_what_is_refused(cli, profile, tmp_path, arguments, line):

@@ -76,7 +76,7 @@ def test_a_local_file_configures_the_executor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"worker": 3}, ": worker: unknown key; remove it or mend its spelling"),
+    ({"worker": 3}, ": worker: unknown key; did you mean 'workers'?"),
     ({"schema": 2}, ": schema: 2 is not one of 1"),
     ({"schema": None}, ": schema: this key is missing; add it"),
     ({"executor": "slurm"}, ": executor: 'slurm' is not one of 'auto', 'local' or 'ray'"),

@@ -200,7 +200,7 @@ def test_the_matrix_that_is_written_projects_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "path", "line"), [
-    ("gem6", "lengths.bb.xz", "--export 'gem6': unknown; known are gem5, pinpoints, sniper"),
+    ("gem6", "lengths.bb.xz", "--export 'gem6': unknown; did you mean 'gem5'? known are gem5, pinpoints, sniper"),
     ("gem5", "lengths.bb.xz", "have different lengths, gem5 knows one; --export pinpoints tells"),
     ("bb", "lengths.bb.xz", "is a profile of basic-block vectors already"),
 ])  # fmt: skip

@@ -91,7 +91,7 @@ def test_rules_are_set_by_name(cli, profile, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "line"), [
-    (["--method", "simpiont"], "--method 'simpiont': unknown; known are simpoint, code, random"),
+    (["--method", "simpiont"], "--method 'simpiont': unknown; did you mean 'simpoint'? known are simpoint, code"),
     (["--method", "simpoint", "--set", "max_k=0"], "--set: max_k: "),
     (["--method", "simpoint", "--set", "clusters=3"], "--set: clusters: unknown key"),
 ])  # fmt: skip

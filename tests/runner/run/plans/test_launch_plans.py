@@ -144,7 +144,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "needles"), [
     (["plan", "--method", "tbpoint:some"], ["--method 'tbpoint:some'", "tbpoint:auto"]),
-    (["plan", "--method", "simpoint"], ["--method 'simpoint'", "of kernel launches known are tbpoint"]),
+    (["plan", "--method", "simpoint"], ["--method 'simpoint'", "is none of kernel launches; did you mean 'tbpoint'"]),
     (["plan", "--method", "tbpoint", "--set", "treshold=1"], ["--set: treshold: unknown key"]),
     (["plan", "--method", "tbpoint", "--export", "gem5"], ["--export: ", "tbpoint does not choose"]),
     (["plan", "--method", "taskpoint", "--cycles", "few.csv"], ["--cycles: is of kernel launches"]),
@@ -154,7 +154,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     (["plan", "--method", "tbpoint", "--cycles", "none.csv"], ["none.csv: is no table of cycles"]),
     (["plan", "--method", "tbpoint", "--cycles", "odd.csv"], ["odd.csv: needs the columns launch_id and cycles"]),
     (["plan", "--method", "tbpoint", "--cycles", "few.csv"], ["few.csv: has no cycles of launch 2"]),
-    (["evaluate", "--methods", "lazy"], ["--method 'lazy'", "of kernel launches known are"]),
+    (["evaluate", "--methods", "lazy"], ["--method 'lazy'", "is none of kernel launches; known are"]),
     (["evaluate", "--on", "other"], ["prog.csv --on other: has kernel launches"]),
 ])  # fmt: skip
 def test_what_is_refused(cli, refused, counters, tmp_path, monkeypatch, arguments, needles):
