@@ -90,7 +90,7 @@ def find(study: str) -> Path:
         return path
     if study in studies():
         return studies()[study]
-    raise UserError(f"{unknown('study', study, studies())}, and no file has this name")
+    raise UserError(unknown("study", study, studies(), ", or the path of a study file"))
 
 
 def validation_cases() -> dict[str, dict[str, object]]:
