@@ -167,6 +167,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "paraver-gpu": "manyscale.runner.report.paraver.gpu:write",
         "perfetto": "manyscale.runner.report.perfetto.ranks:write",
         "report": "manyscale.runner.report.run_page:write",
+        "point-report": "manyscale.runner.report.run_page:write_point",
     },
     # a writer of sweeps is a function of (sweep.parquet's table, axes, directory, title)
     "sweep-writer": {"report": "manyscale.runner.report.run_page:write_sweep"},

@@ -38,6 +38,14 @@ def add_notes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="refuse a number that a note says is changed, too")
 
 
+def add_self_contained(parser: argparse.ArgumentParser) -> None:
+    """``--self-contained``."""
+    parser.add_argument(
+        "--self-contained", action="store_true",
+        help="of a sweep: every page holds all that it needs (default: they share plotly.min.js beside report.html)",
+    )  # fmt: skip
+
+
 def admit(notes: Iterable[Note], options: argparse.Namespace) -> None:
     """Raises UserError for notes that ``add_notes``'s options do not let pass."""
     from manyscale.runner.notes import admit as admit_notes

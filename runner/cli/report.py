@@ -1,15 +1,22 @@
-"""``manyscale report``: timeline traces and the report of a finished run."""
+"""``manyscale report``: the pages of a finished run, and its timeline for other tools."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from manyscale.runner.cli.options import add_self_contained
 from manyscale.runner.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, help="run directory")
+    parser.add_argument("directory", type=Path, help="run directory, or with --trace a point of a sweep")
+    parser.add_argument(
+        "--trace", action="append", default=[], metavar="KIND",
+        help="write the timeline for this tool (paraver, perfetto) into the directory, whatever its size, and nothing "
+        "else; runs leave out what is large",
+    )  # fmt: skip
+    add_self_contained(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -17,12 +24,20 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.run import directory as rundir
     from manyscale.runner.run import study_runs
 
+    if options.trace:
+        from manyscale.runner.run.asked_traces import write_traces
+
+        files = write_traces(options.directory, options.trace)
+        print(f"traces: {', '.join(map(str, files))}")
+        return 0
     manifest = rundir.read_manifest(options.directory)
     if manifest["status"] != "complete":
         raise UserError(f"{options.directory}: the run is {manifest['status']}; finish it with run --resume -o DIR")
     content = rundir.read_resolved(options.directory)
     place = str(options.directory / rundir.RESOLVED)
-    chosen = study_runs.Options(output=options.directory, executor="local", resume=True)
+    chosen = study_runs.Options(
+        output=options.directory, executor="local", resume=True, self_contained=options.self_contained
+    )
     finished = study_runs.run_study(content, place, None, chosen)
     print(f"report: {finished.directory}/report.html")
     return 0

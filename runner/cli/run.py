@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from manyscale.runner.cli.options import add_executor, add_notes, add_study, check_executor, print_notes, study_content
+from manyscale.runner.cli.options import (
+    add_executor,
+    add_notes,
+    add_self_contained,
+    add_study,
+    check_executor,
+    print_notes,
+    study_content,
+)
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
@@ -29,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
     parser.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
     parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+    add_self_contained(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
             cache=options.cache,
             resume=options.resume,
             report=not options.no_report,
+            self_contained=options.self_contained,
             accept=options.accept,
             strict=options.strict,
             yes=options.yes,

@@ -46,6 +46,7 @@ from manyscale.runner.report.text import (
     swatch_style,
     table,
 )
+from manyscale.runner.run import script
 from manyscale.runner.run.results import Result
 
 __all__ = ["write", "write_sweep"]
@@ -71,7 +72,16 @@ _EFFICIENCIES = (
 
 
 def write(result: Result, directory: Path) -> None:
-    """Write ``report.html``."""
+    """Write ``report.html``, which holds all that it needs."""
+    _write(result, directory, "")
+
+
+def write_point(result: Result, directory: Path) -> None:
+    """Write ``report.html`` of a point of a sweep, which draws with the script at the top of the sweep's folder."""
+    _write(result, directory, f"../../{script.NAME}")
+
+
+def _write(result: Result, directory: Path, drawing: str) -> None:
     workload = result.workload
     page = Page(
         f"{result.name} on {result.machine.name}",
@@ -99,7 +109,7 @@ def write(result: Result, directory: Path) -> None:
     page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
     page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
     page.add("Study", f"<details open><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
-    (directory / "report.html").write_text(page.html(), encoding="utf-8", errors="backslashreplace")
+    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
 
 
 def _headline(result: Result) -> str:

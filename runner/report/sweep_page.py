@@ -28,6 +28,7 @@ from manyscale.runner.report.figures.sweep import figure as axis_figure
 from manyscale.runner.report.page import Page, line_legend
 from manyscale.runner.report.sections.node import part_markers, stack_chart
 from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table
+from manyscale.runner.run import script
 
 EFFICIENCIES: Final = {
     "application.parallel_efficiency": "parallel",
@@ -41,7 +42,8 @@ _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache"
 
 
 def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: str) -> None:
-    """Write ``report.html`` of a sweep: a row per point with ``point_id``, the axes and the statistics.
+    """Write ``report.html`` of a sweep: a row per point with ``point_id``, the axes and the statistics. The
+    page draws with the script that the sweep's pages share, where that is in ``directory``.
 
     Statistics that the table does not have are left out. Equal tables give equal bytes.
     """
@@ -63,7 +65,8 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
         if any(name.startswith(prefix) for name in points):
             page.add(each.title, _stacks(page, points, axes, prefix, each.unit), note=each.note)
     page.add("Points", _points_table(points, axes))
-    (directory / "report.html").write_text(page.html(), encoding="utf-8", errors="backslashreplace")
+    drawing = script.NAME if script.is_shared(directory) else ""
+    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
 
 
 def _headline(points: Points, axes: list[str]) -> str:

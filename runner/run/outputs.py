@@ -22,10 +22,10 @@ from manyscale.runner.run import rendered
 from manyscale.runner.run.execute.execution import Execution
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.results import Result
+from manyscale.runner.run.shown import PAGE, POINT_PAGE, is_built_in
 from manyscale.runner.study import what_if
 
 _ALWAYS = ("timeline", "statistics")
-_TRACES_AND_REPORT = ("paraver", "paraver-cores", "paraver-gpu", "perfetto", "report")
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,21 @@ def summary(result: Result) -> Summary:
     return Summary(name, target, num_ranks, result.sweep_point, result.statistics, result.notes)
 
 
-def write_point(result: Result, directory: Path, shown: str | None, records: Path) -> None:
+def write_point(result: Result, directory: Path, shown: str | None, records: Path, writers: Sequence[str]) -> None:
     """One point: resolved study, plan, timelines, statistics; with ``shown``, the key of what they show, the traces and
-    the report too, from an earlier run of which there is one among ``records`` (``rendered``), and what writers that
-    are plugged in make of it."""
+    the page of ``writers``, too, from an earlier run of which there is one among ``records`` (``rendered``), and with a
+    page what writers that are plugged in make of it."""
     directory.mkdir(parents=True, exist_ok=True)
     resolved = {key: value for key, value in result.resolved.items() if key != "placement"}  # follows from mapping
     rundir.write_yaml(directory / rundir.RESOLVED, resolved)
     if result.plan is not None:
         write_table(result.plan, directory / "plan.parquet")
     _write(result, _ALWAYS, directory)
-    if shown is not None:
-        rendered.write(directory, records, shown, partial(_write, result, _TRACES_AND_REPORT))
-        built_in = (*_ALWAYS, *_TRACES_AND_REPORT)
-        _write(result, [name for name in names("writer") if name not in built_in], directory)
+    if shown is None:
+        return
+    rendered.write(directory, records, shown, partial(_write, result, writers))
+    if PAGE in writers or POINT_PAGE in writers:
+        _write(result, [name for name in names("writer") if name not in _ALWAYS and not is_built_in(name)], directory)
 
 
 def _write(result: Result, writers: Sequence[str], directory: Path) -> None:

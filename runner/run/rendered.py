@@ -25,8 +25,8 @@ from manyscale.runner.run.pipeline import Simulated
 _DRAW_WITH: Final = ("numpy", "pandas", "plotly", "pyarrow")
 
 
-def key(simulated: Simulated, resolved: Mapping[str, Any], notes: Sequence[Note]) -> str:
-    """Of everything that the files of a point follow from."""
+def key(simulated: Simulated, resolved: Mapping[str, Any], notes: Sequence[Note], writers: Sequence[str]) -> str:
+    """Of everything that the files of a point follow from, and of the writers of these."""
     point = simulated.point
     units = [unit.key for stage in simulated.time_units.values() for unit in stage]
     content = {
@@ -35,6 +35,7 @@ def key(simulated: Simulated, resolved: Mapping[str, Any], notes: Sequence[Note]
         "resolved": resolved,
         "axes": point.axes,
         "notes": to_json(notes),
+        "writers": list(writers),
         "code": _code(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

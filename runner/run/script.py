@@ -27,8 +27,15 @@ def content() -> bytes:
     raise UserError("reports need plotly, which is not installed: pip install plotly; or leave them out (--no-report)")
 
 
-def write(directory: Path) -> None:
-    """Write the shared file, unless it is there as it should be."""
+def share(directory: Path, is_shared: bool) -> None:
+    """Write the file that the pages in and below ``directory`` share, unless it is there; or remove it."""
     path = directory / NAME
-    if not path.is_file() or path.stat().st_size != len(content()):
+    if not is_shared:
+        path.unlink(missing_ok=True)
+    elif not path.is_file() or path.stat().st_size != len(content()):
         path.write_bytes(content())
+
+
+def is_shared(directory: Path) -> bool:
+    """Whether pages in ``directory`` share the file."""
+    return (directory / NAME).is_file()

@@ -17,9 +17,10 @@ from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run import outputs, pipeline, rendered
+from manyscale.runner.run import outputs, pipeline, rendered, script
 from manyscale.runner.run.execute.execution import Counts, Execution
 from manyscale.runner.run.results import Result
+from manyscale.runner.run.shown import Shown
 from manyscale.runner.run.store import Store
 from manyscale.runner.study import Study, parse_study, point_place, sweep_points
 from manyscale.runner.study.traces import read_workload, with_shipped
@@ -29,7 +30,8 @@ from manyscale.runner.study.traces import read_workload, with_shipped
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
     that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
-    sweep may have any number of points."""
+    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``self_contained``: pages
+    of a sweep hold the script that draws, too; ``traces``: kinds that are written whatever their size."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -39,6 +41,8 @@ class Options:
     cache: Path | None = None
     resume: bool = False
     report: bool = True
+    self_contained: bool = False
+    traces: Collection[str] = ()
     accept: Collection[str] = ()
     strict: bool = False
     yes: bool = False
@@ -80,6 +84,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
     content = located_content(content)
+    shows = Shown(options.report, options.self_contained, options.traces)
     points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
     cache = options.cache or default_cache()
@@ -106,6 +111,8 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
         rundir.write_yaml(directory / rundir.RESOLVED, resolved)
         rundir.write_manifest(directory, "running", study.seed, inputs, accept)
         journal = rundir.Journal(directory)
+        if study.sweep and options.report:
+            script.share(directory, not options.self_contained)
         executor = lookup("executor", chosen)(
             address=options.address, num_workers=options.num_workers, host=options.host
         )
@@ -119,8 +126,9 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
                 result = pipeline.assemble(simulated, execution, filled)
                 admit(result.notes, accept, strict=options.strict)
-                shown = rendered.key(simulated, filled, result.notes) if options.report else None
-                outputs.write_point(result, point_directory, shown, cache / "shown")
+                writers = shows.writers(result)
+                shown = rendered.key(simulated, filled, result.notes, writers) if writers else None
+                outputs.write_point(result, point_directory, shown, cache / "shown", writers)
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs, accept)
                 summaries.append(outputs.summary(result))

@@ -19,6 +19,7 @@ import pyarrow as pa
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.readers.paraver.labels import STATES
+from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import Result
@@ -50,7 +51,7 @@ def write(result: Result, directory: Path) -> None:
     run_end = nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)
     last = max(int(end.max(initial=0)), int(run_end))
     tasks = ",".join(f"{number}:{owner + 1}" for owner, number in enumerate(width.tolist()))
-    with (directory / "cores.prv").open("wb") as file:
+    with opened_prv(directory / "cores.prv") as file:
         nodes = f"{len(ranks)}({','.join(map(str, width.tolist()))})"
         file.write(f"#Paraver ({_DATE}):{last}_ns:{nodes}:1:{len(ranks)}({tasks})\n".encode())
         write_sorted(file, records)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.readers.paraver.labels import STATES
 from manyscale.runner.report.gpu_blocks import TimedBlocks, timed_blocks
+from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.paraver.ranks import Records, nanoseconds, write_sorted
 from manyscale.runner.report.text_columns import integers, join, picked
 from manyscale.runner.run.results import Result
@@ -51,7 +52,7 @@ def write(result: Result, directory: Path) -> None:
     if blocks is not None:
         records += _of_blocks(who, blocks, len(ranks))
     last = max(int(end.max(initial=0)), int(nanoseconds(to_numpy(result.ranks.column("end_ps"))).max(initial=0)))
-    with (directory / "gpu.prv").open("wb") as file:
+    with opened_prv(directory / "gpu.prv") as file:
         file.write(f"#Paraver ({_DATE}):{last}_ns:1({threads}):1:1({threads}:1)\n".encode())
         write_sorted(file, records)
     (directory / "gpu.pcf").write_text(_configuration(names), encoding="utf-8", errors="backslashreplace")

@@ -30,6 +30,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.readers.paraver import labels
 from manyscale.runner.report.collective_sizes import CollectiveSizes, collective_sizes
 from manyscale.runner.report.operation_times import column, operation_times, receive_rows
+from manyscale.runner.report.paraver.files import opened_prv
 from manyscale.runner.report.text_columns import batches, contents, integers, join, picked
 from manyscale.runner.run.results import STATES, Result
 
@@ -45,7 +46,7 @@ def write(result: Result, directory: Path) -> None:
     who = [f"{cpu}:1:{rank}:1:" for rank, cpu in enumerate(cpu_of_rank.tolist(), start=1)]
     records = [_states(result, who), _events(result, who), _communications(result, who)]
     end_ns = max((int(part.last_ns.max(initial=0)) for part in records), default=0)
-    with (directory / "trace.prv").open("wb") as file:
+    with opened_prv(directory / "trace.prv") as file:
         file.write(header(result.workload, node_of_rank, end_ns).encode())
         write_sorted(file, records)
     (directory / "trace.pcf").write_text(labels.configuration())

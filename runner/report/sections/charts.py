@@ -45,10 +45,7 @@ def timeline_note(result: Result, runs: Runs) -> str:
     if runs.rank_step > 1:
         text += f" One rank in {runs.rank_step} of {result.workload.num_ranks:,} is shown."
     if runs.bin_ps:
-        text += (
-            f" The page resolves {duration(runs.bin_ps * 1e-12)}; "
-            "trace.prv and timeline/ranks.parquet hold every state."
-        )
+        text += f" The page resolves {duration(runs.bin_ps * 1e-12)}; timeline/ranks.parquet holds every state."
     return text
 
 
