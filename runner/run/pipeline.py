@@ -25,6 +25,7 @@ from manyscale.models.workload import PhaseKind, Workload, WorkloadError
 from manyscale.models.workload.columns import text_array
 from manyscale.models.workload.domain import TAKES
 from manyscale.models.workload.notes import Note, in_order
+from manyscale.runner import extras
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.ipc import ipc_factors
 from manyscale.runner.predict.phase_source import (
@@ -42,7 +43,7 @@ from manyscale.runner.predict.sources import phase_source
 from manyscale.runner.predict.units import WorkUnit, array_digest, unit_key
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run import critical_path, links, point_notes, results
-from manyscale.runner.run.execute.execution import Execution
+from manyscale.runner.run.execute.execution import Execution, ray_asked_for, where_it_pays
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target
@@ -404,19 +405,22 @@ def _plan_table(simulated: Simulated, done: Done) -> pa.Table:
 
 def choose_executor(name: str, points: Sequence[Point], address: str | None, host: Path | None) -> str:
     """``auto`` resolved: what the host file says, else Ray if a cluster is named or the estimated work repays its
-    start. Raises UserError for a host that is launched, not joined."""
+    start. Raises UserError for a host that is launched, not joined, and for Ray where it is not installed."""
     if host is not None:
         settings = load_host(host)
         settings.require_direct()
         address = address or settings.address
         name = settings.executor if name == "auto" else name
+    if name == "auto" and address is not None:
+        name = "ray"
+    if name == "ray":
+        extras.require("ray", ray_asked_for(address) if host is None else f"{host}: this host")
     if name != "auto":
         return name
-    if address is not None:
-        return "ray"
     times = {unit.key: unit.weight for point in points for unit in point.first_units}
     seconds = (3 * points[0].case.workload.num_operations * len(points) + sum(times.values())) / OPERATIONS_PER_SECOND
-    return "ray" if seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1 else "local"
+    repays = seconds > RAY_PAYS_ABOVE_SECONDS and (os.cpu_count() or 1) > 1
+    return where_it_pays(repays, f"about {seconds:.0f} s of computing")
 
 
 class HostTime:

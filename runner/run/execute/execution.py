@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from manyscale.runner import extras
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import RunError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit
@@ -15,6 +17,7 @@ from manyscale.runner.registry import lookup
 from manyscale.runner.run.store import Store
 
 RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
+_told: Final[set[str]] = set()
 
 
 @dataclass
@@ -103,7 +106,28 @@ class Workers:
     def execution(self, num_accesses: float = 0) -> Iterator[Execution]:
         """An execution of units that touch ``num_accesses`` in all."""
         name = self.executor
-        if name == "auto":
-            name = "ray" if self.address or num_accesses > RAY_PAYS_ABOVE_ACCESSES else "local"
+        if name == "auto" and self.address is None:
+            name = where_it_pays(num_accesses > RAY_PAYS_ABOVE_ACCESSES, f"{num_accesses / 1e6:,.0f} million accesses")
+        elif name == "auto":
+            name = "ray"
         with closing(lookup("executor", name)(address=self.address, num_workers=self.num_workers)) as executor:
             yield Execution(Store(self.folder / "units"), executor, lambda *_: None, self.progress)
+
+
+def where_it_pays(repays: bool, work: str) -> str:
+    """The executor that ``auto`` stands for, if no cluster is named: Ray where the work ``repays`` its start and it is
+    installed, else this process. That Ray is missing is said once, for ``work`` ("40 s of computing")."""
+    if not repays:
+        return "local"
+    if extras.is_installed("ray"):
+        return "ray"
+    if not _told:
+        _told.add("ray")
+        line = f"{work} on one core; on all cores with Ray: {extras.INSTALL['ray']}"
+        print(f"manyscale: {line}", file=sys.stderr, flush=True)
+    return "local"
+
+
+def ray_asked_for(address: str | None) -> str:
+    """The option that asks for Ray, as it was typed."""
+    return f"--address {address}" if address else "--executor ray"

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from manyscale.runner import extras
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Outcome, WorkUnit
 from manyscale.runner.run.execute.hosts import load_host
@@ -93,6 +94,7 @@ class RayExecutor:
         pulse: Pulse | None = None,
         **_options: Any,
     ) -> None:
+        extras.require("ray", f"--address {address}" if address else "--executor ray")
         settings = load_host(host) if host is not None else None
         if settings is not None:
             settings.require_direct()
