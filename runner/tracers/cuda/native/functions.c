@@ -1,0 +1,127 @@
+// What a program asks of its kernels, and how many of their blocks an SM holds.
+#include <string.h>
+
+#include "runtime.h"
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *into, const void *host) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (into == NULL) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    memset(into, 0, sizeof *into);
+    into->sharedSizeBytes = function->kernel.shared_bytes - function->stored->shared_reserved;
+    into->constSizeBytes = function->kernel.bank_bytes[3];
+    into->localSizeBytes = function->kernel.local_bytes;
+    const int of_warp = ((int)function->kernel.num_registers * 32 + 255) / 256 * 256;
+    const int fitting = of_warp ? device()->registers_per_sm / of_warp / 4 * 4 * 32 : 1024;
+    const int most = (int)function->stored->max_threads;
+    into->maxThreadsPerBlock = fitting < most ? fitting : most;
+    into->numRegs = (int)function->kernel.num_registers;
+    into->ptxVersion = (int)function->kernel.architecture;
+    into->binaryVersion = (int)function->kernel.architecture;
+    into->maxDynamicSharedSizeBytes = shared_limit(function);
+    into->preferredShmemCarveout = function->carveout;
+    return done();
+}
+
+cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attribute, int value) {
+    LOCKED;
+    Function *function = function_of(host);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    const int fixed = (int)(function->kernel.shared_bytes - function->stored->shared_reserved);
+    switch (attribute) {
+        case cudaFuncAttributeMaxDynamicSharedMemorySize:
+            if (value < 0 || value > device()->shared_optin - fixed) return failed(cudaErrorInvalidValue);
+            function->max_dynamic_shared = value;
+            return done();
+        case cudaFuncAttributePreferredSharedMemoryCarveout:
+            if (value < -1 || value > 100) return failed(cudaErrorInvalidValue);
+            function->carveout = value;
+            return done();
+        default: return not_supported("cudaFuncSetAttribute of clusters");
+    }
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void *host, enum cudaFuncCache config) {
+    LOCKED;
+    (void)config;
+    return function_of(host) ? done() : failed(cudaErrorInvalidDeviceFunction);
+}
+
+cudaError_t cudaFuncSetSharedMemConfig(const void *host, enum cudaSharedMemConfig config) {
+    LOCKED;
+    (void)config;
+    return function_of(host) ? done() : failed(cudaErrorInvalidDeviceFunction);
+}
+
+#if CUDART_VERSION >= 12000
+cudaError_t cudaFuncGetName(const char **name, const void *host) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (name == NULL || function == NULL) return failed(cudaErrorInvalidValue);
+    *name = function->kernel.name;
+    return done();
+}
+
+cudaError_t cudaFuncGetParamInfo(const void *host, size_t index, size_t *offset, size_t *bytes) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (function == NULL || offset == NULL || index >= function->stored->num_parameters)
+        return failed(cudaErrorInvalidValue);
+    *offset = function->parameters[index].offset;
+    if (bytes) *bytes = function->parameters[index].bytes;
+    return done();
+}
+#endif
+
+// Occupancy: the rules of NVIDIA's cuda_occupancy.h as its documentation tells them. Registers are given to a warp in
+// units of 256 and shared memory to a block in units of 128 bytes; warps go round the four parts of an SM.
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+static int blocks_of_sm(const Function *function, int threads, size_t dynamic_shared) {
+    const Device *shown = device();
+    const int warps = (threads + 31) / 32;
+    int blocks = least(shown->blocks_per_sm, shown->warps / warps);
+    const int of_warp = ((int)function->kernel.num_registers * 32 + shown->register_unit - 1) / shown->register_unit *
+                        shown->register_unit;
+    if (of_warp) {
+        const int of_part = shown->registers_per_sm / 4 / of_warp;  // warps
+        blocks = least(blocks, 4 * of_part / warps);
+    }
+    const int64_t asked = (int64_t)function->kernel.shared_bytes - function->stored->shared_reserved +
+                          (int64_t)dynamic_shared + shown->shared_reserved;
+    const int64_t taken = (asked + shown->shared_unit - 1) / shown->shared_unit * shown->shared_unit;
+    if (taken) blocks = least(blocks, (int)(shown->shared_per_sm / taken));
+    return blocks;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *host, int threads,
+                                                                   size_t dynamic_shared, unsigned flags) {
+    LOCKED;
+    (void)flags;
+    const Function *function = function_of(host);
+    if (blocks == NULL || threads <= 0) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    const bool fits = threads <= (int)function->stored->max_threads &&
+                      (int64_t)dynamic_shared <= device()->shared_optin;
+    *blocks = fits ? blocks_of_sm(function, threads, dynamic_shared) : 0;
+    return done();
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *host, int threads, size_t dynamic_shared) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, host, threads, dynamic_shared, 0);
+}
+
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *host, int blocks, int threads) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (bytes == NULL || blocks <= 0 || threads <= 0) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    const Device *shown = device();
+    const int share = shown->shared_per_sm / blocks / shown->shared_unit * shown->shared_unit - shown->shared_reserved -
+                      (int)(function->kernel.shared_bytes - function->stored->shared_reserved);
+    const int most = shared_limit(function);
+    *bytes = (size_t)(share < 0 ? 0 : least(share, most < 0 ? 0 : most));
+    return done();
+}

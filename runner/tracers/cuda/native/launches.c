@@ -1,0 +1,161 @@
+// Kernel launches: checked as CUDA checks them, run by the interpreter when they are made.
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+typedef struct {
+    dim3 grid, block;
+    size_t shared;
+    cudaStream_t stream;
+} Configuration;
+
+enum { MOST_PUSHED = 64 };
+static _Thread_local Configuration pushed[MOST_PUSHED];
+static _Thread_local int num_pushed;
+static uint64_t num_launches;
+
+uint64_t launches_made(void) { return num_launches; }
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
+    if (num_pushed == MOST_PUSHED) return 1;
+    pushed[num_pushed++] = (Configuration){grid, block, shared, stream};
+    return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+    if (num_pushed == 0) return failed(cudaErrorMissingConfiguration);
+    const Configuration top = pushed[--num_pushed];
+    *grid = top.grid;
+    *block = top.block;
+    *shared = top.shared;
+    *(cudaStream_t *)stream = top.stream;
+    return cudaSuccess;
+}
+
+static bool is_shape(dim3 grid, dim3 block, unsigned most_threads) {
+    const uint64_t threads = (uint64_t)block.x * block.y * block.z;
+    return grid.x && grid.y && grid.z && threads && grid.x <= 0x7fffffff && grid.y <= 65535 && grid.z <= 65535 &&
+           block.x <= 1024 && block.y <= 1024 && block.z <= 64 && threads <= most_threads;
+}
+
+int shared_limit(const Function *function) {
+    const Device *shown = device();
+    const int fixed = (int)(function->kernel.shared_bytes - function->stored->shared_reserved);
+    const int most = function->max_dynamic_shared >= 0 ? function->max_dynamic_shared : shown->shared_per_block - fixed;
+    return most < shown->shared_optin - fixed ? most : shown->shared_optin - fixed;
+}
+
+cudaError_t kernel_operation(Operation *into, const void *host, dim3 grid, dim3 block, void **arguments, size_t shared) {
+    Function *function = function_of(host);
+    if (function == NULL) return cudaErrorInvalidDeviceFunction;
+    if (!is_shape(grid, block, 1024)) return cudaErrorInvalidConfiguration;
+    const uint64_t warps = (((uint64_t)block.x * block.y * block.z) + 31) / 32;
+    const uint64_t of_warp = ((uint64_t)function->kernel.num_registers * 32 + 255) / 256 * 256;
+    if (!is_shape(grid, block, function->stored->max_threads) || warps * of_warp > 65536)
+        return cudaErrorLaunchOutOfResources;
+    if (shared > (size_t)(shared_limit(function) < 0 ? 0 : shared_limit(function))) return cudaErrorInvalidValue;
+    const Kernel *kernel = &function->kernel;
+    *into = (Operation){.kind = OP_KERNEL, .function = function, .grid = grid, .block = block, .shared = shared,
+                        .parameters = calloc(1, kernel->parameter_bytes ? kernel->parameter_bytes : 1)};
+    if (into->parameters == NULL) return cudaErrorMemoryAllocation;
+    for (uint32_t k = 0; k < function->stored->num_parameters; k++) {
+        const StoredParameter parameter = function->parameters[k];
+        if (arguments == NULL || arguments[k] == NULL) {
+            operation_free(into);
+            return cudaErrorInvalidValue;
+        }
+        memcpy(into->parameters + parameter.offset, arguments[k], parameter.bytes);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
+    const Function *function = operation->function;
+    const uint64_t id = ++num_launches;
+    Launch launch = {
+        .kernel = &function->kernel,
+        .grid = {operation->grid.x, operation->grid.y, operation->grid.z},
+        .block = {operation->block.x, operation->block.y, operation->block.z},
+        .dynamic_shared_bytes = (uint32_t)operation->shared,
+        .parameters = operation->parameters,
+        .local_base = LOCAL_WINDOW,
+        .shared_base = SHARED_WINDOW,
+        .num_sms = (uint32_t)device()->sms,
+        .is_allocated = memory_is_allocated,
+        .record = session_launch_file(id),
+    };
+    const int ended = sass_run(&launch);
+    const bool is_written = !ferror(launch.record);
+    if (fclose(launch.record) || !is_written) {
+        session_message("the record of launch %llu cannot be written; name a folder with room by -o", (unsigned long long)id);
+        _Exit(2);
+    }
+    session_event("launch %llu %u %u %u %u %u %u %u %llu %llu %llu %s", (unsigned long long)id, function->index,
+                  launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
+                  (unsigned long long)operation->shared, stream ? stream->id : 0ull,
+                  (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole");
+    if (ended) {  // as on hardware the launch itself succeeds, and everything after it fails
+        session_message("%s", launch.problem);
+        session_event("problem %llu %s", (unsigned long long)id, launch.problem);
+        stop_for_good(cudaErrorLaunchFailure);
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+    LOCKED;
+    Operation operation;
+    if (done() != cudaSuccess) return done();
+    const cudaError_t error = kernel_operation(&operation, function, grid, block, arguments, shared);
+    return error == cudaSuccess ? submit(stream, &operation) : failed(error);
+}
+
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                             cudaStream_t stream) {
+    return launch(function, grid, block, arguments, shared, stream);
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
+    LOCKED;
+    const Function *found = function_of(function);
+    if (found == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    *kernel = (cudaKernel_t)found;
+    return cudaSuccess;
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                               cudaStream_t stream) {
+    return launch(kernel, grid, block, arguments, shared, stream);
+}
+
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                    cudaStream_t stream) {
+    return launch(kernel, grid, block, arguments, shared, stream);
+}
+
+#if CUDART_VERSION >= 12000
+cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *function) { return __cudaGetKernel(kernel, function); }
+#endif
+
+#if CUDART_VERSION >= 11080
+// Attributes that only say how to place or order blocks play no part; those that change what runs are refused.
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *given, const void *function, void **arguments) {
+    if (given == NULL) return failed(cudaErrorInvalidValue);
+    for (unsigned k = 0; k < given->numAttrs; k++) {
+        const cudaLaunchAttribute *attribute = &given->attrs[k];
+        if (attribute->id == cudaLaunchAttributeClusterDimension &&
+            attribute->val.clusterDim.x * attribute->val.clusterDim.y * attribute->val.clusterDim.z > 1)
+            return not_supported("cudaLaunchKernelExC with clusters");
+        if (attribute->id == cudaLaunchAttributeCooperative && attribute->val.cooperative)
+            return not_supported("cudaLaunchKernelExC with cooperative blocks");
+    }
+    return launch(function, given->gridDim, given->blockDim, arguments, given->dynamicSmemBytes, given->stream);
+}
+#endif
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user) {
+    LOCKED;
+    Operation operation = {.kind = OP_HOST, .host_function = function, .user = user};
+    return function ? submit(stream, &operation) : failed(cudaErrorInvalidValue);
+}

@@ -1,0 +1,224 @@
+// Device code of the program: the module file is mapped at its addresses, and what the compiler's entry points register
+// is looked for in it by its names.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+typedef struct {
+    const void *host;
+    const char *name;
+    size_t bytes;
+    void **managed;  // the host's pointer to it
+    bool is_function;
+} Registered;
+typedef struct {
+    Registered *entries;
+    size_t num_entries;
+    bool is_resolved;
+} Binary;
+
+static const uint8_t *file;
+static const StoredHeader *header;
+static bool *is_used;  // of each module
+static Function **functions;
+static Variable **variables;
+static size_t num_functions, num_variables;
+
+static const char *text(uint64_t offset) { return (const char *)file + offset; }
+
+#define TABLE(type, member) ((const type *)(file + header->member))
+
+static void stop(const char *path, const char *why) {
+    session_message("%s: %s; trace the program again", path, why);
+    _exit(2);
+}
+
+static void map_file(void) {
+    char path[4096];
+    struct stat status;
+    if (file) return;
+    snprintf(path, sizeof path, "%s/modules", session_folder());
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 || fstat(descriptor, &status)) stop(path, strerror(errno));
+    void *mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (mapped == MAP_FAILED) stop(path, strerror(errno));
+    file = mapped;
+    header = mapped;
+    if ((size_t)status.st_size < sizeof *header || memcmp(header->magic, MODULES_MAGIC, sizeof header->magic))
+        stop(path, "is no file of modules of this version");
+    if (header->image_bytes) {
+        void *place = (void *)header->image_address;
+        mapped = mmap(place, header->image_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, descriptor,
+                      (off_t)header->image);
+        if (mapped != place) stop(path, "the addresses of its variables are taken");
+    }
+    close(descriptor);
+    is_used = calloc(header->num_modules + 1, sizeof *is_used);
+}
+
+static bool has(const StoredModule *module, const Registered *entry) {
+    const StoredKernel *kernels = TABLE(StoredKernel, kernels) + module->first_kernel;
+    const StoredVariable *stored = TABLE(StoredVariable, variables) + module->first_variable;
+    if (entry->is_function) {
+        for (uint32_t k = 0; k < module->num_kernels; k++)
+            if (!strcmp(text(kernels[k].name), entry->name)) return true;
+        return false;
+    }
+    for (uint32_t k = 0; k < module->num_variables; k++)
+        if (!strcmp(text(stored[k].name), entry->name)) return true;
+    return false;
+}
+
+static bool has_all(const StoredModule *module, const Binary *binary) {
+    for (size_t k = 0; k < binary->num_entries; k++)
+        if (binary->entries[k].is_function && !has(module, &binary->entries[k])) return false;
+    for (size_t k = 0; k < binary->num_entries; k++)  // one that no kernel uses may have been left out
+        if (!binary->entries[k].is_function && has(module, &binary->entries[k])) return true;
+    for (size_t k = 0; k < binary->num_entries; k++)
+        if (binary->entries[k].is_function) return true;
+    return false;
+}
+
+static void add_function(const Registered *entry, uint32_t number) {
+    const StoredModule *module = TABLE(StoredModule, modules) + number;
+    const StoredKernel *stored = TABLE(StoredKernel, kernels) + module->first_kernel;
+    uint32_t index = module->first_kernel;
+    while (strcmp(text(stored->name), entry->name)) stored++, index++;
+    Function *made = calloc(1, sizeof *made);
+    functions = realloc(functions, (num_functions + 1) * sizeof *functions);
+    functions[num_functions++] = made;
+    *made = (Function){.host = entry->host, .stored = stored, .module = number, .index = index,
+                       .parameters = TABLE(StoredParameter, parameters) + stored->first_parameter,
+                       .max_dynamic_shared = -1, .carveout = -1};
+    made->kernel = (Kernel){.name = text(stored->name), .code = (const Instruction *)(file + stored->code),
+                            .num_instructions = stored->num_instructions, .num_registers = stored->num_registers,
+                            .shared_bytes = stored->shared_bytes, .local_bytes = stored->local_bytes,
+                            .parameter_offset = stored->parameter_offset, .parameter_bytes = stored->parameter_bytes,
+                            .architecture = module->architecture};
+    for (int k = 0; k < NUM_BANKS; k++) {
+        made->kernel.banks[k] = stored->bank_bytes[k] ? (const uint8_t *)stored->bank_address[k] : NULL;
+        made->kernel.bank_bytes[k] = stored->bank_bytes[k];
+    }
+}
+
+static void add_variable(const Registered *entry, const StoredModule *module) {
+    const StoredVariable *stored = TABLE(StoredVariable, variables) + module->first_variable;
+    Variable *made = calloc(1, sizeof *made);
+    variables = realloc(variables, (num_variables + 1) * sizeof *variables);
+    variables[num_variables++] = made;
+    *made = (Variable){entry->host, NULL, entry->bytes, false};
+    for (uint32_t k = 0; k < module->num_variables; k++)
+        if (!strcmp(text(stored[k].name), entry->name))
+            *made = (Variable){entry->host, (void *)stored[k].address, stored[k].bytes, stored[k].is_constant};
+    if (made->device == NULL) made->device = (void *)memory_allocate(entry->bytes, MEMORY_DEVICE, 0);  // no code uses it
+    if (entry->managed) *entry->managed = made->device;
+}
+
+static void resolve(Binary *binary) {
+    if (binary->is_resolved) return;
+    binary->is_resolved = true;
+    if (binary->num_entries == 0) return;
+    map_file();
+    const StoredModule *modules = TABLE(StoredModule, modules);
+    uint32_t chosen = header->num_modules;
+    for (uint32_t k = 0; k < header->num_modules && chosen == header->num_modules; k++)
+        if (!is_used[k] && has_all(&modules[k], binary)) chosen = k;
+    if (chosen == header->num_modules) {
+        session_message("no device code that can be run here has the kernel or variable %s", binary->entries[0].name);
+        return;  // its use is an error, as CUDA has it
+    }
+    is_used[chosen] = true;
+    if (modules[chosen].bytes) memory_add(modules[chosen].address, modules[chosen].bytes, MEMORY_MODULE, 0);
+    for (size_t k = 0; k < binary->num_entries; k++) {
+        if (binary->entries[k].is_function)
+            add_function(&binary->entries[k], chosen);
+        else
+            add_variable(&binary->entries[k], &modules[chosen]);
+    }
+}
+
+static Binary *binaries[1024];
+static size_t num_binaries;
+
+static void resolve_all(void) {
+    for (size_t k = 0; k < num_binaries; k++) resolve(binaries[k]);
+}
+
+Function *function_of(const void *host) {
+    resolve_all();
+    for (size_t k = 0; k < num_functions; k++)
+        if (functions[k]->host == host) return functions[k];
+    for (size_t k = 0; k < num_functions; k++)
+        if (functions[k] == host) return functions[k];  // a cudaKernel_t, which is taken for a function, too
+    return NULL;
+}
+
+const Variable *variable_of(const void *host) {
+    resolve_all();
+    for (size_t k = 0; k < num_variables; k++)
+        if (variables[k]->host == host) return variables[k];
+    return NULL;
+}
+
+// The compiler's entry points, as the toolkit's headers declare them (crt/host_runtime.h).
+
+static void add(void **handle, Registered entry) {
+    Binary *binary = (Binary *)handle;
+    for (size_t k = 0; k < binary->num_entries; k++)
+        if (binary->entries[k].host == entry.host) return;
+    binary->entries = realloc(binary->entries, (binary->num_entries + 1) * sizeof *binary->entries);
+    if (binary->entries == NULL) abort();
+    binary->entries[binary->num_entries++] = entry;
+}
+
+void **__cudaRegisterFatBinary(void *wrapper) {
+    LOCKED;
+    (void)wrapper;
+    Binary *made = calloc(1, sizeof *made);
+    if (made == NULL || num_binaries == sizeof binaries / sizeof *binaries) {
+        session_message("the program has more than %zu units with device code; link them as one", num_binaries);
+        _exit(2);
+    }
+    binaries[num_binaries++] = made;
+    return (void **)made;
+}
+
+void __cudaRegisterFatBinaryEnd(void **handle) {
+    LOCKED;
+    resolve((Binary *)handle);
+}
+
+void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
+
+void __cudaRegisterFunction(void **handle, const char *host, char *device_function, const char *name, int thread_limit,
+                            uint3 *thread, uint3 *block, dim3 *block_size, dim3 *grid_size, int *warp_size) {
+    LOCKED;
+    (void)device_function, (void)thread_limit, (void)thread, (void)block, (void)block_size, (void)grid_size, (void)warp_size;
+    add(handle, (Registered){.host = host, .name = name, .is_function = true});
+}
+
+void __cudaRegisterVar(void **handle, char *host, char *address, const char *name, int is_external, size_t bytes,
+                       int is_constant, int is_global) {
+    LOCKED;
+    (void)address, (void)is_external, (void)is_constant, (void)is_global;
+    add(handle, (Registered){.host = host, .name = name, .bytes = bytes});
+}
+
+void __cudaRegisterManagedVar(void **handle, void **host, char *address, const char *name, int is_external, size_t bytes,
+                              int is_constant, int is_global) {
+    LOCKED;
+    (void)address, (void)is_external, (void)is_constant, (void)is_global;
+    add(handle, (Registered){.host = host, .name = name, .bytes = bytes, .managed = host});
+}
+
+char __cudaInitModule(void **handle) {
+    LOCKED;
+    resolve((Binary *)handle);
+    return 1;
+}

@@ -1,0 +1,124 @@
+// What streams are given, one form for all: run at once, or kept in a graph and run when that is launched.
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static bool is_inside(const void *start, size_t pitch, size_t slice, const Operation *operation) {
+    if (operation->width == 0 || operation->height == 0 || operation->depth == 0) return true;
+    const uint64_t last = (operation->depth - 1) * slice + (operation->height - 1) * pitch + operation->width;
+    return memory_is_allocated((uint64_t)start, last);
+}
+
+// Which side of a copy has to be memory of the device; what the host has is not known.
+static cudaError_t check_copy(const Operation *operation) {
+    const enum cudaMemcpyKind kind = operation->direction;
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    const bool writes = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
+                        (kind == cudaMemcpyDefault && memory_find((uint64_t)operation->to));
+    const bool reads = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
+                       (kind == cudaMemcpyDefault && memory_find((uint64_t)operation->from));
+    if (writes && !is_inside(operation->to, operation->to_pitch, operation->to_slice, operation))
+        return cudaErrorInvalidValue;
+    if (reads && !is_inside(operation->from, operation->from_pitch, operation->from_slice, operation))
+        return cudaErrorInvalidValue;
+    if (operation->width && operation->height && operation->depth && (!operation->to || !operation->from))
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+cudaError_t operation_check(const Operation *operation) {
+    if (operation->kind == OP_COPY) return check_copy(operation);
+    if (operation->kind == OP_SET && !is_inside(operation->to, operation->to_pitch, operation->to_slice, operation))
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+static bool is_of_host(const void *address) {
+    const Allocation *found = memory_find((uint64_t)address);
+    return found == NULL || found->kind == MEMORY_HOST || found->kind == MEMORY_REGISTERED;
+}
+
+// Rows that follow each other without a gap are one.
+static void run_copy(const Operation *operation) {
+    size_t width = operation->width, height = operation->height, depth = operation->depth;
+    if (width == 0 || height == 0 || depth == 0) return;
+    if (is_of_host(operation->from) && !is_of_host(operation->to))
+        session_event("copy %llu %llu %llu", (unsigned long long)launches_made() + 1, (unsigned long long)operation->to,
+                      (unsigned long long)(width * height * depth));
+    if (height > 1 && operation->to_pitch == width && operation->from_pitch == width) width *= height, height = 1;
+    for (size_t z = 0; z < depth; z++)
+        for (size_t y = 0; y < height; y++)
+            memmove(operation->to + z * operation->to_slice + y * operation->to_pitch,
+                    operation->from + z * operation->from_slice + y * operation->from_pitch, width);
+}
+
+static void run_set(const Operation *operation) {
+    for (size_t z = 0; z < operation->depth; z++)
+        for (size_t y = 0; y < operation->height; y++) {
+            char *row = operation->to + z * operation->to_slice + y * operation->to_pitch;
+            if (operation->element <= 1) {
+                memset(row, (int)operation->value, operation->width);
+                continue;
+            }
+            for (size_t x = 0; x < operation->width; x += operation->element)
+                memcpy(row + x, &operation->value, operation->element);
+        }
+}
+
+cudaError_t run_operation(const Operation *operation, const Stream *stream) {
+    const cudaError_t error = operation_check(operation);
+    if (error != cudaSuccess) return error;
+    switch (operation->kind) {
+        case OP_KERNEL: return run_kernel(operation, stream);
+        case OP_COPY: run_copy(operation); break;
+        case OP_SET: run_set(operation); break;
+        case OP_HOST: operation->host_function(operation->user); break;
+        case OP_EVENT: return cudaEventRecord(operation->event, NULL);
+        case OP_GRAPH: return graph_run(operation->child, stream);
+        case OP_EMPTY: break;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t submit(cudaStream_t given, Operation *operation) {
+    Stream *stream = stream_of(given);
+    cudaError_t error = stream ? done() : failed(cudaErrorInvalidResourceHandle);
+    if (error == cudaSuccess && stream->capture) {
+        error = failed(operation_check(operation));
+        if (error == cudaSuccess) {
+            graph_add(stream->capture, operation);
+            return cudaSuccess;
+        }
+    } else if (error == cudaSuccess) {
+        error = failed(run_operation(operation, stream));
+    }
+    operation_free(operation);
+    return error;
+}
+
+Operation operation_copy_of(const Operation *operation) {
+    Operation copy = *operation;
+    if (operation->parameters) {
+        const size_t bytes = operation->function->kernel.parameter_bytes;
+        copy.parameters = malloc(bytes ? bytes : 1);
+        if (copy.parameters) memcpy(copy.parameters, operation->parameters, bytes);
+    }
+    if (operation->child) copy.child = graph_clone(operation->child);
+    return copy;
+}
+
+void operation_free(Operation *operation) {
+    free(operation->parameters);
+    if (operation->child) graph_free(operation->child);
+    operation->parameters = NULL;
+    operation->child = NULL;
+}
+
+cudaError_t copy_of(Operation *into, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                    size_t height, enum cudaMemcpyKind direction) {
+    if (height > 1 && (to_pitch < width || from_pitch < width)) return cudaErrorInvalidPitchValue;
+    *into = (Operation){.kind = OP_COPY, .to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch,
+                        .width = width, .height = height, .depth = 1, .direction = direction};
+    return cudaSuccess;
+}

@@ -1,0 +1,131 @@
+// What the files of the replacement of the CUDA runtime share. Every entry point locks, so that a program's threads may
+// call at once; what a stream is given runs at once, in the order of the calls, in the calling thread.
+#ifndef MANYSCALE_CUDA_RUNTIME_H
+#define MANYSCALE_CUDA_RUNTIME_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "modules.h"
+
+// ---- session.c: what `manyscale trace` gave, and the records
+typedef struct {
+    char name[256];
+    int major, minor, sms, clock_khz, memory_clock_khz, bus_bits, warps, blocks_per_sm, threads_per_sm, registers_per_sm;
+    int register_unit, l2_bytes, shared_per_sm, shared_per_block, shared_optin, shared_reserved, shared_unit;
+    uint64_t memory_bytes;
+} Device;
+
+const Device *device(void);
+const char *session_folder(void);  // that the command made
+void session_event(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line of the process's `events`
+void session_note(const char *code, const char *name);  // once for each name; counted
+FILE *session_launch_file(uint64_t launch_id);
+void session_message(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on standard error
+int session_lock(void);
+void session_unlock(int *locked);
+#define LOCKED int locked_here __attribute__((cleanup(session_unlock), unused)) = session_lock()
+
+// ---- errors.c
+cudaError_t failed(cudaError_t error);         // remembers it for cudaGetLastError; returns it
+cudaError_t done(void);                        // success, or the error that a launch left for good
+void stop_for_good(cudaError_t error);
+const char *error_name(cudaError_t error);     // generated from the headers; NULL: unknown
+const char *error_words(cudaError_t error);    // the same
+cudaError_t not_supported(const char *name);
+
+// ---- memory.c: device, page-locked and modules' memory, at fixed addresses
+typedef enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_REGISTERED, MEMORY_MODULE } MemoryKind;
+typedef struct {
+    uint64_t start, bytes;
+    MemoryKind kind;
+    unsigned flags;
+} Allocation;
+
+#define SHARED_WINDOW 0x1fffe0000000ull  // of 16 MiB each, in the generic address space
+#define LOCAL_WINDOW 0x1fffe1000000ull
+
+uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags);  // 0: there is no room
+bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags);  // memory that is there already
+const Allocation *memory_find(uint64_t address);   // the allocation that holds it
+bool memory_free(uint64_t start, bool is_host);
+void memory_free_all(void);
+uint64_t memory_in_use(void);                      // bytes of device memory
+int memory_is_allocated(uint64_t address, uint64_t size);
+
+// ---- modules.c
+typedef struct Function {
+    const void *host;                // the program's own function
+    Kernel kernel;
+    const StoredKernel *stored;
+    const StoredParameter *parameters;
+    uint32_t module, index;          // of the kernel in the module file
+    int max_dynamic_shared;          // -1: not set
+    int carveout;
+} Function;
+typedef struct {
+    const void *host;
+    void *device;
+    size_t bytes;
+    bool is_constant;
+} Variable;
+
+Function *function_of(const void *host);       // NULL: none
+const Variable *variable_of(const void *host);
+
+// ---- operations.c: what streams are given
+typedef enum { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_EMPTY, OP_GRAPH } OperationKind;
+typedef struct Graph Graph;
+typedef struct Operation {
+    OperationKind kind;
+    Function *function;
+    dim3 grid, block;
+    size_t shared;
+    uint8_t *parameters;             // own
+    char *to;                        // of copies and sets: three dimensions, in bytes
+    const char *from;
+    size_t to_pitch, from_pitch, to_slice, from_slice, width, height, depth;
+    enum cudaMemcpyKind direction;
+    unsigned value, element;         // of sets
+    cudaHostFn_t host_function;
+    void *user;
+    cudaEvent_t event;
+    Graph *child;                    // own
+} Operation;
+typedef struct CUstream_st {
+    struct CUstream_st *next;
+    Graph *capture;
+    bool is_capture_origin;
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+} Stream;
+
+cudaError_t submit(cudaStream_t stream, Operation *operation);  // runs it or adds it to what is captured
+cudaError_t run_operation(const Operation *operation, const Stream *stream);
+cudaError_t operation_check(const Operation *operation);
+Operation operation_copy_of(const Operation *operation);
+void operation_free(Operation *operation);
+cudaError_t copy_of(Operation *into, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, enum cudaMemcpyKind direction);
+
+// ---- launches.c
+cudaError_t kernel_operation(Operation *into, const void *function, dim3 grid, dim3 block, void **arguments, size_t shared);
+cudaError_t run_kernel(const Operation *operation, const Stream *stream);
+uint64_t launches_made(void);
+int shared_limit(const Function *function);    // most dynamic bytes that a launch may ask for
+
+// ---- streams.c
+Stream *stream_of(cudaStream_t stream);        // NULL: no stream
+void streams_end_capture(const Graph *graph);
+
+// ---- graphs.c
+Graph *graph_new(void);
+void graph_add(Graph *graph, Operation *operation);  // takes it
+cudaError_t graph_run(const Graph *graph, const Stream *stream);
+Graph *graph_clone(const Graph *graph);
+void graph_free(Graph *graph);
+
+#endif
