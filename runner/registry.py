@@ -17,6 +17,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
     # a reader is a module with can_read(path) and read(path, ...), and may have resembles(path)
     "reader": {
         "workload": "manyscale.runner.readers.workload_folder",
+        "cuda": "manyscale.runner.readers.cuda",
         "accelsim": "manyscale.runner.readers.accelsim",  # before one whose lists may name any file
         "simgrid-ti": "manyscale.runner.readers.simgrid_ti",
         "goal": "manyscale.runner.readers.goal",

@@ -21,7 +21,7 @@ _TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more t
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks"), help="what is recorded (default: mpi)"
+        "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks", "gpu"), help="what is recorded (default: mpi)"
     )
     parser.add_argument("--ranks", metavar="LIST", help="ranks of the detailed level, such as 0,5 or all (default: 0)")
     parser.add_argument(
@@ -52,6 +52,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-gb", type=float, metavar="N", help="stop recording at N GB on disk (default: no limit)")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), help="the program's MPI (default: found out)")
     parser.add_argument("--keep-raw", action="store_true", help="keep the tracer's files, in raw/")
+    parser.add_argument(
+        "--as", dest="shown", default="rtx3070", metavar="TARGET",
+        help="of --level gpu: the target whose GPU the CUDA program is shown (default: rtx3070)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--nvcc", action="store_true", help="print what nvcc needs to link a program that --level gpu can trace"
+    )
     add_cache(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
@@ -67,14 +74,43 @@ def run(options: argparse.Namespace) -> int:
     if options.flags:
         print(shlex.join(build.coverage_flags(build.coverage_stub(cache), counting=options.flags == "counting")))
         return 0
+    if options.nvcc:
+        from manyscale.runner.tracers.cuda import compiler
+
+        print(shlex.join(compiler.flags(compiler.toolkit(), cache)))
+        return 0
     if options.output is None:
         raise UserError("no folder to write; name it with -o DIR")
     command = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if options.level == "gpu":
+        return _run_on_gpu(options, command, options.output, cache)
     what = _recording(options)
     program = session.find_program(command, what, options.mpi)
     directory = rundir.new_directory(options.output, "trace", resume=False)
     workload, status = session.trace(command, program, what, directory, cache, keep_raw=options.keep_raw)
     _tell(workload, what, directory)
+    return _ended(status)
+
+
+def _run_on_gpu(options: argparse.Namespace, command: list[str], output: Path, cache: Path) -> int:
+    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.study.shown_device import shown_device
+    from manyscale.runner.study.traces import counted
+    from manyscale.runner.tracers.cuda import session
+
+    device = shown_device(options.shown)
+    program, kit = session.find_program(command)
+    directory = rundir.new_directory(output, "trace", resume=False)
+    workload, status = session.trace(command, program, kit, device, directory, cache, keep_raw=options.keep_raw)
+    for note in workload.notes:
+        print(f"note: {note}")
+    print(f"{counted(workload)}: {directory}")
+    print(f"next: manyscale run --workload {shlex.quote(str(directory))} --target {shlex.quote(options.shown)}")
+    return _ended(status)
+
+
+def _ended(status: int) -> int:
+    """The exit status for that of the program."""
     if status:
         ending = f"signal {-status}" if status < 0 else f"exit status {status}"
         print(f"note: the program ended with {ending}; the trace holds what it did before", file=sys.stderr)

@@ -15,7 +15,8 @@ from manyscale.runner.tracers.build import Compiler, c_compiler
 from manyscale.runner.tracers.cuda import generate
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 
-NATIVE: Final = Path(__file__).parent / "native"
+NATIVE: Final = Path(__file__).parent / "native"  # the interpreter
+RUNTIME: Final = Path(__file__).parent / "runtime"
 _FLAGS: Final = (
     "-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-fno-strict-aliasing", "-ffp-contract=off",
     "-fno-math-errno", "-frounding-math", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations",
@@ -26,11 +27,11 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     """The library, named as NVIDIA's of the toolkit is. Raises UserError where it does not build."""
     name = generate.soname(kit.version)
     compiler = c_compiler("the CUDA runtime that is traced")
-    sources = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.c"))}
+    sources = {f"{path.parent.name}_{path.name}": path.read_text() for path in _files("*.c")}
     sources["generated.c"] = generate.source(kit.include, sources.values())
     renamed = generate.aliases(kit.include)
     script = generate.version_script(kit.version)
-    headers = [path.read_text() for path in sorted(NATIVE.glob("*.h"))]
+    headers = [path.read_text() for path in _files("*.h")]
     state = hashlib.blake2b(f"{_FLAGS} {compiler} {kit.version} {renamed} {script}".encode(), digest_size=16)
     for text in (*sources.values(), *headers):
         state.update(f"{len(text)} {text}".encode())
@@ -38,6 +39,10 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     if kept.mapped(built) is None:
         _compile(built, sources, compiler, kit, script, renamed)
     return built
+
+
+def _files(pattern: str) -> list[Path]:
+    return [path for folder in (NATIVE, RUNTIME) for path in sorted(folder.glob(pattern))]
 
 
 def _compile(
@@ -57,7 +62,7 @@ def _compile(
                 f"-Wl,--version-script={folder / 'exports'},-soname,{built.name}",
                 *(f"-Wl,--defsym={alias}={name}" for alias, name in sorted(renamed.items())),
             ]
-            include = [f"-I{NATIVE}", "-isystem", str(kit.include)]
+            include = [f"-I{NATIVE}", f"-I{RUNTIME}", "-isystem", str(kit.include)]
             command = [*compiler.command, *_FLAGS, *include, *files, *linked, "-o", str(made), "-lm", "-lpthread"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:

@@ -7,6 +7,11 @@
 
 #define MODULES_MAGIC "MSCUDA01"
 
+// Functions of the system that code calls without having them (vprintf, malloc, free, __assertfail): their addresses in
+// constant bank 4 are SYSTEM_FUNCTIONS + SYSTEM_FUNCTION_SPACING * (1, 2, ...), 0 for one that is not known.
+#define SYSTEM_FUNCTIONS 0x1fffd0000000ull
+enum { SYSTEM_FUNCTION_SPACING = 16, SYSTEM_VPRINTF = 1, SYSTEM_MALLOC, SYSTEM_FREE, SYSTEM_ASSERT };
+
 typedef struct {
     char magic[8];
     uint32_t num_modules, num_kernels, num_variables, num_parameters;
@@ -25,6 +30,7 @@ typedef struct {  // of one cubin
 typedef struct {
     uint64_t name;  // offset of a text that ends with a zero
     uint64_t code;  // offset of Instruction[num_instructions]
+    uint64_t problem;  // offset of a text that says why it cannot be run, 0 for none
     uint32_t num_instructions, num_registers;
     uint32_t shared_bytes, shared_reserved;  // static, of a block: with what the system takes of it, and that alone
     uint32_t local_bytes;

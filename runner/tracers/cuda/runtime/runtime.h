@@ -74,6 +74,7 @@ typedef struct {
 } Variable;
 
 Function *function_of(const void *host);       // NULL: none
+const char *function_problem(const Function *function);  // why it cannot be run
 const Variable *variable_of(const void *host);
 
 // ---- operations.c: what streams are given

@@ -159,6 +159,8 @@ Function *function_of(const void *host) {
     return NULL;
 }
 
+const char *function_problem(const Function *function) { return text(function->stored->problem); }
+
 const Variable *variable_of(const void *host) {
     resolve_all();
     for (size_t k = 0; k < num_variables; k++)

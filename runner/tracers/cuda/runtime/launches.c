@@ -49,10 +49,16 @@ int shared_limit(const Function *function) {
 cudaError_t kernel_operation(Operation *into, const void *host, dim3 grid, dim3 block, void **arguments, size_t shared) {
     Function *function = function_of(host);
     if (function == NULL) return cudaErrorInvalidDeviceFunction;
+    if (function->stored->problem) {
+        session_message("%s", function_problem(function));
+        session_note("cuda-kernel-not-run", function->kernel.name);
+        return cudaErrorNotSupported;
+    }
     if (!is_shape(grid, block, 1024)) return cudaErrorInvalidConfiguration;
     const uint64_t warps = (((uint64_t)block.x * block.y * block.z) + 31) / 32;
-    const uint64_t of_warp = ((uint64_t)function->kernel.num_registers * 32 + 255) / 256 * 256;
-    if (!is_shape(grid, block, function->stored->max_threads) || warps * of_warp > 65536)
+    const uint64_t unit = (uint64_t)device()->register_unit;
+    const uint64_t of_warp = ((uint64_t)function->kernel.num_registers * LANES + unit - 1) / unit * unit;
+    if (!is_shape(grid, block, function->stored->max_threads) || warps * of_warp > (uint64_t)device()->registers_per_sm)
         return cudaErrorLaunchOutOfResources;
     if (shared > (size_t)(shared_limit(function) < 0 ? 0 : shared_limit(function))) return cudaErrorInvalidValue;
     const Kernel *kernel = &function->kernel;

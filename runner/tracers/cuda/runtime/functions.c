@@ -12,7 +12,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *into, const void *h
     into->sharedSizeBytes = function->kernel.shared_bytes - function->stored->shared_reserved;
     into->constSizeBytes = function->kernel.bank_bytes[3];
     into->localSizeBytes = function->kernel.local_bytes;
-    const int of_warp = ((int)function->kernel.num_registers * 32 + 255) / 256 * 256;
+    const int unit = device()->register_unit;
+    const int of_warp = ((int)function->kernel.num_registers * LANES + unit - 1) / unit * unit;
     const int fitting = of_warp ? device()->registers_per_sm / of_warp / 4 * 4 * 32 : 1024;
     const int most = (int)function->stored->max_threads;
     into->maxThreadsPerBlock = fitting < most ? fitting : most;
@@ -74,8 +75,8 @@ cudaError_t cudaFuncGetParamInfo(const void *host, size_t index, size_t *offset,
 }
 #endif
 
-// Occupancy: the rules of NVIDIA's cuda_occupancy.h as its documentation tells them. Registers are given to a warp in
-// units of 256 and shared memory to a block in units of 128 bytes; warps go round the four parts of an SM.
+// Occupancy: the rules of NVIDIA's cuda_occupancy.h as its documentation tells them. Registers are given to a warp and
+// shared memory to a block in the target's units; warps go round the four parts of an SM.
 
 static int least(int a, int b) { return a < b ? a : b; }
 

@@ -1,0 +1,200 @@
+"""What the tracer recorded of a CUDA program, as a workload."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import weakref
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import Workload
+from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
+from manyscale.models.workload.launch_trace import StaticInstructions
+from manyscale.models.workload.notes import Errs, Note, changes, informs, to_json
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.cuda.layout import EVENTS, KERNELS, PROCESS, STATIC_COLUMNS, STATICS
+from manyscale.runner.readers.cuda.records import block_batches
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.rank_tables import rank_tables
+from manyscale.runner.readers.stores.launch_store import LaunchStore, LaunchWriter, StoredLaunch, launches_table
+
+NAME: Final = "cuda"
+
+
+@dataclass(frozen=True)
+class _Launch:
+    launch_id: int
+    kernel: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_shared: int
+    stream: int
+    is_whole: bool
+
+
+@dataclass
+class _Events:
+    """What the text says. ``copies``: (launch that follows, address, bytes)."""
+
+    path: Path
+    launches: list[_Launch] = field(default_factory=list)
+    copies: list[tuple[int, int, int]] = field(default_factory=list)
+    notes: list[tuple[str, int, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    is_ended: bool = False
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload, with the launches that ``options`` choose. Raises UserError with file and place."""
+    processes = sorted(each for each in path.glob(PROCESS) if (each / EVENTS).is_file())
+    if not processes:
+        raise UserError(f"{path}: no process used the GPU; is it another program that does, or one of a script's?")
+    if len(processes) > 1:
+        raise UserError(f"{path}: {len(processes)} processes used the GPU; trace one of them at a time")
+    events = _events(processes[0] / EVENTS)
+    if not events.launches:
+        raise UserError(f"{path}: the program launched no kernel{_last(events)}")
+    kernels = _kernels(path)
+    chosen = _chosen(events, options)
+    folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
+    launches: dict[int, StoredLaunch] = {}
+    try:
+        for launch in chosen:
+            launches[launch.launch_id] = _stored(launch, kernels, processes[0], folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    store = LaunchStore(launches)
+    weakref.finalize(store, shutil.rmtree, folder, True)
+    copies = np.array(events.copies, np.int64).reshape(-1, 3)
+    tables: dict[str, pa.Table] = rank_tables(1, {}) | {
+        "launches": launches_table(LAUNCHES_SCHEMA, launches),
+        "copies": pa.Table.from_arrays(
+            [to_arrow(copies[:, 0].astype(np.int32)), to_arrow(copies[:, 1]), to_arrow(copies[:, 2])],
+            schema=COPIES_SCHEMA,
+        ),
+    }
+    return Workload(path.resolve().name, 1, tables, tuple(_notes(events)), NAME, gpu=store)
+
+
+def _chosen(events: _Events, options: ReadOptions) -> list[_Launch]:
+    known = {launch.launch_id: launch for launch in events.launches}
+    wanted = sorted(set(options.launches or known))
+    missing = [each for each in wanted if each not in known]
+    if missing:
+        raise UserError(f"{events.path}: has no launch {missing[0]}; its launches are 1 to {len(known)}")
+    return [known[each] for each in wanted]
+
+
+def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
+    try:
+        described = json.loads((path / KERNELS).read_text())
+        with np.load(path / STATICS, allow_pickle=False) as stored:
+            columns = {name: stored[name].astype(kind) for name, kind in STATIC_COLUMNS.items()}
+        found, first = [], 0
+        for each in described:
+            end = first + int(each["rows"])
+            rows = {name: values[first:end] for name, values in columns.items()}
+            found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows)))
+            first = end
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: what is known of its kernels is damaged ({error}); trace the program again") from None
+    return found
+
+
+def _stored(
+    launch: _Launch, kernels: list[tuple[dict[str, Any], StaticInstructions]], process: Path, folder: Path
+) -> StoredLaunch:
+    described, static = kernels[launch.kernel]
+    writer = LaunchWriter(folder / str(launch.launch_id))
+    try:
+        for blocks in block_batches(process / f"launch-{launch.launch_id}", len(static.pc)):
+            writer.add(blocks)
+        head = {
+            "kernel_name": described["name"],
+            "grid": list(launch.grid),
+            "block": list(launch.block),
+            "shared_bytes": described["shared_bytes"] + launch.dynamic_shared,
+            "registers": described["registers"],
+            "binary_version": described["architecture"],
+            "stream": launch.stream,
+            "notes": to_json(()),
+        }
+        return writer.close(static, head)
+    finally:
+        writer.abandon()
+
+
+def _events(path: Path) -> _Events:
+    found = _Events(path)
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    for number, line in enumerate(lines, 1):
+        words = line.split(" ")
+        try:
+            _add(found, words)
+        except (ValueError, IndexError):
+            raise UserError(f"{path}:{number}: {line[:60]!r} is no event; trace the program again") from None
+    return found
+
+
+def _add(found: _Events, words: list[str]) -> None:
+    if words[0] == "launch":
+        numbers = [int(word) for word in words[1:12]]
+        launch = _Launch(numbers[0], numbers[1], (numbers[2], numbers[3], numbers[4]),
+                         (numbers[5], numbers[6], numbers[7]), numbers[8], numbers[9], words[12] == "whole")  # fmt: skip
+        found.launches.append(launch)
+    elif words[0] == "copy":
+        before, address, size = (int(word) for word in words[1:4])
+        found.copies.append((before, address, size))
+    elif words[0] == "note":
+        found.notes.append((words[1], int(words[2]), " ".join(words[3:])))
+    elif words[0] == "problem":
+        found.problems.append(" ".join(words[2:]))
+    elif words[0] == "end":
+        found.is_ended = True
+    elif words[0] != "profiler":
+        raise ValueError
+
+
+def _last(events: _Events) -> str:
+    return f" ({events.problems[-1]})" if events.problems else ""
+
+
+def _notes(events: _Events) -> list[Note]:
+    found: list[Note] = []
+    for problem in events.problems:
+        text = f"a launch stopped, and everything after it failed: {problem}"
+        found.append(changes("cuda-launch-stopped", text, errs=Errs.short))
+    if not events.is_ended:
+        text = "the program did not end by itself: what it did after its last launch is not there"
+        found.append(changes("cuda-program-ended-early", text, errs=Errs.short))
+    for code, count, name in events.notes:
+        note = _note(code, count, name)
+        if note is not None:
+            found.append(note)
+    return found
+
+
+def _note(code: str, count: int, name: str) -> Note | None:
+    if code == "cuda-not-supported":
+        text = f"{name} is not supported: {count} calls failed, and what the program did instead was traced"
+        return changes(code, text, count=count)
+    if code == "cuda-kernel-not-run":
+        return changes(code, f"kernel {name} was not run: {count} launches of it failed", count=count, errs=Errs.short)
+    if code == "cuda-managed-memory":
+        text = f"{count} allocations of managed memory: no pages are moved between host and GPU"
+        return changes(code, text, count=count, errs=Errs.short)
+    if code == "cuda-host-times":
+        text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
+        return informs(code, text, count=count)
+    return informs(code, f"{name}: {count}", count=count)

@@ -1,0 +1,65 @@
+"""The GPU of a target as a traced CUDA program is shown it: what the target's description says, and what only NVIDIA's
+public specifications say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.runner.errors import UserError
+from manyscale.runner.shipped import shipped_targets
+from manyscale.runner.study.targets import target_named
+from manyscale.runner.tracers.cuda.device import Device
+
+_KIB: Final = 1 << 10
+_GIB: Final = 1 << 30
+# NVIDIA's data sheets: name as CUDA gives it, memory, clock of the memory (kHz), width of its bus (bits)
+_SPECIFIED: Final = {
+    "rtx3070": ("NVIDIA GeForce RTX 3070", 8 * _GIB, 7_001_000, 256),
+    "a100": ("NVIDIA A100-SXM4-40GB", 40 * _GIB, 1_215_000, 5120),
+    "h100": ("NVIDIA H100 80GB HBM3", 80 * _GIB, 2_619_000, 5120),
+}
+_OF_OTHERS: Final = 8 * _GIB  # memory of a GPU of the user's own, which no key of a target says
+_SHARED_PER_BLOCK: Final = 48 * _KIB  # unless a kernel asks for more: of every compute capability
+_AMPERE: Final = 80
+
+
+def shown_device(target: str) -> Device:
+    """Raises UserError for an unknown target, and for one without a GPU that CUDA's machine code can be run for."""
+    machine, _ = target_named(target, "--as")
+    if not machine.node.has_block("gpu"):
+        raise UserError(f"--as {target}: has no GPU; targets with one are {', '.join(_with_gpus())}")
+    gpu = Gpu.of(machine.node)
+    if gpu.compute_capability < 75:
+        raise UserError(
+            f"--as {target}: is of compute capability {gpu.compute_capability / 10}; CUDA programs are traced for 7.5 "
+            "and later"
+        )
+    name, memory, memory_clock, bus = _SPECIFIED.get(target, (machine.name, _OF_OTHERS, 0, 0))
+    reserved = _KIB if gpu.compute_capability >= _AMPERE else 0
+    shared = gpu.shared_memory.size_bytes
+    return Device(
+        target=target,
+        name=name,
+        capability=gpu.compute_capability,
+        sms=gpu.sms,
+        clock_khz=round(gpu.frequency_hz / 1000),
+        memory_clock_khz=memory_clock,
+        bus_bits=bus,
+        memory_bytes=memory,
+        l2_bytes=gpu.l2.size_bytes,
+        warps=gpu.warps,
+        threads_per_sm=gpu.threads,
+        blocks_per_sm=gpu.blocks,
+        registers_per_sm=gpu.registers,
+        register_unit=gpu.register_unit,
+        shared_per_sm=shared,
+        shared_per_block=min(_SHARED_PER_BLOCK, shared),
+        shared_optin=shared - reserved,
+        shared_reserved=reserved,
+        shared_unit=128 if gpu.compute_capability >= _AMPERE else 256,
+    )
+
+
+def _with_gpus() -> list[str]:
+    return [name for name in sorted(shipped_targets()) if name in _SPECIFIED]

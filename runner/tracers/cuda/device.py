@@ -1,0 +1,41 @@
+"""The GPU that a traced program is shown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+DEVICE: Final = "device"  # the file that the runtime reads
+
+
+@dataclass(frozen=True)
+class Device:
+    """``target``: its name here; ``name``: NVIDIA's. Of an SM: ``warps``, ``threads_per_sm`` and so on; of a block:
+    ``shared_per_block`` bytes of shared memory without and ``shared_optin`` with its asking for more."""
+
+    target: str
+    name: str
+    capability: int  # 86: 8.6
+    sms: int
+    clock_khz: int
+    memory_clock_khz: int
+    bus_bits: int
+    memory_bytes: int
+    l2_bytes: int
+    warps: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    registers_per_sm: int
+    register_unit: int
+    shared_per_sm: int
+    shared_per_block: int
+    shared_optin: int
+    shared_reserved: int
+    shared_unit: int
+
+    def write(self, folder: Path) -> None:
+        """Write it as the runtime reads it: a line for each key."""
+        values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
+        values |= {"major": self.capability // 10, "minor": self.capability % 10}
+        (folder / DEVICE).write_text("".join(f"{key} {value}\n" for key, value in values.items()))

@@ -1,0 +1,246 @@
+"""Writes the module file of a program: its kernels decoded, with constant banks and variables at the addresses that they
+have when the program runs (``runtime/modules.h`` says how it is laid out), and, for the reader of what is recorded,
+what stands at each address of the code (``kernels.json``, ``kernels.npz``).
+
+Addresses are fixed when the file is written, so that nothing is left to relocate when the program starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.workload.launch_trace import StaticInstructions
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
+from manyscale.runner.tracers.cuda.compiler import Toolkit
+from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel, Variable
+from manyscale.runner.tracers.cuda.decode import decode
+from manyscale.runner.tracers.cuda.device_code import disassembled
+from manyscale.runner.tracers.cuda.listing import Listing, functions
+
+MODULES: Final = "modules"
+_MAGIC: Final = b"MSCUDA01"
+_IMAGE_ADDRESS: Final = 0x400000000000
+_PAGE: Final = 4096
+_SPACING: Final = 512  # of what stands in a module's memory
+_STACK: Final = 1024  # bytes of a thread's stack, at least, where it has one: CUDA's default limit
+_SYSTEM_FUNCTIONS: Final = 0x1FFFD0000000
+_SYSTEM_NAMES: Final = ("vprintf", "malloc", "free", "__assertfail")
+
+_HEADER: Final = np.dtype(
+    [("magic", "S8"), ("num_modules", "<u4"), ("num_kernels", "<u4"), ("num_variables", "<u4"),
+     ("num_parameters", "<u4"), ("modules", "<u8"), ("kernels", "<u8"), ("variables", "<u8"), ("parameters", "<u8"),
+     ("image", "<u8"), ("image_bytes", "<u8"), ("image_address", "<u8")]
+)  # fmt: skip
+_MODULE: Final = np.dtype(
+    [("architecture", "<u4"), ("first_kernel", "<u4"), ("num_kernels", "<u4"), ("first_variable", "<u4"),
+     ("num_variables", "<u4"), ("padding", "<u4"), ("address", "<u8"), ("bytes", "<u8")]
+)  # fmt: skip
+_KERNEL: Final = np.dtype(
+    [("name", "<u8"), ("code", "<u8"), ("problem", "<u8"), ("num_instructions", "<u4"), ("num_registers", "<u4"),
+     ("shared_bytes", "<u4"), ("shared_reserved", "<u4"), ("local_bytes", "<u4"), ("parameter_offset", "<u4"),
+     ("parameter_bytes", "<u4"), ("first_parameter", "<u4"), ("num_parameters", "<u4"), ("max_threads", "<u4"),
+     ("bank_address", "<u8", NUM_BANKS), ("bank_bytes", "<u4", NUM_BANKS)]
+)  # fmt: skip
+_VARIABLE: Final = np.dtype(
+    [("name", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("is_constant", "<u4"), ("padding", "<u4")]
+)  # fmt: skip
+_PARAMETER: Final = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a module's memory: ``content`` None is zeros."""
+
+    address: int
+    size: int
+    content: bytes | None
+
+
+class _Memory:
+    """The memory of all modules."""
+
+    def __init__(self) -> None:
+        self.pieces: list[_Piece] = []
+        self.end = _IMAGE_ADDRESS
+
+    def add(self, content: bytes | None, size: int) -> int:
+        """Its address."""
+        address = self.end
+        self.pieces.append(_Piece(address, size, content))
+        self.end += -(-size // _SPACING) * _SPACING
+        return address
+
+    def align(self) -> None:
+        self.end = -(-self.end // _PAGE) * _PAGE
+
+
+class _Text:
+    """Everything of the file that is referred to by its offset."""
+
+    def __init__(self, offset: int) -> None:
+        self._parts: list[bytes] = []
+        self.end = offset
+
+    def add(self, content: bytes) -> int:
+        offset = self.end
+        padded = content + bytes(-len(content) % 8)
+        self._parts.append(padded)
+        self.end += len(padded)
+        return offset
+
+    def name(self, text: str) -> int:
+        return self.add(text.encode() + b"\0")
+
+    def content(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def write(cubins: Sequence[Cubin], kit: Toolkit, folder: Path) -> None:
+    """The files of a program's cubins, in ``folder``. Raises UserError."""
+    memory = _Memory()
+    text = _Text(_HEADER.itemsize)
+    modules, kernels, variables, parameters = [], [], [], []
+    statics: list[StaticInstructions] = []
+    described = []
+    for cubin in cubins:
+        begin, first = memory.end, (len(kernels), len(variables))
+        places = _placed(cubin, memory)
+        listings = functions(disassembled(cubin, kit)) if cubin.kernels else {}
+        for kernel in cubin.kernels.values():
+            code, static, problem = _decoded(cubin, kernel, listings.get(kernel.name))
+            row = _kernel_row(kernel, places, memory, len(parameters))
+            row["name"], row["code"] = text.name(kernel.name), text.add(code.tobytes())
+            row["problem"], row["num_instructions"] = text.name(problem) if problem else 0, len(code)
+            kernels.append(row)
+            ordered = [kernel.parameters[index] for index in sorted(kernel.parameters)]
+            parameters += [np.array(each, _PARAMETER) for each in ordered]
+            statics.append(static)
+            described.append(
+                {
+                    "name": kernel.name,
+                    "registers": kernel.registers,
+                    "shared_bytes": kernel.shared - kernel.reserved,
+                    "architecture": cubin.architecture,
+                    "opcodes": list(static.opcodes),
+                    "rows": len(static.pc),
+                }
+            )
+        for each in cubin.variables:
+            row = np.zeros((), _VARIABLE)
+            row["name"], row["address"], row["bytes"] = text.name(each.name), _address(each, places), each.size
+            row["is_constant"] = each.section.startswith(".nv.constant")
+            variables.append(row)
+        module = np.zeros((), _MODULE)
+        module["architecture"], module["address"], module["bytes"] = cubin.architecture, begin, memory.end - begin
+        module["first_kernel"], module["num_kernels"] = first[0], len(kernels) - first[0]
+        module["first_variable"], module["num_variables"] = first[1], len(variables) - first[1]
+        modules.append(module)
+        memory.align()
+    header = np.zeros((), _HEADER)
+    header["magic"] = _MAGIC
+    tables = {"modules": (modules, _MODULE), "kernels": (kernels, _KERNEL), "variables": (variables, _VARIABLE),
+              "parameters": (parameters, _PARAMETER)}  # fmt: skip
+    for name, (rows, kind) in tables.items():
+        header[f"num_{name}"] = len(rows)
+        header[name] = text.add(np.array(rows, kind).tobytes())
+    header["image"] = -(-text.end // _PAGE) * _PAGE
+    header["image_bytes"], header["image_address"] = memory.end - _IMAGE_ADDRESS, _IMAGE_ADDRESS
+    _write_file(folder / MODULES, header, text, memory)
+    _write_statics(folder, described, statics)
+
+
+def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) -> None:
+    with path.open("wb") as file:
+        file.write(header.tobytes())
+        file.write(text.content())
+        for piece in memory.pieces:
+            if piece.content is not None:
+                file.seek(int(header["image"]) + piece.address - _IMAGE_ADDRESS)
+                file.write(piece.content)
+        file.truncate(int(header["image"]) + int(header["image_bytes"]))
+
+
+def _write_statics(folder: Path, described: Sequence[dict[str, object]], statics: Sequence[StaticInstructions]) -> None:
+    columns = {
+        name: np.concatenate([getattr(each, name) for each in statics]) if statics else np.zeros(0, kind)
+        for name, kind in STATIC_COLUMNS.items()
+    }
+    np.savez(folder / STATICS, **columns)
+    (folder / KERNELS).write_text(json.dumps(described) + "\n")
+
+
+def _placed(cubin: Cubin, memory: _Memory) -> dict[str, tuple[int, int]]:
+    """(address, bytes) of each section with variables and of each constant bank, relocated."""
+    contents: dict[str, tuple[bytes | None, int]] = dict(cubin.sections)
+    contents |= {f".nv.constant{number}": (content, len(content)) for number, content in cubin.banks.items()}
+    for kernel in cubin.kernels.values():
+        contents |= {
+            f".nv.constant{number}.{kernel.name}": (content, len(content)) for number, content in kernel.banks.items()
+        }
+    address = memory.end
+    places = {}
+    for name, (_, size) in contents.items():
+        places[name] = (address, size)
+        address += -(-size // _SPACING) * _SPACING
+    changed: dict[str, bytearray] = {}
+    for each in cubin.relocations:
+        content, size = contents.get(each.section, (None, 0))
+        if not size:
+            continue  # of a section that nothing reads
+        target = changed.setdefault(each.section, bytearray(content or bytes(size)))
+        value = _address(each.symbol, places) + each.addend
+        target[each.offset : each.offset + 8] = value.to_bytes(8, "little")
+    for name, (content, size) in contents.items():
+        memory.add(bytes(changed[name]) if name in changed else content, size)
+    return places
+
+
+def _address(symbol: Variable, places: dict[str, tuple[int, int]]) -> int:
+    if symbol.section in places:
+        return places[symbol.section][0] + symbol.offset
+    if symbol.name in _SYSTEM_NAMES:
+        return _SYSTEM_FUNCTIONS + 16 * (1 + _SYSTEM_NAMES.index(symbol.name))
+    return 0
+
+
+def _kernel_row(
+    kernel: CubinKernel, places: dict[str, tuple[int, int]], memory: _Memory, first_parameter: int
+) -> np.ndarray:
+    row = np.zeros((), _KERNEL)
+    row["num_registers"], row["shared_bytes"], row["shared_reserved"] = kernel.registers, kernel.shared, kernel.reserved
+    row["local_bytes"] = -(-max(kernel.stack, _STACK) // 16) * 16 if kernel.stack else 0
+    row["parameter_offset"], row["parameter_bytes"] = kernel.parameter_offset, kernel.parameter_bytes
+    row["first_parameter"], row["num_parameters"] = first_parameter, len(kernel.parameters)
+    row["max_threads"] = kernel.max_threads
+    for number in range(NUM_BANKS):
+        own, shared = f".nv.constant{number}.{kernel.name}", f".nv.constant{number}"
+        place = places.get(own) or places.get(shared)
+        if place is not None:
+            row["bank_address"][number], row["bank_bytes"][number] = place
+    return row
+
+
+def _decoded(
+    cubin: Cubin, kernel: CubinKernel, listing: Listing | None
+) -> tuple[np.ndarray, StaticInstructions, str | None]:
+    """Code, what it is, and why it cannot be run: that is told when it is launched, and only then."""
+    problem = None
+    if listing is None:
+        problem = f"kernel {kernel.name}: cuobjdump shows no code of it"
+    elif kernel.code_relocations:
+        problem = f"kernel {kernel.name}: its code calls functions of other sections, which is not supported"
+    else:
+        try:
+            decoded = decode(listing.texts, listing.pcs, listing.words, cubin.architecture)
+            return decoded.code, decoded.static, None
+        except UserError as error:
+            problem = f"kernel {kernel.name}: {error}"
+    nothing = decode([], [], [], cubin.architecture)
+    return nothing.code, nothing.static, problem

@@ -1,0 +1,85 @@
+"""``--level gpu``: runs a CUDA program with manyscale's runtime in place of NVIDIA's, and reads what it recorded."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from manyscale.models.workload import Workload
+from manyscale.runner.errors import TerminationError, UserError
+from manyscale.runner.readers import cuda, workload_folder
+from manyscale.runner.tracers import launch
+from manyscale.runner.tracers.cuda import device_code, module
+from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
+from manyscale.runner.tracers.cuda.device import Device
+from manyscale.runner.tracers.cuda.library import runtime_library
+
+RAW: Final = "raw"  # the tracer's files, in the folder that is written
+
+
+def find_program(command: Sequence[str]) -> tuple[launch.Program, Toolkit]:
+    """The program of a command, and the toolkit that it was built with. Raises UserError where it cannot be traced."""
+    program = launch.find_program(command)
+    if program.path is None:
+        raise UserError(f"{shlex.join(command)}: no program is seen in it; name the CUDA program itself behind --")
+    linked = device_code.linked(program.path)
+    return program, toolkit(device_code.check(program.path, linked))
+
+
+def trace(
+    command: Sequence[str],
+    program: launch.Program,
+    kit: Toolkit,
+    device: Device,
+    directory: Path,
+    cache: Path,
+    *,
+    keep_raw: bool = False,
+) -> tuple[Workload, int]:
+    """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
+    workload, and the program's exit status, negative for a signal. Raises UserError."""
+    raw = directory / RAW
+    try:
+        raw.mkdir()
+        status = _run(command, program, kit, device, raw, cache)
+        workload = replace(cuda.read(raw), name=directory.resolve().name)
+    except UserError:
+        shutil.rmtree(directory)
+        raise
+    workload_folder.write(workload, directory)
+    if not keep_raw:
+        shutil.rmtree(raw)
+    return workload, status
+
+
+def _run(
+    command: Sequence[str], program: launch.Program, kit: Toolkit, device: Device, raw: Path, cache: Path
+) -> int:
+    assert program.path is not None
+    device.write(raw)
+    with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
+        linked = device_code.linked(program.path)
+        cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))
+        module.write(cubins, kit, raw)
+    library = runtime_library(kit, cache)
+    environment = {
+        "MANYSCALE_CUDA_DIR": str(raw.resolve()),
+        "LD_PRELOAD": ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]),
+    }
+    print(f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    child = subprocess.Popen(launch.traced_command(command, program, environment))
+    while True:
+        try:
+            return child.wait()
+        except TerminationError:
+            child.terminate()
+        except KeyboardInterrupt:  # the terminal told the program, too; what it did until then is the trace
+            continue
