@@ -21,8 +21,9 @@ _TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more t
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks", "gpu"), help="what is recorded (default: mpi)"
-    )
+        "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks", "gpu"),
+        help="what is recorded (default: mpi)",
+    )  # fmt: skip
     parser.add_argument("--ranks", metavar="LIST", help="ranks of the detailed level, such as 0,5 or all (default: 0)")
     parser.add_argument(
         "--iterations", default="2", metavar="LIST",

@@ -149,6 +149,7 @@ def counted(workload: Workload) -> str:
         "blocks": workload.tables["blocks"].num_rows,
         "accesses": int(workload.column("segments", "num_accesses").sum()),
         "intervals": int(workload.column("intervals", "interval_id").max(initial=-1)) + 1,
+        "kernel launches": workload.tables["launches"].num_rows,
         "sampling units": workload.tables["stack_units"].num_rows,
         "call stacks": int(workload.column("stack_samples", "weight").sum()),
     }

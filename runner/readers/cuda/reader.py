@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import weakref
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -150,9 +150,8 @@ def _events(path: Path) -> _Events:
 def _add(found: _Events, words: list[str]) -> None:
     if words[0] == "launch":
         numbers = [int(word) for word in words[1:12]]
-        launch = _Launch(numbers[0], numbers[1], (numbers[2], numbers[3], numbers[4]),
-                         (numbers[5], numbers[6], numbers[7]), numbers[8], numbers[9], words[12] == "whole")  # fmt: skip
-        found.launches.append(launch)
+        grid, block = (numbers[2], numbers[3], numbers[4]), (numbers[5], numbers[6], numbers[7])
+        found.launches.append(_Launch(*numbers[:2], grid, block, *numbers[8:10], words[12] == "whole"))
     elif words[0] == "copy":
         before, address, size = (int(word) for word in words[1:4])
         found.copies.append((before, address, size))

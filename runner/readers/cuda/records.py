@@ -36,7 +36,7 @@ def block_batches(path: Path, rows: int) -> Iterator[Blocks]:
         at = place + 12
         for of, name, kind in BLOCK_COLUMNS:
             size = counts[of] * kind.itemsize
-            columns[name].append(content[at : at + size].view(kind) if at % kind.itemsize == 0 else np.frombuffer(content[at : at + size].tobytes(), kind))
+            columns[name].append(np.frombuffer(content[at : at + size], kind))
             at += size
         _check(path, place, counts, columns, rows)
         warps.append(counts[0])

@@ -1,6 +1,6 @@
-"""What stands in a cubin, the ELF file of device code that NVIDIA's assembler makes: kernels with what the compiler says
-of each in its section ``.nv.info``, constant banks, variables and relocations. Attributes and relocations by the numbers
-that ``cuobjdump -elf`` shows names for."""
+"""What stands in a cubin, the ELF file of device code that NVIDIA's assembler makes: kernels with what the compiler
+says of each in its section ``.nv.info``, constant banks, variables and relocations. Attributes and relocations by the
+numbers that ``cuobjdump -elf`` shows names for."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Relocation:
 
 @dataclass
 class CubinKernel:
-    """``parameters``: (offset, bytes) of each. ``banks``: constant banks of its own. ``shared``: static bytes of a block,
-    with the ``reserved`` ones; ``code_relocations``: whether its code names other sections' addresses."""
+    """``parameters``: (offset, bytes) of each. ``banks``: constant banks of its own. ``shared``: static bytes of a
+    block, with the ``reserved`` ones; ``code_relocations``: whether its code names other sections' addresses."""
 
     name: str
     registers: int = 0
@@ -64,8 +64,8 @@ class CubinKernel:
 
 
 class Cubin:
-    """``kernels`` by mangled name; ``banks``: constant banks that all kernels share; ``sections``: of variables, by name,
-    with their content (None: zeros) and size. Raises UserError for a damaged file."""
+    """``kernels`` by mangled name; ``banks``: constant banks that all kernels share; ``sections``: of variables, by
+    name, with their content (None: zeros) and size. Raises UserError for a damaged file."""
 
     def __init__(self, path: Path, architecture: int) -> None:
         self.path, self.architecture = path, architecture
@@ -86,7 +86,9 @@ class Cubin:
                 self._sizes = {name: size for name, size, _ in self._sections}
                 self._read_symbols()
         except (OSError, ELFError, struct.error) as error:
-            raise UserError(f"{path.name}: is no whole file of device code ({error}); build the program again") from None
+            raise UserError(
+                f"{path.name}: is no whole file of device code ({error}); build the program again"
+            ) from None
 
     def _read_symbols(self) -> None:
         table = next((section for name, _, section in self._sections if name == ".symtab"), None)

@@ -42,16 +42,19 @@ def linked(program: Path) -> Linked:
 
 
 def check(program: Path, found: Linked) -> int:
-    """The version of CUDA that a program was built with. Raises UserError, saying how to link it, for one that cannot be
-    traced."""
+    """The version of CUDA that a program was built with. Raises UserError, saying how to link it, for one that cannot
+    be traced."""
     if found.runtime is not None:
         return found.runtime
     if found.files:
         raise UserError(
-            f"{program}: is linked with the static CUDA runtime, for which nothing can stand in; link it with the shared "
-            "one: add to nvcc what `manyscale trace --nvcc` prints"
+            f"{program}: is linked with the static CUDA runtime, for which nothing can stand in; link it with the "
+            "shared one: add to nvcc what `manyscale trace --nvcc` prints"
         )
-    raise UserError(f"{program}: has no device code and is not linked with libcudart.so; build it with nvcc -cudart shared")
+    raise UserError(
+        f"{program}: has no device code and is not linked with libcudart.so; build it with nvcc and what "
+        "`manyscale trace --nvcc` prints"
+    )
 
 
 def extract(files: Iterable[Path], capability: int, kit: Toolkit, scratch: Path) -> list[Cubin]:
@@ -92,8 +95,12 @@ def _order(path: Path) -> list[int]:
 def _runnable(cubins: Sequence[Cubin], capability: int) -> list[Cubin]:
     """Those of the best architecture (of the same main number, and not newer), and of others those with kernels that no
     better one has; code that is for one GPU alone (sm_90a) runs on that."""
-    fitting = [each for each in cubins if each.architecture // 10 == capability // 10 and each.architecture <= capability]
-    fitting = [each for each in fitting if each.architecture == capability or ".sm_" in each.path.name and not re.search(r"\.sm_\d+[af]\.", each.path.name)]
+    fitting = [
+        each
+        for each in cubins
+        if each.architecture == capability
+        or (each.architecture // 10 == capability // 10 and each.architecture < capability and not _is_for_one(each))
+    ]
     chosen: list[Cubin] = []
     for architecture in sorted({each.architecture for each in fitting}, reverse=True):
         known = {name for each in chosen for name in each.kernels}
@@ -103,6 +110,12 @@ def _runnable(cubins: Sequence[Cubin], capability: int) -> list[Cubin]:
             if each.architecture == architecture and (not known or not set(each.kernels) <= known)
         ]
     return chosen
+
+
+def _is_for_one(cubin: Cubin) -> bool:
+    """Whether it is code for one GPU or one family alone."""
+    match = _NAME.search(cubin.path.name)
+    return match is not None and bool(match[2])
 
 
 def _compiled(path: Path, capability: int, kit: Toolkit, folder: Path) -> list[Cubin]:

@@ -1,6 +1,6 @@
-"""Writes the module file of a program: its kernels decoded, with constant banks and variables at the addresses that they
-have when the program runs (``runtime/modules.h`` says how it is laid out), and, for the reader of what is recorded,
-what stands at each address of the code (``kernels.json``, ``kernels.npz``).
+"""Writes the module file of a program: its kernels decoded, with constant banks and variables at the addresses that
+they have when the program runs (``runtime/modules.h`` says how it is laid out), and, for the reader of what is
+recorded, what stands at each address of the code (``kernels.json``, ``kernels.npz``).
 
 Addresses are fixed when the file is written, so that nothing is left to relocate when the program starts.
 """

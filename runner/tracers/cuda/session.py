@@ -60,9 +60,7 @@ def trace(
     return workload, status
 
 
-def _run(
-    command: Sequence[str], program: launch.Program, kit: Toolkit, device: Device, raw: Path, cache: Path
-) -> int:
+def _run(command: Sequence[str], program: launch.Program, kit: Toolkit, device: Device, raw: Path, cache: Path) -> int:
     assert program.path is not None
     device.write(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
