@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import cuda_records
 import numpy as np
 
 from manyscale.runner import shipped
@@ -156,6 +157,7 @@ def stacks(folder: Path) -> Path:
 SAMPLES: dict[str, Callable[[Path], Path]] = {
     "workload": workload,
     "accelsim": launches,
+    "cuda": cuda_records.write,
     "simgrid-ti": simgrid,
     "goal": kept("goal/random_3.goal"),
     "dimemas": kept("dimemas/half-duplex-pair.dim.gz"),

@@ -6,6 +6,8 @@ import json
 import shutil
 import tempfile
 import weakref
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +48,7 @@ class _Events:
     path: Path
     launches: list[_Launch] = field(default_factory=list)
     copies: list[tuple[int, int, int]] = field(default_factory=list)
-    notes: list[tuple[str, int, str]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_ended: bool = False
 
@@ -104,14 +106,19 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
             rows = {name: values[first:end] for name, values in columns.items()}
             found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows)))
             first = end
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: what is known of its kernels is damaged ({error}); trace the program again") from None
+        if any(len(values) != first for values in columns.values()):
+            raise ValueError(f"{first} rows are expected")
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        told = str(error).splitlines()[0][:100]
+        raise UserError(f"{path}: {KERNELS} or {STATICS} is damaged ({told}); trace the program again") from None
     return found
 
 
 def _stored(
     launch: _Launch, kernels: list[tuple[dict[str, Any], StaticInstructions]], process: Path, folder: Path
 ) -> StoredLaunch:
+    if not 0 <= launch.kernel < len(kernels):
+        raise UserError(f"{process / EVENTS}: launch {launch.launch_id} is of a kernel that {KERNELS} does not have")
     described, static = kernels[launch.kernel]
     writer = LaunchWriter(folder / str(launch.launch_id))
     try:
@@ -156,7 +163,7 @@ def _add(found: _Events, words: list[str]) -> None:
         before, address, size = (int(word) for word in words[1:4])
         found.copies.append((before, address, size))
     elif words[0] == "note":
-        found.notes.append((words[1], int(words[2]), " ".join(words[3:])))
+        found.notes.append(_note(words[1], int(words[2]), " ".join(words[3:])))
     elif words[0] == "problem":
         found.problems.append(" ".join(words[2:]))
     elif words[0] == "end":
@@ -177,23 +184,20 @@ def _notes(events: _Events) -> list[Note]:
     if not events.is_ended:
         text = "the program did not end by itself: what it did after its last launch is not there"
         found.append(changes("cuda-program-ended-early", text, errs=Errs.short))
-    for code, count, name in events.notes:
-        note = _note(code, count, name)
-        if note is not None:
-            found.append(note)
-    return found
+    return found + events.notes
 
 
-def _note(code: str, count: int, name: str) -> Note | None:
+def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-not-supported":
         text = f"{name} is not supported: {count} calls failed, and what the program did instead was traced"
-        return changes(code, text, count=count)
+        return changes("cuda-not-supported", text, count=count)
     if code == "cuda-kernel-not-run":
-        return changes(code, f"kernel {name} was not run: {count} launches of it failed", count=count, errs=Errs.short)
+        text = f"kernel {name} was not run: {count} launches of it failed"
+        return changes("cuda-kernel-not-run", text, count=count, errs=Errs.short)
     if code == "cuda-managed-memory":
         text = f"{count} allocations of managed memory: no pages are moved between host and GPU"
-        return changes(code, text, count=count, errs=Errs.short)
+        return changes("cuda-managed-memory", text, count=count, errs=Errs.short)
     if code == "cuda-host-times":
         text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
-        return informs(code, text, count=count)
-    return informs(code, f"{name}: {count}", count=count)
+        return informs("cuda-host-times", text, count=count)
+    raise ValueError(code)

@@ -73,8 +73,9 @@ typedef struct {
     const void *parameters;       // kernel->parameter_bytes
     uint64_t local_base, shared_base;  // windows of 16 MiB in the generic address space
     uint32_t num_sms;             // of the device that is shown to the program
-    // whether [address, address + size) is device memory that the program may access; NULL: not checked
-    int (*is_allocated)(uint64_t address, uint64_t size);
+    // whether ``address`` lies in memory that the program may access on the device, and the bounds of that allocation
+    // [*low, *high); NULL: nothing is checked
+    int (*find_allocation)(uint64_t address, uint64_t *low, uint64_t *high);
     FILE *record;                 // the launch's record file, NULL: nothing is recorded
     uint64_t warp_instructions;   // out
     char problem[512];            // out: why it stopped, "" if it did not

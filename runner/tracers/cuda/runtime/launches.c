@@ -88,7 +88,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .local_base = LOCAL_WINDOW,
         .shared_base = SHARED_WINDOW,
         .num_sms = (uint32_t)device()->sms,
-        .is_allocated = memory_is_allocated,
+        .find_allocation = memory_bounds,
         .record = session_launch_file(id),
     };
     const int ended = sass_run(&launch);

@@ -119,21 +119,17 @@ void memory_free_all(void) {
 
 uint64_t memory_in_use(void) { return device_bytes_in_use; }
 
-// Called by the interpreter for each warp's access: the last allocations of a thread are looked at first.
-int memory_is_allocated(uint64_t address, uint64_t size) {
-    static _Thread_local size_t recent[4];
-    for (int k = 0; k < 4; k++) {
-        if (recent[k] >= num_allocations) continue;
-        const Allocation *one = &allocations[recent[k]];
-        if (address - one->start < one->bytes) return size <= one->bytes - (address - one->start);
-    }
-    const size_t at = behind(address);
-    if (at == 0) return 0;
-    const Allocation *found = &allocations[at - 1];
-    if (address - found->start >= found->bytes || size > found->bytes - (address - found->start)) return 0;
-    memmove(recent + 1, recent, 3 * sizeof *recent);
-    recent[0] = at - 1;
+int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+    const Allocation *found = memory_find(address);
+    if (found == NULL) return 0;
+    *low = found->start;
+    *high = found->start + found->bytes;
     return 1;
+}
+
+bool memory_is_allocated(uint64_t address, uint64_t bytes) {
+    uint64_t low, high;
+    return memory_bounds(address, &low, &high) && bytes <= high - address;
 }
 
 cudaError_t cudaHostRegister(void *start, size_t bytes, unsigned flags) {

@@ -54,7 +54,8 @@ const Allocation *memory_find(uint64_t address);   // the allocation that holds 
 bool memory_free(uint64_t start, bool is_host);
 void memory_free_all(void);
 uint64_t memory_in_use(void);                      // bytes of device memory
-int memory_is_allocated(uint64_t address, uint64_t size);
+bool memory_is_allocated(uint64_t address, uint64_t bytes);
+int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high);  // of the allocation that holds it; 0: none
 
 // ---- modules.c
 typedef struct Function {
