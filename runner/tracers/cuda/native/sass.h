@@ -1,0 +1,94 @@
+// What the decoder (decode.py), the runtime (runtime.c, modules.c) and the interpreter (execute.c) share.
+// A module file holds these structures as they stand in memory, little-endian; module.py and decode.py write it.
+#ifndef MANYSCALE_SASS_H
+#define MANYSCALE_SASS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum { LANES = 32, NUM_BANKS = 8, MAX_OPERANDS = 9 };
+
+// Kinds of operands, in the order of an instruction's text: destinations first.
+enum OperandKind {
+    OPERAND_NONE,
+    OPERAND_REGISTER,           // R<number>; 255 is RZ
+    OPERAND_UNIFORM,            // UR<number>; 63 is URZ (255 from sm_100 on)
+    OPERAND_IMMEDIATE,          // value
+    OPERAND_CONSTANT,           // c[number][value], with INDEXED plus register `index`
+    OPERAND_PREDICATE,          // P<number>; 7 is PT
+    OPERAND_UNIFORM_PREDICATE,  // UP<number>; 7 is UPT
+    OPERAND_SPECIAL,            // SR_..., by `value`
+    OPERAND_BARRIER,            // B<number>: a convergence barrier
+    OPERAND_ADDRESS,            // [R<number> + UR<index> + value]; 255 and 63 where there is none
+    OPERAND_PREDICATES,         // PR: all seven predicates
+};
+enum OperandFlag {
+    FLAG_NEGATED = 1,    // -x
+    FLAG_ABSOLUTE = 2,   // |x|
+    FLAG_INVERTED = 4,   // ~x, !p
+    FLAG_WIDE = 8,       // of an address: the register is a pair of 64 bits
+    FLAG_INDEXED = 16,   // of a constant: plus a register
+    FLAG_LOW = 32,       // .H0_H0
+    FLAG_HIGH = 64,      // .H1_H1
+    FLAG_SWAPPED = 128,  // .H1_H0
+};
+typedef struct {
+    uint8_t kind, flags;
+    uint8_t number, index;
+    uint32_t value;  // of an address or constant: the offset, as a signed number
+} Operand;
+
+typedef struct {
+    uint16_t op;             // decode.py's number of the root, with the form where roots have several
+    uint8_t guard;           // predicate that has to hold: 0 to 6, 7: none
+    uint8_t guard_flags;     // FLAG_INVERTED
+    uint32_t modifiers;      // bits of the op's own
+    uint32_t row;            // of the launch's static instructions; the recorder writes it
+    int32_t target;          // index of the instruction that a branch goes to, -1
+    uint8_t num_operands;
+    uint8_t size;            // bytes that a thread accesses in memory
+    uint8_t space, access;   // as models/workload/launch_trace.py numbers them
+    uint32_t extra;          // of the op's own: a table of LOP3, a shape, a width
+    Operand operands[MAX_OPERANDS];
+} Instruction;               // 24 + 72 = 96 bytes
+
+typedef struct {
+    const char *name;             // mangled
+    const Instruction *code;
+    uint32_t num_instructions;
+    uint32_t num_registers;       // of a thread
+    uint32_t shared_bytes;        // static, of a block
+    uint32_t local_bytes;         // of a thread: its stack
+    uint32_t parameter_offset;    // in constant bank 0
+    uint32_t parameter_bytes;
+    uint32_t architecture;        // 80: code for sm_80
+    const uint8_t *banks[NUM_BANKS];  // constant banks but 0 (bank 4 relocated)
+    uint32_t bank_bytes[NUM_BANKS];
+} Kernel;
+
+typedef struct {
+    const Kernel *kernel;
+    uint32_t grid[3], block[3];
+    uint32_t dynamic_shared_bytes;
+    const void *parameters;       // kernel->parameter_bytes
+    uint64_t local_base, shared_base;  // windows of 16 MiB in the generic address space
+    uint32_t num_sms;             // of the device that is shown to the program
+    // whether ``address`` lies in memory that the program may access on the device, and the bounds of that allocation
+    // [*low, *high); NULL: nothing is checked
+    int (*find_allocation)(uint64_t address, uint64_t *low, uint64_t *high);
+    FILE *record;                 // the launch's record file, NULL: nothing is recorded
+    uint64_t warp_instructions;   // out
+    char problem[512];            // out: why it stopped, "" if it did not
+} Launch;
+
+// Runs all blocks of a launch, in the order of the grid; 0, or -1 with a problem that names kernel and place.
+int sass_run(Launch *launch);
+
+// A record file: blocks in the grid's order, each
+//   uint32 warps, uint32 instructions, uint32 accesses,
+//   int32 warp_instructions[warps], int32 warp_accesses[warps],
+//   int32 row[instructions], uint8 active[instructions], uint8 accesses[instructions],
+//   int64 sector[accesses], uint32 written[accesses]
+// with the meaning of models/workload/launch_trace.py (LaunchTrace).
+
+#endif
