@@ -1,0 +1,90 @@
+"""Numbers that the decoder and the interpreter share, once: ``header()`` is the interpreter's ``ops.h``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Ops: roots of instructions, joined where one piece of code executes them. Those that change what runs next stand first.
+CONTROL: Final = (
+    "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR", "NANOSLEEP", "TRAP",
+)  # fmt: skip
+OTHERS: Final = (
+    "NOP", "MOV", "MOV_PAIR", "IADD3", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL", "IMNMX",
+    "VIADDMNMX", "VIMNMX3", "IABS", "POPC", "FLO", "BREV", "BMSK", "SGXT", "PLOP3", "P2R", "R2P",
+    "FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD2", "HMUL2", "HFMA2", "FSETP", "DSETP", "FSEL", "FMNMX",
+    "MUFU", "FCHK", "F2I", "I2F", "I2I", "F2F", "FRND", "F2FP",
+    "LOAD", "STORE", "LDC", "ATOMIC", "LDGSTS",
+    "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
+)  # fmt: skip
+OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}
+
+# Bits of ``modifiers``
+COMPARISONS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("F", "LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "T")
+    )
+}
+BOOLEANS: Final = {"AND": 0, "OR": 1 << 4, "XOR": 2 << 4}
+ROUNDINGS: Final = {"RN": 0, "RM": 1 << 11, "RP": 2 << 11, "RZ": 3 << 11}
+MODIFIERS: Final = {
+    "UNSIGNED": 1 << 6, "CARRY": 1 << 7, "HIGH_WORD": 1 << 8, "WIDE": 1 << 9, "FLUSHES": 1 << 10, "SATURATES": 1 << 13,
+    "RIGHT": 1 << 14, "BITS_64": 1 << 15, "IS_SIGNED": 1 << 16, "WRAPS": 1 << 17, "SIGN_EXTENDED": 1 << 18,
+    "SHIFTED": 1 << 19, "GENERIC": 1 << 23, "KEEPS_NAN": 1 << 24, "BFLOAT": 1 << 25, "RELU": 1 << 26,
+    "BMOV_CLEAR": 1 << 27, "BAR_RED": 1 << 28, "BAR_ARV": 1 << 29,
+}  # fmt: skip
+SCALE_SHIFT: Final = 20  # three bits: by how much the register of an address is shifted
+
+# Values of ``extra``
+TYPES: Final = {
+    name: number
+    for number, name in enumerate(
+        ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64", "F16", "F32", "F64", "BF16")
+    )
+}
+MUFU: Final = {
+    name: number
+    for number, name in enumerate(
+        ("RCP", "RSQ", "SQRT", "EX2", "LG2", "SIN", "COS", "TANH", "RCP64H", "RSQ64H")
+    )
+}
+PRMT: Final = {name: number for number, name in enumerate(("INDEX", "F4E", "B4E", "RC8", "ECL", "ECR", "RC16"))}
+SHFL: Final = {name: number for number, name in enumerate(("IDX", "UP", "DOWN", "BFLY"))}
+VOTE: Final = {name: number for number, name in enumerate(("ALL", "ANY", "EQ"))}
+MATCH: Final = {"ANY": 0, "ALL": 1}
+ATOMIC: Final = {
+    name: number
+    for number, name in enumerate(
+        ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC")
+    )
+}
+BAR: Final = {name: number for number, name in enumerate(("POPC", "AND", "OR"))}
+SPECIAL: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            "TID_X", "TID_Y", "TID_Z", "CTAID_X", "CTAID_Y", "CTAID_Z", "NCTAID_X", "NCTAID_Y", "NCTAID_Z", "TID",
+            "NTID", "LANEID", "WARPID", "SMID", "NSMID", "EQMASK", "LTMASK", "LEMASK", "GTMASK", "GEMASK", "SWINHI",
+            "LWINHI", "CLOCK", "CLOCK_HIGH", "TIMER", "TIMER_HIGH", "ZERO",
+        )
+    )
+}  # fmt: skip
+
+
+def header() -> str:
+    """The text of ``ops.h``."""
+    groups = {
+        "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES, "MUFU_": MUFU,
+        "PRMT_": PRMT, "SHFL_": SHFL, "VOTE_": VOTE, "MATCH_": MATCH, "ATOMIC_": ATOMIC, "BAR_": BAR, "SR_": SPECIAL,
+    }  # fmt: skip
+    lines = ["// Made by codes.py.", "#ifndef MANYSCALE_OPS_H", "#define MANYSCALE_OPS_H"]
+    for prefix, values in groups.items():
+        lines.append(f"enum {{ {', '.join(f'{prefix}{name} = {value}' for name, value in values.items())} }};")
+    lines += [
+        f"enum {{ OP_LAST_CONTROL = {len(CONTROL) - 1}, SCALE_SHIFT = {SCALE_SHIFT} }};",
+        f"enum {{ COMPARISON = 15, BOOLEAN = {3 << 4}, ROUNDING = {3 << 11} }};",
+        f"enum {{ ROUNDS_DOWN = {1 << 11}, ROUNDS_UP = {2 << 11}, ROUNDS_TO_ZERO = {3 << 11} }};",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,264 @@
+// Loads, stores and atomics in global, shared, local and constant memory.
+#include "warp.h"
+
+enum { SPACE_NONE, SPACE_GLOBAL, SPACE_LOCAL, SPACE_SHARED, SPACE_CONSTANT };  // as launch_trace.py's Space
+
+static uint64_t wide_uniform(const Warp *warp, uint32_t number) {
+    return (uint64_t)uniform_of(warp, number + (number < NO_UNIFORM)) << 32 | uniform_of(warp, number);
+}
+
+// Address of each lane that an operand gives.
+static void addresses_of(const Context *at, const Operand *operand, uint64_t *into) {
+    const Warp *warp = at->warp;
+    uint32_t scale = at->instruction->modifiers >> SCALE_SHIFT & 7;
+    bool is_wide = operand->flags & FLAG_WIDE, uniform_is_wide = operand->flags & FLAG_HIGH;
+    uint64_t base = (uint64_t)(int64_t)(int32_t)operand->value;
+    base += uniform_is_wide ? wide_uniform(warp, operand->index) : uniform_of(warp, operand->index);
+    if (operand->number == NO_ROW) {
+        EACH_LANE into[lane] = base;
+    } else {
+        const uint32_t *low = warp->registers[operand->number];
+        const uint32_t *high = is_wide ? warp->registers[operand->number + 1] : low;
+        EACH_LANE into[lane] = ((is_wide ? (uint64_t)high[lane] << 32 | low[lane] : (uint64_t)low[lane]) << scale) + base;
+    }
+    if (!is_wide && !uniform_is_wide) EACH_LANE into[lane] &= 0xffffffffu;
+}
+
+static void outside(const Context *at, const char *space, uint64_t address, int lane) {
+    const Warp *warp = at->warp;
+    fail(at, "thread (%u,%u,%u) of block (%u,%u,%u) accesses %u bytes at %s address 0x%llx, outside of what is allocated",
+         warp->tid[0][lane], warp->tid[1][lane], warp->tid[2][lane], at->block->ctaid[0], at->block->ctaid[1],
+         at->block->ctaid[2], at->instruction->size, space, (unsigned long long)address);
+}
+
+static bool is_global(const Context *at, uint64_t address, uint32_t size) {
+    Block *block = at->block;
+    for (uint32_t k = 0; k < NUM_KNOWN; k++)
+        if (address >= block->known[k].low && address + size <= block->known[k].high) return true;
+    if (block->launch->find_allocation == NULL) return true;
+    uint64_t low, high;
+    if (!block->launch->find_allocation(address, &low, &high) || address + size > high) return false;
+    block->known[block->next_known].low = low;
+    block->known[block->next_known].high = high;
+    block->next_known = (block->next_known + 1) % NUM_KNOWN;
+    return true;
+}
+
+// Where a lane's bytes stand in this process, NULL where nothing is allocated.
+static uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
+    Block *block = at->block;
+    uint32_t size = at->instruction->size;
+    if (size > 1 && address % (size < 16 ? size : 16)) {
+        fail(at, "address 0x%llx is not aligned to %u bytes", (unsigned long long)address, size);
+        return NULL;
+    }
+    if (space == SPACE_SHARED) {
+        address &= WINDOW_BYTES - 1;
+        if (address + size <= block->shared_bytes) return block->shared + address;
+        outside(at, "shared", address, lane);
+    } else if (space == SPACE_LOCAL) {
+        address &= WINDOW_BYTES - 1;
+        if (address + size <= block->local_bytes) return at->warp->local + (size_t)lane * block->local_bytes + address;
+        outside(at, "local", address, lane);
+    } else {
+        if (is_global(at, address, size)) return (uint8_t *)(uintptr_t)address;
+        outside(at, "global", address, lane);
+    }
+    return NULL;
+}
+
+// The window that a generic address lies in.
+static int window_of(const Context *at, uint64_t address) {
+    const Launch *launch = at->block->launch;
+    if (address - launch->shared_base < WINDOW_BYTES) return SPACE_SHARED;
+    if (address - launch->local_base < WINDOW_BYTES) return SPACE_LOCAL;
+    return SPACE_GLOBAL;
+}
+
+static int space_of(const Context *at, const uint64_t *addresses) {
+    const Instruction *instruction = at->instruction;
+    if (!(instruction->modifiers & GENERIC) || !at->mask) return instruction->space;
+    return window_of(at, addresses[lowest(at->mask)]);
+}
+
+static uint32_t extended(const Instruction *instruction, const uint8_t *from) {
+    uint32_t value = 0;
+    memcpy(&value, from, instruction->size < 4 ? instruction->size : 4);
+    if (instruction->modifiers & IS_SIGNED && instruction->size == 1) return (uint32_t)(int32_t)(int8_t)value;
+    if (instruction->modifiers & IS_SIGNED && instruction->size == 2) return (uint32_t)(int32_t)(int16_t)value;
+    return value;
+}
+
+static void load(const Context *at) {
+    const Instruction *instruction = at->instruction;
+    uint64_t addresses[LANES];
+    int words = instruction->size > 4 ? instruction->size / 4 : 1;
+    uint32_t into[4][LANES];
+    addresses_of(at, &instruction->operands[1], addresses);
+    int space = space_of(at, addresses);
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
+        const uint8_t *from = place_of(at, own, addresses[lane], lane);
+        if (from == NULL) return;
+        if (words == 1) into[0][lane] = extended(instruction, from);
+        else for (int word = 0; word < words; word++) memcpy(&into[word][lane], from + 4 * word, 4);
+    }
+    for (int word = 0; word < words; word++) set_word(at, &instruction->operands[0], word, into[word]);
+    record_accesses(at, addresses, space);
+}
+
+static void store(const Context *at) {
+    const Instruction *instruction = at->instruction;
+    uint64_t addresses[LANES];
+    uint32_t tmp[4][LANES];
+    const uint32_t *values[4];
+    int words = instruction->size > 4 ? instruction->size / 4 : 1;
+    addresses_of(at, &instruction->operands[0], addresses);
+    int space = space_of(at, addresses);
+    for (int word = 0; word < words; word++) values[word] = plain(at, &instruction->operands[1], word, tmp[word]);
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
+        uint8_t *to = place_of(at, own, addresses[lane], lane);
+        if (to == NULL) return;
+        if (words == 1) memcpy(to, &values[0][lane], instruction->size < 4 ? instruction->size : 4);
+        else for (int word = 0; word < words; word++) memcpy(to + 4 * word, &values[word][lane], 4);
+    }
+    record_accesses(at, addresses, space);
+}
+
+// LDC d, c[bank][register + offset]
+static void load_constant(const Context *at) {
+    const Instruction *instruction = at->instruction;
+    const Operand *source = &instruction->operands[1];
+    uint32_t words = instruction->size > 4 ? instruction->size / 4 : 1, tmp[LANES], into[4][LANES];
+    const uint32_t *offset = NULL;
+    if (source->flags & FLAG_INDEXED) {
+        Operand index = {.kind = source->flags & FLAG_HIGH ? OPERAND_UNIFORM : OPERAND_REGISTER, .number = source->index};
+        offset = plain(at, &index, 0, tmp);
+    }
+    const Block *block = at->block;
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        uint32_t place = source->value + (offset ? offset[lane] : 0);
+        if (source->number >= NUM_BANKS || (uint64_t)place + instruction->size > block->bank_bytes[source->number]) {
+            fail(at, "constant c[0x%x][0x%x] lies outside the bank", source->number, place);
+            return;
+        }
+        const uint8_t *from = block->banks[source->number] + place;
+        if (words == 1) into[0][lane] = extended(instruction, from);
+        else for (uint32_t word = 0; word < words; word++) memcpy(&into[word][lane], from + 4 * word, 4);
+    }
+    for (uint32_t word = 0; word < words; word++) set_word(at, &instruction->operands[0], (int)word, into[word]);
+}
+
+static uint64_t combined(const Context *at, uint64_t old, uint64_t value, uint64_t other) {
+    const Instruction *instruction = at->instruction;
+    uint32_t type = instruction->extra >> 8 & 0xff;
+    bool less;
+    switch (type) {
+    case TYPE_S32: less = (int32_t)value < (int32_t)old; break;
+    case TYPE_S64: less = (int64_t)value < (int64_t)old; break;
+    default: less = value < old;
+    }
+    switch (instruction->extra & 0xff) {
+    case ATOMIC_ADD:
+        if (type == TYPE_F32) {
+            float a, b;
+            memcpy(&a, &old, 4), memcpy(&b, &value, 4);
+            a += b;
+            uint32_t bits;
+            memcpy(&bits, &a, 4);
+            return bits;
+        }
+        if (type == TYPE_F64) {
+            double a, b;
+            memcpy(&a, &old, 8), memcpy(&b, &value, 8);
+            a += b;
+            memcpy(&old, &a, 8);
+            return old;
+        }
+        return old + value;
+    case ATOMIC_MIN: return less ? value : old;
+    case ATOMIC_MAX: return less || value == old ? old : value;
+    case ATOMIC_INC: return old >= value ? 0 : old + 1;
+    case ATOMIC_DEC: return old == 0 || old > value ? value : old - 1;
+    case ATOMIC_AND: return old & value;
+    case ATOMIC_OR: return old | value;
+    case ATOMIC_XOR: return old ^ value;
+    case ATOMIC_EXCH: return value;
+    case ATOMIC_CAS: return old == value ? other : old;
+    case ATOMIC_POPC_INC: return old + 1;  // one for each lane
+    default: fail(at, "atomic operation %u is not executed", instruction->extra & 0xff); return old;
+    }
+}
+
+// Operands: d, address, value, other; reductions have no d (its kind is none). Lanes in ascending order.
+static void atomic(const Context *at) {
+    const Instruction *instruction = at->instruction;
+    uint64_t addresses[LANES], old[LANES];
+    uint32_t tmp[4][LANES];
+    bool is_wide = instruction->size == 8;
+    addresses_of(at, &instruction->operands[1], addresses);
+    int space = space_of(at, addresses);
+    const uint32_t *value = plain(at, &instruction->operands[2], 0, tmp[0]), *other = plain(at, &instruction->operands[3], 0, tmp[1]);
+    const uint32_t *value_high = is_wide ? plain(at, &instruction->operands[2], 1, tmp[2]) : NULL;
+    const uint32_t *other_high = is_wide ? plain(at, &instruction->operands[3], 1, tmp[3]) : NULL;
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
+        uint8_t *place = place_of(at, own, addresses[lane], lane);
+        if (place == NULL) return;
+        uint64_t before = 0;
+        memcpy(&before, place, instruction->size);
+        uint64_t with = is_wide ? (uint64_t)value_high[lane] << 32 | value[lane] : value[lane];
+        uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
+        uint64_t after = combined(at, before, with, third);
+        memcpy(place, &after, instruction->size);
+        old[lane] = before;
+    }
+    if (is_wide) {
+        set_wide(at, 0, old);
+    } else {
+        uint32_t low[LANES];
+        EACH_LANE low[lane] = (uint32_t)old[lane];
+        set(at, 0, low);
+    }
+    record_accesses(at, addresses, space);
+}
+
+// LDGSTS [shared], [global]: a copy; with a false predicate zeros are written.
+static void copy(const Context *at) {
+    const Instruction *instruction = at->instruction;
+    uint64_t to[LANES], from[LANES];
+    addresses_of(at, &instruction->operands[0], to);
+    addresses_of(at, &instruction->operands[1], from);
+    uint32_t copies = instruction->operands[2].kind == OPERAND_NONE ? 0xffffffffu : predicate(at, 2);
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        uint8_t *shared = place_of(at, SPACE_SHARED, to[lane], lane);
+        if (shared == NULL) return;
+        if (!(copies >> lane & 1)) {
+            memset(shared, 0, instruction->size);
+            continue;
+        }
+        const uint8_t *global = place_of(at, SPACE_GLOBAL, from[lane], lane);
+        if (global == NULL) return;
+        memcpy(shared, global, instruction->size);
+    }
+    Context copied = *at;
+    copied.mask &= copies;
+    record_accesses(&copied, from, SPACE_GLOBAL);
+}
+
+bool execute_memory(const Context *at) {
+    switch (at->instruction->op) {
+    case OP_LOAD: load(at); return true;
+    case OP_STORE: store(at); return true;
+    case OP_LDC: load_constant(at); return true;
+    case OP_ATOMIC: atomic(at); return true;
+    case OP_LDGSTS: copy(at); return true;
+    default: return false;
+    }
+}

@@ -1,0 +1,186 @@
+// What is recorded of a block: rows of static instructions, active lanes, and what lanes access together, by the rules
+// that the reader of Accel-Sim's traces applies to addresses (runner/readers/accelsim/accesses.py): one request for each
+// sector of 32 bytes, ascending; atomics again for lanes that meet bytes taken already; of shared memory the words that
+// the busiest of 32 banks gives.
+#include "warp.h"
+
+enum { SPACE_GLOBAL = 1, SPACE_LOCAL = 2, SPACE_SHARED = 3 };
+enum { ACCESS_STORE = 2, ACCESS_ATOMIC = 3, ACCESS_REDUCTION = 4, MOST_REQUESTS = 256 };
+#define LOCAL_WINDOW (1ll << 62)
+
+static void *grown(void *array, uint32_t count, size_t item) {
+    void *larger = realloc(array, count * item);
+    if (larger == NULL) {
+        fputs("manyscale: no memory is left to record in\n", stderr);
+        abort();
+    }
+    return larger;
+}
+
+void record_instruction(const Context *at) {
+    Record *record = &at->warp->record;
+    if (record->num_rows == record->room_rows) {
+        record->room_rows = record->room_rows ? 2 * record->room_rows : 1024;
+        record->row = grown(record->row, record->room_rows, sizeof *record->row);
+        record->active = grown(record->active, record->room_rows, 1);
+        record->accesses = grown(record->accesses, record->room_rows, 1);
+    }
+    uint32_t place = record->num_rows++;
+    record->row[place] = (int32_t)at->instruction->row;
+    record->active[place] = (uint8_t)__builtin_popcount(at->mask);
+    record->accesses[place] = 0;
+}
+
+typedef struct {
+    int64_t sector[MOST_REQUESTS];
+    uint32_t written[MOST_REQUESTS];
+    uint32_t count;
+} Requests;
+
+static uint32_t bits(uint32_t start, uint32_t size) { return (uint32_t)(((1ull << size) - 1) << start); }
+
+static void insert(Requests *requests, uint32_t at, int64_t sector, uint32_t written) {
+    if (requests->count == MOST_REQUESTS) return;
+    for (uint32_t k = requests->count; k > at; k--) {
+        requests->sector[k] = requests->sector[k - 1];
+        requests->written[k] = requests->written[k - 1];
+    }
+    requests->sector[at] = sector;
+    requests->written[at] = written;
+    requests->count++;
+}
+
+// Bytes ``start`` to ``start + size - 1``, in one sector.
+static void touch(Requests *requests, uint64_t start, uint32_t size, bool is_store) {
+    int64_t sector = (int64_t)(start >> 5);
+    uint32_t mask = is_store ? bits(start & 31, size) : 0, at = requests->count;
+    while (at > 0 && requests->sector[at - 1] > sector) at--;
+    if (at > 0 && requests->sector[at - 1] == sector) requests->written[at - 1] |= mask;
+    else insert(requests, at, sector, mask);
+}
+
+static void touch_all(Requests *requests, uint64_t start, uint32_t size, bool is_store) {
+    while (size) {
+        uint32_t inside = 32 - (start & 31) < size ? 32 - (uint32_t)(start & 31) : size;
+        touch(requests, start, inside, is_store);
+        start += inside;
+        size -= inside;
+    }
+}
+
+// A lane of an atomic joins the first request for its sector in which none has taken its bytes.
+static void touch_atomically(Requests *requests, uint64_t start, uint32_t size) {
+    int64_t sector = (int64_t)(start >> 5);
+    uint32_t place = start & 31, mask = bits(place, size < 32 - place ? size : 32 - place), end = requests->count;
+    while (end > 0 && requests->sector[end - 1] > sector) end--;
+    uint32_t each = end;
+    while (each > 0 && requests->sector[each - 1] == sector) each--;
+    while (each < end && requests->written[each] & mask) each++;
+    if (each < end) requests->written[each] |= mask;
+    else insert(requests, end, sector, mask);
+}
+
+static void global_requests(const Context *at, const uint64_t *addresses, Requests *requests) {
+    const Instruction *instruction = at->instruction;
+    bool is_atomic = instruction->access == ACCESS_ATOMIC || instruction->access == ACCESS_REDUCTION;
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        if (is_atomic) touch_atomically(requests, addresses[lane], instruction->size);
+        else touch_all(requests, addresses[lane], instruction->size, instruction->access == ACCESS_STORE);
+    }
+    if (is_atomic) for (uint32_t k = 0; k < requests->count; k++) requests->written[k] = 0xffffffffu;
+}
+
+// Word w of a lane stands beside those of the same word of the warp's other lanes.
+static void local_requests(const Context *at, const uint64_t *addresses, Requests *requests) {
+    const Instruction *instruction = at->instruction;
+    const Block *block = at->block;
+    uint64_t stride = (uint64_t)block->launch->grid[0] * block->launch->grid[1] * block->launch->grid[2] * block->num_warps;
+    uint64_t warp = block->number * block->num_warps + at->warp->index;
+    uint32_t words = instruction->size >= 4 ? instruction->size / 4 : 1, bytes = instruction->size < 4 ? instruction->size : 4;
+    for (uint32_t word = 0; word < words; word++)
+        EACH_LANE {
+            if (!(at->mask >> lane & 1)) continue;
+            uint64_t offset = (addresses[lane] & (WINDOW_BYTES - 1)) + 4 * word;
+            uint64_t start = LOCAL_WINDOW + ((offset >> 2) * stride + warp) * 128 + 4 * (uint32_t)lane + (offset & 3);
+            touch_all(requests, start, bytes, instruction->access == ACCESS_STORE);
+        }
+}
+
+// Distinct words of the busiest bank; lanes of 64 and 128-bit accesses ask in halves and quarters of the warp.
+static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
+    uint64_t words[32][LANES * 4];
+    uint32_t counts[32] = {0}, most = 0, size = at->instruction->size;
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        uint64_t first = (addresses[lane] & (WINDOW_BYTES - 1)) >> 2, last = ((addresses[lane] & (WINDOW_BYTES - 1)) + size - 1) >> 2;
+        for (uint64_t word = first; word <= last; word++) {
+            uint32_t bank = word & 31, k = 0;
+            while (k < counts[bank] && words[bank][k] != word) k++;
+            if (k == counts[bank]) words[bank][counts[bank]++] = word;
+            if (counts[bank] > most) most = counts[bank];
+        }
+    }
+    return most;
+}
+
+void record_accesses(const Context *at, const uint64_t *addresses, int space) {
+    if (!at->block->records || !at->mask) return;
+    Record *record = &at->warp->record;
+    uint32_t last = record->num_rows - 1;
+    if (at->instruction->modifiers & GENERIC && space != SPACE_GLOBAL)  // the rows behind are of other spaces
+        record->row[last] = (int32_t)(at->instruction->extra >> 16) + (space == SPACE_LOCAL);
+    if (space == SPACE_SHARED) {
+        record->accesses[last] = (uint8_t)busiest_bank(at, addresses);
+        return;
+    }
+    Requests requests = {.count = 0};
+    if (space == SPACE_LOCAL) local_requests(at, addresses, &requests);
+    else global_requests(at, addresses, &requests);
+    if (requests.count > 255) requests.count = 255;
+    if (record->num_sectors + requests.count > record->room_sectors) {
+        record->room_sectors = 2 * record->room_sectors + MOST_REQUESTS;
+        record->sector = grown(record->sector, record->room_sectors, sizeof *record->sector);
+        record->written = grown(record->written, record->room_sectors, sizeof *record->written);
+    }
+    memcpy(record->sector + record->num_sectors, requests.sector, requests.count * sizeof *requests.sector);
+    memcpy(record->written + record->num_sectors, requests.written, requests.count * sizeof *requests.written);
+    record->num_sectors += requests.count;
+    record->accesses[last] = (uint8_t)requests.count;
+}
+
+static void put(const Block *block, const void *bytes, size_t size) {
+    if (size && fwrite(bytes, 1, size, block->launch->record) != size && !block->launch->problem[0])
+        snprintf(block->launch->problem, sizeof block->launch->problem, "the record of a launch cannot be written; make room on the disk");
+}
+
+void write_block(Block *block) {
+    uint32_t head[3] = {block->num_warps, 0, 0};
+    for (uint32_t k = 0; k < block->num_warps; k++) {
+        head[1] += block->warps[k].record.num_rows;
+        head[2] += block->warps[k].record.num_sectors;
+    }
+    put(block, head, sizeof head);
+#define PUT_ALL(field, count) \
+    for (uint32_t k = 0; k < block->num_warps; k++) \
+        put(block, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, &block->warps[k].record.num_rows, 4);
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, &block->warps[k].record.num_sectors, 4);
+    PUT_ALL(row, num_rows);
+    PUT_ALL(active, num_rows);
+    PUT_ALL(accesses, num_rows);
+    PUT_ALL(sector, num_sectors);
+    PUT_ALL(written, num_sectors);
+#undef PUT_ALL
+}
+
+void clear_record(Record *record) { record->num_rows = record->num_sectors = 0; }
+
+void free_record(Record *record) {
+    free(record->row);
+    free(record->active);
+    free(record->accesses);
+    free(record->sector);
+    free(record->written);
+    memset(record, 0, sizeof *record);
+}

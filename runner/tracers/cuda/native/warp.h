@@ -1,0 +1,252 @@
+// State of warps and blocks while a launch is interpreted, and how instructions read and write it.
+#ifndef MANYSCALE_WARP_H
+#define MANYSCALE_WARP_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops.h"
+#include "sass.h"
+
+enum { NO_ROW = 255, NO_UNIFORM = 63, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRIERS = 16, WINDOW_BYTES = 1 << 24 };
+enum { UNIFORM_REGISTERS = 64, NUM_KNOWN = 8 };
+
+// Lanes of a warp that execute together.
+enum GroupState { READY, AT_CONVERGENCE, AT_BLOCK_BARRIER };
+typedef struct {
+    uint32_t mask, pc;   // index of the next instruction
+    uint8_t state, barrier;
+} Group;
+
+typedef struct {
+    int32_t *row;
+    uint8_t *active, *accesses;
+    int64_t *sector;
+    uint32_t *written;
+    uint32_t num_rows, num_sectors, room_rows, room_sectors;
+} Record;
+
+typedef struct {
+    uint32_t (*registers)[LANES];
+    uint32_t predicates[8];        // masks of lanes; 7 is PT
+    uint32_t uniforms[UNIFORM_REGISTERS];
+    uint32_t uniform_predicates[8];  // all lanes or none
+    uint32_t barriers[NUM_BARRIERS];
+    Group groups[LANES + 1];       // the last one that is ready runs
+    int num_groups;
+    uint32_t alive;
+    uint32_t index;                // in the block
+    uint32_t tid[3][LANES];
+    uint8_t *local;                // LANES pieces of local_bytes
+    Record record;
+} Warp;
+
+typedef struct {
+    uint32_t arrived;              // threads that went on without waiting (BAR.ARV)
+    uint32_t expected;             // threads, 0: all of the block
+    uint32_t red_count, red_and, red_or, result_count, result_and, result_or;
+} BlockBarrier;
+
+typedef struct {
+    Launch *launch;
+    const Kernel *kernel;
+    uint32_t ctaid[3];
+    uint64_t number;               // in the grid
+    uint32_t num_threads, num_warps, num_registers;
+    uint32_t local_bytes;          // of a thread
+    uint8_t *shared;
+    uint32_t shared_bytes;
+    Warp *warps;
+    BlockBarrier barriers[NUM_BLOCK_BARRIERS];
+    const uint8_t *banks[NUM_BANKS];
+    uint32_t bank_bytes[NUM_BANKS];
+    uint64_t executed;
+    struct { uint64_t low, high; } known[NUM_KNOWN];  // allocations that were accessed last
+    uint32_t next_known;
+    bool records;
+} Block;
+
+// What an instruction needs beside itself. ``mask``: lanes that execute it.
+typedef struct {
+    Block *block;
+    Warp *warp;
+    const Instruction *instruction;
+    uint32_t mask;
+} Context;
+
+enum Outcome { GOES_ON, WARP_WAITS, FAILED };
+
+#define EACH_LANE for (int lane = 0; lane < LANES; lane++)
+
+// Says why the launch stops, with kernel and place; the first problem stays.
+void fail(const Context *at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static inline uint32_t lowest(uint32_t mask) { return (uint32_t)__builtin_ctz(mask); }
+
+// Operands. A plain register is returned as it stands; else ``into`` is filled.
+static inline const uint32_t *broadcast(uint32_t value, uint32_t *into) {
+    EACH_LANE into[lane] = value;
+    return into;
+}
+
+static inline uint32_t constant_at(const Context *at, uint32_t bank, uint32_t offset) {
+    uint32_t value = 0;
+    if (bank < NUM_BANKS && (uint64_t)offset + 4 <= at->block->bank_bytes[bank])
+        memcpy(&value, at->block->banks[bank] + offset, 4);
+    else
+        fail(at, "constant c[0x%x][0x%x] lies outside the bank's %u bytes", bank, offset,
+             bank < NUM_BANKS ? at->block->bank_bytes[bank] : 0);
+    return value;
+}
+
+static inline uint32_t uniform_of(const Warp *warp, uint32_t number) {
+    return number >= NO_UNIFORM ? 0 : warp->uniforms[number];
+}
+
+// Part ``word`` (0 or 1) of an operand of 32 or 64 bits, without its flags.
+static inline const uint32_t *plain(const Context *at, const Operand *operand, int word, uint32_t *into) {
+    switch (operand->kind) {
+    case OPERAND_REGISTER:
+        if (operand->number == NO_ROW) return broadcast(0, into);
+        return at->warp->registers[operand->number + word];
+    case OPERAND_UNIFORM: return broadcast(uniform_of(at->warp, operand->number + (operand->number < NO_UNIFORM ? word : 0)), into);
+    case OPERAND_IMMEDIATE: return broadcast(operand->value, into);
+    case OPERAND_CONSTANT: return broadcast(constant_at(at, operand->number, operand->value + 4 * word), into);
+    default: return broadcast(0, into);
+    }
+}
+
+// A source of 32 bits as an integer. ``into``: room for it.
+static inline const uint32_t *integer(const Context *at, int place, uint32_t *into) {
+    const Operand *operand = &at->instruction->operands[place];
+    const uint32_t *values = plain(at, operand, 0, into);
+    if (operand->flags & (FLAG_NEGATED | FLAG_ABSOLUTE | FLAG_INVERTED)) {
+        if (operand->flags & FLAG_ABSOLUTE) {
+            EACH_LANE into[lane] = (int32_t)values[lane] < 0 ? 0u - values[lane] : values[lane];
+            values = into;
+        }
+        if (operand->flags & FLAG_INVERTED) EACH_LANE into[lane] = ~values[lane];
+        else if (operand->flags & FLAG_NEGATED) EACH_LANE into[lane] = 0u - values[lane];
+        else return values;
+        return into;
+    }
+    return values;
+}
+
+// A source of 32 bits as a float, by its bits.
+static inline const float *single(const Context *at, int place, uint32_t *into) {
+    const Operand *operand = &at->instruction->operands[place];
+    const uint32_t *values = plain(at, operand, 0, into);
+    if (operand->flags & (FLAG_NEGATED | FLAG_ABSOLUTE)) {
+        uint32_t keep = operand->flags & FLAG_ABSOLUTE ? 0x7fffffffu : 0xffffffffu;
+        uint32_t flip = operand->flags & FLAG_NEGATED ? 0x80000000u : 0;
+        EACH_LANE into[lane] = (values[lane] & keep) ^ flip;
+        values = into;
+    }
+    return (const float *)values;
+}
+
+// A source of 64 bits as an integer.
+static inline void wide(const Context *at, int place, uint64_t *into) {
+    const Operand *operand = &at->instruction->operands[place];
+    uint32_t first[LANES], second[LANES];
+    const uint32_t *low = plain(at, operand, 0, first), *high = plain(at, operand, 1, second);
+    if (operand->kind == OPERAND_IMMEDIATE)  // 32 bits, with their sign
+        EACH_LANE into[lane] = (uint64_t)(int64_t)(int32_t)low[lane];
+    else
+        EACH_LANE into[lane] = (uint64_t)high[lane] << 32 | low[lane];
+    if (operand->flags & FLAG_NEGATED) EACH_LANE into[lane] = 0 - into[lane];
+    if (operand->flags & FLAG_INVERTED) EACH_LANE into[lane] = ~into[lane];
+}
+
+// A source of 64 bits as a double; an immediate is its upper half.
+static inline void twice(const Context *at, int place, double *into) {
+    const Operand *operand = &at->instruction->operands[place];
+    uint32_t first[LANES], second[LANES];
+    const uint32_t *low = plain(at, operand, 0, first), *high = plain(at, operand, 1, second);
+    uint64_t bits[LANES];
+    if (operand->kind == OPERAND_IMMEDIATE)
+        EACH_LANE bits[lane] = (uint64_t)low[lane] << 32;
+    else
+        EACH_LANE bits[lane] = (uint64_t)high[lane] << 32 | low[lane];
+    if (operand->flags & FLAG_ABSOLUTE) EACH_LANE bits[lane] &= ~(1ull << 63);
+    if (operand->flags & FLAG_NEGATED) EACH_LANE bits[lane] ^= 1ull << 63;
+    memcpy(into, bits, sizeof bits);
+}
+
+// A source predicate: the lanes where it holds.
+static inline uint32_t predicate(const Context *at, int place) {
+    const Operand *operand = &at->instruction->operands[place];
+    uint32_t held = operand->kind == OPERAND_UNIFORM_PREDICATE ? at->warp->uniform_predicates[operand->number]
+                                                              : at->warp->predicates[operand->number];
+    return operand->flags & FLAG_INVERTED ? ~held : held;
+}
+
+static inline void set_word(const Context *at, const Operand *operand, int word, const uint32_t *values) {
+    if (operand->kind == OPERAND_REGISTER) {
+        if (operand->number == NO_ROW) return;
+        uint32_t *row = at->warp->registers[operand->number + word];
+        uint32_t mask = at->mask;
+        if (mask == 0xffffffffu) memcpy(row, values, LANES * sizeof *row);
+        else EACH_LANE row[lane] = mask >> lane & 1 ? values[lane] : row[lane];
+    } else if (operand->kind == OPERAND_UNIFORM && operand->number < NO_UNIFORM && at->mask) {
+        at->warp->uniforms[operand->number + word] = values[lowest(at->mask)];
+    }
+}
+
+static inline void set(const Context *at, int place, const uint32_t *values) {
+    set_word(at, &at->instruction->operands[place], 0, values);
+}
+
+static inline void set_single(const Context *at, int place, const float *values) {
+    set(at, place, (const uint32_t *)values);
+}
+
+static inline void set_wide(const Context *at, int place, const uint64_t *values) {
+    uint32_t low[LANES], high[LANES];
+    EACH_LANE low[lane] = (uint32_t)values[lane];
+    EACH_LANE high[lane] = (uint32_t)(values[lane] >> 32);
+    set_word(at, &at->instruction->operands[place], 0, low);
+    set_word(at, &at->instruction->operands[place], 1, high);
+}
+
+static inline void set_twice(const Context *at, int place, const double *values) {
+    uint64_t bits[LANES];
+    memcpy(bits, values, sizeof bits);
+    set_wide(at, place, bits);
+}
+
+static inline void set_predicate(const Context *at, int place, uint32_t held) {
+    const Operand *operand = &at->instruction->operands[place];
+    if (operand->number == PT) return;
+    if (operand->kind == OPERAND_PREDICATE) {
+        uint32_t *bits = &at->warp->predicates[operand->number];
+        *bits = (*bits & ~at->mask) | (held & at->mask);
+    } else if (operand->kind == OPERAND_UNIFORM_PREDICATE && at->mask) {
+        at->warp->uniform_predicates[operand->number] = held >> lowest(at->mask) & 1 ? 0xffffffffu : 0;
+    }
+}
+
+// Families of instructions; each executes those that it knows. False: it is none of them.
+bool execute_integer(const Context *at);
+bool execute_float(const Context *at);
+bool execute_conversion(const Context *at);
+bool execute_memory(const Context *at);
+bool execute_warp(const Context *at);
+// Instructions that change which lanes run, or what runs next.
+bool is_control(uint32_t op);
+enum Outcome execute_control(const Context *at, Group *group);
+
+// Groups (groups.c)
+Group *running(Warp *warp);
+void free_waiting(Warp *warp);
+
+// Records (record.c)
+void record_instruction(const Context *at);
+void record_accesses(const Context *at, const uint64_t *addresses, int space);
+void write_block(Block *block);
+void clear_record(Record *record);
+void free_record(Record *record);
+#endif

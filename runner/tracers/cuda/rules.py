@@ -1,0 +1,517 @@
+"""A rule for each root of SASS, for compute capabilities 7.5 to 9.0: how its text becomes a record.
+
+Sources: NVIDIA, "CUDA Binary Utilities" (tables of instructions), PTX ISA for what the instructions that they compile to
+compute, and results of programs. Operands stand in the order that the interpreter's functions name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from manyscale.runner.tracers.cuda import operands as ops
+from manyscale.runner.tracers.cuda.codes import (
+    ATOMIC,
+    BAR,
+    BOOLEANS,
+    COMPARISONS,
+    MATCH,
+    MODIFIERS,
+    MUFU,
+    PRMT,
+    ROUNDINGS,
+    SHFL,
+    TYPES,
+    VOTE,
+)
+from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
+
+
+class UnknownInstructionError(ValueError):
+    """An instruction, or a form of one, that the interpreter does not execute."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """``target``: byte address of a branch's target in the function; ``size``: bytes of a constant that is loaded."""
+
+    op: str
+    operands: Sequence[Operand] = ()
+    modifiers: int = 0
+    extra: int = 0
+    target: int | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a rule is given: the root without a leading U of uniform ones, its modifiers, operands, place and word."""
+
+    root: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    pc: int
+    word: int
+
+    def has(self, *names: str) -> bool:
+        return any(name in self.modifiers for name in names)
+
+    def bits(self, **named: str) -> int:
+        """Bits of ``MODIFIERS`` whose names, as arguments, are set where one of the given words is a modifier."""
+        return sum(MODIFIERS[name] for name, words in named.items() if self.has(*words.split()))
+
+    def left(self, *known: str) -> None:
+        """Raises UnknownInstructionError where a modifier is none of ``known``."""
+        other = [each for each in self.modifiers if each not in known]
+        if other:
+            raise UnknownInstructionError(f"{self.root}.{other[0]}")
+
+
+Rule = Callable[[Given], Decoded]
+
+
+def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Decoded:
+    """Raises UnknownInstructionError."""
+    root, *modifiers = opcode.split(".")
+    if root not in _RULES and root[:1] == "U" and root[1:] in _RULES:
+        root = root[1:]
+    rule = _RULES.get(root)
+    if rule is None:
+        raise UnknownInstructionError(opcode)
+    decoded = rule(Given(root, tuple(modifiers), tuple(operands), pc, word))
+    return decoded
+
+
+def _with_predicates(operands: Sequence[Operand], first: int, most: int) -> tuple[list[Operand], list[Operand]]:
+    """Predicates that are written, at ``first`` and behind, filled with PT up to ``most``; and what follows."""
+    written = []
+    place = first
+    while place < len(operands) and operands[place].is_predicate and len(written) < most:
+        written.append(operands[place])
+        place += 1
+    return written + [TRUE_PREDICATE] * (most - len(written)), list(operands[place:])
+
+
+def _compared(given: Given) -> int:
+    code = next((COMPARISONS[each] for each in given.modifiers if each in COMPARISONS), None)
+    if code is None:
+        raise UnknownInstructionError(given.root)
+    return code | next((BOOLEANS[each] for each in given.modifiers if each in BOOLEANS), 0)
+
+
+def _setp(op: str, *known: str) -> Rule:
+    def rule(given: Given) -> Decoded:
+        given.left(*known, *COMPARISONS, *BOOLEANS)
+        operands = list(given.operands)
+        while len(operands) < 6:
+            operands.append(TRUE_PREDICATE)
+        bits = _compared(given) | given.bits(UNSIGNED="U32", CARRY="EX", FLUSHES="FTZ")
+        return Decoded(op, operands, bits)
+
+    return rule
+
+
+def _plain(op: str, count: int, *known: str, **named: str) -> Rule:
+    """As it stands: ``count`` operands, modifiers ``known``, of which ``named`` set bits."""
+
+    def rule(given: Given) -> Decoded:
+        given.left(*known)
+        if len(given.operands) != count:
+            raise UnknownInstructionError(given.root)
+        return Decoded(op, given.operands, given.bits(**named))
+
+    return rule
+
+
+def _nothing(given: Given) -> Decoded:
+    """What takes effect on other threads' views of memory, or on time, alone."""
+    return Decoded("NOP")
+
+
+def _iadd3(given: Given) -> Decoded:
+    given.left("X")
+    predicates, rest = _with_predicates(given.operands, 1, 2)
+    carries = rest[3:] + [FALSE_PREDICATE] * (5 - len(rest))
+    if len(rest) < 3 or len(rest) > 5:
+        raise UnknownInstructionError(given.root)
+    return Decoded("IADD3", [given.operands[0], *predicates, *rest[:3], *carries], given.bits(CARRY="X"))
+
+
+def _lea(given: Given) -> Decoded:
+    given.left("HI", "X", "SX32")
+    predicates, rest = _with_predicates(given.operands, 1, 1)
+    carry = rest.pop() if given.has("X") else FALSE_PREDICATE
+    if given.has("HI") and not given.has("SX32"):
+        a, b, c, shift = rest
+    else:
+        a, b, shift = rest
+        c = ZERO
+    bits = given.bits(HIGH_WORD="HI", CARRY="X", SIGN_EXTENDED="SX32")
+    return Decoded("LEA", [given.operands[0], *predicates, a, b, c, NOTHING, carry], bits, shift.value)
+
+
+def _imad(given: Given) -> Decoded:
+    given.left("MOV", "U32", "SHL", "IADD", "WIDE", "HI", "X", "S32")
+    predicates, rest = _with_predicates(given.operands, 1, 1)
+    carry = rest[3] if len(rest) > 3 else FALSE_PREDICATE
+    bits = given.bits(UNSIGNED="U32", WIDE="WIDE", HIGH_WORD="HI", CARRY="X")
+    return Decoded("IMAD", [given.operands[0], *predicates, *rest[:3], carry], bits)
+
+
+def _lop3(given: Given) -> Decoded:
+    given.left("LUT", "PAND")
+    predicates, rest = _with_predicates(given.operands, 0, 1)
+    d, a, b, c, table, *with_ = rest
+    return Decoded("LOP3", [*predicates, d, a, b, c, *(with_ or [FALSE_PREDICATE])], 0, table.value & 0xFF)
+
+
+def _plop3(given: Given) -> Decoded:
+    given.left("LUT")
+    p, q, a, b, c, one, two = given.operands
+    return Decoded("PLOP3", [p, q, a, b, c], 0, (one.value & 0xFF) | (two.value & 0xFF) << 8)
+
+
+def _shf(given: Given) -> Decoded:
+    given.left("L", "R", "U32", "S32", "U64", "S64", "HI", "W")
+    bits = given.bits(RIGHT="R", HIGH_WORD="HI", WRAPS="W", BITS_64="U64 S64", IS_SIGNED="S32 S64")
+    return Decoded("SHF", given.operands, bits)
+
+
+def _prmt(given: Given) -> Decoded:
+    mode = next((PRMT[each] for each in given.modifiers if each in PRMT), 0)
+    return Decoded("PRMT", given.operands, 0, mode)
+
+
+def _select(op: str) -> Rule:
+    def rule(given: Given) -> Decoded:
+        given.left("U32", "FTZ", "NAN", "S32")
+        return Decoded(op, given.operands, given.bits(UNSIGNED="U32", FLUSHES="FTZ", KEEPS_NAN="NAN"))
+
+    return rule
+
+
+def _viaddmnmx(given: Given) -> Decoded:
+    given.left("U32")
+    return Decoded("VIADDMNMX", given.operands, given.bits(UNSIGNED="U32"))
+
+
+def _p2r(given: Given) -> Decoded:
+    given.left("B1", "B2", "B3")
+    d, predicates, a, mask = given.operands
+    shift = _byte(given)
+    if a.index:  # R0.B1 of the text: where the bits go
+        shift = 8 * a.index
+    return Decoded("P2R", [d, predicates, _without_byte(a), mask], 0, shift)
+
+
+def _r2p(given: Given) -> Decoded:
+    given.left("B1", "B2", "B3")
+    predicates, a, mask = given.operands
+    shift = 8 * a.index if a.index else _byte(given)
+    return Decoded("R2P", [predicates, _without_byte(a), mask], 0, shift)
+
+
+def _byte(given: Given) -> int:
+    return next((8 * int(each[1]) for each in given.modifiers if each in ("B1", "B2", "B3")), 0)
+
+
+def _without_byte(operand: Operand) -> Operand:
+    return Operand(operand.kind, operand.flags, operand.number, 0, operand.value, text=operand.text)
+
+
+def _float(op: str) -> Rule:
+    def rule(given: Given) -> Decoded:
+        given.left("FTZ", "SAT", *ROUNDINGS)
+        rounding = next((ROUNDINGS[each] for each in given.modifiers if each in ROUNDINGS), 0)
+        return Decoded(op, given.operands, given.bits(FLUSHES="FTZ", SATURATES="SAT") | rounding)
+
+    return rule
+
+
+def _half(op: str) -> Rule:
+    def rule(given: Given) -> Decoded:
+        given.left("MMA", "F32", "BF16_V2", "SAT", "RELU", "FTZ")
+        operands = list(given.operands)
+        floating = [place for place, each in enumerate(operands) if each.is_floating]
+        if floating:  # two halves, written as numbers, are one word
+            operands[floating[0] : floating[0] + 2] = [operands[floating[0]]]
+        bits = given.bits(BFLOAT="BF16_V2", SATURATES="SAT", RELU="RELU")
+        return Decoded(op, operands, bits)
+
+    return rule
+
+
+def _mufu(given: Given) -> Decoded:
+    given.left(*MUFU)
+    return Decoded("MUFU", given.operands, 0, MUFU[given.modifiers[0]])
+
+
+_ROUNDS: Final = {"FLOOR": 1, "CEIL": 2, "TRUNC": 3, "RM": 1, "RP": 2, "RZ": 3, "ROUND": 0, "RN": 0}
+
+
+def _conversion(op: str, default_to: str, default_from: str, first_is: str) -> Rule:
+    """``first_is``: which of the two types a single one names: ``to``, ``from`` or ``both``; ``kind``: by its kind."""
+
+    def rule(given: Given) -> Decoded:
+        given.left("FTZ", "NTZ", "SAT", "PACK", *_ROUNDS, *TYPES)
+        types = [each for each in given.modifiers if each in TYPES]
+        to, source = default_to, default_from
+        if len(types) == 2:
+            to, source = types
+        elif len(types) == 1:
+            is_float = types[0] in ("F16", "F32", "F64", "BF16")
+            is_to = first_is == "to" or (first_is == "kind" and is_float == (default_to == "F32"))
+            to, source = (types[0], source) if is_to else (to, types[0])
+            if first_is == "both":
+                to = source = types[0]
+        rounding = next((_ROUNDS[each] for each in given.modifiers if each in _ROUNDS), 0)
+        bits = given.bits(FLUSHES="FTZ", SATURATES="SAT")
+        return Decoded(op, given.operands, bits, TYPES[to] | TYPES[source] << 8 | rounding << 16)
+
+    return rule
+
+
+def _i2fp(given: Given) -> Decoded:
+    given.left("F32", "U32", "S32", *ROUNDINGS)
+    rounding = next((_ROUNDS[each] for each in given.modifiers if each in _ROUNDS), 0)
+    source = "U32" if given.has("U32") else "S32"
+    return Decoded("I2F", given.operands, 0, TYPES["F32"] | TYPES[source] << 8 | rounding << 16)
+
+
+def _f2fp(given: Given) -> Decoded:
+    given.left("PACK_AB", "BF16", "F16", "F32", "RELU")
+    return Decoded("F2FP", given.operands, given.bits(RELU="RELU"), TYPES["BF16" if given.has("BF16") else "F16"])
+
+
+_MEMORY_WORDS: Final = (
+    "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM", "CONSTANT",
+    "EF", "EL", "LU", "EU", "NA", "LTC64B", "LTC128B", "LTC256B", "MMIO", "PRIVATE", "CI", "PF1", "PF2",
+)  # fmt: skip
+
+
+def _addressed(given: Given, operand: Operand) -> Operand:
+    """With E the register of an address is a pair, and so is a uniform one."""
+    if operand.kind != ops.ADDRESS:
+        raise UnknownInstructionError(given.root)
+    flags = operand.flags & ~ops.LOW
+    if given.has("E"):
+        flags |= 0 if operand.flags & ops.LOW else ops.WIDE
+        flags |= ops.HIGH
+    return Operand(operand.kind, flags, operand.number, operand.index, operand.value, operand.scale, text=operand.text)
+
+
+def _signed(given: Given) -> int:
+    return given.bits(IS_SIGNED="S8 S16")
+
+
+def _load(given: Given) -> Decoded:
+    given.left(*_MEMORY_WORDS)
+    operands = [each for each in given.operands if not each.is_predicate]
+    if len(operands) != 2:
+        raise UnknownInstructionError(given.root)
+    return Decoded("LOAD", [operands[0], _addressed(given, operands[1])], _signed(given))
+
+
+def _store(given: Given) -> Decoded:
+    given.left(*_MEMORY_WORDS)
+    return Decoded("STORE", [_addressed(given, given.operands[0]), given.operands[1]])
+
+
+def _ldc(given: Given) -> Decoded:
+    given.left("64", "128", "U8", "S8", "U16", "S16", "IL", "IS")
+    if given.has("IL", "IS"):
+        raise UnknownInstructionError("LDC.IL")
+    size = next((int(each.lstrip("US")) // 8 for each in given.modifiers), 4)
+    return Decoded("LDC", given.operands, _signed(given), size=size)
+
+
+_TYPES_OF_ATOMICS: Final = {
+    "64": "U64", "S32": "S32", "S64": "S64", "F32": "F32", "F64": "F64", "U32": "U32", "U64": "U64",
+}  # fmt: skip
+
+
+def _operation(given: Given) -> tuple[int, int]:
+    names = [each for each in given.modifiers if each in ATOMIC]
+    type_ = next((_TYPES_OF_ATOMICS[each] for each in given.modifiers if each in _TYPES_OF_ATOMICS), "U32")
+    operation = names[0] if names else "ADD"
+    if given.root == "ATOMS" and given.has("POPC") and given.has("INC"):
+        operation = "POPC_INC"
+    if given.has("CAST", "SPIN"):
+        operation = "CAS"
+    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN"}
+    given.left(*known)
+    return ATOMIC[operation], TYPES[type_]
+
+
+def _atomic(given: Given) -> Decoded:
+    """d, address, value, other."""
+    operation, type_ = _operation(given)
+    operands = [each for each in given.operands if not each.is_predicate]
+    d, address, *values = operands
+    if not values:  # ATOMS.POPC.INC adds one
+        values = [Operand(ops.IMMEDIATE, value=1)]
+    values += [ZERO] * (2 - len(values))
+    return Decoded("ATOMIC", [d, _addressed(given, address), *values], 0, operation | type_ << 8)
+
+
+def _reduction(given: Given) -> Decoded:
+    operation, type_ = _operation(given)
+    address, value = (each for each in given.operands if not each.is_predicate)
+    return Decoded("ATOMIC", [NOTHING, _addressed(given, address), value, ZERO], 0, operation | type_ << 8)
+
+
+def _ldgsts(given: Given) -> Decoded:
+    given.left(*_MEMORY_WORDS, "BYPASS", "ACCESS", "ZFILL")
+    to, source, *with_ = given.operands
+    narrow = Operand(to.kind, to.flags & ~ops.LOW, to.number, to.index, to.value, to.scale, text=to.text)
+    return Decoded("LDGSTS", [narrow, _addressed(given, source), *with_])
+
+
+def _shfl(given: Given) -> Decoded:
+    given.left(*SHFL)
+    return Decoded("SHFL", given.operands, 0, SHFL[given.modifiers[0]])
+
+
+def _vote(given: Given) -> Decoded:
+    """d, p, with."""
+    given.left(*VOTE)
+    operands = list(given.operands)
+    if len(operands) == 2:
+        operands = [ZERO, *operands] if operands[0].is_predicate else [operands[0], TRUE_PREDICATE, operands[1]]
+    return Decoded("VOTE", operands, 0, VOTE[given.modifiers[0]])
+
+
+def _match(given: Given) -> Decoded:
+    given.left("ANY", "ALL", "U64")
+    operands = list(given.operands)
+    if not operands[0].is_predicate:
+        operands.insert(0, TRUE_PREDICATE)
+    return Decoded("MATCH", operands, given.bits(BITS_64="U64"), MATCH["ALL" if given.has("ALL") else "ANY"])
+
+
+def _redux(given: Given) -> Decoded:
+    given.left("S32", "U32", *ATOMIC)
+    operation = next((ATOMIC[each] for each in given.modifiers if each in ATOMIC), ATOMIC["AND"])
+    if given.has("SUM"):
+        operation = ATOMIC["ADD"]
+    unsigned = 0 if given.has("S32") else MODIFIERS["UNSIGNED"]
+    return Decoded("REDUX", given.operands, unsigned, operation)
+
+
+def _special(given: Given) -> Decoded:
+    given.left("32")
+    bits = MODIFIERS["BITS_64"] if given.root == "CS2R" and not given.has("32") else 0
+    return Decoded("S2R", given.operands, bits)
+
+
+def _b2r(given: Given) -> Decoded:
+    given.left("RESULT")
+    operands = list(given.operands)
+    return Decoded("B2R", operands + [TRUE_PREDICATE] * (2 - len(operands)), 0, BAR["POPC"])
+
+
+def _branch(given: Given) -> Decoded:
+    given.left("U", "DIV", "CONV")
+    if given.has("DIV", "CONV"):  # to the code of warps that are not together, which shuffles need not here
+        return Decoded("NOP")
+    *with_, target = given.operands
+    return Decoded("BRA", with_, 0, target=target.value)
+
+
+def _jump(given: Given) -> Decoded:
+    """By a register: bytes from a label that the text gives (RET, CALL), or from the instruction behind (BRX)."""
+    register, *offset = [each for each in given.operands if each.kind != ops.PREDICATE]
+    signed = 0
+    if offset:
+        signed = offset[0].value - (1 << 32) if offset[0].value >> 31 else offset[0].value
+    if given.root in ("BRX", "BRXU", "JMX"):
+        signed += given.pc + 16
+    return Decoded("JUMP", [register], 0, signed & 0xFFFFFFFF)
+
+
+def _call(given: Given) -> Decoded:
+    given.left("REL", "ABS", "NOINC")
+    if len(given.operands) == 1 and given.operands[0].kind == ops.IMMEDIATE and given.has("REL"):
+        return Decoded("CALL", (), 0, target=given.operands[0].value)
+    if given.operands and given.operands[0].kind == ops.REGISTER:
+        return _jump(given)
+    raise UnknownInstructionError("CALL")
+
+
+def _return(given: Given) -> Decoded:
+    given.left("REL", "ABS", "NODEC")
+    return _jump(given)
+
+
+def _bmov(given: Given) -> Decoded:
+    given.left("32", "CLEAR", "PQUAD")
+    if given.operands[0].kind == ops.BARRIER:
+        return Decoded("BMOV_WRITE", given.operands)
+    return Decoded("BMOV_READ", given.operands, given.bits(BMOV_CLEAR="CLEAR"))
+
+
+def _barrier(given: Given) -> Decoded:
+    given.left("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR", "SYNCALL")
+    numbers = [each for each in given.operands if not each.is_predicate]
+    with_ = [each for each in given.operands if each.is_predicate]
+    number = numbers[0] if numbers else Operand(ops.IMMEDIATE)
+    count = numbers[1] if len(numbers) > 1 else NOTHING
+    return Decoded("BAR", [number, count, *(with_[:1] or [TRUE_PREDICATE])], given.bits(BAR_RED="RED", BAR_ARV="ARV"))
+
+
+def _count(op: str) -> Rule:
+    """POPC, FLO, IABS, BREV: d, a; a predicate that FLO may write is left out."""
+
+    def rule(given: Given) -> Decoded:
+        given.left("U32", "SH")
+        operands = [each for each in given.operands if not each.is_predicate]
+        return Decoded(op, operands, given.bits(UNSIGNED="U32", SHIFTED="SH"))
+
+    return rule
+
+
+def _mov(given: Given) -> Decoded:
+    given.left("64")
+    if given.has("64"):
+        return Decoded("MOV_PAIR", given.operands[:2])
+    return Decoded("MOV", given.operands[:2])
+
+
+def _r2ur(given: Given) -> Decoded:
+    given.left("FILL")
+    operands = [each for each in given.operands if not each.is_predicate]
+    return Decoded("R2UR", operands)
+
+
+_RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(
+        ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "YIELD", "FENCE", "PREEXIT",
+         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR"), _nothing
+    ),
+    "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
+    "IADD3": _iadd3, "VIADD": _plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
+    "ISETP": _setp("ISETP", "U32", "EX", "S32"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
+    "VIMNMX": _select("IMNMX"), "VIADDMNMX": _viaddmnmx, "VIMNMX3": _select("VIMNMX3"),
+    "IABS": _count("IABS"), "POPC": _count("POPC"), "FLO": _count("FLO"), "BREV": _count("BREV"),
+    "BMSK": _plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": _plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
+    "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
+    **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
+    **{root: _half(root) for root in ("HADD2", "HMUL2", "HFMA2")},
+    "FSETP": _setp("FSETP", "FTZ"), "DSETP": _setp("DSETP"), "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
+    "MUFU": _mufu, "FCHK": _plain("FCHK", 3, "DIVIDE"),
+    "F2I": _conversion("F2I", "S32", "F32", "kind"), "I2F": _conversion("I2F", "F32", "S32", "kind"),
+    "F2F": _conversion("F2F", "F32", "F32", "to"), "FRND": _conversion("FRND", "F32", "F32", "both"),
+    "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp, "F2FP": _f2fp,
+    **{root: _load for root in ("LD", "LDG", "LDS", "LDL")},
+    **{root: _store for root in ("ST", "STG", "STS", "STL")},
+    "LDC": _ldc, **{root: _atomic for root in ("ATOM", "ATOMG", "ATOMS")},
+    **{root: _reduction for root in ("RED", "REDG")}, "LDGSTS": _ldgsts,
+    "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux, "S2R": _special, "CS2R": _special, "S2UR": _special,
+    "ELECT": _plain("ELECT", 2), "B2R": _b2r,
+    "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
+    "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
+    "BSYNC": _plain("BSYNC", 1), "BREAK": _plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
+    "NANOSLEEP": lambda given: Decoded("NANOSLEEP"), "BPT": lambda given: Decoded("TRAP"),
+    "KILL": lambda given: Decoded("EXIT"),
+}  # fmt: skip
