@@ -12,7 +12,7 @@ from typing import Final
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.build import Compiler, c_compiler
-from manyscale.runner.tracers.cuda import generate
+from manyscale.runner.tracers.cuda import codes, generate
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 
 NATIVE: Final = Path(__file__).parent / "native"  # the interpreter
@@ -29,6 +29,7 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     compiler = c_compiler("the CUDA runtime that is traced")
     sources = {f"{path.parent.name}_{path.name}": path.read_text() for path in _files("*.c")}
     sources["generated.c"] = generate.source(kit.include, sources.values())
+    sources["ops.h"] = codes.header()
     renamed = generate.aliases(kit.include)
     script = generate.version_script(kit.version)
     headers = [path.read_text() for path in _files("*.h")]
@@ -57,12 +58,12 @@ def _compile(
                 (folder / name).write_text(text)
             (folder / "exports").write_text(script)
             made = folder / built.name
-            files = [str(folder / name) for name in sources]
+            files = [str(folder / name) for name in sources if name.endswith(".c")]
             linked = [
                 f"-Wl,--version-script={folder / 'exports'},-soname,{built.name}",
                 *(f"-Wl,--defsym={alias}={name}" for alias, name in sorted(renamed.items())),
             ]
-            include = [f"-I{NATIVE}", f"-I{RUNTIME}", "-isystem", str(kit.include)]
+            include = [f"-I{folder}", f"-I{NATIVE}", f"-I{RUNTIME}", "-isystem", str(kit.include)]
             command = [*compiler.command, *_FLAGS, *include, *files, *linked, "-o", str(made), "-lm", "-lpthread"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
