@@ -1,5 +1,5 @@
-"""The runtime that stands in for NVIDIA's, by programs without kernels. What the calls give is what the CUDA Runtime API
-documents for them."""
+"""The runtime that stands in for NVIDIA's, by programs without kernels. What the calls give is what the CUDA Runtime
+API documents for them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,150 @@
+"""CUDA programs traced without a GPU: what they print is what CUDA C++ says that they do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyscale.runner.cli import main
+from manyscale.runner.readers import workload_folder
+from manyscale.runner.shipped import shipped_targets
+
+PROGRAMS = Path(__file__).parents[3] / "programs"
+KERNELS = (PROGRAMS / "cuda_kernels.cu").read_text()
+EMPTY = "#include <cuda_runtime.h>\n__global__ void nothing() {}\nint main() { nothing<<<1, 1>>>(); return 0; }\n"
+
+
+@pytest.fixture
+def trace(tmp_path, tracer_cache, capfd):
+    """``trace(command, *options)``: (exit status, lines of the program, what was said, folder)."""
+
+    def run(command: list[str], *options: str) -> tuple[int, list[str], str, Path]:
+        folder = tmp_path / "traced"
+        words = ["trace", "--level", "gpu", "--cache", str(tracer_cache), "-o", str(folder), *options, "--", *command]
+        status = main(words)
+        captured = capfd.readouterr()
+        return status, captured.out.splitlines(), captured.err, folder
+
+    return run
+
+
+def turing(folder: Path) -> str:
+    """A target of compute capability 7.5, of which none is shipped."""
+    text = shipped_targets()["rtx3070"].read_text()
+    for old, new in (("compute_capability: 86", "compute_capability: 75"), ("size: 100 KiB", "size: 64 KiB"),
+                     ("64 KiB, 100 KiB]", "64 KiB]"), ("name: rtx3070", "name: turing")):  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "turing.yaml").write_text(text)
+    return str(folder / "turing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shown"),
+    [
+        pytest.param(75, "turing", marks=pytest.mark.slow),
+        (80, "a100"),
+        pytest.param(86, "rtx3070", marks=pytest.mark.slow),
+        pytest.param(90, "h100", marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_find_what_the_module_file_holds(nvcc, trace, tmp_path, architecture, shown):
+    shown = turing(tmp_path) if shown == "turing" else shown
+    program = nvcc(f"kernels-{architecture}", KERNELS, f"-arch=sm_{architecture}")
+    status, printed, told, folder = trace([str(program)], "--as", shown)
+    assert status == 0, told
+    # of an SM: 100, 164, 228 KiB; a block takes 50,000 + 256 bytes and 1 KiB of the system's, in units of 128
+    blocks = {75: 64 << 10, 86: 100 << 10, 80: 164 << 10, 90: 228 << 10}[architecture] // 51328
+    expected = ["5 11", "262 12", "cudaSuccess", "2530 30", "9 13 7", "400", f"256 1024 1 {architecture}"]
+    expected += ["cudaErrorInvalidConfiguration", "cudaErrorInvalidValue", "cudaSuccess", "cudaSuccess", str(blocks)]
+    expected += ["cudaSuccess", "cudaSuccess", "cudaSuccess", "15"]
+    assert printed[: len(expected)] == expected
+    workload = workload_folder.read(folder)
+    assert workload.column("launches", "launch_id").tolist() == [1, 2, 3, 4, 5]
+    assert workload.column("launches", "shared_bytes").tolist() == [512, 512, 50256, 512, 512]
+    assert workload.column("launches", "binary_version").tolist() == [architecture] * 5
+    assert workload.column("launches", "stream").tolist() == [0, 0, 0, 1, 1]
+    assert workload.tables["launches"].column("kernel_name")[0].as_py() == "_Z3usePfcd5Threes"
+    assert (workload.column("launches", "warps") == 2).all()
+    trace_of_one = workload.gpu.trace(1)
+    assert trace_of_one.num_instructions == workload.column("launches", "warp_instructions")[0]
+    stored = trace_of_one.static.access[trace_of_one.instruction] == 2
+    space = trace_of_one.static.space[trace_of_one.instruction] == 1
+    lanes = trace_of_one.active[stored & space & (trace_of_one.active == 32)]
+    assert len(lanes) == 4  # two warps, each with out[t] and table[t]
+    assert np.diff(trace_of_one.warp_instructions).min() > 0
+
+
+def test_an_access_outside_an_allocation_is_told_and_everything_after_it_fails(nvcc, trace):
+    program = nvcc("kernels-80", KERNELS, "-arch=sm_80")
+    status, printed, told, folder = trace([str(program), "outside"])
+    assert status == 0
+    assert printed[1:3] == ["cudaErrorLaunchFailure"] * 2
+    line = next(line for line in told.splitlines() if "_Z7outsidePii" in line)
+    assert "0x2000000000100"[:6] in line  # an address of the heap
+    codes = [note.code for note in workload_folder.read(folder).notes]
+    assert "cuda-launch-stopped" in codes
+
+
+def test_code_for_another_gpu_is_refused_and_ptx_is_compiled(nvcc, trace, tmp_path):
+    program = nvcc("hopper", EMPTY, "-gencode", "arch=compute_90,code=sm_90")
+    status, _, told, folder = trace([str(program)], "--as", "a100")
+    assert (status, told.count("\n")) == (2, 1)
+    assert "has sm_90" in told
+    assert "nvcc -arch=sm_80" in told
+    assert not folder.exists()
+    program = nvcc("ptx", EMPTY, "-gencode", "arch=compute_75,code=compute_75")
+    status, _, told, folder = trace([str(program)], "--as", "a100")
+    assert status == 0
+    assert "its PTX was compiled for sm_80" in told
+    assert workload_folder.read(folder).column("launches", "binary_version").tolist() == [80]
+
+
+def test_a_static_runtime_is_told_how_to_relink(nvcc, trace):
+    program = nvcc("static", EMPTY, "-arch=sm_80", "-cudart", "static")
+    status, _, told, _ = trace([str(program)])
+    assert (status, told.count("\n")) == (2, 1)
+    assert "`manyscale trace --nvcc`" in told
+
+
+def test_a_program_without_cuda_and_one_without_launches(nvcc, trace):
+    status, _, told, _ = trace(["/bin/true"])
+    assert (status, told.count("\n")) == (2, 1)
+    assert "not linked with libcudart.so" in told
+    program = nvcc("idle", "#include <cuda_runtime.h>\nint main() { return cudaDeviceSynchronize(); }\n", "-arch=sm_80")
+    status, _, told, folder = trace([str(program)])
+    assert status == 2
+    assert "launched no kernel" in told or "no process used the GPU" in told
+    assert not folder.exists()
+
+
+def test_two_units_with_kernels_of_one_name_are_told_apart(kit, nvcc, trace, build_folder, link_flags):
+    """Each has a static variable and a kernel of the same name."""
+    unit = (
+        "#include <cuda_runtime.h>\nnamespace {{ __device__ int value = {0};\n"
+        "__global__ void give(int *p) {{ *p = value; }} }}\n"
+        "int of_{0}() {{ int *p, back; cudaMalloc(&p, 4); give<<<1, 1>>>(p);"
+        " cudaMemcpy(&back, p, 4, cudaMemcpyDefault); return back; }}\n"
+    )
+    files = []
+    for number in (3, 4):
+        path = build_folder / f"unit{number}.cu"
+        path.write_text(unit.format(number))
+        files.append(str(path))
+    head = build_folder / "units.cu"
+    head.write_text('#include <cstdio>\nint of_3(); int of_4(); int main() { printf("%d %d\\n", of_4(), of_3()); }\n')
+    program = build_folder / "units"
+    words = [str(kit.tool("nvcc")), "-arch=sm_80", *files, str(head), "-o", str(program), *link_flags]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    status, printed, told, _ = trace([str(program)])
+    assert (status, printed[0]) == (0, "4 3"), told
+
+
+def test_an_unknown_or_gpuless_target(trace):
+    status, _, told, _ = trace(["/bin/true"], "--as", "laptop")
+    assert (status, told.count("\n")) == (2, 1)
+    assert "has no GPU" in told
