@@ -339,7 +339,7 @@ def _operation(given: Given) -> tuple[int, int]:
         operation = "POPC_INC"
     if given.has("CAST", "SPIN"):
         operation = "CAS"
-    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN"}
+    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN", "32"}
     given.left(*known)
     return ATOMIC[operation], TYPES[type_]
 
