@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Ops: roots of instructions, joined where one piece of code executes them. Those that change what runs next stand first.
+# Ops: roots of instructions, joined where one piece of code executes them; those that change what runs next first
 CONTROL: Final = (
     "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR", "NANOSLEEP", "TRAP",
 )  # fmt: skip

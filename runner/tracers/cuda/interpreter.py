@@ -1,4 +1,4 @@
-"""How the interpreter is compiled: its C files, the header that ``codes`` makes, and the flags that its results rest on."""
+"""How the interpreter is compiled: its C files, the header that ``codes`` makes, and flags that its results rest on."""
 
 from __future__ import annotations
 
