@@ -213,5 +213,5 @@ _WRITE_NOTHING: Final = frozenset(
         "BAR",
         "NANOSLEEP",
         "PLOP3",
-    )  # fmt: skip
+    )
 )
