@@ -58,6 +58,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="of --level gpu: the target whose GPU the CUDA program is shown (default: rtx3070)",
     )  # fmt: skip
     parser.add_argument(
+        "--check-memory", action="store_true",
+        help="of --level gpu: a kernel stops at an access to what is not allocated, even where hardware would not notice",
+    )  # fmt: skip
+    parser.add_argument(
         "--nvcc", action="store_true", help="print what nvcc needs to link a program that --level gpu can trace"
     )
     add_cache(parser)
@@ -102,7 +106,10 @@ def _run_on_gpu(options: argparse.Namespace, command: list[str], output: Path, c
     device = shown_device(options.shown)
     program, kit = session.find_program(command)
     directory = rundir.new_directory(output, "trace", resume=False)
-    workload, status = session.trace(command, program, kit, device, directory, cache, keep_raw=options.keep_raw)
+    workload, status = session.trace(
+        command, program, kit, device, directory, cache,
+        keep_raw=options.keep_raw, checks_memory=options.check_memory,
+    )  # fmt: skip
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")

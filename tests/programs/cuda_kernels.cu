@@ -1,6 +1,7 @@
 // Kernels that read and write what the module file holds: variables, constants, tables, parameters of all sizes.
 #include <cuda_runtime.h>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 struct Three {
@@ -35,7 +36,7 @@ int main(int count, char **words) {
     float *out, back[64], scaled[4] = {10, 20, 30, 40};
     cudaMalloc(&out, sizeof back);
     if (count > 1 && !strcmp(words[1], "outside")) {
-        outside<<<1, 32>>>((int *)out, 33);
+        outside<<<1, 32>>>((int *)out, atoi(words[2]));
         SHOW(cudaGetLastError());
         SHOW(cudaDeviceSynchronize());
         SHOW(cudaFree(out));

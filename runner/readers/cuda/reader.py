@@ -197,6 +197,9 @@ def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-managed-memory":
         text = f"{count} allocations of managed memory: no pages are moved between host and GPU"
         return changes("cuda-managed-memory", text, count=count, errs=Errs.short)
+    if code == "cuda-outside-allocation":
+        text = f"kernel {name} accesses memory that is not allocated, where hardware notices nothing"
+        return informs("cuda-outside-allocation", text, count=count)
     if code == "cuda-host-times":
         text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
         return informs("cuda-host-times", text, count=count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Ops: roots of instructions, joined where one piece of code executes them. Those that change what runs next stand first.
+# Ops: roots of instructions, joined where one piece of code executes them; those that change what runs next first
 CONTROL: Final = (
     "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR", "NANOSLEEP", "TRAP",
 )  # fmt: skip
@@ -38,15 +38,11 @@ SCALE_SHIFT: Final = 20  # three bits: by how much the register of an address is
 # Values of ``extra``
 TYPES: Final = {
     name: number
-    for number, name in enumerate(
-        ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64", "F16", "F32", "F64", "BF16")
-    )
+    for number, name in enumerate(("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64", "F16", "F32", "F64", "BF16"))
 }
 MUFU: Final = {
     name: number
-    for number, name in enumerate(
-        ("RCP", "RSQ", "SQRT", "EX2", "LG2", "SIN", "COS", "TANH", "RCP64H", "RSQ64H")
-    )
+    for number, name in enumerate(("RCP", "RSQ", "SQRT", "EX2", "LG2", "SIN", "COS", "TANH", "RCP64H", "RSQ64H"))
 }
 PRMT: Final = {name: number for number, name in enumerate(("INDEX", "F4E", "B4E", "RC8", "ECL", "ECR", "RC16"))}
 SHFL: Final = {name: number for number, name in enumerate(("IDX", "UP", "DOWN", "BFLY"))}
@@ -54,9 +50,7 @@ VOTE: Final = {name: number for number, name in enumerate(("ALL", "ANY", "EQ"))}
 MATCH: Final = {"ANY": 0, "ALL": 1}
 ATOMIC: Final = {
     name: number
-    for number, name in enumerate(
-        ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC")
-    )
+    for number, name in enumerate(("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC"))
 }
 BAR: Final = {name: number for number, name in enumerate(("POPC", "AND", "OR"))}
 SPECIAL: Final = {

@@ -196,5 +196,22 @@ def _registers(opcode: str, operands: Sequence[ops.Operand]) -> tuple[list[int],
 
 
 _WRITE_NOTHING: Final = frozenset(
-    "ISETP FSETP DSETP HSETP2 R2P R2UR FCHK BRX JMX RET CALL BRA WARPSYNC BAR NANOSLEEP PLOP3".split()
+    (
+        "ISETP",
+        "FSETP",
+        "DSETP",
+        "HSETP2",
+        "R2P",
+        "R2UR",
+        "FCHK",
+        "BRX",
+        "JMX",
+        "RET",
+        "CALL",
+        "BRA",
+        "WARPSYNC",
+        "BAR",
+        "NANOSLEEP",
+        "PLOP3",
+    )
 )

@@ -34,8 +34,10 @@ class Device:
     shared_reserved: int
     shared_unit: int
 
-    def write(self, folder: Path) -> None:
-        """Write it as the runtime reads it: a line for each key."""
+    def write(self, folder: Path, *, checks_memory: bool = False) -> None:
+        """Write it as the runtime reads it: a line for each key. ``checks_memory``: a launch stops at an access to what
+        is not allocated, even where hardware would not notice."""
         values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
         values |= {"major": self.capability // 10, "minor": self.capability % 10}
+        values["checks_memory"] = int(checks_memory)
         (folder / DEVICE).write_text("".join(f"{key} {value}\n" for key, value in values.items()))

@@ -1,7 +1,7 @@
 """A rule for each root of SASS, for compute capabilities 7.5 to 9.0: how its text becomes a record.
 
-Sources: NVIDIA, "CUDA Binary Utilities" (tables of instructions), PTX ISA for what the instructions that they compile to
-compute, and results of programs. Operands stand in the order that the interpreter's functions name.
+Sources: NVIDIA, "CUDA Binary Utilities" (tables of instructions), PTX ISA for what is computed, and results of
+programs. Operands stand in the order that the interpreter's functions name.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Dec
     rule = _RULES.get(root)
     if rule is None:
         raise UnknownInstructionError(opcode)
-    decoded = rule(Given(root, tuple(modifiers), tuple(operands), pc, word))
-    return decoded
+    return rule(Given(root, tuple(modifiers), tuple(operands), pc, word))
 
 
 def _with_predicates(operands: Sequence[Operand], first: int, most: int) -> tuple[list[Operand], list[Operand]]:
@@ -285,7 +284,7 @@ def _f2fp(given: Given) -> Decoded:
 
 
 _MEMORY_WORDS: Final = (
-    "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM", "CONSTANT",
+    "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM",
     "EF", "EL", "LU", "EU", "NA", "LTC64B", "LTC128B", "LTC256B", "MMIO", "PRIVATE", "CI", "PF1", "PF2",
 )  # fmt: skip
 
@@ -339,7 +338,7 @@ def _operation(given: Given) -> tuple[int, int]:
         operation = "POPC_INC"
     if given.has("CAST", "SPIN"):
         operation = "CAS"
-    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN"}
+    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN", "32"}
     given.left(*known)
     return ATOMIC[operation], TYPES[type_]
 
@@ -503,11 +502,12 @@ _RULES: Final[dict[str, Rule]] = {
     "F2I": _conversion("F2I", "S32", "F32", "kind"), "I2F": _conversion("I2F", "F32", "S32", "kind"),
     "F2F": _conversion("F2F", "F32", "F32", "to"), "FRND": _conversion("FRND", "F32", "F32", "both"),
     "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp, "F2FP": _f2fp,
-    **{root: _load for root in ("LD", "LDG", "LDS", "LDL")},
-    **{root: _store for root in ("ST", "STG", "STS", "STL")},
-    "LDC": _ldc, **{root: _atomic for root in ("ATOM", "ATOMG", "ATOMS")},
-    **{root: _reduction for root in ("RED", "REDG")}, "LDGSTS": _ldgsts,
-    "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux, "S2R": _special, "CS2R": _special, "S2UR": _special,
+    **dict.fromkeys(("LD", "LDG", "LDS", "LDL"), _load),
+    **dict.fromkeys(("ST", "STG", "STS", "STL"), _store),
+    "LDC": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
+    **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
+    "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
+    "S2R": _special, "CS2R": _special, "S2UR": _special,
     "ELECT": _plain("ELECT", 2), "B2R": _b2r,
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),

@@ -43,12 +43,15 @@ def trace(
     cache: Path,
     *,
     keep_raw: bool = False,
+    checks_memory: bool = False,
 ) -> tuple[Workload, int]:
     """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
-    workload, and the program's exit status, negative for a signal. Raises UserError."""
+    workload, and the program's exit status, negative for a signal. ``checks_memory``: see ``Device.write``. Raises
+    UserError."""
     raw = directory / RAW
     try:
         raw.mkdir()
+        device.write(raw, checks_memory=checks_memory)
         status = _run(command, program, kit, device, raw, cache)
         workload = replace(cuda.read(raw), name=directory.resolve().name)
     except UserError:
@@ -62,7 +65,6 @@ def trace(
 
 def _run(command: Sequence[str], program: launch.Program, kit: Toolkit, device: Device, raw: Path, cache: Path) -> int:
     assert program.path is not None
-    device.write(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
         linked = device_code.linked(program.path)
         cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))

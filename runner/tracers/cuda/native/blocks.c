@@ -8,6 +8,7 @@ enum { TURN = 4096, ROTATION = 1 << 16, STACK_BYTES = 1024, SLACK_ROWS = 4, FIRS
 void fail(const Context *at, const char *format, ...) {
     char *problem = at->block->launch->problem;
     if (problem[0]) return;
+    if (at->block->launch->error == 0) at->block->launch->error = STOP_FAILURE;
     int length = snprintf(problem, sizeof at->block->launch->problem, "%s+0x%x: ", at->block->kernel->name,
                           (uint32_t)(at->instruction - at->block->kernel->code) * 16);
     if (length < 0 || (size_t)length >= sizeof at->block->launch->problem) return;
@@ -47,8 +48,10 @@ static bool run_warp(Block *block, Warp *warp) {
             continue;
         }
         if (at.mask) {
-            if (!execute_integer(&at) && !execute_float(&at) && !execute_memory(&at) && !execute_warp(&at) && !execute_conversion(&at))
+            if (!execute_integer(&at) && !execute_float(&at) && !execute_memory(&at) && !execute_warp(&at) && !execute_conversion(&at)) {
+                block->launch->error = STOP_INSTRUCTION;
                 fail(&at, "this instruction is not executed; please report its line of cuobjdump -sass");
+            }
             if (problem[0]) return false;
         }
         group->pc++;
@@ -138,6 +141,7 @@ static void tell_deadlock(Block *block) {
         if (!warp->num_groups) continue;
         const Group *group = &warp->groups[warp->num_groups - 1];
         Context at = {block, &block->warps[w], block->kernel->code + group->pc, group->mask};
+        block->launch->error = STOP_WAITS;
         fail(&at, "block (%u,%u,%u) waits for ever: threads of warp %u are at a barrier that the others never reach",
              block->ctaid[0], block->ctaid[1], block->ctaid[2], w);
         return;
@@ -187,6 +191,7 @@ int sass_run(Launch *launch) {
     const Kernel *kernel = launch->kernel;
     Block block = {.launch = launch, .kernel = kernel, .records = launch->record != NULL};
     launch->problem[0] = 0;
+    launch->error = 0;
     launch->warp_instructions = 0;
     block.num_threads = launch->block[0] * launch->block[1] * launch->block[2];
     block.num_warps = (block.num_threads + LANES - 1) / LANES;

@@ -66,6 +66,15 @@ typedef struct {
     uint32_t bank_bytes[NUM_BANKS];
 } Kernel;
 
+// Why a launch stops, by the numbers that CUDA's errors have.
+enum StopKind {
+    STOP_ADDRESS = 700,
+    STOP_WAITS = 702,  // for ever
+    STOP_INSTRUCTION = 715,
+    STOP_ALIGNMENT = 716,
+    STOP_FAILURE = 719,
+};
+
 typedef struct {
     const Kernel *kernel;
     uint32_t grid[3], block[3];
@@ -79,6 +88,7 @@ typedef struct {
     FILE *record;                 // the launch's record file, NULL: nothing is recorded
     uint64_t warp_instructions;   // out
     char problem[512];            // out: why it stopped, "" if it did not
+    int error;                    // out: the same as a StopKind, 0 if it did not
 } Launch;
 
 // Runs all blocks of a launch, in the order of the grid; 0, or -1 with a problem that names kernel and place.

@@ -76,6 +76,17 @@ cudaError_t kernel_operation(Operation *into, const void *host, dim3 grid, dim3 
     return cudaSuccess;
 }
 
+static const char *running;  // kernel
+
+void launch_leaves_memory(uint64_t address) {
+    static const char *told;
+    session_note("cuda-outside-allocation", running);
+    if (told != running)
+        session_message("%s: accesses %#llx, outside of what is allocated; it goes on, as it does on hardware "
+                        "(--check-memory stops there)", running, (unsigned long long)address);
+    told = running;
+}
+
 cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     const Function *function = operation->function;
     const uint64_t id = ++num_launches;
@@ -91,6 +102,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .find_allocation = memory_bounds,
         .record = session_launch_file(id),
     };
+    running = function->kernel.name;
     const int ended = sass_run(&launch);
     const bool is_written = !ferror(launch.record);
     if (fclose(launch.record) || !is_written) {
@@ -104,7 +116,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     if (ended) {  // as on hardware the launch itself succeeds, and everything after it fails
         session_message("%s", launch.problem);
         session_event("problem %llu %s", (unsigned long long)id, launch.problem);
-        stop_for_good(cudaErrorLaunchFailure);
+        stop_for_good(launch.error ? (cudaError_t)launch.error : cudaErrorLaunchFailure);
     }
     return cudaSuccess;
 }

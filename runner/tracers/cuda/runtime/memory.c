@@ -8,6 +8,7 @@
 #include "runtime.h"
 
 static const uint64_t SPACING = 512;  // of what cudaMalloc gives, as on hardware
+static const uint64_t PAGE = 2 << 20;  // of the device's memory
 static const uint64_t DEVICE_START = 0x200000000000, HOST_START = 0x300000000000, HOST_BYTES = 1ull << 40;
 
 static Allocation *allocations;  // in ascending order
@@ -26,7 +27,7 @@ static void map_at(uint64_t start, uint64_t bytes) {
 
 static void map_arenas(void) {
     if (is_mapped) return;
-    map_at(DEVICE_START, device()->memory_bytes);
+    map_at(DEVICE_START - PAGE, device()->memory_bytes + 2 * PAGE);
     map_at(HOST_START, HOST_BYTES);
     is_mapped = true;
 }
@@ -119,17 +120,38 @@ void memory_free_all(void) {
 
 uint64_t memory_in_use(void) { return device_bytes_in_use; }
 
-int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+bool memory_is_allocated(uint64_t address, uint64_t bytes) {
     const Allocation *found = memory_find(address);
-    if (found == NULL) return 0;
-    *low = found->start;
-    *high = found->start + found->bytes;
+    return found && bytes <= found->bytes - (address - found->start);
+}
+
+// Where hardware notices nothing: what is not allocated in the pages of an allocation and in those beside them.
+static int gap_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+    const uint64_t end = DEVICE_START + device()->memory_bytes + PAGE;
+    if (!is_mapped || address < DEVICE_START - PAGE || address >= end) return 0;
+    const size_t at = behind(address);
+    const Allocation *before = at ? &allocations[at - 1] : NULL, *after = at < num_allocations ? &allocations[at] : NULL;
+    const uint64_t first = before && before->start >= DEVICE_START ? before->start + before->bytes : DEVICE_START - PAGE;
+    const uint64_t last = after && after->start < end ? after->start : end;
+    const uint64_t reached = (first + PAGE - 1) / PAGE * PAGE + PAGE, reaching = last / PAGE * PAGE - PAGE;
+    const bool is_near_first = first >= DEVICE_START && address < reached;
+    const bool is_near_last = last < end && address >= reaching;
+    if (!is_near_first && !is_near_last) return 0;
+    *low = is_near_first || reaching < first ? first : reaching;
+    *high = is_near_last || reached > last ? last : reached;
     return 1;
 }
 
-bool memory_is_allocated(uint64_t address, uint64_t bytes) {
-    uint64_t low, high;
-    return memory_bounds(address, &low, &high) && bytes <= high - address;
+int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+    const Allocation *found = memory_find(address);
+    if (found == NULL) {
+        if (device()->checks_memory || !gap_bounds(address, low, high)) return 0;
+        launch_leaves_memory(address);
+        return 1;
+    }
+    *low = found->start;
+    *high = found->start + found->bytes;
+    return 1;
 }
 
 cudaError_t cudaHostRegister(void *start, size_t bytes, unsigned flags) {

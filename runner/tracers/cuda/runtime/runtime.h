@@ -17,6 +17,7 @@ typedef struct {
     int major, minor, sms, clock_khz, memory_clock_khz, bus_bits, warps, blocks_per_sm, threads_per_sm, registers_per_sm;
     int register_unit, l2_bytes, shared_per_sm, shared_per_block, shared_optin, shared_reserved, shared_unit;
     uint64_t memory_bytes;
+    int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
 } Device;
 
 const Device *device(void);
@@ -117,6 +118,7 @@ cudaError_t copy_of(Operation *into, void *to, size_t to_pitch, const void *from
 cudaError_t kernel_operation(Operation *into, const void *function, dim3 grid, dim3 block, void **arguments, size_t shared);
 cudaError_t run_kernel(const Operation *operation, const Stream *stream);
 uint64_t launches_made(void);
+void launch_leaves_memory(uint64_t address);   // of the one that runs
 int shared_limit(const Function *function);    // most dynamic bytes that a launch may ask for
 
 // ---- streams.c

@@ -64,6 +64,7 @@ static void read_device(void) {
         {"l2_bytes", &shown.l2_bytes}, {"shared_per_sm", &shown.shared_per_sm},
         {"shared_per_block", &shown.shared_per_block}, {"shared_optin", &shown.shared_optin},
         {"shared_reserved", &shown.shared_reserved}, {"shared_unit", &shown.shared_unit},
+        {"checks_memory", &shown.checks_memory},
     };
     char path[4096], line[512];
     snprintf(path, sizeof path, "%s/device", session_folder());

@@ -14,6 +14,7 @@ from manyscale.runner.shipped import shipped_targets
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 KERNELS = (PROGRAMS / "cuda_kernels.cu").read_text()
+HEAP = 0x200000000000  # where the first allocation stands
 EMPTY = "#include <cuda_runtime.h>\n__global__ void nothing() {}\nint main() { nothing<<<1, 1>>>(); return 0; }\n"
 
 
@@ -78,15 +79,27 @@ def test_kernels_find_what_the_module_file_holds(nvcc, trace, tmp_path, architec
     assert np.diff(trace_of_one.warp_instructions).min() > 0
 
 
-def test_an_access_outside_an_allocation_is_told_and_everything_after_it_fails(nvcc, trace):
+def test_an_access_outside_an_allocation_goes_on_as_on_hardware(nvcc, trace):
     program = nvcc("kernels-80", KERNELS, "-arch=sm_80")
-    status, printed, told, folder = trace([str(program), "outside"])
+    status, printed, told, folder = trace([str(program), "outside", "33"])
     assert status == 0
-    assert printed[1:3] == ["cudaErrorLaunchFailure"] * 2
+    assert printed[:3] == ["cudaSuccess"] * 3
+    assert f"_Z7outsidePii: accesses {HEAP + 256:#x}, outside of what is allocated" in told
+    assert [note.code for note in workload_folder.read(folder).notes] == ["cuda-outside-allocation"]
+
+
+@pytest.mark.parametrize(("first", "options"), [("33", ["--check-memory"]), ("10000000", [])])
+def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace, first, options):
+    """Of thread 31 one behind the end, or of all far away."""
+    program = nvcc("kernels-80", KERNELS, "-arch=sm_80")
+    status, printed, told, folder = trace([str(program), "outside", first], *options)
+    assert status == 0
+    assert printed[1:3] == ["cudaErrorIllegalAddress"] * 2
     line = next(line for line in told.splitlines() if "_Z7outsidePii" in line)
-    assert "0x2000000000100"[:6] in line  # an address of the heap
-    codes = [note.code for note in workload_folder.read(folder).notes]
-    assert "cuda-launch-stopped" in codes
+    thread = 31 if options else 0
+    assert f"thread ({thread},0,0)" in line
+    assert f"{HEAP + 4 * (int(first) + thread):#x}" in line
+    assert "cuda-launch-stopped" in [note.code for note in workload_folder.read(folder).notes]
 
 
 def test_code_for_another_gpu_is_refused_and_ptx_is_compiled(nvcc, trace, tmp_path):

@@ -26,6 +26,7 @@ static void addresses_of(const Context *at, const Operand *operand, uint64_t *in
 
 static void outside(const Context *at, const char *space, uint64_t address, int lane) {
     const Warp *warp = at->warp;
+    at->block->launch->error = STOP_ADDRESS;
     fail(at, "thread (%u,%u,%u) of block (%u,%u,%u) accesses %u bytes at %s address 0x%llx, outside of what is allocated",
          warp->tid[0][lane], warp->tid[1][lane], warp->tid[2][lane], at->block->ctaid[0], at->block->ctaid[1],
          at->block->ctaid[2], at->instruction->size, space, (unsigned long long)address);
@@ -49,6 +50,7 @@ static uint8_t *place_of(const Context *at, int space, uint64_t address, int lan
     Block *block = at->block;
     uint32_t size = at->instruction->size;
     if (size > 1 && address % (size < 16 ? size : 16)) {
+        at->block->launch->error = STOP_ALIGNMENT;
         fail(at, "address 0x%llx is not aligned to %u bytes", (unsigned long long)address, size);
         return NULL;
     }

@@ -1,0 +1,119 @@
+"""Small kernels from lines of SASS, run by the interpreter alone: no CUDA compiler is needed, only one of C."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyscale.runner.tracers.cuda import decode, interpreter
+
+_PARAMETERS = 0x160
+_STORED = 4  # words that a thread gives back
+
+
+class Kernel(ctypes.Structure):
+    """As sass.h has it."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("code", ctypes.c_void_p),
+        ("num_instructions", ctypes.c_uint32),
+        ("num_registers", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32),
+        ("local_bytes", ctypes.c_uint32),
+        ("parameter_offset", ctypes.c_uint32),
+        ("parameter_bytes", ctypes.c_uint32),
+        ("architecture", ctypes.c_uint32),
+        ("banks", ctypes.c_void_p * 8),
+        ("bank_bytes", ctypes.c_uint32 * 8),
+    ]
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.POINTER(Kernel)),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint32),
+        ("parameters", ctypes.c_void_p),
+        ("local_base", ctypes.c_uint64),
+        ("shared_base", ctypes.c_uint64),
+        ("num_sms", ctypes.c_uint32),
+        ("find_allocation", ctypes.c_void_p),
+        ("record", ctypes.c_void_p),
+        ("warp_instructions", ctypes.c_uint64),
+        ("problem", ctypes.c_char * 512),
+        ("error", ctypes.c_int),
+    ]
+
+
+class StoppedError(Exception):
+    """What the interpreter said."""
+
+
+def build(folder: Path) -> ctypes.CDLL:
+    """The interpreter as a shared library."""
+    compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    for name, text in interpreter.sources().items():
+        (folder / name).write_text(text)
+    made = folder / "libsass.so"
+    sources = [str(path) for path in sorted(folder.glob("*.c"))]
+    command = [compiler, *interpreter.FLAGS, *interpreter.machine_flags(), f"-I{folder}", *sources]
+    done = subprocess.run([*command, "-o", str(made), "-lm"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(made))
+
+
+def run(
+    sass: ctypes.CDLL,
+    lines: Sequence[str],
+    inputs: Sequence[np.ndarray],
+    *,
+    words: dict[int, int] | None = None,
+    block: int | None = None,
+    shared_bytes: int = 0,
+) -> list[np.ndarray]:
+    """What a thread for each row of the inputs (uint32[n, k] or uint32[n]) leaves in R24, R25, R26 and R27.
+
+    The inputs stand in R4, R5, ... when ``lines`` begin; R0 is the thread. ``words``: of a line, the upper half of its
+    encoding's low word, which holds an immediate that is written with a point. Raises StoppedError.
+    """
+    table = np.ascontiguousarray(np.column_stack([each.reshape(len(each), -1).view(np.uint32) for each in inputs]))
+    number, columns = table.shape
+    out = np.zeros((number, _STORED), np.uint32)
+    before = [
+        "S2R R0, SR_TID.X",
+        f"IMAD.WIDE.U32 R2, R0, {hex(4 * columns)}, c[0x0][0x160]",
+        *(f"LDG.E R{4 + k}, [R2.64+{hex(4 * k)}]" for k in range(columns)),
+    ]
+    after = [
+        f"IMAD.WIDE.U32 R2, R0, {hex(4 * _STORED)}, c[0x0][0x168]",
+        *(f"STG.E [R2.64+{hex(4 * k)}], R{24 + k}" for k in range(_STORED)),
+        "EXIT",
+    ]
+    texts = [*before, *lines, *after]
+    encodings = [(words or {}).get(k - len(before), 0) << 32 for k in range(len(texts))]
+    decoded = decode.decode(texts, [16 * k for k in range(len(texts))], encodings, 80)
+    assert decoded.unknown == {}
+    code = np.ascontiguousarray(decoded.code)
+    kernel = Kernel(
+        name=b"kernel", code=code.ctypes.data, num_instructions=len(code), num_registers=64, shared_bytes=shared_bytes,
+        parameter_offset=_PARAMETERS, parameter_bytes=16, architecture=80,
+    )  # fmt: skip
+    parameters = ctypes.create_string_buffer(struct.pack("<QQ", table.ctypes.data, out.ctypes.data), 16)
+    launch = Launch(
+        kernel=ctypes.pointer(kernel), grid=(1, 1, 1), block=(block or number, 1, 1),
+        parameters=ctypes.addressof(parameters), local_base=0x7E01 << 32, shared_base=0x7E00 << 32, num_sms=1,
+    )  # fmt: skip
+    if sass.sass_run(ctypes.byref(launch)):
+        raise StoppedError(launch.problem.decode())
+    return [out[:, k].copy() for k in range(_STORED)]
