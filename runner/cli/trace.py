@@ -59,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--check-memory", action="store_true",
-        help="of --level gpu: a kernel stops at an access to what is not allocated, even where hardware would not notice",
+        help="of --level gpu: stop at an access to what is not allocated, even where hardware would not notice",
     )  # fmt: skip
     parser.add_argument(
         "--nvcc", action="store_true", help="print what nvcc needs to link a program that --level gpu can trace"

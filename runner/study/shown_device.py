@@ -27,9 +27,9 @@ _AMPERE: Final = 80
 def shown_device(target: str) -> Device:
     """Raises UserError for an unknown target, and for one without a GPU that CUDA's machine code can be run for."""
     machine, _ = target_named(target, "--as")
-    if not machine.node.has_block("gpu"):
-        raise UserError(f"--as {target}: has no GPU; targets with one are {', '.join(_with_gpus())}")
     gpu = Gpu.of(machine.node)
+    if gpu is None:
+        raise UserError(f"--as {target}: has no GPU; targets with one are {', '.join(_with_gpus())}")
     if gpu.compute_capability < 75:
         raise UserError(
             f"--as {target}: is of compute capability {gpu.compute_capability / 10}; CUDA programs are traced for 7.5 "

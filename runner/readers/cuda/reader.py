@@ -38,7 +38,6 @@ class _Launch:
     block: tuple[int, int, int]
     dynamic_shared: int
     stream: int
-    is_whole: bool
 
 
 @dataclass
@@ -158,7 +157,7 @@ def _add(found: _Events, words: list[str]) -> None:
     if words[0] == "launch":
         numbers = [int(word) for word in words[1:12]]
         grid, block = (numbers[2], numbers[3], numbers[4]), (numbers[5], numbers[6], numbers[7])
-        found.launches.append(_Launch(*numbers[:2], grid, block, *numbers[8:10], words[12] == "whole"))
+        found.launches.append(_Launch(numbers[0], numbers[1], grid, block, numbers[8], numbers[9]))
     elif words[0] == "copy":
         before, address, size = (int(word) for word in words[1:4])
         found.copies.append((before, address, size))

@@ -91,7 +91,7 @@ class Cubin:
             ) from None
 
     def _read_symbols(self) -> None:
-        table = next((section for name, _, section in self._sections if name == ".symtab"), None)
+        table: Any = next((section for name, _, section in self._sections if name == ".symtab"), None)
         self._symbols: list[Any] = [] if table is None else list(table.iter_symbols())
         self._places: list[str] = []
         names = [name for name, _, _ in self._sections]

@@ -8,10 +8,10 @@ Addresses are fixed when the file is written, so that nothing is left to relocat
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -104,56 +104,78 @@ class _Text:
 
 def write(cubins: Sequence[Cubin], kit: Toolkit, folder: Path) -> None:
     """The files of a program's cubins, in ``folder``. Raises UserError."""
-    memory = _Memory()
-    text = _Text(_HEADER.itemsize)
-    modules, kernels, variables, parameters = [], [], [], []
-    statics: list[StaticInstructions] = []
-    described = []
+    tables = _Tables()
     for cubin in cubins:
-        begin, first = memory.end, (len(kernels), len(variables))
-        places = _placed(cubin, memory)
-        listings = functions(disassembled(cubin, kit)) if cubin.kernels else {}
+        tables.add(cubin, functions(disassembled(cubin, kit)) if cubin.kernels else {})
+    tables.write(folder)
+
+
+class _Tables:
+    """What the files hold, while it is collected."""
+
+    def __init__(self) -> None:
+        self._memory = _Memory()
+        self._text = _Text(_HEADER.itemsize)
+        self._modules: list[np.ndarray] = []
+        self._kernels: list[np.ndarray] = []
+        self._variables: list[np.ndarray] = []
+        self._parameters: list[tuple[int, int]] = []
+        self._statics: list[StaticInstructions] = []
+        self._described: list[dict[str, object]] = []
+
+    def add(self, cubin: Cubin, listings: Mapping[str, Listing]) -> None:
+        module = np.zeros((), _MODULE)
+        module["architecture"], module["address"] = cubin.architecture, self._memory.end
+        module["first_kernel"], module["num_kernels"] = len(self._kernels), len(cubin.kernels)
+        module["first_variable"], module["num_variables"] = len(self._variables), len(cubin.variables)
+        places = _placed(cubin, self._memory)
+        module["bytes"] = self._memory.end - int(module["address"])
+        self._memory.align()
+        self._modules.append(module)
         for kernel in cubin.kernels.values():
-            code, static, problem = _decoded(cubin, kernel, listings.get(kernel.name))
-            row = _kernel_row(kernel, places, memory, len(parameters))
-            row["name"], row["code"] = text.name(kernel.name), text.add(code.tobytes())
-            row["problem"], row["num_instructions"] = text.name(problem) if problem else 0, len(code)
-            kernels.append(row)
-            ordered = [kernel.parameters[index] for index in sorted(kernel.parameters)]
-            parameters += [np.array(each, _PARAMETER) for each in ordered]
-            statics.append(static)
-            described.append(
-                {
-                    "name": kernel.name,
-                    "registers": kernel.registers,
-                    "shared_bytes": kernel.shared - kernel.reserved,
-                    "architecture": cubin.architecture,
-                    "opcodes": list(static.opcodes),
-                    "rows": len(static.pc),
-                }
-            )
+            self._add_kernel(cubin, kernel, listings.get(kernel.name), places)
         for each in cubin.variables:
             row = np.zeros((), _VARIABLE)
-            row["name"], row["address"], row["bytes"] = text.name(each.name), _address(each, places), each.size
+            row["name"], row["address"], row["bytes"] = self._text.name(each.name), _address(each, places), each.size
             row["is_constant"] = each.section.startswith(".nv.constant")
-            variables.append(row)
-        module = np.zeros((), _MODULE)
-        module["architecture"], module["address"], module["bytes"] = cubin.architecture, begin, memory.end - begin
-        module["first_kernel"], module["num_kernels"] = first[0], len(kernels) - first[0]
-        module["first_variable"], module["num_variables"] = first[1], len(variables) - first[1]
-        modules.append(module)
-        memory.align()
-    header = np.zeros((), _HEADER)
-    header["magic"] = _MAGIC
-    tables = {"modules": (modules, _MODULE), "kernels": (kernels, _KERNEL), "variables": (variables, _VARIABLE),
-              "parameters": (parameters, _PARAMETER)}  # fmt: skip
-    for name, (rows, kind) in tables.items():
-        header[f"num_{name}"] = len(rows)
-        header[name] = text.add(np.array(rows, kind).tobytes())
-    header["image"] = -(-text.end // _PAGE) * _PAGE
-    header["image_bytes"], header["image_address"] = memory.end - _IMAGE_ADDRESS, _IMAGE_ADDRESS
-    _write_file(folder / MODULES, header, text, memory)
-    _write_statics(folder, described, statics)
+            self._variables.append(row)
+
+    def _add_kernel(
+        self, cubin: Cubin, kernel: CubinKernel, listing: Listing | None, places: dict[str, tuple[int, int]]
+    ) -> None:
+        code, static, problem = _decoded(cubin, kernel, listing)
+        row = _kernel_row(kernel, places, len(self._parameters))
+        row["name"], row["code"] = self._text.name(kernel.name), self._text.add(code.tobytes())
+        row["problem"], row["num_instructions"] = self._text.name(problem) if problem else 0, len(code)
+        self._kernels.append(row)
+        self._parameters += [kernel.parameters[index] for index in sorted(kernel.parameters)]
+        self._statics.append(static)
+        self._described.append(
+            {
+                "name": kernel.name,
+                "registers": kernel.registers,
+                "shared_bytes": kernel.shared - kernel.reserved,
+                "architecture": cubin.architecture,
+                "opcodes": list(static.opcodes),
+                "rows": len(static.pc),
+            }
+        )
+
+    def write(self, folder: Path) -> None:
+        header = np.zeros((), _HEADER)
+        header["magic"] = _MAGIC
+        tables = {
+            "modules": np.array(self._modules, _MODULE),
+            "kernels": np.array(self._kernels, _KERNEL),
+            "variables": np.array(self._variables, _VARIABLE),
+            "parameters": np.array(self._parameters, _PARAMETER),
+        }
+        for name, rows in tables.items():
+            header[f"num_{name}"], header[name] = len(rows), self._text.add(rows.tobytes())
+        header["image"] = -(-self._text.end // _PAGE) * _PAGE
+        header["image_bytes"], header["image_address"] = self._memory.end - _IMAGE_ADDRESS, _IMAGE_ADDRESS
+        _write_file(folder / MODULES, header, self._text, self._memory)
+        _write_statics(folder, self._described, self._statics)
 
 
 def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) -> None:
@@ -168,7 +190,7 @@ def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) ->
 
 
 def _write_statics(folder: Path, described: Sequence[dict[str, object]], statics: Sequence[StaticInstructions]) -> None:
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(each, name) for each in statics]) if statics else np.zeros(0, kind)
         for name, kind in STATIC_COLUMNS.items()
     }
@@ -210,9 +232,7 @@ def _address(symbol: Variable, places: dict[str, tuple[int, int]]) -> int:
     return 0
 
 
-def _kernel_row(
-    kernel: CubinKernel, places: dict[str, tuple[int, int]], memory: _Memory, first_parameter: int
-) -> np.ndarray:
+def _kernel_row(kernel: CubinKernel, places: dict[str, tuple[int, int]], first_parameter: int) -> np.ndarray:
     row = np.zeros((), _KERNEL)
     row["num_registers"], row["shared_bytes"], row["shared_reserved"] = kernel.registers, kernel.shared, kernel.reserved
     row["local_bytes"] = -(-max(kernel.stack, _STACK) // 16) * 16 if kernel.stack else 0
