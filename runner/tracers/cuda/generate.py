@@ -59,11 +59,12 @@ def source(include: Path, written: Iterable[str]) -> str:
     for text in headers:
         exported |= {name: symbol for name, symbol in _RENAMED.findall(text) if name in exported}
         exported |= {name: symbol for name, _, symbol in _BY_STREAM.findall(text) if name in exported}
+    symbols = {symbol: name for name, symbol in exported.items()}
     errors = {int(number): name for name, number in _ERROR.findall((include / "driver_types.h").read_text())}
     lines = [
         "#include <stddef.h>",
         "int not_supported(const char *name);",
-        *(f'int {symbol}(void) {{ return not_supported("{name}"); }}' for name, symbol in sorted(exported.items())),
+        *(f'int {symbol}(void) {{ return not_supported("{name}"); }}' for symbol, name in sorted(symbols.items())),
         *_texts("error_name", errors),
         *_texts("error_words", {number: _words(name) for number, name in errors.items()}),
     ]

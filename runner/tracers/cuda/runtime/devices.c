@@ -265,7 +265,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *into, int number) {
     into->canMapHostMemory = into->concurrentKernels = into->unifiedAddressing = into->streamPrioritiesSupported = 1;
     into->globalL1CacheSupported = into->localL1CacheSupported = into->managedMemory = 1;
     into->concurrentManagedAccess = into->computePreemptionSupported = into->canUseHostPointerForRegisteredMem = 1;
+#if CUDART_VERSION >= 12000
     into->hostRegisterSupported = into->memoryPoolsSupported = 1;
+#endif
 #if CUDART_VERSION < 13000  // the fields went with CUDA 13
     into->clockRate = shown->clock_khz;
     into->memoryClockRate = shown->memory_clock_khz;

@@ -134,6 +134,7 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     return launch(function, grid, block, arguments, shared, stream);
 }
 
+#if CUDART_VERSION >= 12000
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
     LOCKED;
     const Function *found = function_of(function);
@@ -152,7 +153,6 @@ cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, 
     return launch(kernel, grid, block, arguments, shared, stream);
 }
 
-#if CUDART_VERSION >= 12000
 cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *function) { return __cudaGetKernel(kernel, function); }
 #endif
 
