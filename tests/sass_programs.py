@@ -51,6 +51,9 @@ class Launch(ctypes.Structure):
         ("warp_instructions", ctypes.c_uint64),
         ("problem", ctypes.c_char * 512),
         ("error", ctypes.c_int),
+        ("allocate", ctypes.c_void_p),
+        ("release", ctypes.c_void_p),
+        ("system_calls", ctypes.c_uint64 * 8),
     ]
 
 

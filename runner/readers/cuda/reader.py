@@ -199,6 +199,9 @@ def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-outside-allocation":
         text = f"kernel {name} accesses memory that is not allocated, where hardware notices nothing"
         return informs("cuda-outside-allocation", text, count=count)
+    if code == "cuda-system-functions":
+        text = f"kernel {name} calls printf, malloc, free or assert of the system, which take no time here"
+        return changes("cuda-system-functions", text, count=count, errs=Errs.short)
     if code == "cuda-host-times":
         text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
         return informs("cuda-host-times", text, count=count)

@@ -477,6 +477,13 @@ def _mov(given: Given) -> Decoded:
     return Decoded("MOV", given.operands[:2])
 
 
+def _own_address(given: Given) -> Decoded:
+    """LEPC: the instruction's address from the function's begin, or that of a label."""
+    given.left()
+    place = given.operands[1].value if len(given.operands) > 1 else given.pc
+    return Decoded("MOV_PAIR", [given.operands[0], Operand(ops.IMMEDIATE, value=place)])
+
+
 def _r2ur(given: Given) -> Decoded:
     given.left("FILL")
     operands = [each for each in given.operands if not each.is_predicate]
@@ -508,7 +515,7 @@ _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
     "S2R": _special, "CS2R": _special, "S2UR": _special,
-    "ELECT": _plain("ELECT", 2), "B2R": _b2r,
+    "LEPC": _own_address, "ELECT": _plain("ELECT", 2), "B2R": _b2r,
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
     "BSYNC": _plain("BSYNC", 1), "BREAK": _plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,

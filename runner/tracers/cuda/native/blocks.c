@@ -192,6 +192,7 @@ int sass_run(Launch *launch) {
     Block block = {.launch = launch, .kernel = kernel, .records = launch->record != NULL};
     launch->problem[0] = 0;
     launch->error = 0;
+    memset(launch->system_calls, 0, sizeof launch->system_calls);
     launch->warp_instructions = 0;
     block.num_threads = launch->block[0] * launch->block[1] * launch->block[2];
     block.num_warps = (block.num_threads + LANES - 1) / LANES;

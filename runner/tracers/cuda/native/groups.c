@@ -3,6 +3,7 @@
 // Where lanes part, hardware runs the smaller group first, and what falls through where both are of one size (all
 // divergent branches of stored traces of sm_80 and sm_90 do). Lanes meet again at BSYNC, which counts lanes that wait
 // and are in the barrier's mask at that time.
+#include "system.h"
 #include "warp.h"
 
 static void remove_group(Warp *warp, int place) {
@@ -81,6 +82,10 @@ static void part_by_address(const Context *at, Group *group, const int64_t *byte
         uint32_t same = 0;
         EACH_LANE if (left >> lane & 1 && bytes[lane] == to) same |= 1u << lane;
         left &= ~same;
+        if (system_function(to)) {
+            to = call_system(at, same, system_function(to));
+            if (at->block->launch->problem[0]) return;
+        }
         if (to < 0 || to % 16 || to / 16 >= at->block->kernel->num_instructions) {
             fail(at, "jumps to 0x%llx, which is outside the function", (unsigned long long)to);
             return;

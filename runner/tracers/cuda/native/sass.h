@@ -70,6 +70,7 @@ typedef struct {
 enum StopKind {
     STOP_ADDRESS = 700,
     STOP_WAITS = 702,  // for ever
+    STOP_ASSERT = 710,
     STOP_INSTRUCTION = 715,
     STOP_ALIGNMENT = 716,
     STOP_FAILURE = 719,
@@ -89,6 +90,9 @@ typedef struct {
     uint64_t warp_instructions;   // out
     char problem[512];            // out: why it stopped, "" if it did not
     int error;                    // out: the same as a StopKind, 0 if it did not
+    uint64_t (*allocate)(uint64_t bytes);  // malloc of threads, 0: there is no room
+    int (*release)(uint64_t address);
+    uint64_t system_calls[8];     // out: of functions of the system (system.h), by their numbers
 } Launch;
 
 // Runs all blocks of a launch, in the order of the grid; 0, or -1 with a problem that names kernel and place.

@@ -65,7 +65,7 @@ cudaError_t cudaMallocFromPoolAsync(void **into, size_t bytes, cudaMemPool_t poo
 
 cudaError_t cudaFree(void *place) {
     LOCKED;
-    if (place && !memory_free((uint64_t)place, false)) return failed(cudaErrorInvalidValue);
+    if (place && !memory_free((uint64_t)place, MEMORY_DEVICE)) return failed(cudaErrorInvalidValue);
     return done();
 }
 
@@ -77,7 +77,7 @@ cudaError_t cudaFreeAsync(void *place, cudaStream_t stream) {
 
 cudaError_t cudaFreeHost(void *place) {
     LOCKED;
-    if (place && !memory_free((uint64_t)place, true)) return failed(cudaErrorInvalidValue);
+    if (place && !memory_free((uint64_t)place, MEMORY_HOST)) return failed(cudaErrorInvalidValue);
     return done();
 }
 

@@ -87,6 +87,10 @@ void launch_leaves_memory(uint64_t address) {
     told = running;
 }
 
+static uint64_t allocate_for_threads(uint64_t bytes) { return memory_allocate(bytes, MEMORY_THREADS, 0); }
+
+static int release_of_threads(uint64_t address) { return address == 0 || memory_free(address, MEMORY_THREADS); }
+
 cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     const Function *function = operation->function;
     const uint64_t id = ++num_launches;
@@ -101,9 +105,13 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .num_sms = (uint32_t)device()->sms,
         .find_allocation = memory_bounds,
         .record = session_launch_file(id),
+        .allocate = allocate_for_threads,
+        .release = release_of_threads,
     };
     running = function->kernel.name;
     const int ended = sass_run(&launch);
+    for (int k = 0; k < 8; k++)
+        if (launch.system_calls[k]) session_note("cuda-system-functions", running);
     const bool is_written = !ferror(launch.record);
     if (fclose(launch.record) || !is_written) {
         session_message("the record of launch %llu cannot be written; name a folder with room by -o", (unsigned long long)id);

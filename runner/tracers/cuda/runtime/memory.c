@@ -95,7 +95,7 @@ const Allocation *memory_find(uint64_t address) {
 
 static void remove_at(size_t at) {
     const Allocation gone = allocations[at];
-    if (gone.kind == MEMORY_DEVICE || gone.kind == MEMORY_MANAGED) device_bytes_in_use -= spaced(gone.bytes);
+    if (gone.kind == MEMORY_DEVICE || gone.kind == MEMORY_MANAGED || gone.kind == MEMORY_THREADS) device_bytes_in_use -= spaced(gone.bytes);
     if (gone.kind != MEMORY_MODULE && gone.kind != MEMORY_REGISTERED && gone.bytes >= 1 << 20) {
         const uint64_t page = 4096, first = (gone.start + page - 1) & -page, end = (gone.start + gone.bytes) & -page;
         if (end > first) madvise((void *)first, end - first, MADV_DONTNEED);
@@ -104,11 +104,11 @@ static void remove_at(size_t at) {
     memmove(allocations + at, allocations + at + 1, (num_allocations - at) * sizeof *allocations);
 }
 
-bool memory_free(uint64_t start, bool is_host) {
+bool memory_free(uint64_t start, MemoryKind of) {
     const size_t at = behind(start);
     if (at == 0 || allocations[at - 1].start != start) return false;
     const MemoryKind kind = allocations[at - 1].kind;
-    if (is_host ? kind != MEMORY_HOST : kind != MEMORY_DEVICE && kind != MEMORY_MANAGED) return false;
+    if (kind != of && !(of == MEMORY_DEVICE && kind == MEMORY_MANAGED)) return false;
     remove_at(at - 1);
     return true;
 }

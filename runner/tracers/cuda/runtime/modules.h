@@ -7,11 +7,6 @@
 
 #define MODULES_MAGIC "MSCUDA01"
 
-// Functions of the system that code calls without having them (vprintf, malloc, free, __assertfail): their addresses in
-// constant bank 4 are SYSTEM_FUNCTIONS + SYSTEM_FUNCTION_SPACING * (1, 2, ...), 0 for one that is not known.
-#define SYSTEM_FUNCTIONS 0x1fffd0000000ull
-enum { SYSTEM_FUNCTION_SPACING = 16, SYSTEM_VPRINTF = 1, SYSTEM_MALLOC, SYSTEM_FREE, SYSTEM_ASSERT };
-
 typedef struct {
     char magic[8];
     uint32_t num_modules, num_kernels, num_variables, num_parameters;

@@ -39,7 +39,7 @@ const char *error_words(cudaError_t error);    // the same
 cudaError_t not_supported(const char *name);
 
 // ---- memory.c: device, page-locked and modules' memory, at fixed addresses
-typedef enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_REGISTERED, MEMORY_MODULE } MemoryKind;
+typedef enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_REGISTERED, MEMORY_MODULE, MEMORY_THREADS } MemoryKind;
 typedef struct {
     uint64_t start, bytes;
     MemoryKind kind;
@@ -52,7 +52,7 @@ typedef struct {
 uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags);  // 0: there is no room
 bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags);  // memory that is there already
 const Allocation *memory_find(uint64_t address);   // the allocation that holds it
-bool memory_free(uint64_t start, bool is_host);
+bool memory_free(uint64_t start, MemoryKind kind);
 void memory_free_all(void);
 uint64_t memory_in_use(void);                      // bytes of device memory
 bool memory_is_allocated(uint64_t address, uint64_t bytes);

@@ -161,3 +161,37 @@ def test_an_unknown_or_gpuless_target(trace):
     status, _, told, _ = trace(["/bin/true"], "--as", "laptop")
     assert (status, told.count("\n")) == (2, 1)
     assert "has no GPU" in told
+
+
+SYSTEM = r"""
+#include <cassert>
+#include <cstdio>
+__global__ void hello(int n) {
+    printf("hi %d %s %5.2f %lld%% %*c\n", threadIdx.x + n, "you", 1.5, 1ll << 40, 3, 'z');
+    int *p = (int *)malloc(8);
+    p[1] = n + threadIdx.x;
+    printf("%d\n", p[1]);
+    free(p);
+    if (n == 2) assert(threadIdx.x != 1);
+}
+int main(int count, char **) {
+    hello<<<1, 2>>>(count);
+    printf("%s\n", cudaGetErrorString(cudaDeviceSynchronize()));
+}
+"""
+
+
+@pytest.mark.parametrize(("architecture", "shown"), [(80, "a100"), pytest.param(90, "h100", marks=pytest.mark.slow)])
+def test_functions_of_the_system(nvcc, trace, architecture, shown):
+    program = nvcc(f"system-{architecture}", SYSTEM, f"-arch=sm_{architecture}")
+    status, printed, told, folder = trace([str(program)], "--as", shown)
+    lines = ["hi 1 you  1.50 1099511627776%   z", "hi 2 you  1.50 1099511627776%   z", "1", "2", "no error"]
+    assert (status, printed[:5]) == (0, lines)
+    assert [note.code for note in workload_folder.read(folder).notes] == ["cuda-system-functions"]
+
+
+def test_an_assertion_of_a_thread_fails(nvcc, trace):
+    program = nvcc("system-80", SYSTEM, "-arch=sm_80")
+    _, printed, told, _ = trace([str(program), "again"])
+    assert printed[4] == "device-side assert triggered"
+    assert "void hello(int): block: [0,0,0], thread: [1,0,0] Assertion `threadIdx.x != 1` failed." in told
