@@ -184,7 +184,7 @@ int main(int count, char **) {
 @pytest.mark.parametrize(("architecture", "shown"), [(80, "a100"), pytest.param(90, "h100", marks=pytest.mark.slow)])
 def test_functions_of_the_system(nvcc, trace, architecture, shown):
     program = nvcc(f"system-{architecture}", SYSTEM, f"-arch=sm_{architecture}")
-    status, printed, told, folder = trace([str(program)], "--as", shown)
+    status, printed, _, folder = trace([str(program)], "--as", shown)
     lines = ["hi 1 you  1.50 1099511627776%   z", "hi 2 you  1.50 1099511627776%   z", "1", "2", "no error"]
     assert (status, printed[:5]) == (0, lines)
     assert [note.code for note in workload_folder.read(folder).notes] == ["cuda-system-functions"]
