@@ -63,7 +63,8 @@ def test_what_is_not_there_is_made_of_the_headers(tmp_path):
         "extern __host__ __cudart_builtin__ cudaError_t CUDARTAPI cudaCopy(int a);\n"
     )
     (tmp_path / "driver_types.h").write_text(
-        "enum cudaError {\n    cudaSuccess = 0,\n    cudaErrorInvalidPtx = 218,\n    cudaErrorECCUncorrectable = 214 };\n"
+        "enum cudaError {\n    cudaSuccess = 0,\n    cudaErrorInvalidPtx = 218,\n"
+        "    cudaErrorECCUncorrectable = 214 };\n"
     )
     made = generate.source(tmp_path, ["cudaError_t cudaHere(int a) {\n"])
     assert 'int cudaRenamed_v2(void) { return not_supported("cudaRenamed"); }' in made
