@@ -64,14 +64,14 @@ def page() -> str:
 
 
 def figures() -> list[Figure]:
-    """All statistics that the sources make, each name once."""
-    found: dict[str, Figure] = {}
+    """All statistics that the sources make; a name twice if models say different things of it."""
+    found: dict[tuple[str, str], Figure] = {}
     for part in ("runner/run", "runner/predict", "runner/report"):
         for path in sorted((ROOT / part).rglob("*.py")):
             text = path.read_text()
             if "Statistic(" in text:
                 for figure in _of_module(ast.parse(text), str(path.relative_to(ROOT))):
-                    found.setdefault(figure.name, figure)
+                    found.setdefault((figure.name, figure.description), figure)
     return list(found.values())
 
 
