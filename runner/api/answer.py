@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from manyscale.models.workload.notes import Note, Severity, in_order, to_json
 from manyscale.runner.errors import UserError
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     import pyarrow as pa
 
-    from manyscale.runner.api.folders import Folder
+    from manyscale.runner.api.folders import Folder, Output
 
 LONGEST: Final = 400  # characters of a repr
-_LONGEST_FACT: Final = 78
+_LONGEST_FACT: Final = 100
 
 
 class Answer(ABC):
@@ -105,16 +107,22 @@ class Answer(ABC):
         """Write its files into a new folder: those it has, or each table as Parquet and its figures as JSON. Returns
         the folder. Raises UserError where that is taken or cannot be written."""
         from manyscale.runner.run import directory as rundir
-        from manyscale.runner.run.parquet import write_table
 
         with rundir.new_results(Path(directory), "result") as target:
             if self.folder is not None:
                 self.folder.copy(target)
             else:
-                for name, make in self._makers().items():
-                    write_table(make(), target / f"{name}.parquet")
-                rundir.write_atomically(target / "figures.json", self.to_json() + "\n")
+                self._write(target)
         return Path(directory)
+
+    def _write(self, directory: Path) -> None:
+        """Write its files into an empty folder."""
+        from manyscale.runner.run import directory as rundir
+        from manyscale.runner.run.parquet import write_table
+
+        for name, make in self._makers().items():
+            write_table(make(), directory / f"{name}.parquet")
+        rundir.write_atomically(directory / "figures.json", self.to_json() + "\n")
 
     def __repr__(self) -> str:
         shown = self.facts()
@@ -139,6 +147,32 @@ class Answer(ABC):
         items = "".join(f"<li>{escape(str(note))}</li>" for note in told)
         notes = f"<details><summary>{escape(noted(self.notes))}</summary><ul>{items}</ul></details>" if items else ""
         return f"<div><p><b>{escape(self.title)}</b></p><table>{rows}</table>{notes}</div>"
+
+
+_Kind = TypeVar("_Kind", bound=Answer)
+
+
+def kept(answer: _Kind, output: Output, name: str) -> _Kind:
+    """A result with its files written to ``output``, as ``run/directory.new_results`` has it (``name``: of a folder
+    with a number); as it is where no files are asked for. Raises UserError."""
+    if output is None:
+        return answer
+    from manyscale.runner.api.folders import Folder, place
+    from manyscale.runner.run import directory as rundir
+
+    with rundir.new_results(place(output)[0], name) as directory:
+        answer._write(directory)
+    return replace(answer, folder=Folder(directory))  # type: ignore[type-var]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """``names``, those that come again with how often they did."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
 
 
 def noted(notes: Sequence[Note]) -> str:

@@ -129,10 +129,14 @@ def _at_path(path: Path, target: TargetLike | None) -> Asked:
     if (path / "manifest.json").is_file():
         place = path / rundir.RESOLVED
         return Asked(_mapping(rundir.read_resolved(path), place), str(place), None)
-    is_study = path.is_file() and (path.suffix in _STUDY_FILES or not study_traces.is_trace(path))
-    if not is_study:
+    if path.is_dir() or is_trace_path(path):
         return _of_trace(str(path), target)
     return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
+
+
+def is_trace_path(path: Path) -> bool:
+    """Whether there is a trace at a path, and not a study."""
+    return shipped.exists(path) and path.suffix not in _STUDY_FILES and study_traces.is_trace(path)
 
 
 def _of_trace(trace: str, target: TargetLike | None) -> Asked:
