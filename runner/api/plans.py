@@ -274,8 +274,9 @@ def evaluate(
             raise UserError(f"--seeds {seeds}: at least one is needed")
         judges = None if on is None else list(map(fspath, on))
         return _of_profiles(
-            paths, output, None if methods is None else ",".join(methods), judges, None if cycles is None else Path(cycles),
-            seeds, None if cache is None else Path(cache), accept, strict, progress,
+            paths, output, None if methods is None else ",".join(methods), judges,
+            None if cycles is None else Path(cycles), seeds, None if cache is None else Path(cache), accept, strict,
+            progress,
         )  # fmt: skip
     if of_profiles:
         raise UserError(

@@ -42,6 +42,7 @@ def run(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     progress: Progress = False,
@@ -55,7 +56,8 @@ def run(
     ``output``: the run directory; without, files go to a temporary folder that is removed with the result, and neither
     traces nor a page are written (``result.save(DIR)`` does). None of the further options changes a number:
     ``executor`` "auto", "local" or "ray", with ``address``, ``workers`` and the file ``host``; ``cache``, where results
-    of work units are kept; ``resume`` goes on with a run in ``output``; ``report`` writes traces and the page;
+    of work units are kept; ``resume`` goes on with a run in ``output``; ``report`` writes traces and the page,
+    with ``self_contained`` each page of a sweep whole;
     ``accept``, codes of notes that shall not refuse the number, ``strict`` refuses those that change it, too;
     ``progress`` True shows a bar, or is a function of (done, total).
 
@@ -69,7 +71,7 @@ def run(
         raise UserError(f"{asked.place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
     found = predicted(
         asked, output, executor=executor, address=address, workers=workers, host=host, cache=cache, resume=resume,
-        report=report, accept=accept, strict=strict, progress=progress,
+        report=report, self_contained=self_contained, accept=accept, strict=strict, progress=progress,
     )  # fmt: skip
     assert isinstance(found, RunResult)
     return found
@@ -96,6 +98,7 @@ def sweep(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -115,7 +118,7 @@ def sweep(
         raise UserError(f"{asked.place}: the study has no sweep; give axes, or call manyscale.run")
     found = predicted(
         asked, output, executor=executor, address=address, workers=workers, host=host, cache=cache, resume=resume,
-        report=report, accept=accept, strict=strict, yes=yes, progress=progress,
+        report=report, self_contained=self_contained, accept=accept, strict=strict, yes=yes, progress=progress,
     )  # fmt: skip
     assert isinstance(found, SweepResult)
     return found
@@ -171,6 +174,7 @@ def predicted(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -183,7 +187,8 @@ def predicted(
         options = Options(
             output=directory, executor=executor, address=address, num_workers=workers,
             host=None if host is None else Path(host), cache=None if cache is None else Path(cache), resume=resume,
-            report=report and scratch is None, accept=accept, strict=strict, yes=yes, progress=show,
+            report=report and scratch is None, self_contained=self_contained, accept=accept, strict=strict, yes=yes,
+            progress=show,
         )  # fmt: skip
         finished = run_study(asked.content, asked.place, asked.beside, options)
     folder = Folder(finished.directory, scratch)

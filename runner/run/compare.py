@@ -77,7 +77,8 @@ def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
 
 
 def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool = True) -> Side:
-    """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises UserError if it is not finished, damaged, or a sweep."""
+    """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises
+    UserError if it is not finished, damaged, or a sweep."""
     status = rundir.read_manifest(directory)["status"]
     if (directory / "points").is_dir():
         raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory}/points/0000")
