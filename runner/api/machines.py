@@ -72,8 +72,10 @@ class CalibrateResult(Answer):
         from manyscale.runner.run import directory as rundir
         from manyscale.runner.run.calibration.network import NetworkCalibration
 
-        is_network = isinstance(self.found, NetworkCalibration)
-        page = (calibration_page.network_page if is_network else calibration_page.node_page)(self.found)  # type: ignore[operator]
+        if isinstance(self.found, NetworkCalibration):
+            page = calibration_page.network_page(self.found)
+        else:
+            page = calibration_page.node_page(self.found)
         rundir.write_yaml(directory / MACHINE, self.machine)
         rundir.write_atomically(directory / FIT, json.dumps(self.figures, indent=1) + "\n")
         rundir.write_atomically(directory / PLOT, page)

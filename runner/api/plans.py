@@ -272,7 +272,7 @@ def evaluate(
     if len(of_profiles) == len(paths):
         if seeds < 1:
             raise UserError(f"--seeds {seeds}: at least one is needed")
-        judges = None if on is None else list(map(fspath, on))
+        judges = None if on is None else [fspath(each) for each in on]
         return _of_profiles(
             paths, output, None if methods is None else ",".join(methods), judges,
             None if cycles is None else Path(cycles), seeds, None if cache is None else Path(cache), accept, strict,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,10 @@ class RunResult(Answer, Result):
         return {name: each.value for name, each in self.statistics.items()}
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
-        found = {name: table for name in _TIMELINES if (table := getattr(self, name)) is not None}
-        return {"statistics": lambda: statistics_table(self.statistics)} | {
-            name: lambda table=table: table for name, table in found.items()
+        found = [name for name in _TIMELINES if getattr(self, name) is not None]
+        return {
+            "statistics": partial(statistics_table, self.statistics),
+            **{name: partial(getattr, self, name) for name in found},
         }
 
     def _chart(self) -> Mapping[str, Any]:

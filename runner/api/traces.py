@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from os import PathLike, fspath
 from pathlib import Path
@@ -65,9 +66,8 @@ class TraceResult(Answer):
         return {name: table.num_rows for name, table in self.workload.tables.items() if table.num_rows}
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
-        return {
-            name: lambda table=table: table for name, table in self.workload.tables.items() if table.num_rows
-        }  # fmt: skip
+        known = self.workload.tables
+        return {name: partial(known.__getitem__, name) for name, table in known.items() if table.num_rows}
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -75,7 +75,8 @@ def scaled(pop: pa.Table, num_cores: Sequence[int | None], labels: Sequence[str]
     """
     rows = pop.to_pylist()
     names = list(labels) if labels is not None else [Path(row["name"]).name or row["name"] for row in rows]
-    sizes = [row["num_ranks"] if None in num_cores else cores for row, cores in zip(rows, num_cores, strict=True)]
+    of_ranks = any(cores is None for cores in num_cores)
+    sizes = [int((row["num_ranks"] if of_ranks else cores) or 0) for row, cores in zip(rows, num_cores, strict=True)]
     ordered = sorted(zip(names, rows, num_cores, sizes, strict=True), key=lambda one: one[3])
     _, first, _, first_size = ordered[0]
     columns: dict[str, list[Any]] = {name: [] for name in SCALING_SCHEMA.names}
