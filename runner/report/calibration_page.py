@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from manyscale.runner.report.page import WITHOUT_CHARTS, Page
+from manyscale.runner.run import script
 from manyscale.runner.run.calibration.measure import Figures
 from manyscale.runner.run.calibration.network import NetworkCalibration
 from manyscale.runner.run.calibration.node import NodeCalibration
 
 
 def network_page(found: NetworkCalibration) -> str:
-    """Measured and fitted times, and the residuals below."""
+    """Measured and fitted times, and the residuals below; without plotly a page that says so."""
+    if not script.is_installed():
+        return _without_plot("Calibration of a network")
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -37,7 +41,9 @@ def network_page(found: NetworkCalibration) -> str:
 
 
 def node_page(found: NodeCalibration) -> str:
-    """Latency with its plateaus, and bandwidth, against the working set."""
+    """Latency with its plateaus, and bandwidth, against the working set; without plotly a page that says so."""
+    if not script.is_installed():
+        return _without_plot(f"Calibration of {found.system.cpu_name}")
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -71,3 +77,7 @@ def node_page(found: NodeCalibration) -> str:
 def _points(figures: Figures, name: str) -> list[tuple[int, float]]:
     keys = [key for key in figures if key.startswith(f"{name}:")]
     return sorted((int(key.partition(":")[2]), figures[key].best) for key in keys)
+
+
+def _without_plot(title: str) -> str:
+    return Page(title, "What was fitted is in the files beside this page.", [*WITHOUT_CHARTS]).html()

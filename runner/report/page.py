@@ -20,6 +20,11 @@ from manyscale.runner.report.text import embedded_json, escape, swatch_style
 from manyscale.runner.run import script as plotly
 
 _COMPRESSION: Final = 6  # one more per cent at twice the time
+WITHOUT_CHARTS: Final = (
+    '<p class="note">The charts are left out: Plotly was not installed where this page was written. The tables are '
+    "whole.</p>",
+    "<style>.chart, .legend { display: none }</style>",
+)
 
 
 @dataclass
@@ -48,21 +53,21 @@ class Page:
         )
 
     def html(self, script: str = "") -> str:
-        """The whole file. ``script``: where plotly's script is, as seen from the page; without, it is in the page.
-
-        Raises UserError where it shall be in the page, has charts, and plotly is not installed.
-        """
+        """The whole file. ``script``: where plotly's script is, as seen from the page; without, it is in the page, or,
+        where plotly is not installed, the page has no charts and says so."""
         assets = files(__package__)
         style = assets.joinpath("report.css").read_text(encoding="utf-8")
         own = assets.joinpath("report.js").read_text(encoding="utf-8")
-        data = embedded_json(self.charts)
+        draws = bool(self.charts) and (bool(script) or plotly.is_installed())
+        data = embedded_json(self.charts) if draws else ""
         body = "\n".join(
             [
                 f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>",
                 f'<header><h1>{escape(self.title)}</h1><p class="subtitle">{escape(self.subtitle)}</p></header>',
+                *(WITHOUT_CHARTS if self.charts and not draws else ()),
                 *self.sections,
                 "</main>",
-                '<noscript><p class="note">The charts need JavaScript; the tables do not.</p></noscript>',
+                '<noscript><p class="note">The charts need JavaScript; the tables do not.</p></noscript>' * draws,
             ]
         )
         nonce = hashlib.sha256(f"{body}{data}{own}{script}".encode(errors="backslashreplace")).hexdigest()[:32]
@@ -74,7 +79,7 @@ class Page:
                 '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
                 f"script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:\">",
                 body,
-                *(self._scripts(data, own, script, nonce) if self.charts else ()),
+                *(self._scripts(data, own, script, nonce) if draws else ()),
                 "</body>\n</html>\n",
             ]
         )
