@@ -59,7 +59,7 @@ def run(
     of work units are kept; ``resume`` goes on with a run in ``output``; ``report`` writes traces and the page,
     with ``self_contained`` each page of a sweep whole;
     ``accept``, codes of notes that shall not refuse the number, ``strict`` refuses those that change it, too;
-    ``progress`` True shows a bar, or is a function of (done, total).
+    ``progress`` True shows a bar, or is a function of (done, total, what).
 
     Raises UserError for bad input, RunError if the run fails.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,9 +48,11 @@ def run(options: argparse.Namespace) -> int:
     if options.node:
         from manyscale.runner.run.calibration import node
 
-        found = node.calibrate_node(
-            options.base, quick=options.quick, core=options.core, sizes=_sizes(options.assignments)
-        )
+        with progress_bar() as progress:
+            found = node.calibrate_node(
+                options.base, quick=options.quick, core=options.core, sizes=_sizes(options.assignments),
+                progress=progress,
+            )  # fmt: skip
         directory = _write(options.output, found.machine, node.figures(found), calibration_page.node_page(found))
         _print_node(found)
         print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyscale.runner.cli.options import add_time
+from manyscale.runner.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
@@ -58,10 +59,13 @@ def run(options: argparse.Namespace) -> int:
         if "collectives" not in signature(write_trace).parameters:
             raise UserError(f"--target: format {options.to} names collectives, whatever the machine; leave it out")
         further["collectives"] = resolve_target(study)[0].network.collectives
-    # a workload alone can tell what only polling did, and what other clocks show
-    workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
-    with rundir.new_results(options.output, workload.name) as directory:
-        write_trace(workload, directory, **further)
+    with progress_bar() as progress:
+        progress(0, 0, "reading")
+        # a workload alone can tell what only polling did, and what other clocks show
+        workload = (read_recorded if options.to == "workload" else read_workload)(study.workload)
+        progress(0, 0, "writing")
+        with rundir.new_results(options.output, workload.name) as directory:
+            write_trace(workload, directory, **further)
     for note in (*workload.notes, *_left_out(workload, options.to)):
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")

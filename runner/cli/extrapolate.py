@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    from manyscale.models.workload import Workload
 
 FIGURES: Final = "extrapolation.json"
 
@@ -37,8 +41,13 @@ def run(options: argparse.Namespace) -> int:
     if len(options.traces) < 2:
         raise UserError(f"{options.traces[0]}: one trace has no trend; give traces of two or more numbers of ranks")
     shape = None if options.grid is None else _shape(options.grid)
-    read = [(path, read_workload(WorkloadChoice(path=path, format=options.format))) for path in options.traces]
-    found = extrapolation(read, options.ranks, shape)
+    read: list[tuple[str, Workload]] = []
+    with progress_bar() as progress:
+        for path in options.traces:
+            progress(len(read), len(options.traces), "reading")
+            read.append((path, read_workload(WorkloadChoice(path=path, format=options.format))))
+        progress(0, 0, "extrapolating")
+        found = extrapolation(read, options.ranks, shape)
     with rundir.new_results(options.output, "extrapolation") as directory:
         rundir.write_atomically(directory / FIGURES, json.dumps(figures(found), indent=1) + "\n")
         workload_folder.write(found.result.workload, directory)

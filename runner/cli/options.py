@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from manyscale.runner.errors import UserError
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
     from manyscale.models.workload.notes import Note
+    from manyscale.runner.progress import Progress
     from manyscale.runner.run.execute.execution import Workers
 
 
@@ -73,7 +74,7 @@ def check_executor(executor: str, workers: int | None = None, seed: int | None =
         raise UserError(f"--seed {seed}: a seed is not negative")
 
 
-def workers_of(options: argparse.Namespace, progress: Callable[[int, int], None]) -> Workers:
+def workers_of(options: argparse.Namespace, progress: Progress) -> Workers:
     """As ``--cache`` and ``add_executor``'s options say."""
     from manyscale.runner.run.execute.execution import Workers
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyscale.runner.cli.options import add_notes, add_study, admit, launch_numbers, print_notes, study_content
+from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
 
@@ -59,8 +60,11 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.run.parquet import write_table
     from manyscale.runner.run.preview import prepared
 
-    workload, points = prepared(*study_content(options), options.cache, options.yes)
-    point = next(points)
+    with progress_bar() as progress:
+        progress(0, 0, "reading")
+        workload, points = prepared(*study_content(options), options.cache, options.yes)
+        progress(0, 0, "planning")
+        point = next(points)
     admit(point.notes, options)
     plans = point.plans
     with rundir.new_results(options.output, workload.name) as directory:
@@ -105,7 +109,9 @@ def _by_method(options: argparse.Namespace) -> int:
         sensitivity=options.sensitivity,
         measured=options.measured,
     )
-    planned = methods.by_method(request)
+    with progress_bar() as progress:
+        progress(0, 0, "reading and choosing")
+        planned = methods.by_method(request)
     notes = [*planned.notes, *planned.choice.notes]
     admit(notes, options)
     file = methods.write(planned, options.output)

@@ -77,6 +77,7 @@ def interval_profile(
         raise UserError(f"--interval {interval}: at least one instruction is needed")
     if not 1 <= cores <= most:
         raise UserError(f"--cores {cores}: the target has {most}; give 1 to {most}")
+    workers.progress(0, 0, "reading")
     workload = read_workload(WorkloadChoice(path=trace, format=form), workers.folder)
     shared: dict[str, object] = {}
     try:

@@ -51,9 +51,10 @@ def predict(
     """
     workers = workers or Workers()
     machine, content = target_named(target)
-    training = read_training(inputs, form, workers.folder)
+    training = read_training(inputs, form, workers.folder, workers.progress)
     with workers.execution() as execution:
         runs = training_runs(training, line_bytes(machine), execution, steady=steady)
+        workers.progress(0, 0, "finding loops")
         predictor = Predictor(
             training, runs, machine, content["node"], RECIPES[recipe], steady=steady, amm=amm or AmmParameters()
         )
@@ -118,6 +119,7 @@ def profile(
     caches.
     """
     workers = workers or Workers()
+    workers.progress(0, 0, "reading")
     workload = read_workload(WorkloadChoice(path=trace, format=form), workers.folder)
     machine, _ = target_named(target)
     all_streams, sites = streams_of(workload, trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import InterruptedRunError, RunError, UserError, placed
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline, rendered, script
@@ -46,7 +47,7 @@ class Options:
     accept: Collection[str] = ()
     strict: bool = False
     yes: bool = False
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Progress = silent
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     study = parse_study(content, place)
     cache = options.cache or default_cache()
     store = Store(cache / "units")
+    options.progress(0, 0, "reading")
     workload = read_workload(study.workload, cache)
+    options.progress(0, len(points), "preparing")
     accept = {*options.accept, *_accepted_before(options)}
     admit(workload.notes, accept, strict=options.strict)
     prepared = list(prepare_points(points, place, beside, workload))
@@ -124,6 +127,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 case = simulated.point.case
                 filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
+                options.progress(index, len(prepared), "writing")
                 result = pipeline.assemble(simulated, execution, filled)
                 admit(result.notes, accept, strict=options.strict)
                 writers = shows.writers(result)
@@ -132,6 +136,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs, accept)
                 summaries.append(outputs.summary(result))
+        options.progress(len(prepared), len(prepared), "writing")
         if study.sweep:
             outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
         outputs.write_units(directory, execution)

@@ -20,6 +20,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import profile_units
 from manyscale.runner.predict.memory.streams import Stream, streams_of
 from manyscale.runner.predict.units import Executes
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.study import WorkloadChoice, traces
 
 MOST_ALONE: Final = 0.5  # of a run's accesses by blocks that no other run executes
@@ -80,10 +81,13 @@ def parse_sizes(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Path) -> TrainingSet:
+def read_training(
+    inputs: Sequence[tuple[int, str]], format_name: str, cache: Path, progress: Progress = silent
+) -> TrainingSet:
     """Read the traces, of one thread each, and number their blocks alike. Raises UserError."""
-    read = []
+    read: list[tuple[int, Workload, Stream, Sites]] = []
     for size, path in inputs:
+        progress(len(read), len(inputs), "reading")
         workload = traces.read_workload(WorkloadChoice(path=path, format=format_name), cache)
         streams, sites = streams_of(workload, path)
         if len(streams) > 1:

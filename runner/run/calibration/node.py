@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from manyscale.models.workload.quantities import parse_bytes
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run.calibration import fit
 from manyscale.runner.run.calibration.measure import (
     FULL,
@@ -73,7 +74,12 @@ class NodeCalibration:
 
 
 def calibrate_node(
-    base: str = "laptop", *, quick: bool = False, core: int | None = None, sizes: Mapping[str, int] | None = None
+    base: str = "laptop",
+    *,
+    quick: bool = False,
+    core: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    progress: Progress = silent,
 ) -> NodeCalibration:
     """The machine ``base`` with the node that this runs on, of which CPU ``core`` (default: the last) is measured;
     ``sizes``: bytes of caches by name that the system does not say, or says wrongly. Raises UserError."""
@@ -83,7 +89,7 @@ def calibrate_node(
     _, content = target_named(base, "command line")
     with built() as program:
         print(f"measuring core {core} of {system.cpu_name}, about {8 if quick else 50} s ...", file=sys.stderr)
-        figures = measure(program, system, core, effort)
+        figures = measure(program, system, core, effort, progress)
         measured = read_off(figures, system, measure_node_bandwidth(program, system, effort))
     machine = machine_of(content, system, measured, effort)
     build_machine(machine, "machine.yaml")

@@ -29,6 +29,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.run.plans import launches
 from manyscale.runner.run.plans import stacks as stack_plans
@@ -132,7 +133,7 @@ def load(
 def evaluate(
     profiles: Sequence[tuple[Profile, Sequence[str]]],
     seeds: int = 10,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Every method of every profile."""
     rows: list[Row] = []
@@ -146,7 +147,7 @@ def evaluate(
             rows.append(row)
             if len(first.label):
                 shown.append((profile, method, first))
-            progress(len(rows), total)
+            progress(len(rows), total, "evaluating")
     return Evaluation(seeds, rows, shown)
 
 

@@ -13,7 +13,7 @@ cores would wait for it, and any sample would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from manyscale.models.spelling import closest
 from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run import study_runs
 from manyscale.runner.study import assign, parse_study
 from manyscale.sampling.taskpoint.options import source_choices
@@ -60,7 +61,7 @@ def evaluate(
     changes: Sequence[tuple[str, Any]] = (),
     accept: Collection[str] = (),
     strict: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """A row (``table``) per trace, number of cores and method, full detail first, with its ``notes``; run directories
     in ``directory``. ``accept``, ``strict``: as of runs.
@@ -84,7 +85,7 @@ def evaluate(
                 row = _measured(base, keys, place(directory, stem, number, name), directory / "cache", **of_notes)
                 truth = truth or row
                 rows.append(_row(stem, number, name, row, truth))
-                progress(len(rows), total)
+                progress(len(rows), total, "evaluating")
     return rows
 
 
