@@ -41,6 +41,7 @@ COMMANDS: Final = {  # in the order of --help; the file is named like the comman
     "iterations": "find the iterations of a trace's main loop",
     "clusters": "find the phase clusters of a trace's bursts",
     "status": "say how far a run is",
+    "view": "show runs, their reports and their timelines in a browser, on this computer",
     "report": "write the timeline traces and the report of a finished run",
     "accuracy": "predict the shipped validation cases and compare with their references",
     "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",

@@ -81,6 +81,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "run lulesh-64",
+        "view",
         "what-if lulesh-8",
         "clusters {examples}/lulesh-8.tar.zst",
         "iterations {examples}/lulesh-8.tar.zst",
@@ -158,9 +159,13 @@ def _process(commands: Sequence[str]) -> str:
 
 def _run(commands: Sequence[str]) -> int:
     from manyscale.runner.cli import main as run_command
+    from manyscale.runner.view import tiles
 
     for command in commands:
         words = shlex.split(command)
+        if words == ["view"]:  # it would serve until it is interrupted
+            tiles.warm()
+            continue
         with contextlib.redirect_stdout(io.StringIO()):
             status = run_command([*words, *_HERE.get(words[0], []), "--debug"])
         if status:
