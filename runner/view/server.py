@@ -21,7 +21,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.report.page import COLOURS
+from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.view.runs import Runs, directory_of, place_below
 from manyscale.runner.view.tables import TABLES
 from manyscale.runner.view.timelines import ChangedError, Timelines

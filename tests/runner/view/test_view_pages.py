@@ -12,7 +12,7 @@ import pytest
 from browser import page_problems, visit
 from timeline_runs import SEGMENT_PS, made_run
 
-from manyscale.runner.report.page import COLOURS
+from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.view.runs import Runs
 from manyscale.runner.view.server import ViewServer
 from manyscale.runner.view.timelines import Timelines
