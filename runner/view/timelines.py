@@ -18,7 +18,7 @@ from manyscale.runner.view.tables import MESSAGES, TABLES, SegmentTable
 _MOST_OPEN: Final = 8  # tables; the one that was not used for longest is closed, its file removed
 _CACHED_BYTES: Final = 64 << 20  # of tiles
 _MOST_READ: Final = 100_000  # messages to look through for those in view
-_MOST_SHOWN: Final = 2_000  # messages in view; more would be a grey area
+_MOST_SHOWN: Final = 500  # messages in view; more would be a grey area
 _MOST_AT: Final = 6  # segments at one place
 
 

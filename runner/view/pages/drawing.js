@@ -162,7 +162,7 @@ class Drawing {
     context.fillStyle = style.ink;
     for (let row = Math.ceil(Math.max(0, rows.first) / step) * step; row < Math.min(source.info.rows, rows.last); row += step) {
       const y = RULER + (row + 0.5 - rows.first) * scale.y;
-      if (y > RULER + 4 && y < RULER + this.height) context.fillText(labels ? labels[row] : String(row), GUTTER - 6, y + 4);
+      if (y > RULER + 2 && y < RULER + this.height) context.fillText(labels ? labels[row] : String(row), GUTTER - 6, y + 4);
     }
   }
 }

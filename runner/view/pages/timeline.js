@@ -110,9 +110,10 @@
       if (problem) this.counts.textContent = problem;
       if (!info || this.known === info) return;
       this.known = info;
-      this.size = `${info.segments.toLocaleString("en")} segments, ${info.rows.toLocaleString("en")} rows, ` +
+      this.size = `${info.segments.toLocaleString("en")} segments, ${info.rows.toLocaleString("en")} row${info.rows === 1 ? "" : "s"}, ` +
         duration(info.span);
       this.counts.textContent = this.size;
+      this.canvas.style.setProperty("--rows", Math.max(2, info.rows));
       const names = info.categories.slice(0, info.mostCategories).map((name, index) => [name, this.source.colours.css[index]]);
       if (info.categories.length > info.mostCategories) names[names.length - 1][0] = "others";
       this.legend.replaceChildren(...[...names, ["idle", this.source.colours.idle]].map(([name, colour]) => {
