@@ -22,32 +22,45 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn
 
+from manyscale.runner.cli import completion
 from manyscale.runner.cli.parser import Parser, in_words_typed
 from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError, WrongKeyError
 from manyscale.runner.frames import in_large_frame
 from manyscale.runner.version import __version__
 
-COMMANDS: Final = {  # in the order of --help; the file is named like the command, with _ for -
-    "run": "predict a study's time and write its run directory",
-    "plan": "write which elements a study would simulate, without simulating",
-    "trace": "run a program and write its trace as a workload",
-    "convert": "read a trace in any format and write it in another",
-    "profile": "measure the stack distances of a memory trace, and hit rates of caches",
-    "predict": "predict hit rates and time at input sizes that never ran",
-    "evaluate": "compare samples with what they stand for",
-    "what-if": "predict a study or a run again under other assumptions, and compare",
-    "compare": "say where two runs, or a run and its measured trace, differ",
-    "pop": "print the efficiencies of several runs or measured traces, and how they scale",
-    "iterations": "find the iterations of a trace's main loop",
-    "clusters": "find the phase clusters of a trace's bursts",
-    "status": "say how far a run is",
-    "view": "show runs, their reports and their timelines in a browser, on this computer",
-    "report": "write the timeline traces and the report of a finished run",
-    "accuracy": "predict the shipped validation cases and compare with their references",
-    "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",
-    "extrapolate": "make a workload for more ranks than were traced",
-    "examples": "list the shipped examples, targets and what can be plugged in",
+GROUPS: Final = {  # by what a user wants, in the order of --help; a file is named like its command, with _ for -
+    "predict a time": {
+        "run": "predict a study's time and write its run directory",
+        "what-if": "predict a study or a run again under other assumptions, and compare",
+        "predict": "predict hit rates and time at input sizes that never ran",
+        "extrapolate": "make a workload for more ranks than were traced",
+        "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",
+    },
+    "get a trace": {
+        "trace": "run a program and write its trace as a workload",
+        "convert": "read a trace in any format and write it in another",
+        "profile": "measure the stack distances of a memory trace, and hit rates of caches",
+        "iterations": "find the iterations of a trace's main loop",
+        "clusters": "find the phase clusters of a trace's bursts",
+    },
+    "choose what is simulated": {
+        "plan": "write which elements a study would simulate, without simulating",
+        "evaluate": "compare samples with what they stand for",
+    },
+    "ask finished runs": {
+        "compare": "say where two runs, or a run and its measured trace, differ",
+        "pop": "print the efficiencies of several runs or measured traces, and how they scale",
+        "accuracy": "predict the shipped validation cases and compare with their references",
+    },
+    "look": {
+        "examples": "list the shipped examples, targets and what can be plugged in",
+        "status": "say how far a run is",
+        "report": "write the timeline traces and the report of a finished run",
+        "view": "show runs, their reports and their timelines in a browser, on this computer",
+        "completion": "print the script by which bash, zsh or fish completes words of this command line",
+    },
 }
+COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000  # Python's own 700 are met some 300 times by imports alone
@@ -62,6 +75,8 @@ def process() -> int:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2^4 cycles; read when numpy is loaded
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
+    if completion.is_asked():
+        completion.complete(_parser)
     try:
         return in_large_frame(main)
     finally:
@@ -187,6 +202,8 @@ def _parser(asked: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="manyscale",
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
+        epilog="manyscale COMMAND --help shows the options of a command; manyscale examples, what is shipped.",
+        groups=GROUPS,
     )
     parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
     parser.set_defaults(debug=False, command=None, most_gb=None)

@@ -43,7 +43,7 @@ def test_help_loads_nothing_heavy():
 
 def test_help_lists_the_commands_in_their_order(cli):
     text = cli("--help").out
-    places = [text.index(f"\n    {name}") for name in COMMANDS]
+    places = [text.index(f"\n  {name}  ") for name in COMMANDS]
     assert places == sorted(places)
 
 
