@@ -141,6 +141,7 @@ def what_if(
     address: str | None = None,
     workers: int | None = None,
     cache: _PathLike | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -156,8 +157,8 @@ def what_if(
     if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
         raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with what_if: [...]")
     found = predicted(
-        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=False, accept=accept,
-        strict=strict, yes=yes, progress=progress,
+        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=report,
+        point_reports=False, self_contained=True, accept=accept, strict=strict, yes=yes, progress=progress,
     )  # fmt: skip
     assert isinstance(found, WhatIfResult)
     return found
@@ -174,6 +175,7 @@ def predicted(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    point_reports: bool = True,
     self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
@@ -187,8 +189,8 @@ def predicted(
         options = Options(
             output=directory, executor=executor, address=address, num_workers=workers,
             host=None if host is None else Path(host), cache=None if cache is None else Path(cache), resume=resume,
-            report=report and scratch is None, self_contained=self_contained, accept=accept, strict=strict, yes=yes,
-            progress=show,
+            report=report and scratch is None, point_reports=point_reports, self_contained=self_contained,
+            accept=accept, strict=strict, yes=yes, progress=show,
         )  # fmt: skip
         finished = run_study(asked.content, asked.place, asked.beside, options)
     folder = Folder(finished.directory, scratch)

@@ -7,26 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from manyscale.runner.cli.options import add_cache, add_notes, admit, columns, print_notes, written
-
-TITLES: Final = {
-    "figure": "whole run",
-    "state": "by state (mean over ranks)",
-    "critical path": "critical path, by kind",
-    "gpu": "kernel launches",
-    "launch": "cycles by launch, latency included",
-    "place": "by region and call (mean over ranks)",
-    "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
-    "rank": "by rank and state",
-}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
     parser.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write all differences as Parquet")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR",
+        help="folder for all differences (differences.parquet) and their page (report.html); a name that ends in "
+        ".parquet is a file of the differences alone",
+    )  # fmt: skip
+    parser.add_argument("--no-report", action="store_true", help="leave out the page")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all differences as JSON")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
@@ -37,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, write what is asked for, and print."""
     from manyscale.runner.cache import default_cache
+    from manyscale.runner.report import compare_page
     from manyscale.runner.run import compare
     from manyscale.runner.run import directory as rundir
     from manyscale.runner.run.parquet import write_table
@@ -46,9 +41,15 @@ def run(options: argparse.Namespace) -> int:
     table, notes = compare.compare(a, b)
     admit(notes, options)
     rows = table.to_pylist()
-    if options.output is not None:
+    if options.output is not None and options.output.suffix == ".parquet":
         with written(options.output):
             write_table(table, options.output)
+    elif options.output is not None:
+        with rundir.new_results(options.output, "comparison") as directory:
+            write_table(table, directory / "differences.parquet")
+            if not options.no_report:
+                page = compare_page.page(table, a.name, b.name, notes)
+                rundir.write_page(directory, page)
     if options.json is not None:
         content = {"a": a.name, "b": b.name, "notes": [asdict(note) for note in notes], "rows": rows}
         with written(options.json):
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(rows: Sequence[Mapping[str, Any]], top: int) -> None:
     """The ``top`` rows of each group that differ; of the whole run all."""
+    from manyscale.runner.run.compare import TITLES
+
     for group, title in TITLES.items():
         mine = [row for row in rows if row["group"] == group]
         if not mine:

@@ -43,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/evaluation-NNN)")
     add_cache(parser)
     add_notes(parser)
+    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
         text, page = tasks.summary(table), evaluation_page.tasks_page(rows, directory)
     write_table(table, directory / "evaluation.parquet")
     rundir.write_atomically(directory / "evaluation.txt", text)
-    rundir.write_atomically(directory / "report.html", page)
+    if not options.no_report:
+        rundir.write_page(directory, page)
     print(text, end="")
     print(f"results: {directory}")
     print_notes(notes)

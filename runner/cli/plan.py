@@ -42,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--projection", type=Path, metavar="FILE", help="of --method: SimPoint's projection matrix to use"
     )
+    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--cycles: is of kernel launches; choose some with --method tbpoint")
     import pyarrow as pa
 
+    from manyscale.runner.report import plan_page
     from manyscale.runner.run import directory as rundir
     from manyscale.runner.run.parquet import write_table
     from manyscale.runner.run.preview import prepared
@@ -67,8 +69,12 @@ def run(options: argparse.Namespace) -> int:
         point = next(points)
     admit(point.notes, options)
     plans = point.plans
+    table = pa.concat_tables([each.table() for each in plans])
     with rundir.new_results(options.output, workload.name) as directory:
-        write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
+        write_table(table, directory / "plan.parquet")
+        if not options.no_report:
+            title = f"Plan of {workload.name} on {point.case.machine.name}"
+            rundir.write_page(directory, plan_page.page(table, title, "", point.notes))
     counts = []
     for each in plans:  # weights of intervals are shares, so that the population is not known
         of = "" if each.element_kind == "interval" else f" of {each.population}"
@@ -80,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _by_method(options: argparse.Namespace) -> int:
+    from manyscale.runner.report import plan_page
+    from manyscale.runner.run import directory as rundir
     from manyscale.runner.run.plans import launches, methods, stacks, tasks
     from manyscale.runner.run.plans.request import PlanRequest
     from manyscale.runner.study import assign, parse_assignment
@@ -115,6 +123,9 @@ def _by_method(options: argparse.Namespace) -> int:
     notes = [*planned.notes, *planned.choice.notes]
     admit(notes, options)
     file = methods.write(planned, options.output)
+    if not options.no_report and options.output.suffix != ".parquet":
+        title = f"{planned.method} on {planned.name}"
+        rundir.write_page(file.parent, plan_page.page(planned.plan.table(), title, planned.summary, notes))
     print(f"{planned.summary}\nresults: {file}")
     print_notes(notes)
     return 0

@@ -15,6 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
     parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
     add_notes(parser)
+    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,8 +38,9 @@ def run(options: argparse.Namespace) -> int:
     check_executor(options.executor, seed=options.seed)
     with progress_bar() as progress:
         chosen = study_runs.Options(
-            output=options.output, executor=options.executor, cache=options.cache, report=False,
-            accept=options.accept, strict=options.strict, yes=options.yes, progress=progress,
+            output=options.output, executor=options.executor, cache=options.cache, report=not options.no_report,
+            point_reports=False, self_contained=True, accept=options.accept, strict=options.strict, yes=options.yes,
+            progress=progress,
         )  # fmt: skip
         finished = study_runs.run_study(content, place, beside, chosen)
     makespans = {

@@ -34,7 +34,6 @@ from manyscale.runner.report.sections.limits import certainty, limits
 from manyscale.runner.report.sections.links import add_links
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
-from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import (
     cards_html,
     duration,
@@ -48,8 +47,6 @@ from manyscale.runner.report.text import (
 )
 from manyscale.runner.run import script
 from manyscale.runner.run.results import Result
-
-__all__ = ["write", "write_sweep"]
 
 _PS = 1e-12
 _LABELS = {

@@ -7,13 +7,14 @@ instructions (figure 4.5) where cores were simulated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.report.figures.sweep import (
     MAKESPAN,
     Lines,
@@ -25,9 +26,9 @@ from manyscale.runner.report.figures.sweep import (
     values_view,
 )
 from manyscale.runner.report.figures.sweep import figure as axis_figure
-from manyscale.runner.report.page import Page, line_legend
+from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections.node import part_markers, stack_chart
-from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table
+from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, side_by_side, table
 from manyscale.runner.run import script
 
 EFFICIENCIES: Final = {
@@ -41,7 +42,9 @@ CORES: Final = "mapping.cores_per_rank"
 _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
 
 
-def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: str) -> None:
+def write_sweep(
+    sweep_table: pa.Table, axes: list[str], directory: Path, title: str, notes: Sequence[Note] = ()
+) -> None:
     """Write ``report.html`` of a sweep: a row per point with ``point_id``, the axes and the statistics. The
     page draws with the script that the sweep's pages share, where that is in ``directory``.
 
@@ -50,15 +53,16 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
     points = columns_of(sweep_table)
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
-    page.add("", _headline(points, axes))
+    page.add("", _headline(points, axes), notes_html(notes))
     for number, name in enumerate(axes):
         lines = lines_of(points, axes, number)
         left = _makespan_chart(page, points, axes, number, lines)
         right = _efficiency_chart(page, points, axes, number, lines)
         is_category = axis_of(name, points[name]).is_category
-        key = line_legend(list(lines)) if len(lines) > 1 and not is_category else ""
+        # names beside the ends of several lines need the page's width
+        both = side_by_side(left, right) if len(lines) == 1 or is_category else left + right
         note = "" if is_category else "The axis spans the values; buttons show the change, and the axis from zero."
-        page.add(f"Along {name}", key + side_by_side(left, right), note=note)
+        page.add(f"Along {name}", both, note=note)
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
     for prefix, each in _STACKS.items():

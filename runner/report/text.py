@@ -68,6 +68,13 @@ def percent(ratio: float, half_width: float | None = None) -> str:
     return text if half_width is None else f"{text} ± {min(100 * half_width, 100):.1f}"
 
 
+def signed_percent(per_cent: float) -> str:
+    """A change in per cent with one decimal, such as +3.2 %; one digit of what would show as 0.0 though it is more."""
+    if per_cent == 0:
+        return "0 %"
+    return f"{per_cent:+.1f} %" if abs(per_cent) >= 0.05 else f"{per_cent:+.1g} %"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, css: str = "") -> str:
     """A table of cells that are HTML already; columns from ``numeric_from`` on are aligned right."""
 

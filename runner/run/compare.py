@@ -38,6 +38,16 @@ _EFFICIENCIES: Final = (
     "serialisation_efficiency",
     "transfer_efficiency",
 )
+TITLES: Final = {  # of the groups, in their order
+    "figure": "whole run",
+    "state": "by state (mean over ranks)",
+    "critical path": "critical path, by kind",
+    "gpu": "kernel launches",
+    "launch": "cycles by launch, latency included",
+    "place": "by region and call (mean over ranks)",
+    "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
+    "rank": "by rank and state",
+}
 SCHEMA: Final = pa.schema(
     [
         pa.field("group", pa.string(), nullable=False),

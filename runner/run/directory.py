@@ -109,6 +109,11 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def write_page(directory: Path, text: str) -> None:
+    """Write ``report.html``; names that are not text are written as escapes."""
+    write_atomically(directory / "report.html", text.encode(errors="backslashreplace").decode())
+
+
 def write_manifest(
     directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = ()
 ) -> None:

@@ -31,8 +31,9 @@ from manyscale.runner.study.traces import read_workload, with_shipped
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
     that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
-    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``self_contained``: pages
-    of a sweep hold the script that draws, too; ``traces``: kinds that are written whatever their size."""
+    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``point_reports``: of
+    the points of a sweep, too; ``self_contained``: pages of a sweep hold the script that draws, too; ``traces``: kinds
+    that are written whatever their size."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -42,6 +43,7 @@ class Options:
     cache: Path | None = None
     resume: bool = False
     report: bool = True
+    point_reports: bool = True
     self_contained: bool = False
     traces: Collection[str] = ()
     accept: Collection[str] = ()
@@ -85,9 +87,10 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
     content = located_content(content)
-    shows = Shown(options.report, options.self_contained, options.traces)
     points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
+    report = options.report and (options.point_reports or not study.sweep)
+    shows = Shown(report, options.self_contained, options.traces)
     cache = options.cache or default_cache()
     store = Store(cache / "units")
     options.progress(0, 0, "reading")

@@ -24,6 +24,7 @@ from manyscale.runner.report import run_page as report
 from manyscale.runner.report.data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
 from manyscale.runner.report.figures.sweep import axis_of
 from manyscale.runner.report.palette import COLOURS
+from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
 from manyscale.runner.run.results import STATES, Result
 
@@ -362,7 +363,7 @@ def test_a_sweep_of_one_axis(tmp_path: Path) -> None:
             "application.load_balance": [0.9, 0.9, 0.9],
         },
     )
-    report.write_sweep(points, ["target.network.latency"], tmp_path, "<b>sweep</b>")
+    write_sweep(points, ["target.network.latency"], tmp_path, "<b>sweep</b>")
     page = check_self_contained((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.links == [f"points/{i:04d}/report.html" for i in range(3)]
     assert "<b>sweep</b>" in page.text
@@ -385,7 +386,7 @@ def test_a_sweep_of_two_axes_has_a_line_per_value_of_the_other(tmp_path: Path) -
         {"cpu_ratio": [1.0, 1.0, 2.0, 2.0], "target": ["a", "b", "a", "b"]},
         **{"application.makespan": [1.0, 2.0, 3.0, 4.0], "application.parallel_efficiency": [0.1, 0.2, 0.3, 0.4]},
     )
-    report.write_sweep(points, ["cpu_ratio", "target"], tmp_path, "two")
+    write_sweep(points, ["cpu_ratio", "target"], tmp_path, "two")
     charts = check_self_contained((tmp_path / "report.html").read_text(encoding="utf-8")).charts
     lines = {trace["name"]: (trace["x"], trace["y"]) for trace in charts["makespan-0"]["data"]}
     assert lines == {"target = a": ([1.0, 2.0], [1.0, 3.0]), "target = b": ([1.0, 2.0], [2.0, 4.0])}
