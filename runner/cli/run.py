@@ -114,25 +114,27 @@ def _print_results(finished: Run, accept: Sequence[str]) -> None:
 
 
 def _summary(point: Summary) -> str:
+    """The predicted time and what was simulated: of one rank alone no efficiencies, which are 100 % by definition."""
     figures = point.statistics
     at = "".join(f" {key}={value}" for key, value in point.axes.items())
-    parts = (
-        f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
-        f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
-        f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
-        f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
-    )
-    makespan = figures["application.makespan"].value
+    parts = []
+    if "intervals.cpi" in figures:
+        parts.append(_intervals(figures))
+    elif point.num_ranks > 1:
+        parts.append(
+            f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
+            f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
+            f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
+            f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
+        )
     if "gpu.launches" in figures:
         launches, cycles, ipc = (figures[f"gpu.{name}"].value for name in ("launches", "cycles", "ipc"))
         taken = f"{launches:,} launches take" if launches > 1 else "1 launch takes"
-        of_launches = f"{taken} {cycles:,} cycles, IPC {ipc:.4g}"
-        if point.num_ranks == 1:
-            return f"{point.name} on {point.target}{at}: {makespan:.9f} s; {of_launches}"
-        parts = f"{parts}; {of_launches}"
-    if "intervals.cpi" in figures:
-        parts = _intervals(figures)
-    return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
+        parts.append(f"{taken} {cycles:,} cycles, IPC {ipc:.4g}")
+    who = point.name if point.num_ranks == 1 else f"{point.name}, {point.num_ranks} ranks"
+    digits = 9 if point.num_ranks == 1 else 6
+    makespan = figures["application.makespan"].value
+    return "; ".join([f"{who} on {point.target}{at}: {makespan:.{digits}f} s", *parts])
 
 
 def _intervals(figures: Mapping[str, Statistic]) -> str:

@@ -249,6 +249,6 @@ def test_the_command_writes_them_all_beside_the_plan(cli, tmp_path: Path) -> Non
                "-o", out)  # fmt: skip
     assert done.status == 0, done.err
     assert {path.name for path in out.iterdir()} == {
-        "plan.parquet", "report.html", "prog.global.labels", "prog.global.pinpoints.csv", "prog.global.proj", "prog.global.simpoints",
-        "prog.global.sniper.sh", "prog.global.weights",
+        "plan.parquet", "report.html", "prog.global.labels", "prog.global.pinpoints.csv", "prog.global.proj",
+        "prog.global.simpoints", "prog.global.sniper.sh", "prog.global.weights",
     }  # fmt: skip
