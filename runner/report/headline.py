@@ -34,7 +34,8 @@ def subtitle(result: Result) -> str:
         parts.append(f"{_counted(launches, 'launch', 'launches')} of {_counted(kernels, 'kernel', 'kernels')}")
     elif result.intervals is not None:
         parts.append(f"a program of {result.intervals.num_rows:,} intervals")
-    return f"Predicted run of {' with '.join(parts) or 'one process'}. {result.machine.description}"
+    about = result.machine.description
+    return f"Predicted run of {' with '.join(parts) or 'one process'}. {about[:1].upper()}{about[1:]}"
 
 
 def headline(result: Result) -> str:

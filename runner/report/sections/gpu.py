@@ -190,13 +190,16 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
     data: list[dict[str, Any]] = []
     for number, name in enumerate(names[: len(LINE_COLOURS)]):
         mine = of_row == number if number < len(LINE_COLOURS) - 1 else of_row >= number
-        xs = [each for a, b in zip(x0[mine].tolist(), x1[mine].tolist(), strict=True) for each in (a, b, None)]
-        ys = [each for y in value[mine].tolist() for each in (round(y, 5), round(y, 5), None)]
+        # steps, interrupted where a bin does not follow on the one before
+        begin, finish, height = x0[mine], x1[mine], np.round(value[mine], 5)
+        breaks = np.flatnonzero(begin[1:] != finish[:-1]) + 1
+        xs = _interrupted(np.stack((begin, finish), axis=1), breaks)
+        ys = _interrupted(np.stack((height, height), axis=1), breaks)
         label = _short(name) if number < len(LINE_COLOURS) - 1 or len(names) == len(LINE_COLOURS) else "other kernels"
         data.append(
             {
                 "type": "scatter", "mode": "lines", "name": label, "x": xs, "y": ys,
-                "line": {"color": LINE_COLOURS[number], "width": 2},
+                "line": {"color": LINE_COLOURS[number], "width": 1.5},
                 "hovertemplate": "%{y:.3~g} at cycle %{x:,}<extra>%{fullData.name}</extra>",
             }
         )  # fmt: skip
@@ -207,6 +210,15 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
     }  # fmt: skip
     chart = page.chart("gpu-ipc", "figure", 360, {"data": data, "layout": layout}, "instructions per cycle over time")
     page.add("IPC over time", chart, note="All SMs together; of launches that were simulated.")
+
+
+def _interrupted(pairs: np.ndarray, breaks: np.ndarray) -> list[float | int | None]:
+    """The values of ``pairs`` one after the other, with a gap before each of the pairs ``breaks``."""
+    return [
+        each
+        for number, part in enumerate(np.split(pairs, breaks))
+        for each in ((None,) if number else ()) + tuple(part.ravel().tolist())
+    ]
 
 
 # ---- thread blocks ----
