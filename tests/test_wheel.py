@@ -64,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     if not os.access("/proc/cpuinfo", os.R_OK) or "avx2" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor is no x86-64-v3")
-    wheel = build(tmp_path_factory.mktemp("dist"))
+    wheel = build(tmp_path_factory.mktemp("dist"), MANYSCALE_KERNELS="all")
     assert "-linux_x86_64" in wheel.name
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:
