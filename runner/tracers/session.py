@@ -25,6 +25,7 @@ from manyscale.runner.readers import raw_trace, workload_folder
 from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
 from manyscale.runner.readers.workload_folder.layout import DETAIL
+from manyscale.runner.system import require_linux
 from manyscale.runner.tracers import build, emulated, launch, stacks
 from manyscale.runner.tracers.detailed import add_detail, check_recorded, window_lines
 
@@ -59,6 +60,7 @@ class Recording:
 def find_program(command: Sequence[str], what: Recording, library: str | None = None) -> launch.Program:
     """The program of a command, with MPI ``library`` (default: found out). Raises UserError where it cannot be recorded
     so."""
+    require_linux("trace", "record the program there and bring its trace")
     program = launch.find_program(command, library)
     if what.is_emulated:
         emulated.check(command, program)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.system import usable_cpus
 from manyscale.runner.view import tiles
 from manyscale.runner.view.calls import CallNames
 from manyscale.runner.view.segments import Segments
@@ -67,7 +67,7 @@ class Timelines:
         self._tiles: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._tile_bytes = 0
         self._number = 0
-        self._drawing = threading.Semaphore(max(1, len(os.sched_getaffinity(0))))
+        self._drawing = threading.Semaphore(len(usable_cpus()))
 
     def describe(self, directory: Path, name: str) -> dict[str, Any]:
         """What a page needs to know of a table; while it is being read, how far that is; or what is wrong with it."""

@@ -29,6 +29,7 @@ from typing import Final
 import manyscale
 from manyscale.models.kernels import compiled
 from manyscale.runner import shipped
+from manyscale.runner.system import usable_cpus
 
 # Each entry is a process, which runs its commands one after the other; what takes longest comes first. {examples}: the
 # shipped traces; {data}: tests/data of a checkout, without which entries that name it are left out.
@@ -133,7 +134,7 @@ def _with_places(data: Path | None) -> list[list[str]]:
 
 def _run_all(entries: Sequence[Sequence[str]]) -> bool:
     """One more at a time than there are cores: one may wait for a kernel that another compiles."""
-    workers = len(os.sched_getaffinity(0)) + 1
+    workers = len(usable_cpus()) + 1
     print(f"compiling kernels for {compiled.environment()} on {workers - 1} cores ...", flush=True)
     begin = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:

@@ -26,6 +26,7 @@ from manyscale.runner.run.calibration.measure import (
 )
 from manyscale.runner.run.calibration.system_caches import System, read_system
 from manyscale.runner.study.targets import build_machine, target_named
+from manyscale.runner.system import require_linux
 
 _KEPT_OF_CACHES: Final = ("replacement", "inclusion", "write", "write_allocate", "sector", "prefetcher")
 _KEPT_OF_CORES: Final = ("load_buffer", "store_buffer", "reorder_buffer", "vector_load", "misprediction")
@@ -83,6 +84,7 @@ def calibrate_node(
 ) -> NodeCalibration:
     """The machine ``base`` with the node that this runs on, of which CPU ``core`` (default: the last) is measured;
     ``sizes``: bytes of caches by name that the system does not say, or says wrongly. Raises UserError."""
+    require_linux("calibrate --node", "calibrate there, or write a machine file")
     effort = QUICK if quick else FULL
     system = read_system(core, dict(sizes or {}))
     core = max(system.core_cpus) if core is None else core
