@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import commands_page
 import keys_page
+import methods_page
 import python_page
 import statistics_page
 import tables_page
@@ -33,6 +34,7 @@ from manyscale.runner import schemas
 ROOT: Final = Path(__file__).resolve().parents[2]
 VALIDATION: Final = ROOT / "tests" / "validation"
 GENERATED: Final[dict[str, Callable[[], str]]] = {
+    "models/methods.md": methods_page.page,
     "reference/commands.md": commands_page.page,
     "reference/study-keys.md": partial(keys_page.page, "study"),
     "reference/target-keys.md": partial(keys_page.page, "target"),

@@ -4,7 +4,8 @@ What a block is, its language says:
 
 - ``sh``: commands, run by ``bash -e``;
 - ``console``: lines that begin with ``$ `` are commands, the lines below each are what it must print: ``...`` stands
-  for anything, and white space does not count. A command may fail where the page shows manyscale's error line;
+  for anything, white space and lines of progress do not count. A command may fail where the page shows manyscale's
+  error line;
 - ``python``: run; all blocks of a page share one namespace. ``pycon``: the same, with ``>>>`` and what is printed;
 - ``yaml``, ``json``, ``toml``: must be well-formed;
 - any of them, or another language, with ``title="NAME"``: saved under that name first.
@@ -37,6 +38,7 @@ LONGEST_SECONDS: Final = 1800.0  # of one block; a hang ends as a failure that n
 SHOWN_ONLY: Final = ("text", "c", "cpp", "fortran", "csv", "diff", "dockerfile", "ini")
 _FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 _PLACEHOLDER = re.compile(r"^\s*<!-- not run:\s*(.*?)\s*-->\s*$")
+_PROGRESS = re.compile(r"^.*\b\d+/\d+ \[[\d:?]+.*\n?", re.MULTILINE)  # which a machine under load shows
 _HEADER = re.compile(r"^<!-- (slow|needs|tested by)(?:: *(.*?))? *-->$")
 
 
@@ -168,6 +170,7 @@ class PageRun:
 
     def _console(self, command: str, expected: str) -> None:
         status, out = self.shell(command)
+        out = _PROGRESS.sub("", out)
         if not matches(expected, out):
             raise PageError(f"$ {command}\nprinted:\n{out}\nthe page says:\n{expected}")
         if status and not re.search(r"^manyscale: ", expected, re.MULTILINE):
