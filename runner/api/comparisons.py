@@ -19,6 +19,7 @@ from manyscale.runner.notes import admit
 from manyscale.runner.report.text import duration, percent, signed_duration
 from manyscale.runner.run import compare as comparing
 from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.study.targets import target_named
 
@@ -35,6 +36,7 @@ class CompareResult(Answer):
     num_ranks: tuple[int, int]
     differences: pa.Table
     notes: Sequence[Note] = ()
+    report: bool = True
     folder: Folder | None = None
 
     @property
@@ -67,9 +69,9 @@ class CompareResult(Answer):
     def _write(self, directory: Path) -> None:
         from manyscale.runner.report import compare_page
 
-        super()._write(directory)
-        page = compare_page.page(self.differences, self.a, self.b, self.notes)
-        rundir.write_atomically(directory / "report.html", page)
+        write_table(self.differences, directory / "differences.parquet")
+        if self.report:
+            rundir.write_page(directory, compare_page.page(self.differences, self.a, self.b, self.notes))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -114,18 +116,19 @@ def compare(
     *,
     format: str = "auto",
     cache: str | PathLike[str] | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
 ) -> CompareResult:
     """Where two runs differ: run directories, results, or traces with measured times (in ``format``). ``output``: a
-    folder for the table, its figures and a page. Raises UserError for what is neither, and for notes that refuse the
-    numbers."""
+    folder for the table and, with ``report``, a page. Raises UserError for what is neither, and for notes that refuse
+    the numbers."""
     folder = cache_folder(cache)
     one, other = (_side(each, format, folder) for each in (a, b))
     table, notes = comparing.compare(one, other)
     admit(notes, accept, strict=strict)
-    found = CompareResult(one.name, other.name, (one.num_ranks, other.num_ranks), table, tuple(notes))
-    return kept(found, output, "compare")
+    found = CompareResult(one.name, other.name, (one.num_ranks, other.num_ranks), table, tuple(notes), report)
+    return kept(found, output, "comparison")
 
 
 def _side(run: RunLike, format: str, cache: Path) -> comparing.Side:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output
+from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def calibrate(
     core: int | None = None,
     caches: Mapping[str, str] | None = None,
     base: str | PathLike[str] = "laptop",
+    progress: Progress = False,
 ) -> CalibrateResult:
     """Make a target machine: its network from ``measurements`` (files of osu_latency and osu_bw, IMB PingPong, NetPIPE,
     or CSV), or with ``node`` caches, memory and instructions of this node.
@@ -108,7 +110,8 @@ def calibrate(
         from manyscale.runner.run.calibration.node import calibrate_node
 
         sizes = {name: _cache_size(name, size) for name, size in (caches or {}).items()}
-        measured = calibrate_node(fspath(base), quick=quick, core=core, sizes=sizes)
+        with watched(progress) as show:
+            measured = calibrate_node(fspath(base), quick=quick, core=core, sizes=sizes, progress=show)
         return kept(CalibrateResult(measured.machine, measured), output, "calibration")
     if not paths:
         raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")

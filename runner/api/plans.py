@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner import shipped
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output, Scratch, place
-from manyscale.runner.api.inputs import StudyLike, TargetLike, TraceLike, asked_study, cache_folder
+from manyscale.runner.api.inputs import Asked, StudyLike, TargetLike, TraceLike, asked_study, cache_folder
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.errors import UserError
 from manyscale.runner.notes import admit
@@ -31,17 +31,20 @@ class PlanResult(Answer):
     """What would be simulated. Table ``plan``: element_kind, element_id (the workload's row), stratum, weight, model.
     ``summary``: what the method says of it; ``files``: what it writes beside the plan, by suffix."""
 
-    name: str
+    title: str
     plan: pa.Table
     summary: str
     files: Mapping[str, str]
     notes: Sequence[Note] = ()
+    report: bool = True
     folder: Folder | None = None
     planned: Planned | None = None
+    own_file: Path | None = None
 
     @property
-    def title(self) -> str:
-        return f"plan of {self.name}: {self.plan.num_rows:,} elements"
+    def file(self) -> Path | None:
+        """The plan's Parquet file, None where none was written."""
+        return self.own_file if self.folder is None else self.folder.path / "plan.parquet"
 
     def facts(self) -> Mapping[str, str]:
         first, *_ = self.summary.splitlines() or [""]
@@ -64,14 +67,16 @@ class PlanResult(Answer):
             methods.write(self.planned, directory)
         else:
             write_table(self.plan, directory / "plan.parquet")
-        page = plan_page.page(self.plan, f"Plan of {self.name}", self.summary, self.notes)
-        rundir.write_atomically(directory / "report.html", page)
+        if self.report:
+            summary = "" if self.planned is None else self.summary
+            rundir.write_page(directory, plan_page.page(self.plan, self.title, summary, self.notes))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class EvaluationResult(Answer):
     """How far samples are from the whole. Table ``evaluation``: of profiles a row per profile, method and seed, of task
-    instances one per trace, number of cores and method; ``summary``: the same to read; ``page``: as HTML."""
+    instances one per trace, number of cores and method; ``summary``: the same to read; ``page``: as HTML, "" where none
+    is wanted."""
 
     evaluation: pa.Table
     summary: str
@@ -104,7 +109,8 @@ class EvaluationResult(Answer):
     def _write(self, directory: Path) -> None:
         write_table(self.evaluation, directory / "evaluation.parquet")
         rundir.write_atomically(directory / "evaluation.txt", self.summary)
-        rundir.write_atomically(directory / "report.html", self.page)
+        if self.page:
+            rundir.write_page(directory, self.page)
 
 
 def plan(
@@ -127,9 +133,11 @@ def plan(
     sensitivity: Sequence[str] = (),
     measured: _PathLike | None = None,
     cache: _PathLike | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
+    progress: Progress = False,
 ) -> PlanResult:
     """Which elements would be simulated, without simulating.
 
@@ -140,28 +148,72 @@ def plan(
     before each one, and SimPoint's ``projection`` matrix; of method simprof ``sensitivity``, profiles on other inputs,
     and ``measured``, a table of what was simulated.
 
-    ``output``: a folder, or of a method also the plan's ``.parquet`` file. Raises UserError.
+    ``output``: a folder, with ``report`` with a page, or of a method also the plan's ``.parquet`` file. Raises
+    UserError.
     """
     if method is not None:
         return _by_method(
             study, method, output, target=target, format=format, launches=launches, set=set, seed=seed, cycles=cycles,
             exports=exports, warmup=warmup, projection=projection, sensitivity=sensitivity, measured=measured,
-            cache=cache, accept=accept, strict=strict,
+            cache=cache, report=report, accept=accept, strict=strict, progress=progress,
         )  # fmt: skip
+    refuse_without_method(
+        cycles=cycles, exports=exports, warmup=warmup, projection=projection, sensitivity=sensitivity, measured=measured
+    )
+    asked = asked_study(
+        study, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling, set=set,
+        seed=seed,
+    )  # fmt: skip
+    return planned(
+        asked, output, cache=cache, report=report, accept=accept, strict=strict, yes=yes, progress=progress
+    )  # fmt: skip
+
+
+def refuse_without_method(
+    *,
+    cycles: _PathLike | None = None,
+    exports: Sequence[str] = (),
+    warmup: int = 0,
+    projection: _PathLike | None = None,
+    sensitivity: Sequence[str] = (),
+    measured: _PathLike | None = None,
+) -> None:
+    """Raises UserError for what only a method takes."""
     if exports or projection or warmup:
         raise UserError("--export, --projection, --warmup: are for intervals; choose them with --method")
     if sensitivity or measured:
         raise UserError("--sensitivity, --measured: are of --method simprof")
     if cycles:
         raise UserError("--cycles: is of kernel launches; choose some with --method tbpoint")
+
+
+def kind_of_input(method: str) -> str:
+    """What a method chooses of: a workload, or a profile."""
+    from manyscale.runner.run.plans import launches, stacks, tasks
+
+    is_special = method in (tasks.TASKPOINT, stacks.SIMPROF) or launches.is_tbpoint(method)
+    return "workload" if is_special else "profile"
+
+
+def planned(
+    asked: Asked,
+    output: Output = None,
+    *,
+    cache: _PathLike | None = None,
+    report: bool = True,
+    accept: Collection[str] = (),
+    strict: bool = False,
+    yes: bool = False,
+    progress: Progress = False,
+) -> PlanResult:
+    """What the sampling of a study's content chooses; arguments as those of ``plan``."""
     from manyscale.runner.run.preview import prepared
 
-    asked = asked_study(
-        study, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling, set=set,
-        seed=seed,
-    )  # fmt: skip
-    workload, points = prepared(*asked, cache_folder(cache), yes)
-    point = next(points)
+    with watched(progress) as show:
+        show(0, 0, "reading")
+        workload, points = prepared(*asked, cache_folder(cache), yes)
+        show(0, 0, "planning")
+        point = next(points)
     admit(point.notes, accept, strict=strict)
     counts = []
     for each in point.plans:  # weights of intervals are shares, so that the population is not known
@@ -169,7 +221,8 @@ def plan(
         ending = "es" if each.element_kind.endswith("ch") else "s"
         counts.append(f"{len(each.element_id)}{of} {each.element_kind}{ending}")
     table = pa.concat_tables([each.table() for each in point.plans])
-    found = PlanResult(workload.name, table, f"{' and '.join(counts)} would be simulated", {}, point.notes)
+    title = f"Plan of {workload.name} on {point.case.machine.name}"
+    found = PlanResult(title, table, f"{' and '.join(counts)} would be simulated", {}, point.notes, report)
     return kept(found, output, workload.name)
 
 
@@ -190,8 +243,10 @@ def _by_method(
     sensitivity: Sequence[str],
     measured: _PathLike | None,
     cache: _PathLike | None,
+    report: bool,
     accept: Collection[str],
     strict: bool,
+    progress: Progress,
 ) -> PlanResult:
     from manyscale.runner.run.plans import methods
     from manyscale.runner.run.plans.request import PlanRequest
@@ -219,14 +274,16 @@ def _by_method(
         sensitivity=sensitivity,
         measured=None if measured is None else Path(measured),
     )
-    planned = methods.by_method(request)
-    notes = in_order([*planned.notes, *planned.choice.notes])
+    with watched(progress) as show:
+        show(0, 0, "reading and choosing")
+        made = methods.by_method(request)
+    notes = (*made.notes, *made.choice.notes)
     admit(notes, accept, strict=strict)
-    found = PlanResult(planned.name, planned.plan.table(), planned.summary, planned.files, notes, planned=planned)
+    title = f"{made.method} on {made.name}"
+    found = PlanResult(title, made.plan.table(), made.summary, made.files, notes, report, planned=made)
     if not is_file:
-        return kept(found, output, planned.name)
-    methods.write(planned, Path(output))  # type: ignore[arg-type]
-    return found
+        return kept(found, output, made.name)
+    return replace(found, own_file=methods.write(made, Path(output)))  # type: ignore[arg-type]
 
 
 def _target_name(target: TargetLike | None) -> str | None:
@@ -248,6 +305,7 @@ def evaluate(
     iterations: str = "joined",
     set: Mapping[str, Any] | None = None,
     cache: _PathLike | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
     progress: Progress = False,
@@ -275,8 +333,8 @@ def evaluate(
         judges = None if on is None else [fspath(each) for each in on]
         return _of_profiles(
             paths, output, None if methods is None else ",".join(methods), judges,
-            None if cycles is None else Path(cycles), seeds, None if cache is None else Path(cache), accept, strict,
-            progress,
+            None if cycles is None else Path(cycles), seeds, None if cache is None else Path(cache), report, accept,
+            strict, progress,
         )  # fmt: skip
     if of_profiles:
         raise UserError(
@@ -289,7 +347,9 @@ def evaluate(
         tasks.changes_of(method)
     if not cores or any(number < 1 for number in cores):
         raise UserError(f"--cores {','.join(map(str, cores))}: write numbers of at least 1, such as 8,16,32,64")
-    return _of_tasks(paths, output, chosen, cores, fspath(target), iterations, set or {}, accept, strict, progress)
+    return _of_tasks(
+        paths, output, chosen, cores, fspath(target), iterations, set or {}, report, accept, strict, progress
+    )  # fmt: skip
 
 
 def _of_profiles(
@@ -300,6 +360,7 @@ def _of_profiles(
     cycles: Path | None,
     seeds: int,
     cache: Path | None,
+    report: bool,
     accept: Collection[str],
     strict: bool,
     progress: Progress,
@@ -313,7 +374,8 @@ def _of_profiles(
     with watched(progress) as show:
         found = profiles.evaluate(loaded, seeds, show)
     table, summary = profiles.table(found.rows), profiles.summary(found.rows)
-    return kept(EvaluationResult(table, summary, evaluation_page.profiles_page(found), notes), output, "evaluation")
+    page = evaluation_page.profiles_page(found) if report else ""
+    return kept(EvaluationResult(table, summary, page, notes), output, "evaluation")
 
 
 def _of_tasks(
@@ -324,6 +386,7 @@ def _of_tasks(
     target: str,
     iterations: str,
     changes: Mapping[str, Any],
+    report: bool,
     accept: Collection[str],
     strict: bool,
     progress: Progress,
@@ -340,7 +403,7 @@ def _of_tasks(
         )  # fmt: skip
     table = tasks.table(rows)
     notes = in_order(note for row in rows for note in row["notes"])
-    page = evaluation_page.tasks_page(rows, directory)
+    page = evaluation_page.tasks_page(rows, directory) if report else ""
     found = EvaluationResult(table, tasks.summary(table), page, notes, Folder(directory, scratch))
     found._write(directory)
     return found

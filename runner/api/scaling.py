@@ -222,4 +222,4 @@ def _write(result: ScalingResult, directory: Path) -> None:
     write_table(result.rows, directory / "scaling.parquet")
     rundir.write_atomically(directory / "scaling.json", result.to_json() + "\n")
     page = scaling_page.page(result.rows, f"Scaling of {result.name}", result.notes)
-    rundir.write_atomically(directory / "report.html", page)
+    rundir.write_page(directory, page)

@@ -154,12 +154,17 @@ def what_if(
         study, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling, set=set,
         seed=seed, what_ifs=[what] if isinstance(what, str) else what,
     )  # fmt: skip
-    if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
-        raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with what_if: [...]")
-    found = predicted(
-        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=report,
-        point_reports=False, self_contained=True, accept=accept, strict=strict, yes=yes, progress=progress,
+    return predicted_what_ifs(
+        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=report, accept=accept,
+        strict=strict, yes=yes, progress=progress,
     )  # fmt: skip
+
+
+def predicted_what_ifs(asked: Asked, output: Output = None, **options: Any) -> WhatIfResult:
+    """The same of a study's content, ``options`` as of ``predicted``."""
+    if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
+        raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with --what-if")
+    found = predicted(asked, output, point_reports=False, self_contained=True, **options)
     assert isinstance(found, WhatIfResult)
     return found
 

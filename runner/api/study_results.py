@@ -52,6 +52,11 @@ class RunResult(Answer, Result):
         ranks = self.workload.num_ranks
         return f"{self.name} on {self.machine.name}" + (f": {ranks} ranks" if ranks > 1 else "")
 
+    @property
+    def summaries(self) -> Sequence[outputs.Summary]:
+        """The run without its tables."""
+        return (outputs.summary(self),)
+
     def facts(self) -> Mapping[str, str]:
         found = {"makespan": duration(self.makespan_seconds)}
         if "gpu.launches" in self.statistics:
@@ -97,6 +102,11 @@ class SweepResult(Answer):
     folder: Folder | None = None
     counts: Counts = field(default_factory=Counts)
     host: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def summaries(self) -> Sequence[outputs.Summary]:
+        """The points, as a single run has them."""
+        return self.points
 
     @property
     def notes(self) -> Sequence[Note]:  # type: ignore[override]
@@ -175,6 +185,14 @@ class WhatIfResult(SweepResult):
     def figures(self) -> Mapping[str, Any]:
         """Predicted time in s by what-if."""
         return dict(self.makespan_seconds)
+
+    def save(self, directory: str | PathLike[str], *, report: bool = True) -> Path:
+        """Write the run directory, with one for each what-if, into a new folder; with ``report`` a page, too. Raises
+        UserError."""
+        saved = Answer.save(self, directory)
+        if report:
+            outputs.write_sweep(saved, self.points, list(self.axes), self.name, report)
+        return saved
 
     def what_if_table(self) -> pa.Table:
         """The table of ``what_if.parquet``."""

@@ -16,6 +16,7 @@ from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output, Scratch, place
 from manyscale.runner.api.inputs import TraceLike, cache_folder, changed, read_workload
+from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.study import WorkloadChoice, parse_study
@@ -248,6 +249,7 @@ def convert(
     application: int = 1,
     target: str | PathLike[str] | Mapping[str, Any] | None = None,
     set: Mapping[str, Any] | None = None,
+    progress: Progress = False,
 ) -> TraceResult:
     """Read a trace in any format (path or shipped name) and write it in another, ``to``.
 
@@ -273,12 +275,15 @@ def convert(
         if "collectives" not in signature(write_trace).parameters:
             raise UserError(f"--target: format {to} names collectives, whatever the machine; leave it out")
         further["collectives"] = resolve_target(study)[0].network.collectives
-    # a workload alone can tell what only polling did, and what other clocks show
-    workload = (read_recorded if to == "workload" else read_choice)(study.workload)
-    scratch = Scratch() if output is None else None
-    wanted = scratch.path / workload.name if scratch else place(output)[0]
-    with rundir.new_results(wanted, workload.name) as directory:
-        write_trace(workload, directory, **further)
+    with watched(progress) as show:
+        show(0, 0, "reading")
+        # a workload alone can tell what only polling did, and what other clocks show
+        workload = (read_recorded if to == "workload" else read_choice)(study.workload)
+        show(0, 0, "writing")
+        scratch = Scratch() if output is None else None
+        wanted = scratch.path / workload.name if scratch else place(output)[0]
+        with rundir.new_results(wanted, workload.name) as directory:
+            write_trace(workload, directory, **further)
     notes = (*workload.notes, *_left_out(workload, to))
     return TraceResult(workload, Folder(directory, scratch), notes, format=to)
 
@@ -299,6 +304,7 @@ def extrapolate(
     *,
     grid: Sequence[int] | None = None,
     format: str = "auto",
+    progress: Progress = False,
 ) -> ExtrapolateResult:
     """Make a workload for more ``ranks`` than were traced, from traces of one program on different numbers of ranks.
     ``grid``: its shape, the first number varies fastest (default: as the largest trace's). Raises UserError."""
@@ -317,8 +323,13 @@ def extrapolate(
         raise UserError(f"{first}: one trace has no trend; give traces of two or more numbers of ranks")
     shape = None if grid is None else _shape(grid)
     paths = [fspath(each) for each in given]
-    read = [(path, read_choice(WorkloadChoice(path=path, format=format))) for path in paths]
-    found = extrapolation(read, ranks, shape)
+    read: list[tuple[str, Workload]] = []
+    with watched(progress) as show:
+        for path in paths:
+            show(len(read), len(paths), "reading")
+            read.append((path, read_choice(WorkloadChoice(path=path, format=format))))
+        show(0, 0, "extrapolating")
+        found = extrapolation(read, ranks, shape)
     scratch = Scratch() if output is None else None
     wanted = scratch.path / "extrapolation" if scratch else place(output)[0]
     workload = found.result.workload

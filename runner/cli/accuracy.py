@@ -14,9 +14,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each case; exit status 1 if one is out of tolerance."""
-    from manyscale.runner.run.accuracy import evaluate_cases
+    from manyscale.runner.api.catalogue import accuracy
 
-    rows = evaluate_cases(options.cases, options.cache)
+    rows = accuracy(options.cases, cache=options.cache).cases
     width = max(len(row.name) for row in rows)
     print(f"{'case':<{width}} {'predicted s':>14} {'reference s':>14} {'error':>10} {'tolerance':>10}")
     for row in rows:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from manyscale.runner.cli.options import add_cache, add_notes, admit, columns, print_notes, written
+from manyscale.runner.cli.options import add_cache, add_notes, columns, print_notes, written
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,33 +29,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, write what is asked for, and print."""
-    from manyscale.runner.cache import default_cache
-    from manyscale.runner.report import compare_page
-    from manyscale.runner.run import compare
+    from manyscale.runner.api.comparisons import compare
     from manyscale.runner.run import directory as rundir
     from manyscale.runner.run.parquet import write_table
 
-    cache = options.cache or default_cache()
-    a, b = (compare.load(Path(path), options.format, cache) for path in (options.a, options.b))
-    table, notes = compare.compare(a, b)
-    admit(notes, options)
-    rows = table.to_pylist()
-    if options.output is not None and options.output.suffix == ".parquet":
+    is_file = options.output is not None and options.output.suffix == ".parquet"
+    found = compare(
+        options.a, options.b, None if is_file else options.output, format=options.format, cache=options.cache,
+        report=not options.no_report, accept=options.accept, strict=options.strict,
+    )  # fmt: skip
+    if is_file:
         with written(options.output):
-            write_table(table, options.output)
-    elif options.output is not None:
-        with rundir.new_results(options.output, "comparison") as directory:
-            write_table(table, directory / "differences.parquet")
-            if not options.no_report:
-                page = compare_page.page(table, a.name, b.name, notes)
-                rundir.write_page(directory, page)
+            write_table(found.differences, options.output)
     if options.json is not None:
-        content = {"a": a.name, "b": b.name, "notes": [asdict(note) for note in notes], "rows": rows}
         with written(options.json):
-            rundir.write_atomically(options.json, json.dumps(content, indent=1) + "\n")
-    print(f"A: {a.name}, {a.num_ranks} ranks\nB: {b.name}, {b.num_ranks} ranks; differences are B - A")
-    _print(rows, options.top)
-    print_notes(notes)
+            rundir.write_atomically(options.json, json.dumps(found.figures, indent=1) + "\n")
+    print(f"A: {found.a}, {found.num_ranks[0]} ranks\nB: {found.b}, {found.num_ranks[1]} ranks; differences are B - A")
+    _print(found.differences.to_pylist(), options.top)
+    if found.directory is not None:
+        print(f"\nresults: {found.directory}")
+    print_notes(found.notes)
     return 0
 
 

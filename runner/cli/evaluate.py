@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_cache, add_notes, admit, print_notes
+from manyscale.runner.cli.options import add_cache, add_notes, print_notes
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -48,56 +48,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate, write and print."""
-    from manyscale.runner.report import evaluation_page
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.evaluation import profiles, tasks
-    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.plans import evaluate
     from manyscale.runner.study import parse_assignment
 
-    of_profiles = [path for path in options.traces if profiles.is_profile(path)]
-    if len(of_profiles) == len(options.traces):
-        if options.seeds < 1:
-            raise UserError(f"--seeds {options.seeds}: at least one is needed")
-        loaded = profiles.load(options.traces, options.methods, options.on, options.cycles, options.cache)
-        notes = [note for profile, _ in loaded for note in profile.notes]
-        admit(notes, options)
-        directory = rundir.new_directory(options.output, "evaluation", resume=False)
-        with progress_bar() as progress:
-            found = profiles.evaluate(loaded, options.seeds, progress)
-        table, text = profiles.table(found.rows), profiles.summary(found.rows)
-        page = evaluation_page.profiles_page(found)
-    elif of_profiles:
-        raise UserError(
-            f"{of_profiles[0]}: is a profile, others are traces with tasks; evaluate the two kinds one by one"
-        )
-    elif options.on or options.cycles is not None:
-        raise UserError("--on and --cycles: judge profiles of intervals and launches; these are traces with tasks")
-    else:
-        methods = tasks.DEFAULT_METHODS if not options.methods else options.methods.split(",")
-        for method in methods:
-            tasks.changes_of(method)
-        cores = _numbers(options.cores)
-        changes = [parse_assignment(text) for text in options.assignments]
-        directory = rundir.new_directory(options.output, "evaluation", resume=False)
-        with progress_bar() as progress:
-            rows = tasks.evaluate(
-                options.traces, directory, methods, cores, target=options.target, iterations=options.iterations,
-                changes=changes, accept=options.accept, strict=options.strict, progress=progress,
-            )  # fmt: skip
-        table = tasks.table(rows)
-        notes = [note for row in rows for note in row["notes"]]
-        text, page = tasks.summary(table), evaluation_page.tasks_page(rows, directory)
-    write_table(table, directory / "evaluation.parquet")
-    rundir.write_atomically(directory / "evaluation.txt", text)
-    if not options.no_report:
-        rundir.write_page(directory, page)
-    print(text, end="")
-    print(f"results: {directory}")
-    print_notes(notes)
+    with progress_bar() as progress:
+        found = evaluate(
+            options.traces, options.output or NUMBERED, target=options.target, cores=_cores(options.cores),
+            methods=options.methods.split(",") if options.methods else None, on=options.on, cycles=options.cycles,
+            seeds=options.seeds, iterations=options.iterations,
+            set=dict(parse_assignment(text) for text in options.assignments), cache=options.cache,
+            report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
+        )  # fmt: skip
+    print(found.summary, end="")
+    print(f"results: {found.directory}")
+    print_notes(found.notes)
     return 0
 
 
-def _numbers(text: str) -> list[int]:
+def _cores(text: str) -> list[int]:
     numbers = [int(each) if each.strip().isdigit() else 0 for each in text.split(",")]
     if not all(numbers):
         raise UserError(f"--cores {text!r}: write numbers of at least 1, such as 8,16,32,64")

@@ -6,13 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.cli.options import add_cache, read_trace, written
-from manyscale.runner.errors import UserError
+from manyscale.runner.cli.options import add_cache, written
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from manyscale.models.workload import Workload
+    from manyscale.runner.run.iterations import IterationFigures
 
 MOST_ROWS: Final = 20
 
@@ -28,38 +25,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found, and write the table with ``-o``. Exit status 0 also where there are none."""
-    from manyscale.models.workload.iterations import find_iterations
+    from manyscale.runner.api.traces import iterations
     from manyscale.runner.run.parquet import write_table
 
-    workload = read_trace(options)
-    try:
-        found = find_iterations(workload, options.min_repeats, options.level)
-    except ValueError as error:
-        raise UserError(f"--min-repeats, --level: {error}") from None
-    print("\n".join(summary(workload, found)))
+    found = iterations(
+        options.workload, format=options.format, min_repeats=options.min_repeats, level=options.level,
+        cache=options.cache,
+    )  # fmt: skip
+    print("\n".join(summary(found.workload.name, found.found)))
     if options.output is not None:
         with written(options.output):
-            write_table(found, options.output)
+            write_table(found.iterations, options.output)
     return 0
 
 
-def summary(workload: Workload, table: pa.Table) -> list[str]:
-    """Lines to read: how many iterations, what they hold, and the first of them one by one; means over ranks.
-
-    ``table``: as ``models.workload.iterations.find_iterations`` returns it.
-    """
+def summary(name: str, found: IterationFigures | None) -> list[str]:
+    """Lines to read of a trace called ``name``: how many iterations, what they hold, and the first of them one by one;
+    means over ranks."""
     from manyscale.runner.report.text import duration, percent
-    from manyscale.runner.run.iterations import iteration_figures
 
-    found = iteration_figures(workload, table)
     if found is None:
-        return [f"{workload.name}: no iterations; nothing repeats often and long enough, mark them in the source"]
+        return [f"{name}: no iterations; nothing repeats often and long enough, mark them in the source"]
     count = found.count_of_rank
     shown = f"{count.max()}" if (count == count.max()).all() else f"{count.min()} to {count.max()}"
     how = "marked in the source" if found.annotated else "found by their period"
     mean = found.compute_s
     lines = [
-        f"{workload.name}: {shown} iterations per rank, {how}; they hold {percent(found.operations_share)} of the "
+        f"{name}: {shown} iterations per rank, {how}; they hold {percent(found.operations_share)} of the "
         f"operations and {percent(found.compute_share)} of the compute time",
         f"{'iteration':>9}  {'operations':>10}  {'compute':>10}  {'of the mean':>11}",
     ]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
-    from manyscale.models.workload import Workload
     from manyscale.models.workload.notes import Note
-    from manyscale.runner.progress import Progress
-    from manyscale.runner.run.execute.execution import Workers
+    from manyscale.runner.api.inputs import Asked
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -47,48 +45,12 @@ def add_self_contained(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def admit(notes: Iterable[Note], options: argparse.Namespace) -> None:
-    """Raises UserError for notes that ``add_notes``'s options do not let pass."""
-    from manyscale.runner.notes import admit as admit_notes
-
-    admit_notes(notes, options.accept, strict=options.strict)
-
-
 def print_notes(notes: Sequence[Note]) -> None:
     """As the last lines of a command."""
     from manyscale.runner.notes import lines
 
     for line in lines(notes):
         print(line)
-
-
-def check_executor(executor: str, workers: int | None = None, seed: int | None = None) -> None:
-    """Raises UserError for an unknown executor and for numbers that are too small."""
-    from manyscale.runner.registry import names
-
-    if executor not in ("auto", *names("executor")):
-        raise UserError(f"unknown executor {executor!r}; known are auto, {', '.join(names('executor'))}")
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers}: at least one is needed")
-    if seed is not None and seed < 0:
-        raise UserError(f"--seed {seed}: a seed is not negative")
-
-
-def workers_of(options: argparse.Namespace, progress: Progress) -> Workers:
-    """As ``--cache`` and ``add_executor``'s options say."""
-    from manyscale.runner.run.execute.execution import Workers
-
-    return Workers(options.cache, options.executor, options.address, options.workers, progress)
-
-
-def read_trace(options: argparse.Namespace) -> Workload:
-    """The workload at ``options.workload`` in ``--format``, kept in ``--cache``. Raises UserError."""
-    from manyscale.runner.cache import default_cache
-    from manyscale.runner.study import WorkloadChoice
-    from manyscale.runner.study.traces import read_workload
-
-    choice = WorkloadChoice(path=options.workload, format=options.format)
-    return read_workload(choice, options.cache or default_cache())
 
 
 def add_time(parser: argparse.ArgumentParser) -> None:
@@ -128,55 +90,59 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     add_cache(parser)
 
 
-def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
+def study_content(options: argparse.Namespace) -> Asked:
     """The content of a study that ``add_study``'s options ask for, the place it is from, and the folder that its paths
     may be relative to. Raises UserError."""
-    from manyscale.runner.study import assign, parse_assignment, what_if
+    from manyscale.runner.api.inputs import Asked, changed
+    from manyscale.runner.study import assign, parse_assignment
 
     content, place, beside = _chosen_study(options)
-    if not isinstance(content, dict):
-        raise UserError(f"{place}: a study is a mapping of keys (schema, workload, target, ...)")
     if options.study is not None and options.workload is not None:
         content = assign(content, "workload.path", options.workload)
-    if options.target is not None:
-        content = assign(content, "target", options.target)
-    if options.format is not None:
-        content = assign(content, "workload.format", options.format)
-    if options.time is not None:
-        content = assign(content, "workload.time", options.time)
-    if options.launch is not None:
-        content = assign(content, "workload.launches", launch_numbers(options.launch))
-    for level, given in (("model", options.model), ("sampling", options.sampling)):
-        for text in given:
-            key, value = parse_assignment(text, f"--{level}")
-            content = assign(content, f"{level}.{key}", value)
-    for text in options.assignments:
-        content = assign(content, *parse_assignment(text))
-    if options.seed is not None:
-        content = assign(content, "seed", options.seed)
-    if options.what_if:
-        content = assign(content, what_if.AXIS, options.what_if)
-    return content, place, beside
+    content = changed(
+        content,
+        target=options.target,
+        format=options.format,
+        time=options.time,
+        launches=None if options.launch is None else launch_numbers(options.launch),
+        model=dict(parse_assignment(text, "--model") for text in options.model),
+        sampling=dict(parse_assignment(text, "--sampling") for text in options.sampling),
+        set=dict(parse_assignment(text) for text in options.assignments),
+        seed=options.seed,
+        what_ifs=options.what_if,
+    )
+    return Asked(content, place, beside)
 
 
-def _chosen_study(options: argparse.Namespace) -> tuple[Any, str, Path | None]:
-    """That of a file, an example, the options, or a run that is resumed."""
+def _chosen_study(options: argparse.Namespace) -> Asked:
+    """That of a file, an example, a trace, the options, or a run that is resumed."""
     from manyscale.runner import shipped
+    from manyscale.runner.api.inputs import Asked, named_study
     from manyscale.runner.run import directory as rundir
-    from manyscale.runner.study import load_study_content
 
     if options.study is not None:
-        path = shipped.find(options.study)
-        return load_study_content(path), str(path), path.parent
+        return named_study(options.study, options.target)
     if options.workload is not None:
         if options.target is None:
             raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
-        return (
-            {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line", None,
-        )  # fmt: skip
+        return Asked({"schema": 1, "workload": {"path": options.workload}}, "command line", None)
     if getattr(options, "resume", False) and options.output is not None:
-        return rundir.read_resolved(options.output), str(options.output / rundir.RESOLVED), None
+        place = options.output / rundir.RESOLVED
+        return Asked(rundir.read_resolved(options.output), str(place), None)
     raise UserError(f"name a study, or --workload PATH --target NAME; examples are {', '.join(shipped.studies())}")
+
+
+def parse_numbers(text: str, option: str, least: int = 1) -> list[int]:
+    """Numbers and ranges such as 0,5,8-11, in the order of the list. Raises UserError that names ``option``."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        is_list = first.isdecimal() and (last.isdecimal() or not dash) and least <= int(first) <= int(last or first)
+        if not is_list:
+            example = f"{least},{least + 3}-{least + 5}"
+            raise UserError(f"{option} {text}: is no list of numbers from {least}, such as {example}")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 def launch_numbers(text: str) -> list[int]:

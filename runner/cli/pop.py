@@ -34,18 +34,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, and write it with ``-o``."""
-    from manyscale.runner.cache import default_cache
+    from manyscale.runner.api.comparisons import pop
     from manyscale.runner.run.parquet import write_table
-    from manyscale.runner.run.pop import pop_table, run_efficiencies
-    from manyscale.runner.study.targets import target_named
 
-    cache = options.cache or default_cache()
-    network = None if options.target is None else target_named(options.target)[0].network
-    table = pop_table([run_efficiencies(Path(path), network, cache) for path in options.runs], options.weak)
+    found = pop(options.runs, weak=options.weak, target=options.target, cache=options.cache)
     if options.output is not None:
         with written(options.output):
-            write_table(table, options.output)
-    print(_text(table.to_pylist()))
+            write_table(found.pop, options.output)
+    print(_text(found.pop.to_pylist()))
     return 0
 
 

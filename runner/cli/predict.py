@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from manyscale.runner.cli.options import (
-    add_cache,
-    add_executor,
-    add_notes,
-    admit,
-    check_executor,
-    print_notes,
-    workers_of,
-)
+from manyscale.runner.cli.options import add_cache, add_executor, add_notes, print_notes
 from manyscale.runner.cli.progress import progress_bar
-from manyscale.runner.errors import UserError
-
-if TYPE_CHECKING:
-    from manyscale.models.memory.amm.amm import AmmParameters
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,46 +35,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write and print."""
-    from manyscale.runner.predict.memory.training import parse_inputs, parse_sizes
-    from manyscale.runner.report import predict_page
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.memory import predict, read_measured
-
-    inputs, sizes = parse_inputs(options.traces), parse_sizes(options.sizes)
-    amm = amm_parameters(options.amm)
-    measured = read_measured(options.measured) if options.measured is not None else {}
-    check_executor(options.executor, options.workers)
-    with progress_bar() as progress:
-        result = predict(
-            inputs, sizes, options.target, form=options.format, recipe=options.recipe, steady=options.steady, amm=amm,
-            measured=measured, workers=workers_of(options, progress),
-        )  # fmt: skip
-    admit(result.notes, options)
-    with rundir.new_results(options.output, f"{result.name}-predict") as directory:
-        predict_page.write(result, directory, page=not options.no_report)
-    print("\n".join(predict_page.summary(result)))
-    print(f"results: {directory}")
-    print_notes(result.notes)
-    return 0
-
-
-def amm_parameters(assignments: Sequence[str]) -> AmmParameters:
-    """AMM's parameters from KEY=VALUE of the command line. Raises UserError."""
-    from dataclasses import fields
-
-    from manyscale.models.memory.amm.amm import AmmParameters
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.memory import predict
+    from manyscale.runner.predict.memory.training import parse_sizes
     from manyscale.runner.study import parse_assignment
 
-    given = dict(parse_assignment(text, "--amm") for text in assignments)
-    known = [field.name for field in fields(AmmParameters) if field.name not in ("form", "shares")]
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise UserError(f"--amm {unknown[0]}: unknown; known are {', '.join(known)}")
-    try:
-        for key, value in given.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if key not in ("bound", "operations") and not is_number:
-                raise ValueError(f"{key}: {value!r} is no number")
-        return AmmParameters(**given)
-    except ValueError as error:
-        raise UserError(f"--amm: {error}") from None
+    with progress_bar() as progress:
+        found = predict(
+            options.traces, parse_sizes(options.sizes), options.output or NUMBERED, target=options.target,
+            format=options.format, measured=options.measured, steady=options.steady, recipe=options.recipe,
+            amm=dict(parse_assignment(text, "--amm") for text in options.amm), executor=options.executor,
+            address=options.address, workers=options.workers, cache=options.cache, report=not options.no_report,
+            accept=options.accept, strict=options.strict, progress=progress,
+        )  # fmt: skip
+    print(found.summary())
+    print(f"results: {found.directory}")
+    print_notes(found.notes)
+    return 0

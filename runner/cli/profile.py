@@ -5,24 +5,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
 
-from manyscale.runner.cli.options import (
-    add_cache,
-    add_executor,
-    add_notes,
-    admit,
-    check_executor,
-    print_notes,
-    workers_of,
-)
+from manyscale.runner.cli.options import add_cache, add_executor, add_notes, print_notes
 from manyscale.runner.cli.progress import progress_bar
-from manyscale.runner.errors import UserError
-
-_OF_DISTANCES: Final[dict[str, object]] = {  # options that --interval has no use for, and their defaults
-    "granularity": "line", "sampling": "exact", "simulate": None, "prefetch": False, "together": False,
-    "frames": "virtual", "thread": None,
-}  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,50 +55,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write and print."""
-    from manyscale.runner.report import profile_page
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.memory import profile
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.memory import IntervalsResult, profile
 
-    if options.interval is None and options.cores is not None:
-        raise UserError("--cores: are those that --interval simulates; name its instructions, too")
-    check_executor(options.executor, options.workers, options.seed)
-    if options.interval is not None:
-        return _intervals(options)
-    seed = options.seed or 0
     with progress_bar() as progress:
-        result = profile(
-            options.trace, options.target, form=options.format, granularity=options.granularity, steady=options.steady,
-            sampling=options.sampling, rate=options.rate, simulate=options.simulate, prefetch=options.prefetch,
-            together=options.together, frames=options.frames, rank=options.rank, thread=options.thread, seed=seed,
-            workers=workers_of(options, progress),
+        found = profile(
+            options.trace, options.output or NUMBERED, target=options.target, format=options.format,
+            granularity=options.granularity, steady=options.steady, sampling=options.sampling, rate=options.rate,
+            simulate=options.simulate, prefetch=options.prefetch, together=options.together, frames=options.frames,
+            interval=options.interval, cores=options.cores, rank=options.rank, thread=options.thread, seed=options.seed,
+            executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
+            report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
-    admit(result.notes, options)
-    with rundir.new_results(options.output, f"{result.workload.name}-profile") as directory:
-        profile_page.write(result, directory, seed=seed, page=not options.no_report)
-        lines = profile_page.summary(result)
-    print("\n".join(lines))
-    print(f"results: {directory}")
-    print_notes(result.notes)
-    return 0
-
-
-def _intervals(options: argparse.Namespace) -> int:
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.interval_profile import interval_profile, write_intervals
-
-    for name, value in _OF_DISTANCES.items():
-        if getattr(options, name) != value:
-            raise UserError(f"--{name}: is of stack distances, which --interval does not measure; leave it out")
-    with progress_bar() as progress:
-        result = interval_profile(
-            options.trace, options.interval, options.target, cores=4 if options.cores is None else options.cores,
-            form=options.format, rank=options.rank or 0, steady=options.steady,
-            workers=workers_of(options, progress),
-        )  # fmt: skip
-    admit(result.notes, options)
-    with rundir.new_results(options.output, f"{result.name}-intervals") as directory:
-        file = write_intervals(result.intervals, directory, result.name)
-    print(result.summary())
-    print(f"results: {file}")
-    print_notes(result.notes)
+    print(found.summary())
+    print(f"results: {found.file if isinstance(found, IntervalsResult) else found.directory}")
+    print_notes(found.notes)
     return 0

@@ -12,16 +12,15 @@ from manyscale.runner.cli.options import (
     add_notes,
     add_self_contained,
     add_study,
-    check_executor,
     print_notes,
     study_content,
 )
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
+    from manyscale.runner.api.study_results import RunResult, SweepResult
     from manyscale.runner.predict.statistic import Statistic
     from manyscale.runner.run.outputs import Summary
-    from manyscale.runner.run.study_runs import Run
 
 MOST_POINTS_SHOWN: Final = 20  # on the terminal
 
@@ -42,20 +41,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write and print."""
-    from manyscale.runner.run import study_runs
+    from manyscale.runner.api import studies
+    from manyscale.runner.api.folders import NUMBERED
 
-    content, place, beside = study_content(options)
-    check_executor(options.executor, options.workers, options.seed)
+    asked = study_content(options)
+    studies.check_executor(options.executor, options.workers, options.seed)
     if options.dry_run:
-        return _dry_run(content, place, beside, options)
-    _announce_sweep(content, place, options.yes)
+        return _dry_run(*asked, options)
+    _announce_sweep(asked.content, asked.place, options.yes)
     announce_compilation()
     with progress_bar() as progress:
-        chosen = study_runs.Options(
-            output=options.output,
+        finished = studies.predicted(
+            asked,
+            options.output or NUMBERED,
             executor=options.executor,
             address=options.address,
-            num_workers=options.workers,
+            workers=options.workers,
             host=options.host,
             cache=options.cache,
             resume=options.resume,
@@ -66,7 +67,6 @@ def run(options: argparse.Namespace) -> int:
             yes=options.yes,
             progress=progress,
         )
-        finished = study_runs.run_study(content, place, beside, chosen)
     _print_results(finished, options.accept)
     return 0
 
@@ -96,21 +96,22 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     return 0
 
 
-def _print_results(finished: Run, accept: Sequence[str]) -> None:
+def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> None:
     from manyscale.runner.notes import accepted
 
-    shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
+    points = finished.summaries
+    shown = points if len(points) <= MOST_POINTS_SHOWN else points[:1]
     for point in shown:
         print(_summary(point) + accepted(point.notes, accept))
-    if len(finished.points) > len(shown):
-        print(f"... {len(finished.points)} points: see sweep.parquet")
+    if len(points) > len(shown):
+        print(f"... {len(points)} points: see sweep.parquet")
     counts = finished.counts
     print(
         f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
     print(f"results: {finished.directory}")
-    print_notes([note for point in finished.points for note in point.notes])
+    print_notes([note for point in points for note in point.notes])
 
 
 def _summary(point: Summary) -> str:

@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.cli.options import add_cache
+from manyscale.runner.cli.options import add_cache, parse_numbers
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
-    from manyscale.runner.tracers.session import Recording
 
-_GB: Final = 10**9
 _TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more than 8 cores
 
 
@@ -59,76 +57,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run, read, write; the program's output is its own. Exit status 1 if the program failed."""
+    from manyscale.runner.api.traces import trace
     from manyscale.runner.cache import default_cache
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.tracers import build, session
+    from manyscale.runner.tracers import build
 
-    cache = options.cache or default_cache()
     if options.flags:
-        print(shlex.join(build.coverage_flags(build.coverage_stub(cache), counting=options.flags == "counting")))
+        stub = build.coverage_stub(options.cache or default_cache())
+        print(shlex.join(build.coverage_flags(stub, counting=options.flags == "counting")))
         return 0
     if options.output is None:
         raise UserError("no folder to write; name it with -o DIR")
-    command = options.program[1:] if options.program[:1] == ["--"] else options.program
-    what = _recording(options)
-    program = session.find_program(command, what, options.mpi)
-    directory = rundir.new_directory(options.output, "trace", resume=False)
-    workload, status = session.trace(command, program, what, directory, cache, keep_raw=options.keep_raw)
-    _tell(workload, what, directory)
-    if status:
-        ending = f"signal {-status}" if status < 0 else f"exit status {status}"
+    found = trace(
+        options.program[1:] if options.program[:1] == ["--"] else options.program, options.output, level=options.level,
+        ranks=_numbers(options.ranks or "0", "--ranks", 0), iterations=_numbers(options.iterations, "--iterations", 1),
+        regions=options.regions, route=options.route, function=options.function, counting=options.counting,
+        source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
+        snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
+        cache=options.cache,
+    )  # fmt: skip
+    _tell(found.workload, found.path, is_detail=options.level == "detailed" and options.route == "coverage")
+    if found.status:
+        ending = f"signal {-found.status}" if found.status < 0 else f"exit status {found.status}"
         print(f"note: the program ended with {ending}; the trace holds what it did before", file=sys.stderr)
-    return 1 if status else 0
-
-
-def _recording(options: argparse.Namespace) -> Recording:
-    from manyscale.models.workload.quantities import parse_time_ps
-    from manyscale.runner.tracers.session import Recording
-    from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
-
-    sampling = DEFAULT_SAMPLING
-    if options.level == "stacks":
-        try:
-            sampling = Sampling(options.unit_instructions, parse_time_ps(options.unit_time), options.snapshots)
-        except ValueError as error:
-            raise UserError(f"command line: {error}") from None
-    return Recording(
-        level=options.level,
-        ranks=_numbers(options.ranks or "0", "--ranks", 0),
-        iterations=_numbers(options.iterations, "--iterations", 1),
-        regions=options.regions,
-        route=options.route,
-        function=options.function,
-        counting=options.counting,
-        source=options.source,
-        sampling=sampling,
-        max_bytes=None if options.max_gb is None else int(options.max_gb * _GB),
-    )
+    return 1 if found.status else 0
 
 
 def _numbers(text: str, option: str, least: int) -> list[int] | None:
     """A list like 0,5,8-11; None for "all"."""
-    if text == "all":
-        return None
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or int(first) < least:
-            raise UserError(
-                f"{option} {text}: is no list of numbers from {least}, such as {least},{least + 3}-{least + 5}"
-            )
-        numbers += range(int(first), int(last if dash else first) + 1)
-    return sorted(set(numbers))
+    return None if text == "all" else sorted(set(parse_numbers(text, option, least)))
 
 
-def _tell(workload: Workload, what: Recording, directory: Path) -> None:
+def _tell(workload: Workload, directory: Path, *, is_detail: bool) -> None:
     from manyscale.runner.study.traces import counted
 
     for note in workload.notes:
         print(f"note: {note}")
     print(f"{counted(workload)}: {directory}")
     named = shlex.quote(str(directory))
-    if what.level == "detailed" and not what.is_emulated and workload.detail is not None:
+    if is_detail and workload.detail is not None:
         print(
             f"next: manyscale run --workload TRACE --set workload.detail={named} --model cpu=detailed "
             f"--target {_TARGETS[True]}, where TRACE is one at --level tasks of the usual build"

@@ -195,7 +195,7 @@ BAD_COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run", "nothing.yaml", "-o", "out"), ("unknown study 'nothing.yaml'", "known are bfs-16"),
     ),
     "unknown example": (("run", "lulesh-9"), ("unknown study 'lulesh-9'", "lulesh-8")),
-    "study that is a folder": (("run", "trace"), ("trace: is a directory", "--workload trace")),
+    "study that is a folder": (("run", "trace"), ("trace: is a trace, which needs a target",)),
     "nothing to run": (("run",), ("name a study, or --workload PATH --target NAME",)),
     "workload without a target": (("run", "--workload", "trace"), ("--workload needs --target",)),
     "assignment without a value": ((*RUN, "--set", "seed"), ("--set 'seed': write KEY=VALUE",)),
