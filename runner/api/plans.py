@@ -31,7 +31,7 @@ class PlanResult(Answer):
     """What would be simulated. Table ``plan``: element_kind, element_id (the workload's row), stratum, weight, model.
     ``summary``: what the method says of it; ``files``: what it writes beside the plan, by suffix."""
 
-    title: str
+    name: str
     plan: pa.Table
     summary: str
     files: Mapping[str, str]
@@ -40,6 +40,10 @@ class PlanResult(Answer):
     folder: Folder | None = None
     planned: Planned | None = None
     own_file: Path | None = None
+
+    @property
+    def title(self) -> str:
+        return self.name
 
     @property
     def file(self) -> Path | None:
