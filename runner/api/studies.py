@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from manyscale.models.spelling import unknown
 from manyscale.runner.api.deprecated import renames
 from manyscale.runner.api.folders import Folder, Output, place
 from manyscale.runner.api.inputs import Asked, StudyLike, TargetLike, asked_study
@@ -211,7 +212,7 @@ def check_executor(executor: str, workers: int | None = None, seed: int | None =
     from manyscale.runner.registry import names
 
     if executor not in ("auto", *names("executor")):
-        raise UserError(f"unknown executor {executor!r}; known are auto, {', '.join(names('executor'))}")
+        raise UserError(unknown("executor", executor, ["auto", *names("executor")]))
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least one is needed")
     if seed is not None and seed < 0:

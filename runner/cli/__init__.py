@@ -89,6 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = argparse.Namespace(debug="--debug" in words, command=None)
     try:
+        if arguments is None and callable(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # runner/entry.py's was for the start
         with _heeding_sigterm():
             parser = _parser(next((word for word in words if not word.startswith("-")), None))
             options = parser.parse_args(words)
@@ -185,7 +187,9 @@ def _module(command: str) -> ModuleType:
 
 
 def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple[int, str]:
-    line = " ".join(str(error).split("\n"))
+    from manyscale.runner import shipped  # loads YAML, which help does without
+
+    line = shipped.without_folders(" ".join(str(error).split("\n")))
     if isinstance(error, WrongKeyError):
         return 2, in_words_typed(error.place, error.key, error.problem, options) or line
     if isinstance(error, UserError):

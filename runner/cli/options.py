@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -174,4 +175,5 @@ def written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(f"{path}: cannot be written ({why}); name another file") from None

@@ -127,6 +127,8 @@ def typed_keys(options: argparse.Namespace) -> dict[str, str]:
         for text in given if isinstance(given, list) else ():
             level, _, value = text.partition("=")
             keys[f"{option}.{level.strip()}"] = f"--{option} {level.strip()}={value}"
+    if getattr(options, "what_if", None):
+        keys["sweep.what_if"] = "--what-if"
     for text in getattr(options, "assignments", ()):
         key = text.partition("=")[0].strip()
         keys[key] = f"--set {key}"

@@ -99,7 +99,11 @@ def _next_numbered(parent: Path, name: str) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the new one."""
+    """Write a file so that it is either the old one or the new one; into what is no regular file (a pipe, a device)
+    without replacing it."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.amm.profile_extrapolation import TrainingRun
 from manyscale.models.memory.nests.extrapolation import common_blocks
+from manyscale.models.spelling import hint
 from manyscale.models.workload import REQUIRED_LEVELS, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner import shipped
@@ -63,8 +64,8 @@ def parse_inputs(texts: Sequence[str]) -> list[tuple[int, str]]:
         size, separator, path = text.partition("=")
         if not separator or not size.isdecimal() or int(size) < 1 or not path:
             raise UserError(
-                f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10, or the name of shipped traces "
-                f"({', '.join(known)})"
+                f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10, or the name of shipped traces; "
+                f"{hint(text, known)}"
             )
         found.append((int(size), path))
     sizes = [size for size, _ in found]
