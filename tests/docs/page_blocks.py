@@ -218,7 +218,11 @@ def page_environment(cache: Path) -> dict[str, str]:
     """The environment of a reader: the command on the path, a cache of the page's own, no terminal."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MANYSCALE_")}
-    return {**kept, "PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONWARNINGS": "default"}
+    # what Open MPI refuses where tests run, but not where a reader does: the superuser, more ranks than cores
+    refused = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe")
+    mpi = {f"OMPI_{name}": "1" for name in refused}
+    fixed = {"PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONWARNINGS": "default"}
+    return {**kept, **mpi, **fixed}
 
 
 def run_page(info: PageInfo, folder: Path, cache: Path) -> int:
