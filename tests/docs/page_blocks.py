@@ -38,7 +38,7 @@ LONGEST_SECONDS: Final = 1800.0  # of one block; a hang ends as a failure that n
 SHOWN_ONLY: Final = ("text", "c", "cpp", "fortran", "csv", "diff", "dockerfile", "ini")
 _FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 _PLACEHOLDER = re.compile(r"^\s*<!-- not run:\s*(.*?)\s*-->\s*$")
-_PROGRESS = re.compile(r"^.*\b\d+/\d+ \[[\d:?]+.*\n?", re.MULTILINE)  # which a machine under load shows
+_PROGRESS = re.compile(r"^manyscale: .*, [\d.]+ (?:s|min|h) (?:so far|left)\n", re.MULTILINE)  # where a machine is slow
 _HEADER = re.compile(r"^<!-- (slow|needs|tested by)(?:: *(.*?))? *-->$")
 
 
@@ -160,17 +160,16 @@ class PageRun:
             raise PageError(f"language {block.language!r} is none that a test knows; see tests/docs/page_blocks.py")
 
     def shell(self, text: str) -> tuple[int, str]:
-        """Exit status of bash and what it printed, on both streams."""
+        """Exit status of bash and what it printed, on both streams, without lines of progress."""
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", text],
             cwd=self.folder, env=self.environment, check=False, timeout=LONGEST_SECONDS,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip
-        return done.returncode, done.stdout
+        return done.returncode, _PROGRESS.sub("", done.stdout)
 
     def _console(self, command: str, expected: str) -> None:
         status, out = self.shell(command)
-        out = _PROGRESS.sub("", out)
         if not matches(expected, out):
             raise PageError(f"$ {command}\nprinted:\n{out}\nthe page says:\n{expected}")
         if status and not re.search(r"^manyscale: ", expected, re.MULTILINE):
