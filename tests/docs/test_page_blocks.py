@@ -24,7 +24,6 @@ def run(tmp_path: Path) -> PageRun:
         ("console", "$ echo a \\\n  b\na b\n"),
         ("console", "$ echo 'manyscale: simulating 3/22 (16 %), 1.34/s, 14 s left'; echo 1\n1\n"),
         ("console", "$ echo 'manyscale: no'; exit 2\nmanyscale: no\n"),
-        ("console", "$ printf ' 0%%| | 0/3 [00:00<?, ? units/s]\\rdone 1/3\\n'\ndone 1/3\n"),
         ("python", "assert 1 + 1 == 2\n"),
         ("pycon", ">>> 1 + 1\n2\n"),
         ("yaml", "a: [1, 2]\n"),
