@@ -63,6 +63,19 @@ class ScalingResult(Answer):
 
         return figures.scaling(self.rows)
 
+    def write_page(self, directory: Path) -> None:
+        """Write ``report.html`` into a folder."""
+        from manyscale.runner.report import scaling_page
+
+        rundir.write_page(directory, scaling_page.page(self.rows, f"Scaling of {self.name}", self.notes))
+
+    def save(self, directory: str | PathLike[str], *, report: bool = True) -> Path:
+        """Write the table and the runs into a new folder; with ``report`` a page, too. Raises UserError."""
+        saved = super().save(directory)
+        if report:
+            self.write_page(saved)
+        return saved
+
 
 def scaling(
     studies: StudyLike | RunLike | Sequence[StudyLike | RunLike],
@@ -82,6 +95,7 @@ def scaling(
     address: str | None = None,
     workers: int | None = None,
     cache: str | PathLike[str] | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
     progress: Progress = False,
@@ -95,7 +109,8 @@ def scaling(
     ``run`` has it.
 
     Speed-up is the time of the run on the fewest cores over the time of each; its efficiency that over the growth of
-    the cores. ``output``: a folder for ``scaling.parquet``, figures, a page, and the runs in ``runs``. Raises UserError
+    the cores. ``output``: a folder for ``scaling.parquet``, with ``report`` a page, and the runs in
+    ``runs``. Raises UserError
     for bad input, RunError if a run fails.
     """
     given = [studies] if _is_one(studies) else list(studies)  # type: ignore[arg-type]
@@ -119,7 +134,9 @@ def scaling(
         table = _table(runs, weak, folder)
         notes = in_order(note for run in runs for note in run.notes)
         result = ScalingResult(name.removesuffix("-scaling"), table, notes, Folder(directory, scratch))
-        _write(result, directory)
+        write_table(table, directory / "scaling.parquet")
+        if report and scratch is None:
+            result.write_page(directory)
     return result
 
 
@@ -214,12 +231,3 @@ def _table(runs: Sequence[_Run], weak: bool, cache: Path) -> pa.Table:
     found = sorted(((run_efficiencies(run.path, None, cache), run) for run in runs), key=lambda one: one[0].num_ranks)
     cores = [None if run.cores_per_rank is None else each.num_ranks * run.cores_per_rank for each, run in found]
     return scaled(pop_table([each for each, _ in found], weak), cores, [run.label for _, run in found])
-
-
-def _write(result: ScalingResult, directory: Path) -> None:
-    from manyscale.runner.report import scaling_page
-
-    write_table(result.rows, directory / "scaling.parquet")
-    rundir.write_atomically(directory / "scaling.json", result.to_json() + "\n")
-    page = scaling_page.page(result.rows, f"Scaling of {result.name}", result.notes)
-    rundir.write_page(directory, page)

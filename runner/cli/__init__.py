@@ -32,6 +32,7 @@ GROUPS: Final = {  # by what a user wants, in the order of --help; a file is nam
     "predict a time": {
         "run": "predict a study's time and write its run directory",
         "what-if": "predict a study or a run again under other assumptions, and compare",
+        "scaling": "say how the time changes with the number of cores or ranks",
         "predict": "predict hit rates and time at input sizes that never ran",
         "extrapolate": "make a workload for more ranks than were traced",
         "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",

@@ -67,9 +67,22 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     """A study, or what stands for one, and what replaces keys of it."""
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
+    parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
+    add_changes(parser)
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="WHAT",
+        help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
+        "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
+    )  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_cache(parser)
+
+
+def add_changes(parser: argparse.ArgumentParser) -> None:
+    """What replaces keys of a study."""
     parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
     add_time(parser)
-    parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
     parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
     parser.add_argument(
         "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
@@ -81,14 +94,6 @@ def add_study(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
         help="replace one key of the study, e.g. target.network.latency='2 us'",
     )  # fmt: skip
-    parser.add_argument(
-        "--what-if", action="append", default=[], metavar="WHAT",
-        help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
-        "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
-    )  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
-    add_cache(parser)
 
 
 def study_content(options: argparse.Namespace) -> Asked:
