@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.answer import Answer
     from manyscale.runner.api.catalogue import AccuracyResult, ExamplesResult, accuracy, examples
     from manyscale.runner.api.comparisons import CompareResult, PopResult, compare, pop
-    from manyscale.runner.api.finished import report
+    from manyscale.runner.api.finished import StatusResult, report, status
     from manyscale.runner.api.inputs import load_study, read_workload
     from manyscale.runner.api.machines import CalibrateResult, calibrate
     from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
@@ -53,6 +53,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "ScalingResult",
+    "StatusResult",
     "Study",
     "SweepResult",
     "TraceResult",
@@ -77,6 +78,7 @@ __all__ = [
     "report",
     "run",
     "scaling",
+    "status",
     "sweep",
     "trace",
     "what_if",
@@ -102,6 +104,7 @@ _PLACES: Final = {
     "Result": "run.results",
     "RunResult": "api.study_results",
     "ScalingResult": "api.scaling",
+    "StatusResult": "api.finished",
     "Study": "study",
     "SweepResult": "api.study_results",
     "TraceResult": "api.traces",
@@ -124,6 +127,7 @@ _PLACES: Final = {
     "report": "api.finished",
     "run": "api.studies",
     "scaling": "api.scaling",
+    "status": "api.finished",
     "sweep": "api.studies",
     "trace": "api.traces",
     "what_if": "api.studies",

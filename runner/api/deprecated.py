@@ -22,7 +22,7 @@ def renames(**former: tuple[str, str]) -> Callable[[Callable[_P, _R]], Callable[
                 present, release = former[name]
                 if present in kwargs:
                     raise TypeError(f"{function.__name__}() got both {present!r} and its former name {name!r}")
-                warn(f"{function.__name__}({name}=...)", f"{present}=...", release, stacklevel=3)
+                warn(f"{function.__name__}({name}=...)", f"{present}=...", release)
                 kwargs[present] = kwargs.pop(name)
             return function(*args, **kwargs)
 

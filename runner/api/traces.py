@@ -204,13 +204,15 @@ def trace(
     mpi: Literal["mpich", "openmpi"] | None = None,
     keep_raw: bool = False,
     cache: _PathLike | None = None,
+    progress: bool = False,
 ) -> TraceResult:
     """Run a program under the tracer and write the workload that all else reads. The program's output is its own.
 
     ``level``: mpi, tasks, detailed or stacks. Of the detailed level: ``ranks`` and ``iterations`` (from 1; None: all),
     ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of call
     stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with ``snapshots``.
-    ``max_gb`` on disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay.
+    ``max_gb`` on disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay;
+    ``progress``: a line on standard error says what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
@@ -227,7 +229,7 @@ def trace(
     what = session.Recording(
         level=level, ranks=ranks, iterations=iterations, regions=regions, route=route, function=function,
         counting=None if counting is None else Path(counting), source=source, sampling=sampling,
-        max_bytes=None if max_gb is None else int(max_gb * _GB),
+        max_bytes=None if max_gb is None else int(max_gb * _GB), announces=progress,
     )  # fmt: skip
     program = session.find_program(list(command), what, mpi)
     scratch = Scratch() if output is None else None

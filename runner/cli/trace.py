@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
         snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
-        cache=options.cache,
+        cache=options.cache, progress=True,
     )  # fmt: skip
     _tell(found.workload, found.path, is_detail=options.level == "detailed" and options.route == "coverage")
     if found.status:

@@ -125,7 +125,7 @@ def write_manifest(
     codes of notes that do not refuse it. With the checksums of ``resolved.yaml`` and of itself."""
     content: dict[str, Any] = {
         "status": status,
-        "command": shlex.join(["manyscale", *sys.argv[1:]]),
+        "command": _command(),
         "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
         "seed": seed,
         "inputs": dict(inputs),
@@ -135,6 +135,13 @@ def write_manifest(
         content["resolved_checksum"] = kept.checksum(directory / RESOLVED)
     content["checksum"] = kept.checksum_of_text(json.dumps(content))
     write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
+
+
+def _command() -> str:
+    """How this process was called: a command of manyscale, or a program that imports it."""
+    program = Path(sys.argv[0])
+    is_ours = program.stem == "manyscale" or program.parts[-2:] == ("manyscale", "__main__.py")
+    return shlex.join(["manyscale" if is_ours else program.name or "python", *sys.argv[1:]])
 
 
 def _versions() -> dict[str, str]:

@@ -38,7 +38,7 @@ class Recording:
     """What is recorded. Of the detailed level: of ``ranks`` and ``iterations`` (from 1; None: all), within ``regions``
     (names, with commas) or a ``function``; ``route``: coverage (the program is built for it), qemu or valgrind;
     ``counting``: the program built to count. Of call stacks: ``source``, the profiler, and ``sampling``.
-    ``max_bytes`` on disk."""
+    ``max_bytes`` on disk. ``announces``: a line on standard error says what is run."""
 
     level: str = "mpi"
     ranks: Sequence[int] | None = (0,)
@@ -50,6 +50,7 @@ class Recording:
     source: str = "auto"
     sampling: stacks.Sampling = stacks.DEFAULT_SAMPLING
     max_bytes: int | None = None
+    announces: bool = False
 
     @property
     def is_emulated(self) -> bool:
@@ -150,7 +151,8 @@ def _run(
         "runtime": program.runtime,
     }
     (raw / HEADER).write_text(json.dumps(header, indent=1) + "\n")
-    print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    if what.announces:
+        print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))
     while True:
         try:
