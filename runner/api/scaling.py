@@ -125,11 +125,15 @@ def scaling(
     scratch = Scratch() if output is None else None
     name = f"{_name_of(given[0])}-scaling"
     with rundir.new_results(scratch.path / "result" if scratch else place(output)[0], name) as directory:
+        runs_folder = directory / "runs"
         if swept is not None:
-            asked = asked_study(given[0], **changes)  # type: ignore[arg-type]
-            runs = _swept(asked, *swept, directory / "runs", how)
+            runs = _swept(asked_study(given[0], **changes), *swept, runs_folder, how)  # type: ignore[arg-type]
         else:
-            runs = [_one(each, number, changes, directory / "runs", how) for number, each in enumerate(given, start=1)]
+            chosen = [_chosen(each, changes) for each in given]  # all are sound before the first is predicted
+            runs = [
+                each if isinstance(each, _Run) else _run_of(each, runs_folder / f"{number:02d}-{_name_of(study)}", how)
+                for number, (each, study) in enumerate(zip(chosen, given, strict=True), start=1)
+            ]
         folder = cache_folder(cache)
         table = _table(runs, weak, folder)
         notes = in_order(note for run in runs for note in run.notes)
@@ -202,20 +206,24 @@ def _swept(asked: Asked, key: str, values: list[Any], directory: Path, how: Mapp
     ]
 
 
-def _one(study: Any, number: int, changes: Mapping[str, Any], directory: Path, how: Mapping[str, Any]) -> _Run:
-    """One of several: as it is where it is a run or a measured trace, else predicted into ``directory``."""
+def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:
+    """One of several: a run or a measured trace as it is, else the study that is to be predicted. Raises UserError."""
     if isinstance(study, Answer) or (isinstance(study, str | PathLike) and is_run(Path(study))):
         path = run_path(study)
         return _Run(_label(path), path, _cores_of(path), study.notes if isinstance(study, Answer) else ())
     if changes["target"] is None and isinstance(study, str | PathLike) and is_trace_path(Path(study)):
         return _Run(_label(Path(study)), Path(study), None)  # as it was measured
     asked = asked_study(study, **changes)
-    content = parse_study(asked.content, asked.place)
-    place = directory / f"{number:02d}-{_name_of(study)}"
-    found = predicted(asked, place, **how)
-    if not isinstance(found, RunResult):
+    if parse_study(asked.content, asked.place).sweep:
         raise UserError(f"{asked.place}: is a sweep; name single studies, or vary one key of one study")
-    return _Run(found.name, place, content.mapping.cores_per_rank, found.notes)
+    return asked
+
+
+def _run_of(asked: Asked, directory: Path, how: Mapping[str, Any]) -> _Run:
+    """A study, predicted into ``directory``."""
+    found = predicted(asked, directory, **how)
+    assert isinstance(found, RunResult)
+    return _Run(found.name, directory, parse_study(asked.content, asked.place).mapping.cores_per_rank, found.notes)
 
 
 def _cores_of(run: Path) -> int:
