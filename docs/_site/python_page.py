@@ -30,7 +30,8 @@ def page() -> str:
     for title, chosen in (("Functions", functions), ("Results and other classes", others), ("Errors", errors)):
         parts.append(f"## {title}\n")
         parts += [
-            f"::: {found[name].__module__}.{found[name].__qualname__}\n    options:\n      heading_level: 3\n"
+            f"::: {found[name].__module__}.{found[name].__qualname__}\n    options:\n"
+            f"      heading: manyscale.{name}\n      toc_label: {name}\n      heading_level: 3\n"
             for name in chosen
         ]
     return "\n".join(parts)
