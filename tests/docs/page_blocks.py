@@ -83,9 +83,10 @@ def page_info(path: Path) -> PageInfo:
 
 
 def all_pages() -> list[PageInfo]:
-    """The README and every page of docs/ that is a file."""
+    """The pages at the top of the repository, and every page of docs/ that is a file."""
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     pages = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_site" not in path.parts]
-    return [page_info(path) for path in (ROOT / "README.md", *pages)]
+    return [page_info(path) for path in (*top, *pages)]
 
 
 def blocks_of(text: str) -> Iterator[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from page_blocks import all_pages
 
 import manyscale
 from manyscale.models.workload import SCHEMAS
@@ -22,10 +24,23 @@ pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 sys.path.append(str(ROOT / "docs" / "_site"))
 
 import commands_page  # noqa: E402
+import hooks  # noqa: E402
 import keys_page  # noqa: E402
 import python_page  # noqa: E402
 import statistics_page  # noqa: E402
 import tables_page  # noqa: E402
+
+
+def test_links_lead_to_files_where_the_code_is_hosted() -> None:
+    """A link leads to a file of the repository, or to a page that is made at each build; to headings, mkdocs sees."""
+    made = {f"docs/{page}" for page in (*hooks.GENERATED, *hooks.repository_pages().values())}
+    broken = []
+    for info in all_pages():
+        for link in re.findall(r"\]\(([^)#\s]+)", info.path.read_text()):
+            path = os.path.normpath(Path(info.name).parent / link)
+            if not re.match("[a-z]+:", link) and path not in made and not (ROOT / path).exists():
+                broken.append(f"{info.name}: {link}")
+    assert broken == []
 
 
 @pytest.mark.slow
