@@ -133,14 +133,14 @@ def _cache_size(name: str, size: str) -> int:
 
     if not re.fullmatch(r"L[1-9][DI]?", name):
         raise UserError(
-            f"--set {name}={size}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'"
+            f"--cache-size {name}={size}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'"
         )
     try:
         found = parse_bytes(size)
     except ValueError as error:
-        raise UserError(f"--set {name}: {error}") from None
+        raise UserError(f"--cache-size {name}: {error}") from None
     if found < _LEAST_CACHE:
-        raise UserError(f"--set {name}={size}: a cache has at least 1 KiB")
+        raise UserError(f"--cache-size {name}={size}: a cache has at least 1 KiB")
     return found
 
 

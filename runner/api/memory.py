@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from manyscale.models.spelling import hint
 from manyscale.models.workload.notes import Note
 from manyscale.runner import shipped
 from manyscale.runner.api.answer import Answer, kept
@@ -17,7 +18,7 @@ from manyscale.runner.api.frames import statistics_table
 from manyscale.runner.api.inputs import TraceLike
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.api.studies import check_executor
-from manyscale.runner.errors import UserError
+from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.memory import predict_result, profile_result
 from manyscale.runner.report.text import duration, percent
@@ -328,7 +329,7 @@ def amm_parameters(given: Mapping[str, Any]) -> AmmParameters:
     known = [field.name for field in fields(AmmParameters) if field.name not in ("form", "shares")]
     unknown = [key for key in given if key not in known]
     if unknown:
-        raise UserError(f"--amm {unknown[0]}: unknown; known are {', '.join(known)}")
+        raise WrongKeyError("", f"amm.{unknown[0]}", f"unknown parameter; {hint(unknown[0], known)}")
     try:
         for key, value in given.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -336,4 +337,5 @@ def amm_parameters(given: Mapping[str, Any]) -> AmmParameters:
                 raise ValueError(f"{key}: {value!r} is no number")
         return AmmParameters(**given)
     except ValueError as error:
-        raise UserError(f"--amm: {error}") from None
+        key, _, problem = str(error).partition(": ")
+        raise WrongKeyError("", f"amm.{key}", problem) from None

@@ -333,7 +333,7 @@ def evaluate(
         raise UserError("evaluate: name at least one trace or profile")
     if len(of_profiles) == len(paths):
         if seeds < 1:
-            raise UserError(f"--seeds {seeds}: at least one is needed")
+            raise UserError(f"--draws {seeds}: at least one is needed")
         judges = None if on is None else [fspath(each) for each in on]
         return _of_profiles(
             paths, output, None if methods is None else ",".join(methods), judges,

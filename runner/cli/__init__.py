@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn
 
-from manyscale.runner.cli import completion
+from manyscale.runner.cli import completion, figures
 from manyscale.runner.cli.parser import Parser, in_words_typed
 from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError, WrongKeyError
 from manyscale.runner.frames import in_large_frame
@@ -95,11 +95,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _heeding_sigterm():
             parser = _parser(next((word for word in words if not word.startswith("-")), None))
             options = parser.parse_args(words)
+            options.told = parser.told
             if options.command is None:
                 parser.print_help()
                 return 2
-            with _bounded(options.most_gb):
-                return int(_module(options.command).run(options))
+            with _bounded(options.most_gb), figures.alone(options):
+                status = int(_module(options.command).run(options))
+            for line in options.told:
+                print(f"manyscale: {line}", file=sys.stderr)
+            return status
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt as error:
@@ -202,7 +206,7 @@ def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple
     return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"
 
 
-def _parser(asked: str | None) -> argparse.ArgumentParser:
+def _parser(asked: str | None) -> Parser:
     """All commands by name, and the options of the one that is ``asked`` for."""
     parser = Parser(
         prog="manyscale",
@@ -211,7 +215,7 @@ def _parser(asked: str | None) -> argparse.ArgumentParser:
         groups=GROUPS,
     )
     parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
-    parser.set_defaults(debug=False, command=None, most_gb=None)
+    parser.set_defaults(debug=False, command=None, most_gb=None, json=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")

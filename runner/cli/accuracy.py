@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import add_cache
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    add_json(parser)
     add_cache(parser)
 
 
@@ -16,7 +18,9 @@ def run(options: argparse.Namespace) -> int:
     """Print a line for each case; exit status 1 if one is out of tolerance."""
     from manyscale.runner.api.catalogue import accuracy
 
-    rows = accuracy(options.cases, cache=options.cache).cases
+    found = accuracy(options.cases, cache=options.cache)
+    show(options, found)
+    rows = found.cases
     width = max(len(row.name) for row in rows)
     print(f"{'case':<{width}} {'predicted s':>14} {'reference s':>14} {'error':>10} {'tolerance':>10}")
     for row in rows:

@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_output
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from manyscale.runner.run.calibration.node import NodeCalibration
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument(
         "measurements", nargs="*", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
     )
@@ -21,13 +24,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
     parser.add_argument("--core", type=int, metavar="N", help="CPU that is measured (default: the last)")
     parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
+        "--cache-size", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
         help="size of a cache that the system does not say, or says wrongly, such as L3='32 MiB'",
     )  # fmt: skip
+    parser.add_former("--set", "--cache-size")
     parser.add_argument(
         "--base", default="laptop", metavar="NAME", help="machine whose network (or, with --node, node) is replaced"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/calibration-NNN)")
+    add_output(parser, "runs/calibration-NNN")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
             options.measurements, options.output or NUMBERED, node=options.node, quick=options.quick, core=options.core,
             caches=dict(_cache(text) for text in options.assignments), base=options.base, progress=progress,
         )  # fmt: skip
+    show(options, made)
     if isinstance(made.found, NetworkCalibration):
         _print_network(made.found.fit)
     else:
@@ -98,5 +104,5 @@ def _print_node(found: NodeCalibration) -> None:
         last, held = list(system.data_caches)[-1], shown_size(measured.held_bytes)
         print(
             f"{last}: a slow random walk through more than {held} goes to memory already: other "
-            f"programs or guests use this cache, too; to predict with what is left: --set {last}='SIZE'"
+            f"programs or guests use this cache, too; to predict with what is left: --cache-size {last}='SIZE'"
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from manyscale.runner.cli.options import add_cache, columns
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_cache, add_format, add_output, columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", metavar="TRACE", help="the trace")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-clusters-NNN)")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    add_output(parser, "runs/NAME-clusters-NNN")
+    add_format(parser)
+    add_json(parser)
     parser.add_argument(
         "--axes", default="auto", choices=("auto", "instructions", "ipc", "duration"),
         help="what stands beside duration (default: auto)",
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
         options.workload, options.output or NUMBERED, format=options.format, axes=options.axes, eps=options.eps,
         min_points=options.min_points, coverage=options.coverage, cache=options.cache,
     )  # fmt: skip
+    show(options, made)
     found = made.found
     print(f"{made.workload.name}: {found.num_clusters} phase clusters; axes {found.axes}, radius {found.eps:.4g}")
     header = ("cluster", "bursts", "time", "mean duration", "IPC", "ranks")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyscale.runner.cli.options import add_cache, add_notes, columns, print_notes, written
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_cache, add_format, add_notes, add_report, columns, print_notes, written
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +19,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for all differences (differences.parquet) and their page (report.html); a name that ends in "
         ".parquet is a file of the differences alone",
     )  # fmt: skip
-    parser.add_argument("--no-report", action="store_true", help="leave out the page")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all differences as JSON")
+    add_report(parser)
+    add_json(parser)
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
+    add_format(parser)
     add_cache(parser)
     add_notes(parser)
 
@@ -30,7 +30,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, write what is asked for, and print."""
     from manyscale.runner.api.comparisons import compare
-    from manyscale.runner.run import directory as rundir
     from manyscale.runner.run.parquet import write_table
 
     is_file = options.output is not None and options.output.suffix == ".parquet"
@@ -41,9 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if is_file:
         with written(options.output):
             write_table(found.differences, options.output)
-    if options.json is not None:
-        with written(options.json):
-            rundir.write_atomically(options.json, json.dumps(found.figures, indent=1) + "\n")
+    show(options, found)
     print(f"A: {found.a}, {found.num_ranks[0]} ranks\nB: {found.b}, {found.num_ranks[1]} ranks; differences are B - A")
     _print(found.differences.to_pylist(), options.top)
     if found.directory is not None:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from manyscale.runner.cli.options import add_time
+from manyscale.runner.cli.options import add_format, add_output, add_set, add_time
 from manyscale.runner.cli.progress import progress_bar
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help="the trace")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    add_output(parser, None)
+    add_format(parser)
     parser.add_argument("--to", default="workload", metavar="NAME", help="format to write (default: workload)")
     parser.add_argument("--flop-rate", default="1 Gflop/s", metavar="RATE", help="speed behind a trace's flop counts")
     parser.add_argument("--time-unit", default="1 ns", metavar="TIME", help="unit of a format that names none (goal)")
-    parser.add_argument("--target", metavar="NAME", help="machine whose collectives are written as messages (goal)")
     parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
-        help="settle what the trace leaves open, e.g. workload.polls=keep",
+        "--target", metavar="NAME",
+        help="machine whose collectives are written as messages (goal): a shipped name or a YAML file (default: none)",
     )  # fmt: skip
+    add_set(parser, "workload.polls=keep", "of a study, to settle what the trace leaves open")
     add_time(parser)
     parser.add_argument("--application", type=int, default=1, metavar="N", help="which one of a trace with several")
 

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from manyscale.runner.cli.options import add_cache, add_notes, print_notes
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_notes,
+    add_output,
+    add_report,
+    add_set,
+    add_target,
+    print_notes,
+    target_of,
+)
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
+FORMER_TARGET: Final = "grass-high-performance"
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+
+def arguments(parser: Parser) -> None:
     parser.add_argument(
         "traces", nargs="+", metavar="TRACE",
         help="traces with tasks and their detailed level; or profiles of intervals, call stacks or kernel launches "
         "with known cycles",
     )  # fmt: skip
-    parser.add_argument(
-        "--target", default="grass-high-performance", metavar="NAME", help="machine (default: grass-high-performance)"
-    )
+    add_target(parser, "of traces with tasks, the machine", former=FORMER_TARGET)
     parser.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
     parser.add_argument(
-        "--methods", metavar="LIST",
+        "--method", dest="methods", metavar="LIST",
         help="lazy or periodic, with any of +source (its parameters), +types, +classes, +model, +stale, +warm, "
         "+settle, +unsettled; or interval. Of profiles: those of plan --method",
     )  # fmt: skip
+    parser.add_former("--methods", "--method")
     parser.add_argument(
         "--on", action="append", metavar="OTHER",
         help="of profiles: judge by this machine's profile, or table of counters, of the same intervals",
@@ -32,38 +46,59 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
     )
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="draws of each method on a profile (10)")
     parser.add_argument(
-        "--iterations", default="joined", metavar="METHOD", help="what is simulated, as sampling.iterations says"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
-        help="replace one key of the studies, e.g. taskpoint.history=8",
+        "--draws", type=int, dest="seeds", default=10, metavar="N",
+        help="draws of each method on a profile, with seeds from 0 (default: 10)",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/evaluation-NNN)")
+    parser.add_former("--seeds", "--draws")
+    parser.add_argument(
+        "--sampling", action="append", default=[], metavar="LEVEL=METHOD",
+        help="of traces with tasks, which iterations are simulated (default: iterations=joined)",
+    )  # fmt: skip
+    parser.add_former("--iterations", "--sampling", "iterations=")
+    add_set(parser, "taskpoint.history=8", "of the studies of traces with tasks")
+    add_output(parser, "runs/evaluation-NNN")
     add_cache(parser)
     add_notes(parser)
-    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
+    add_report(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate, write and print."""
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.plans import evaluate
+    from manyscale.runner.run.evaluation.profiles import is_profile
     from manyscale.runner.study import parse_assignment
 
+    are_profiles = all(map(is_profile, options.traces))
+    target = FORMER_TARGET if are_profiles else target_of(options, FORMER_TARGET)
     with progress_bar() as progress:
         found = evaluate(
-            options.traces, options.output or NUMBERED, target=options.target, cores=_cores(options.cores),
+            options.traces, options.output or NUMBERED, target=target, cores=_cores(options.cores),
             methods=options.methods.split(",") if options.methods else None, on=options.on, cycles=options.cycles,
-            seeds=options.seeds, iterations=options.iterations,
+            seeds=options.seeds, iterations=_iterations(options.sampling),
             set=dict(parse_assignment(text) for text in options.assignments), cache=options.cache,
             report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
+    show(options, found)
     print(found.summary, end="")
     print(f"results: {found.directory}")
     print_notes(found.notes)
     return 0
+
+
+def _iterations(given: Sequence[str]) -> str:
+    """What ``--sampling`` says of iterations. Raises UserError for another level."""
+    from manyscale.runner.study import parse_assignment
+
+    chosen = "joined"
+    for text in given:
+        level, method = parse_assignment(text, "--sampling")
+        if level != "iterations":
+            raise UserError(f"--sampling {text}: evaluate samples tasks by --method; choose iterations=METHOD here")
+        chosen = str(method)
+    return chosen
 
 
 def _cores(text: str) -> list[int]:

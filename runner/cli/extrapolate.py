@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_format, add_output
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -15,8 +16,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid", metavar="XxYxZ", help="its grid, the first number varies fastest (default: as the largest trace's)"
     )
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found)")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+    add_format(parser)
+    add_output(parser, None)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
         found = extrapolate(
             options.traces, options.ranks, options.output, grid=shape, format=options.format, progress=progress
         )
+    show(options, found)
     print(found.summary())
     print(f"workload: {found.path}; figures: {found.path / EXTRAPOLATION}")
     return 0

@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.cli.options import add_cache, written
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_cache, add_format, written
+from manyscale.runner.cli.parser import Parser
 
 if TYPE_CHECKING:
     from manyscale.runner.run.iterations import IterationFigures
@@ -14,12 +16,17 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 20
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument("workload", metavar="TRACE", help="the trace")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    add_format(parser)
     parser.add_argument("--min-repeats", type=int, default=3, metavar="N", help="rounds of a loop (default: 3)")
-    parser.add_argument("--level", type=int, default=0, metavar="N", help="0 the main loop, 1 the one inside, ...")
+    parser.add_argument(
+        "--depth", type=int, dest="level", default=0, metavar="N",
+        help="0 the main loop, 1 the one inside, ... (default: 0)",
+    )  # fmt: skip
+    parser.add_former("--level", "--depth")
+    add_json(parser)
     add_cache(parser)
 
 
@@ -32,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         options.workload, format=options.format, min_repeats=options.min_repeats, level=options.level,
         cache=options.cache,
     )  # fmt: skip
+    show(options, found)
     print("\n".join(summary(found.workload.name, found.found)))
     if options.output is not None:
         with written(options.output):

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """``--cache``."""
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)"
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="where traces and results of work units are kept (default: the user's cache)",
     )
 
 
@@ -28,6 +31,51 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
     parser.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
     parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+
+
+def add_target(parser: argparse.ArgumentParser, what: str = "machine that is predicted", former: str = "") -> None:
+    """``--target``, which has no default but the study's own; ``former``: what a command took until now."""
+    default = f" (must be given from the next release on; until then {former})" if former else " (default: the study's)"
+    parser.add_argument("--target", metavar="NAME", help=f"{what}: a shipped name or a YAML file{default}")
+
+
+def target_of(options: argparse.Namespace, former: str) -> str:
+    """``--target``; without, what the command took until now, with a line that says so."""
+    if options.target is not None:
+        return str(options.target)
+    options.told.append(f"no --target: {former}, as before; name it from the next release on")
+    return former
+
+
+def add_format(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:
+    """``--format``."""
+    parser.add_argument("--format", default=default, metavar="NAME", help="format of what is read (default: found out)")
+
+
+def add_output(parser: argparse.ArgumentParser, default: str | None, what: str = "folder to write") -> None:
+    """``-o``: a folder that is made; ``default``: its name without the option, None where it must be given."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", required=default is None,
+        help=what if default is None else f"{what} (default: {default})",
+    )  # fmt: skip
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """``--no-report``."""
+    parser.add_argument("--no-report", action="store_true", help="write no page and no traces for other tools")
+
+
+def add_set(parser: argparse.ArgumentParser, example: str, of: str = "of the study") -> None:
+    """``--set``."""
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help=f"replace one key {of}, e.g. {example}",
+    )  # fmt: skip
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """``--seed``."""
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
 
 
 def add_notes(parser: argparse.ArgumentParser) -> None:
@@ -75,25 +123,22 @@ def add_study(parser: argparse.ArgumentParser) -> None:
         "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_seed(parser)
     add_cache(parser)
 
 
 def add_changes(parser: argparse.ArgumentParser) -> None:
     """What replaces keys of a study."""
-    parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
+    add_format(parser, default=None)
     add_time(parser)
-    parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
+    add_target(parser)
     parser.add_argument(
         "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
     )
     parser.add_argument(
         "--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full"
     )
-    parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
-        help="replace one key of the study, e.g. target.network.latency='2 us'",
-    )  # fmt: skip
+    add_set(parser, "target.network.latency='2 us'")
 
 
 def study_content(options: argparse.Namespace) -> Asked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
@@ -32,16 +33,43 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *words: Any, groups: Mapping[str, Mapping[str, str]] | None = None, **options: Any) -> None:
         super().__init__(*words, **options)
         self._groups = groups
+        self._former: dict[str, tuple[str, str]] = {}
+        self.told: list[str] = []  # to be said when the command has done its work
+
+    def add_former(self, old: str, new: str, before: str = "") -> None:
+        """The former name of an option, which works for one release and says so. ``before``: what stands before its
+        values in those of ``new``."""
+        self._former[old] = (new, before)
 
     def error(self, message: str) -> NoReturn:
         told = self._told(message)
         self.exit(2, f"manyscale: {told}{'' if told.endswith('?') else ';'} see {self.prog} --help\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, left = self.parse_known_args(args, namespace)
+        found, left = self.parse_known_args(self._renamed(sys.argv[1:] if args is None else list(args)), namespace)
         if left:
             _of(self, getattr(found, "command", None)).error(f"unrecognized arguments: {' '.join(left)}")
         return found
+
+    def _renamed(self, words: list[str]) -> list[str]:
+        """``words`` with options by the names that they have now."""
+        former = getattr(_of(self, next((word for word in words if not word.startswith("-")), None)), "_former", {})
+        renamed: list[str] = []
+        before = ""
+        for place, word in enumerate(words):
+            if word == "--":
+                return renamed + words[place:]
+            option, equals, value = word.partition("=")
+            if not before and option in former:
+                new, before = former[option]
+                now = f"{new} {before}..." if before else new
+                self.told.append(f"{option} is {now} now; its former name goes with the next release")
+                renamed.append(f"{new}={before}{value}" if equals else new)
+                before = "" if equals else before
+            else:
+                renamed.append(f"{before}{word}")
+                before = ""
+        return renamed
 
     def _told(self, message: str) -> str:
         """argparse's message in the words of the others."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_notes, add_study, launch_numbers, print_notes, study_content
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_notes,
+    add_output,
+    add_report,
+    add_study,
+    launch_numbers,
+    print_notes,
+    study_content,
+)
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
@@ -13,7 +22,7 @@ from manyscale.runner.errors import UserError
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
     add_notes(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+    add_output(parser, None, "folder for plan.parquet; with --method, too, a file that ends in .parquet")
     parser.add_argument(
         "--method", metavar="NAME",
         help="choose of a profile, named instead of a study, what to simulate: intervals by simpoint, simprof, code, "
@@ -41,7 +50,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--projection", type=Path, metavar="FILE", help="of --method: SimPoint's projection matrix to use"
     )
-    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
+    add_report(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
                 study_content(options), options.output, cache=options.cache, report=not options.no_report,
                 accept=options.accept, strict=options.strict, yes=options.yes, progress=progress,
             )  # fmt: skip
+        show(options, found)
         print(f"{found.summary}: {found.directory}/plan.parquet")
     else:
         path = options.study or options.workload
@@ -75,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
                 cache=options.cache, report=not options.no_report, accept=options.accept, strict=options.strict,
                 progress=progress, **of_method,
             )  # fmt: skip
+        show(options, found)
         print(f"{found.summary}\nresults: {found.file}")
     print_notes(found.notes)
     return 0

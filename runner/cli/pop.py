@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import add_cache, columns, written
 
 # column, label, depth in the product; ratios are shown in per cent
@@ -27,8 +28,12 @@ RATIOS: Final = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory, or a trace with measured times")
     parser.add_argument("--weak", action="store_true", help="the work per rank was meant to stay (default: all work)")
-    parser.add_argument("--target", metavar="NAME", help="machine whose protocol the ideal replay of a trace follows")
+    parser.add_argument(
+        "--target", metavar="NAME",
+        help="machine whose protocol the ideal replay of a trace follows: a shipped name or a YAML file",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    add_json(parser)
     add_cache(parser)
 
 
@@ -41,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         with written(options.output):
             write_table(found.pop, options.output)
+    show(options, found)
     print(_text(found.pop.to_pylist()))
     return 0
 

@@ -3,52 +3,86 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
-from manyscale.runner.cli.options import add_cache, add_executor, add_notes, print_notes
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_executor,
+    add_format,
+    add_notes,
+    add_output,
+    add_report,
+    add_set,
+    add_target,
+    print_notes,
+    target_of,
+)
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
+from manyscale.runner.errors import UserError
+
+FORMER_TARGET: Final = "xeon-e5-2695"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument(
         "traces", nargs="+", metavar="SIZE=TRACE", help="traces of a program at small inputs (or a shipped one's name)"
     )
     parser.add_argument("--sizes", required=True, metavar="LIST", help="inputs to predict, such as 100,200,400")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found out)")
-    parser.add_argument("--target", default="xeon-e5-2695", metavar="NAME", help="machine (default: xeon-e5-2695)")
+    add_format(parser)
+    add_target(parser, former=FORMER_TARGET)
     parser.add_argument("--measured", type=Path, metavar="FILE", help="CSV (size, seconds) to compare with")
     parser.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     parser.add_argument(
         "--recipe", default="operands", choices=("operands", "paper"),
         help="how profiles are extrapolated: per operand in many bins, or as AMM was published (default: operands)",
     )  # fmt: skip
-    parser.add_argument(
-        "--amm", action="append", default=[], metavar="KEY=VALUE",
-        help="a parameter of AMM, such as bound=latency, block_bytes=8 or gap_bytes=56",
-    )  # fmt: skip
+    add_set(parser, "amm.bound=latency, amm.block_bytes=8 or amm.gap_bytes=56", "of a study with model cpu: amm")
+    parser.add_former("--amm", "--set", "amm.")
     add_executor(parser)
     add_cache(parser)
     add_notes(parser)
-    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-predict-NNN)")
+    add_report(parser)
+    add_json(parser)
+    add_output(parser, "runs/NAME-predict-NNN")
 
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write and print."""
+    from manyscale.runner import shipped
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.memory import predict
     from manyscale.runner.predict.memory.training import parse_sizes
-    from manyscale.runner.study import parse_assignment
 
+    is_shipped = options.traces[0] in shipped.memory_traces()  # one that was traced for this machine
+    target = FORMER_TARGET if options.target is None and is_shipped else target_of(options, FORMER_TARGET)
     with progress_bar() as progress:
         found = predict(
-            options.traces, parse_sizes(options.sizes), options.output or NUMBERED, target=options.target,
+            options.traces, parse_sizes(options.sizes), options.output or NUMBERED, target=target,
             format=options.format, measured=options.measured, steady=options.steady, recipe=options.recipe,
-            amm=dict(parse_assignment(text, "--amm") for text in options.amm), executor=options.executor,
+            amm=_amm(options.assignments), executor=options.executor,
             address=options.address, workers=options.workers, cache=options.cache, report=not options.no_report,
             accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
+    show(options, found)
     print(found.summary())
     print(f"results: {found.directory}")
     print_notes(found.notes)
     return 0
+
+
+def _amm(assignments: Sequence[str]) -> dict[str, Any]:
+    """Parameters of AMM from ``--set amm.KEY=VALUE``. Raises UserError for another key."""
+    from manyscale.runner.study import parse_assignment
+
+    found = {}
+    for text in assignments:
+        key, value = parse_assignment(text)
+        block, _, name = key.partition(".")
+        if block != "amm" or not name:
+            raise UserError(f"--set {key}: of predict this sets parameters of AMM, such as amm.bound=latency")
+        found[name] = value
+    return found

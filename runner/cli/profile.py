@@ -4,24 +4,41 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import Final
 
-from manyscale.runner.cli.options import add_cache, add_executor, add_notes, print_notes
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_executor,
+    add_format,
+    add_notes,
+    add_output,
+    add_report,
+    add_seed,
+    add_target,
+    print_notes,
+    target_of,
+)
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 
+FORMER_TARGET: Final = "laptop"
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+
+def arguments(parser: Parser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="a trace with memory accesses")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
-    parser.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
+    add_format(parser)
+    add_target(parser, "machine with caches", former=FORMER_TARGET)
     parser.add_argument(
         "--granularity", default="line", metavar="SIZE", help="units: byte, word, line or a size (default: line)"
     )
     parser.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     parser.add_argument(
-        "--sampling", default="exact", choices=("exact", "blocks", "blocks-statstack", "statstack", "shards"),
+        "--method", default="exact", dest="sampling",
+        choices=("exact", "blocks", "blocks-statstack", "statstack", "shards"),
         help="how distances are found (default: exact)",
     )  # fmt: skip
+    parser.add_former("--sampling", "--method")
     parser.add_argument("--rate", default="1 %", metavar="SHARE", help="what is sampled (default: 1 %%)")
     parser.add_argument(
         "--simulate", nargs="?", const="100 %", metavar="SHARE",
@@ -46,11 +63,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, metavar="N", help="one rank only")
     parser.add_argument("--thread", type=int, metavar="N", help="one thread only")
     add_executor(parser)
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_seed(parser)
     add_cache(parser)
     add_notes(parser)
-    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-profile-NNN)")
+    add_report(parser)
+    add_json(parser)
+    add_output(parser, "runs/NAME-profile-NNN")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,13 +78,14 @@ def run(options: argparse.Namespace) -> int:
 
     with progress_bar() as progress:
         found = profile(
-            options.trace, options.output or NUMBERED, target=options.target, format=options.format,
+            options.trace, options.output or NUMBERED, target=target_of(options, FORMER_TARGET), format=options.format,
             granularity=options.granularity, steady=options.steady, sampling=options.sampling, rate=options.rate,
             simulate=options.simulate, prefetch=options.prefetch, together=options.together, frames=options.frames,
             interval=options.interval, cores=options.cores, rank=options.rank, thread=options.thread, seed=options.seed,
             executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
             report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
+    show(options, found)
     print(found.summary())
     print(f"results: {found.file if isinstance(found, IntervalsResult) else found.directory}")
     print_notes(found.notes)

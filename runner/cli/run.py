@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import (
     add_executor,
     add_notes,
+    add_output,
+    add_report,
     add_self_contained,
     add_study,
     print_notes,
@@ -27,7 +30,7 @@ MOST_POINTS_SHOWN: Final = 20  # on the terminal
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
+    add_output(parser, "runs/NAME-NNN", "run directory")
     add_executor(parser)
     add_notes(parser)
     parser.add_argument(
@@ -35,7 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
     parser.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
-    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+    add_report(parser)
+    add_json(parser)
     add_self_contained(parser)
 
 
@@ -67,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
             yes=options.yes,
             progress=progress,
         )
+    show(options, finished)
     _print_results(finished, options.accept)
     return 0
 

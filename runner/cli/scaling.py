@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import (
     add_cache,
     add_changes,
     add_executor,
     add_notes,
+    add_output,
+    add_report,
+    add_seed,
     columns,
     parse_numbers,
     print_notes,
-    written,
 )
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 from manyscale.runner.errors import UserError
@@ -41,10 +43,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--weak", action="store_true", help="the work per rank was meant to stay (default: all work)")
     add_changes(parser)
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-scaling-NNN)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON")
-    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
+    add_seed(parser)
+    add_output(parser, "runs/NAME-scaling-NNN")
+    add_json(parser)
+    add_report(parser)
     add_executor(parser)
     add_cache(parser)
     add_notes(parser)
@@ -54,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
     """Predict, write, and print the table."""
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.scaling import scaling
-    from manyscale.runner.run import directory as rundir
     from manyscale.runner.study import parse_assignment
 
     announce_compilation()
@@ -70,9 +71,7 @@ def run(options: argparse.Namespace) -> int:
             executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
             report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
-    if options.json is not None:
-        with written(options.json):
-            rundir.write_atomically(options.json, found.to_json() + "\n")
+    show(options, found)
     print(text(found.table().to_pylist()))
     print(f"results: {found.directory}")
     print_notes(found.notes)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from manyscale.runner.cli.figures import add_json, show
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, help="run directory")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -15,6 +18,7 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.finished import status
 
     found = status(options.directory)
+    show(options, found)
     counted = ", ".join(f"{count} {state}" for state, count in found.counts.items())
     print(f"{options.directory}: {found.state}; {len(found.units)} units finished ({counted})")
     if found.num_damaged:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from manyscale.runner.cli.options import add_cache, parse_numbers
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _TARGETS: Final = ("laptop", "marenostrum3")  # suggested: the second has more than 8 cores
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--level", default="mpi", choices=("mpi", "tasks", "detailed", "stacks"), help="what is recorded (default: mpi)"
     )
@@ -47,7 +48,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a unit where no instructions are counted (default: 100 ms)",
     )  # fmt: skip
     parser.add_argument("--snapshots", type=int, default=10, metavar="N", help="call stacks per unit (default: 10)")
-    parser.add_argument("--max-gb", type=float, metavar="N", help="stop recording at N GB on disk (default: no limit)")
+    parser.add_argument(
+        "--disk-gb", type=float, dest="max_gb", metavar="N", help="stop recording at N GB on disk (default: no limit)"
+    )
+    parser.add_former("--max-gb", "--disk-gb")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), help="the program's MPI (default: found out)")
     parser.add_argument("--keep-raw", action="store_true", help="keep the tracer's files, in raw/")
     add_cache(parser)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from manyscale.runner.cli.options import add_notes, add_study, columns, print_notes, study_content
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_executor,
+    add_notes,
+    add_output,
+    add_report,
+    add_study,
+    columns,
+    print_notes,
+    study_content,
+)
 from manyscale.runner.cli.progress import progress_bar
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
-    parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
+    add_output(parser, "runs/NAME-NNN", "run directory")
+    add_executor(parser)
     add_notes(parser)
-    parser.add_argument("--no-report", action="store_true", help="leave out the page, report.html")
+    add_report(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,13 +37,14 @@ def run(options: argparse.Namespace) -> int:
 
     options.what_if = options.what_if or list(what_if.STANDARD)
     asked = study_content(options)
-    studies.check_executor(options.executor, seed=options.seed)
+    studies.check_executor(options.executor, options.workers, options.seed)
     with progress_bar() as progress:
         found = studies.predicted_what_ifs(
-            asked, options.output or NUMBERED, executor=options.executor, cache=options.cache,
-            report=not options.no_report, accept=options.accept, strict=options.strict, yes=options.yes,
-            progress=progress,
+            asked, options.output or NUMBERED, executor=options.executor, address=options.address,
+            workers=options.workers, cache=options.cache, report=not options.no_report, accept=options.accept,
+            strict=options.strict, yes=options.yes, progress=progress,
         )  # fmt: skip
+    show(options, found)
     makespans = found.makespan_seconds
     base = makespans[what_if.BASE]
     rows = [("what", "time", "change", "speed-up")]

@@ -13,7 +13,7 @@ from manyscale.runner import cli as command_line
 from manyscale.runner.cli import COMMANDS
 
 HEAVY = ("numpy", "pyarrow", "numba", "pydantic", "yaml", "plotly")
-_SHARED = {"__init__", "options", "parser", "progress"}
+_SHARED = {"__init__", "figures", "options", "parser", "progress"}
 
 
 @pytest.mark.contract

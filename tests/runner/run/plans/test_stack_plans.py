@@ -236,7 +236,7 @@ def test_measured_tables_that_are_wrong(cli, tmp_path, text, said):
 
 
 def test_evaluate_compares_code_too(cli, tmp_path):
-    done = cli("evaluate", written(tmp_path, "wc"), "--seeds", "5", "-o", tmp_path / "e")
+    done = cli("evaluate", written(tmp_path, "wc"), "--draws", "5", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas()
     assert set(table.method) == {"simprof", "code", "random", "systematic", "second"}
