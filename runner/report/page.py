@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from manyscale.runner.report.palette import COLOURS, LINE_DASHES, line_style, line_symbol
+from manyscale.runner.report.palette import COLOURS, LINE_DASHES, line_style
 from manyscale.runner.report.text import embedded_json, escape, swatch_style
 from manyscale.runner.run import script as plotly
 
@@ -120,24 +120,7 @@ def line_legend(names: Sequence[str]) -> str:
     for index, name in enumerate(names):
         colour, dash = line_style(index)
         stroke = f'stroke-width="2.5" stroke-dasharray="{dashes[dash]}"'
-        line = f'<line x1="0" y1="6" x2="36" y2="6" {stroke}/>{_symbol(line_symbol(index))}'
-        paint = f"stroke:var(--c-{colour[1:]});fill:var(--c-{colour[1:]})"
+        line = f'<line x1="0" y1="6" x2="36" y2="6" {stroke}/>'
+        paint = f"stroke:var(--c-{colour[1:]},{colour})"
         parts.append(f'<span><svg width="36" height="12" style="{paint}">{line}</svg> {escape(name)}</span>')
     return f'<div class="legend">{"".join(parts)}</div>'
-
-
-# as plotly draws them, around (18, 6)
-_SYMBOLS: Final = {
-    "circle": '<circle cx="18" cy="6" r="3.5"/>',
-    "square": '<rect x="14.5" y="2.5" width="7" height="7"/>',
-    "diamond": '<path d="M18 1.5l4.5 4.5-4.5 4.5-4.5-4.5z"/>',
-    "triangle-up": '<path d="M18 1.5l4.5 8h-9z"/>',
-    "x": '<path d="M14.5 2.5l7 7m0-7l-7 7" stroke-width="2.5"/>',
-    "cross": '<path d="M18 1.5v9m-4.5-4.5h9" stroke-width="2.5"/>',
-    "star": '<path d="M18 1l1.5 3.6 3.8.3-2.9 2.5.9 3.8-3.3-2-3.3 2 .9-3.8-2.9-2.5 3.8-.3z"/>',
-    "triangle-down": '<path d="M18 10.5l4.5-8h-9z"/>',
-}
-
-
-def _symbol(name: str) -> str:
-    return _SYMBOLS[name]

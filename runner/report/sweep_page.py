@@ -38,7 +38,13 @@ EFFICIENCIES: Final = {
     "application.serialisation_efficiency": "serialisation",
     "application.transfer_efficiency": "transfer",
 }
+_RATES: Final = {
+    "gpu.ipc": "warp instructions per cycle",
+    "intervals.cpi": "cycles per instruction",
+    "node.ipc": "instructions per cycle",
+}
 CORES: Final = "mapping.cores_per_rank"
+_COUNTED: Final = {"gpu.cycles": "cycles", "gpu.ipc": "IPC", "intervals.cpi": "CPI"}  # of points' tables
 _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
 
 
@@ -92,10 +98,12 @@ def _makespan_chart(page: Page, points: Points, axes: list[str], number: int, li
 
 def _efficiency_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
     """All efficiencies of a single line; with several lines one efficiency at a time."""
-    known = {label: points[name] for name, label in EFFICIENCIES.items() if name in points}
-    if not known or not lines:
-        return ""
+    known = {label: points[name] for name, label in efficiencies(points).items()}
     position = axis_of(axes[number], points[axes[number]])
+    if not known and lines:
+        return _ratio_chart(page, points, axes, number, lines)
+    if not lines:
+        return ""
     if len(lines) == 1:
         (line,) = lines.values()
         own = dict.fromkeys(known, line)
@@ -121,6 +129,30 @@ def _efficiency_chart(page: Page, points: Points, axes: list[str], number: int, 
         )
     figure = axis_figure(points, axes[number], list(own), list(own.values()), views)
     return page.chart(f"efficiency-{number}", "figure", 400, figure, f"efficiencies along {axes[number]}")
+
+
+def efficiencies(points: Points) -> dict[str, str]:
+    """Statistics of efficiencies and what they are called; none where each point is one rank, of which all are 100 % by
+    definition."""
+    if set(points.get("application.ranks", ())) == {1}:
+        return {}
+    return {name: label for name, label in EFFICIENCIES.items() if name in points}
+
+
+def _ratio_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
+    """Instructions per cycle of a GPU, or cycles per instruction of a program, where there are figures of them."""
+    name = next((name for name in _RATES if name in points and None not in points[name]), None)
+    if name is None:
+        return ""
+    position = axis_of(axes[number], points[axes[number]])
+    values = [[points[name][k] for k in line] for line in lines.values()]
+    names = [label or _RATES[name] for label in lines]
+    views = [
+        values_view(label, names, lines, position, values, _RATES[name], "%{y:.4~g}", from_zero=label == "From zero")
+        for label in ("Fitted", "From zero")
+    ]
+    figure = axis_figure(points, axes[number], names, list(lines.values()), views[position.is_category :])
+    return page.chart(f"rate-{number}", "figure", 400, figure, f"{_RATES[name]} along {axes[number]}")
 
 
 def _per_cent(ratio: float | None) -> float | None:
@@ -230,7 +262,8 @@ def _linear(cores: list[Any]) -> dict[str, Any]:
 
 
 def _points_table(points: Points, axes: list[str]) -> str:
-    known = [name for name in EFFICIENCIES if name in points]
+    known = list(efficiencies(points))
+    counted = {name: label for name, label in _COUNTED.items() if name in points and None not in points[name]}
     times = points[MAKESPAN]
     best = min(times, default=0.0)
     parts = [name for name in points if name.startswith(_CORES_CPI)]
@@ -241,10 +274,19 @@ def _points_table(points: Points, axes: list[str]) -> str:
         values = [escape(points[name][index]) for name in axes]
         stack = {name.removeprefix(_CORES_CPI): points[name][index] for name in parts}
         bound = (escape(bound_by(stack)),) if parts else ()
-        rows.append((link, *values, time, *bound, *(percent(points[name][index]) for name in known)))
+        rows.append(
+            (
+                link,
+                *values,
+                time,
+                *bound,
+                *(f"{points[name][index]:,.6g}" for name in counted),
+                *(percent(points[name][index]) for name in known),
+            )
+        )
     header = (
         "point", *map(escape, axes), "predicted time", *(("cores mostly wait for",) if parts else ()),
-        *(EFFICIENCIES[name] for name in known),
+        *counted.values(), *(EFFICIENCIES[name] for name in known),
     )  # fmt: skip
     columns = f"; {', '.join(EFFICIENCIES[name] for name in known)}: efficiencies" if known else ""
     return f'<p class="note">Each point links to its own report{escape(columns)}.</p>{table(header, rows)}'

@@ -99,7 +99,7 @@ def test_the_numbers_are_on_the_page(tmp_path: Path) -> None:
     # makespan 10.0004 us; rank 0 computes 2.500001 us, rank 1 2.0004 us: 2.2502005 us on average, 22.5 %
     for text in ("10.00 us", "1.00004e-05 s", "2.250 us", "22.5 %", "2.000 us", "2.500 us", "tiny on pair"):
         assert text in lines
-    assert "eight nodes of two cores" in page.text
+    assert "Predicted run of 2 ranks. Eight nodes of two cores" in page.text
     assert "informs [no-clock] the trace has <no> clock" in lines
     assert "made up, <b>too</b>" in lines
     assert "Nothing was sampled." in lines
