@@ -12,7 +12,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from manyscale.models.workload.notes import Note, Severity, in_order, to_json
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     import pyarrow as pa
 
+    from manyscale.models.workload.notes import Note
     from manyscale.runner.api.folders import Folder, Output
 
 LONGEST: Final = 400  # characters of a repr
@@ -88,6 +88,8 @@ class Answer(ABC):
 
     def to_json(self, *, indent: int | None = 1) -> str:
         """The title, ``figures`` and notes as JSON."""
+        from manyscale.models.workload.notes import in_order, to_json
+
         content = {"title": self.title, "figures": self.figures, "notes": json.loads(to_json(in_order(self.notes)))}
         return json.dumps(content, indent=indent)
 
@@ -138,6 +140,8 @@ class Answer(ABC):
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
+        from manyscale.models.workload.notes import Severity, in_order
+
         rows = "".join(
             f'<tr><th style="text-align:left;font-weight:normal">{escape(name)}</th>'
             f'<td style="text-align:left"><b>{escape(text)}</b></td></tr>'
@@ -177,16 +181,18 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 def noted(notes: Sequence[Note]) -> str:
     """How many notes there are, by severity; "" for none."""
+    if not notes:
+        return ""
+    from manyscale.models.workload.notes import Severity, in_order
+
+    verbs = {
+        Severity.forbids: "forbid the number",
+        Severity.changes: "change the number",
+        Severity.informs: "inform",
+    }
     kinds = [note.severity for note in in_order(notes)]
-    counts = [f"{kinds.count(each)} {_VERBS[each]}" for each in Severity if each in kinds]
-    return f"notes: {', '.join(counts)}" if counts else ""
-
-
-_VERBS: Final = {
-    Severity.forbids: "forbid the number",
-    Severity.changes: "change the number",
-    Severity.informs: "inform",
-}
+    counts = [f"{kinds.count(each)} {verbs[each]}" for each in Severity if each in kinds]
+    return f"notes: {', '.join(counts)}"
 
 
 def _shortened(text: str, longest: int) -> str:

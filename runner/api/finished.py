@@ -12,7 +12,6 @@ from manyscale.runner.api.answer import Answer
 from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.study_runs import Options, run_study
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +77,8 @@ def report(directory: str | PathLike[str], *, self_contained: bool = False) -> P
     """Write the timeline traces and the report of a finished run; the run's study again, of which what is stored is
     not simulated again. ``self_contained``: of a sweep, every page holds all that it needs. Returns the path of
     ``report.html``. Raises UserError."""
+    from manyscale.runner.run.study_runs import Options, run_study
+
     folder = Path(directory)
     manifest = rundir.read_manifest(folder)
     if manifest["status"] != "complete":
