@@ -21,6 +21,7 @@ from manyscale.runner.cli.options import (
 from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import evaluate_table
 
 FORMER_TARGET: Final = "grass-high-performance"
 
@@ -35,10 +36,10 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
     parser.add_argument(
         "--method", dest="methods", metavar="LIST",
-        help="lazy or periodic, with any of +source (its parameters), +types, +classes, +model, +stale, +warm, "
-        "+settle, +unsettled; or interval. Of profiles: those of plan --method",
+        help="methods to judge, separated by commas (see below; default: those that fit the input)",
     )  # fmt: skip
     parser.add_former("--methods", "--method")
+    parser.table = evaluate_table
     parser.add_argument(
         "--on", action="append", metavar="OTHER",
         help="of profiles: judge by this machine's profile, or table of counters, of the same intervals",

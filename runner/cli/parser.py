@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from manyscale.models.spelling import closest, unknown
@@ -34,6 +34,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*words, **options)
         self._groups = groups
         self._former: dict[str, tuple[str, str]] = {}
+        self.table: Callable[[], str] | None = None  # stands below the help
         self.told: list[str] = []  # to be said when the command has done its work
 
     def add_former(self, old: str, new: str, before: str = "") -> None:
@@ -103,7 +104,9 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """With the commands by their purpose, where there are any."""
-        return super().format_help() if self._groups is None else _help_of_all(self, self._groups)
+        if self._groups is not None:
+            return _help_of_all(self, self._groups)
+        return super().format_help() + ("" if self.table is None else f"\n{self.table()}\n")
 
 
 def _of(parser: argparse.ArgumentParser, command: str | None) -> argparse.ArgumentParser:

@@ -15,21 +15,22 @@ from manyscale.runner.cli.options import (
     print_notes,
     study_content,
 )
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import plan_table
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     add_study(parser)
     add_notes(parser)
     add_output(parser, None, "folder for plan.parquet; with --method, too, a file that ends in .parquet")
     parser.add_argument(
         "--method", metavar="NAME",
-        help="choose of a profile, named instead of a study, what to simulate: intervals by simpoint, simprof, code, "
-        "random, systematic, second, full or sbbv+ccv (and the like); kernel launches by tbpoint, tbpoint:auto or the "
-        "baselines; task instances by taskpoint. --set KEY=VALUE then sets a rule of the method, and -o may name a "
-        ".parquet file",
+        help="choose by this method of a profile or trace, named instead of a study (see below); --set KEY=VALUE then "
+        "sets a rule of the method",
     )  # fmt: skip
+    parser.table = plan_table
     parser.add_argument(
         "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
     )

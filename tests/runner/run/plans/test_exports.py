@@ -225,7 +225,7 @@ def test_intervals_that_are_left_out_hide_where_others_begin(tmp_path: Path) -> 
     (["--method", "simpoint", "--warmup", "-1", "--export", "gem5"], "--warmup -1: is negative"),
     (["--method", "simpoint", "--projection", "none.proj"], "none.proj: there is no such file"),
     (["--export", "gem5"], "are for intervals; choose them with --method"),
-    (["--method", "simprof", "--export", "gem5"], "which simprof does not choose"),
+    (["--method", "simprof", "--export", "gem5"], "simprof chooses sampling units here"),
 ])  # fmt: skip
 def test_what_the_command_refuses(cli, tmp_path: Path, arguments: list[object], line: str) -> None:
     done = cli("plan", *arguments, DATA / "lengths.bb.xz", "-o", tmp_path / "out")

@@ -146,7 +146,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     (["plan", "--method", "tbpoint:some"], ["--method 'tbpoint:some'", "tbpoint:auto"]),
     (["plan", "--method", "simpoint"], ["--method 'simpoint'", "is none of kernel launches; did you mean 'tbpoint'"]),
     (["plan", "--method", "tbpoint", "--set", "treshold=1"], ["--set: treshold: unknown key"]),
-    (["plan", "--method", "tbpoint", "--export", "gem5"], ["--export: ", "tbpoint does not choose"]),
+    (["plan", "--method", "tbpoint", "--export", "gem5"], ["--export: ", "tbpoint chooses kernel launches here"]),
     (["plan", "--method", "taskpoint", "--cycles", "few.csv"], ["--cycles: is of kernel launches"]),
     (["plan", "--method", "tbpoint", "--set", "bbv_scale=1"], ["prog.csv: has counters alone", "need a trace"]),
     (["plan", "--method", "tbpoint", "--target", "rtx3070"], ["prog.csv: has counters alone", "leave --target out"]),

@@ -195,9 +195,9 @@ def test_baselines_on_call_stacks(cli, tmp_path, method):
     (["--method", "simprof", "--set", "pieces=101"], "--set pieces=101: not all sampling units are known to have 101"),
     (["--method", "simprof", "--set", "units=4"], "4 elements are too few for 3 strata"),
     (["--method", "simprof", "--measured", "none.csv"], "none.csv: cannot be read"),
-    (["--method", "simprof", "--export", "gem5"], "--export: is for intervals of basic-block vectors"),
+    (["--method", "simprof", "--export", "gem5"], "--export: is of intervals of basic-block vectors"),
     (["--method", "random", "--measured", "none.csv"], "--measured: is of method simprof"),
-    (["--method", "simpoint", "--measured", "none.csv"], "--measured: is of method simprof"),
+    (["--method", "simpoint", "--measured", "none.csv"], "--measured: is of sampling units of call stacks"),
     (["--method", "simprof", "--sensitivity", "SELF"], "is named wc, as another profile"),
     (["--method", "simprof", "--sensitivity", "BARE"], "the cycles of its sampling units are not known"),
 ])  # fmt: skip
