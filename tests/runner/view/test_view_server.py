@@ -298,3 +298,23 @@ def test_operations_are_named_as_their_calls(
     changed.wait()
     assert "the trace was changed since the run" in changed.problem
     assert changed.name(1, operation) is None
+
+
+def test_a_sweep_shows_its_points(viewer: Viewer, cli: Callable[..., Any], write_trace: Callable[..., Path]) -> None:
+    trace = write_trace({0: ["init", "compute 1e6", "finalize"], 1: ["init", "compute 3e6", "finalize"]})
+    study = viewer.folder.parent / "study.yaml"
+    study.write_text(f"schema: 1\nworkload: {{path: {trace}}}\ntarget: crossbar256\nsweep: {{cpu_ratio: [1.0, 0.5]}}\n")
+    assert cli("run", study, "-o", viewer.folder / "sweep").status == 0
+    (row,) = viewer.data("runs")["runs"]
+    assert (row["points"], row["target"], row["pages"]) == (2, "crossbar256", ["report.html"])
+    assert (row["seconds"], row["most_seconds"]) == (
+        pytest.approx(1.5e-3),
+        pytest.approx(3e-3),
+    )  # 3e6 flop at 1 Gflop/s
+    points = viewer.data("points", run=row["id"])["runs"]
+    assert [(point["name"], point["seconds"]) for point in points] == [
+        ("cpu_ratio: 1.0", pytest.approx(3e-3)), ("cpu_ratio: 0.5", pytest.approx(1.5e-3))
+    ]  # fmt: skip
+    assert all(point["tables"] == ["ranks"] for point in points)
+    viewer.timelines.wait((viewer.folder / "sweep" / "points" / "0001").resolve(), "ranks")
+    assert viewer.data("table", run=points[1]["id"], table="ranks")["rows"] == 2
