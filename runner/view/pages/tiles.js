@@ -6,6 +6,7 @@ class Source {
   static MOST_TILES = 256;  // 512 KiB each
   static AT_ONCE = 4;
   static ASK_AGAIN_MS = 150;
+  static TRY_AGAIN_MS = 3000;  // what cannot be read may be in the middle of being written
 
   // `changed` is called whenever there is something new to draw.
   constructor(run, table, changed) {
@@ -28,6 +29,7 @@ class Source {
           this.info = info;
           this.colours = categoryColours(info);
           this.progress = null;
+          this.problem = "";
           break;
         }
         this.progress = info;
@@ -36,6 +38,7 @@ class Source {
       }
     } catch (error) {
       this.problem = error.message;
+      setTimeout(() => this.closed || this.open(), Source.TRY_AGAIN_MS);
     }
     this.changed();
   }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,9 +27,13 @@ STATES = ("compute", "send", "receive", "wait", "collective")
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a viewer of two runs, one of them in a folder, and of a page that is no run."""
-    folder = tmp_path_factory.mktemp("view")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("view")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """Of a viewer of two runs, one of them in a folder, and a report."""
     (folder / "scratch").mkdir()
     made_run(folder / "runs" / "first", RANKS, EACH)
     made_run(folder / "runs" / "more" / "second", RANKS, 2 * EACH, shift=1)
@@ -208,6 +214,19 @@ def test_a_run_that_is_gone_is_told(browser: Browser, address: str) -> None:
         visited.page.wait_for_function(
             "() => document.querySelector('.panel').textContent.includes('there is no such run')"
         )
+
+
+@pytest.mark.slow
+def test_a_timeline_appears_once_its_run_has_written_it(browser: Browser, address: str, folder: Path) -> None:
+    (folder / "runs" / "late" / "timeline").mkdir(parents=True)
+    (folder / "runs" / "late" / "timeline" / "ranks.parquet").write_bytes(b"PAR1, and not yet more")
+    with visit(browser, f"{address}timeline#run=late") as visited:
+        visited.page.wait_for_selector(".panel >> text=cannot be read")
+        shutil.rmtree(folder / "runs" / "late")
+        made_run(folder / "runs" / "late", RANKS, EACH)
+        visited.page.wait_for_selector(".panel >> text=2,400 segments, 8 rows")
+        settled(visited.page)
+    shutil.rmtree(folder / "runs" / "late")
 
 
 @pytest.mark.slow
