@@ -73,10 +73,12 @@ def status(directory: str | PathLike[str]) -> StatusResult:
     return StatusResult(Folder(folder), manifest["status"], latest, num_points, num_damaged)
 
 
-def report(directory: str | PathLike[str], *, self_contained: bool = False) -> Path:
+def report(
+    directory: str | PathLike[str], *, self_contained: bool = False, cache: str | PathLike[str] | None = None
+) -> Path:
     """Write the timeline traces and the report of a finished run; the run's study again, of which what is stored is
-    not simulated again. ``self_contained``: of a sweep, every page holds all that it needs. Returns the path of
-    ``report.html``. Raises UserError."""
+    not simulated again. ``self_contained``: of a sweep, every page holds all that it needs; ``cache``: where the run
+    kept the results of its work units. Returns the path of ``report.html``. Raises UserError."""
     from manyscale.runner.run.study_runs import Options, run_study
 
     folder = Path(directory)
@@ -84,6 +86,9 @@ def report(directory: str | PathLike[str], *, self_contained: bool = False) -> P
     if manifest["status"] != "complete":
         raise UserError(f"{folder}: the run is {manifest['status']}; finish it with run --resume -o DIR")
     content = rundir.read_resolved(folder)
-    chosen = Options(output=folder, executor="local", resume=True, self_contained=self_contained)
+    chosen = Options(
+        output=folder, executor="local", resume=True, self_contained=self_contained,
+        cache=None if cache is None else Path(cache),
+    )  # fmt: skip
     run_study(content, str(folder / rundir.RESOLVED), None, chosen)
     return folder / "report.html"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, add_format, add_notes, add_report, columns, print_notes, written
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_format,
+    add_notes,
+    add_report,
+    add_table_output,
+    columns,
+    output_folder,
+    print_notes,
+    write_table_file,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
     parser.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR",
-        help="folder for all differences (differences.parquet) and their page (report.html); a name that ends in "
-        ".parquet is a file of the differences alone",
-    )  # fmt: skip
+    add_table_output(parser, "differences.parquet and their page (report.html)")
     add_report(parser)
     add_json(parser)
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
@@ -30,16 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, write what is asked for, and print."""
     from manyscale.runner.api.comparisons import compare
-    from manyscale.runner.run.parquet import write_table
 
-    is_file = options.output is not None and options.output.suffix == ".parquet"
     found = compare(
-        options.a, options.b, None if is_file else options.output, format=options.format, cache=options.cache,
+        options.a, options.b, output_folder(options), format=options.format, cache=options.cache,
         report=not options.no_report, accept=options.accept, strict=options.strict,
     )  # fmt: skip
-    if is_file:
-        with written(options.output):
-            write_table(found.differences, options.output)
+    write_table_file(options, found.differences)
     show(options, found)
     print(f"A: {found.a}, {found.num_ranks[0]} ranks\nB: {found.b}, {found.num_ranks[1]} ranks; differences are B - A")
     _print(found.differences.to_pylist(), options.top)

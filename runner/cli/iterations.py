@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, add_format, written
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_format,
+    add_table_output,
+    output_folder,
+    write_table_file,
+)
 from manyscale.runner.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ MOST_ROWS: Final = 20
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("workload", metavar="TRACE", help="the trace")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    add_table_output(parser, "iterations.parquet")
     add_format(parser)
     parser.add_argument("--min-repeats", type=int, default=3, metavar="N", help="rounds of a loop (default: 3)")
     parser.add_argument(
@@ -33,17 +38,14 @@ def arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what was found, and write the table with ``-o``. Exit status 0 also where there are none."""
     from manyscale.runner.api.traces import iterations
-    from manyscale.runner.run.parquet import write_table
 
     found = iterations(
-        options.workload, format=options.format, min_repeats=options.min_repeats, level=options.level,
-        cache=options.cache,
+        options.workload, output_folder(options), format=options.format, min_repeats=options.min_repeats,
+        level=options.level, cache=options.cache,
     )  # fmt: skip
     show(options, found)
+    write_table_file(options, found.iterations)
     print("\n".join(summary(found.workload.name, found.found)))
-    if options.output is not None:
-        with written(options.output):
-            write_table(found.iterations, options.output)
     return 0
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from manyscale.models.workload.notes import Note
     from manyscale.runner.api.inputs import Asked
 
@@ -58,6 +60,30 @@ def add_output(parser: argparse.ArgumentParser, default: str | None, what: str =
         "-o", "--output", type=Path, metavar="DIR", required=default is None,
         help=what if default is None else f"{what} (default: {default})",
     )  # fmt: skip
+
+
+def add_table_output(parser: argparse.ArgumentParser, files: str) -> None:
+    """``-o`` of a command that writes nothing without it: a folder for ``files``, or a file for the table alone."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR",
+        help=f"folder to write, with {files}, or a file NAME.parquet of the table alone (default: nothing)",
+    )  # fmt: skip
+
+
+def output_folder(options: argparse.Namespace) -> Path | None:
+    """The folder that ``add_table_output``'s option names, None where it names none or a file."""
+    output: Path | None = options.output
+    return None if output is None or output.suffix == ".parquet" else output
+
+
+def write_table_file(options: argparse.Namespace, table: pa.Table) -> None:
+    """The table, where that option names a file. Raises UserError where it cannot be written."""
+    if options.output is None or output_folder(options) is not None:
+        return
+    from manyscale.runner.run.parquet import write_table
+
+    with written(options.output):
+        write_table(table, options.output)
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manyscale.runner.cli.figures import add_json, show
-from manyscale.runner.cli.options import add_cache, columns, written
+from manyscale.runner.cli.options import add_cache, add_table_output, columns, output_folder, write_table_file
 
 # column, label, depth in the product; ratios are shown in per cent
 RATIOS: Final = (
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--target", metavar="NAME",
         help="machine whose protocol the ideal replay of a trace follows: a shipped name or a YAML file",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    add_table_output(parser, "pop.parquet")
     add_json(parser)
     add_cache(parser)
 
@@ -40,12 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table, and write it with ``-o``."""
     from manyscale.runner.api.comparisons import pop
-    from manyscale.runner.run.parquet import write_table
 
-    found = pop(options.runs, weak=options.weak, target=options.target, cache=options.cache)
-    if options.output is not None:
-        with written(options.output):
-            write_table(found.pop, options.output)
+    found = pop(options.runs, output_folder(options), weak=options.weak, target=options.target, cache=options.cache)
+    write_table_file(options, found.pop)
     show(options, found)
     print(_text(found.pop.to_pylist()))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_self_contained
+from manyscale.runner.cli.options import add_cache, add_self_contained
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "else; runs leave out what is large",
     )  # fmt: skip
     add_self_contained(parser)
+    add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         files = write_traces(options.directory, options.trace)
         print(f"traces: {', '.join(map(str, files))}")
         return 0
-    print(f"report: {report(options.directory, self_contained=options.self_contained)}")
+    print(f"report: {report(options.directory, self_contained=options.self_contained, cache=options.cache)}")
     return 0

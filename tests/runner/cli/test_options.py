@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from manyscale.runner.cli import COMMANDS, GROUPS, _parser
@@ -126,3 +127,26 @@ class TestJson:
         times = {each["of"]["cpu_ratio"]: each["value"] for each in content["figures"]
                  if each["name"] == "application.compute"}  # fmt: skip
         assert times == {"1.0": pytest.approx(2e-3), "0.5": pytest.approx(1e-3)}
+
+
+@pytest.mark.parametrize(("words", "file"), [
+    (("pop", "out"), "pop.parquet"), (("compare", "out", "out"), "differences.parquet"),
+    (("iterations", "trace"), "iterations.parquet"),
+])  # fmt: skip
+def test_output_is_a_folder_or_a_file_of_the_table(
+    cli: Callable, write_trace: Callable, tmp_path: Path, words: tuple[str, ...], file: str
+) -> None:
+    loop = ["init", *["compute 1000", "barrier"] * 8]
+    write_trace({0: loop, 1: loop})
+    assert cli("run", "--workload", "trace", "--target", "crossbar256", "--no-report", "-o", "out").status == 0
+    assert cli(*words, "-o", "folder").status == 0
+    assert cli(*words, "-o", "table.parquet").status == 0
+    assert pq.read_table(tmp_path / "folder" / file).equals(pq.read_table(tmp_path / "table.parquet"))
+
+
+def test_a_report_is_made_from_the_cache_of_its_run(cli: Callable, write_trace: Callable, tmp_path: Path) -> None:
+    write_trace({0: ["init", "compute 1000"], 1: ["init", "compute 1000"]})
+    words = ("run", "--workload", "trace", "--target", "crossbar256", "--no-report", "-o", "out", "--cache", "mine")
+    assert cli(*words).status == 0
+    assert cli("report", "out", "--cache", "mine").status == 0
+    assert json.loads((tmp_path / "out" / "simulator.json").read_text())["units"]["simulated"] == 0
