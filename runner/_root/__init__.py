@@ -145,6 +145,10 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(f"manyscale.runner.{_PLACES[name]}"), name)
+    if name.islower():  # a function
+        from manyscale.runner.api.python_words import in_python_words
+
+        found = in_python_words(found)
     globals()[name] = found
     return found
 

@@ -10,6 +10,7 @@ import pytest
 import manyscale as ms
 from manyscale.models.workload.quantities import measured
 from manyscale.runner.api.frames import numbers
+from manyscale.runner.api.python_words import translated
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -29,9 +30,9 @@ def test_profile_is_what_the_command_writes(cli, tmp_path) -> None:
     assert found.directory is None
     saved = found.save(tmp_path / "saved")
     assert (saved / "stats.json").read_bytes() == (tmp_path / "out" / "stats.json").read_bytes()
-    with pytest.raises(ms.UserError, match="--cores"):
+    with pytest.raises(ms.UserError, match=r"^cores: are those that interval simulates"):
         ms.profile("matmul-10", cores=2)
-    with pytest.raises(ms.UserError, match="--together: is of stack distances"):
+    with pytest.raises(ms.UserError, match=r"^together: is of stack distances, which interval does not"):
         ms.profile("cholesky-8", interval=1000, together=True)
 
 
@@ -42,7 +43,7 @@ def test_predict_takes_traces_by_size_or_a_name(cli, tmp_path) -> None:
     by_size = ms.predict({size: f"matmul-{size}" for size in (10, 12, 15, 17, 20)}, [40])
     assert by_name.figures == by_size.figures
     assert pq.read_table(tmp_path / "out" / "predictions.parquet").equals(by_name.table("predictions"))
-    with pytest.raises(ms.UserError, match="--sizes 0"):
+    with pytest.raises(ms.UserError, match=r"^sizes 0: write whole numbers"):
         ms.predict("matmul", [0])
     with pytest.raises(ms.UserError, match="--amm colour: unknown"):
         ms.predict("matmul", 40, amm={"colour": 1})
@@ -60,9 +61,9 @@ def test_plan_and_evaluate_take_profiles(cli, tmp_path) -> None:
     judged = ms.evaluate(profile, methods=["simpoint", "random"], seeds=3)
     assert pq.read_table(tmp_path / "judged" / "evaluation.parquet").equals(judged.table())
     assert judged.directory is None
-    with pytest.raises(ms.UserError, match="--export"):
+    with pytest.raises(ms.UserError, match=r"^exports, projection, warmup: are for intervals; choose them with method"):
         ms.plan("lulesh-8", exports=["gem5"])
-    with pytest.raises(ms.UserError, match="--seeds 0"):
+    with pytest.raises(ms.UserError, match=r"^seeds 0: at least one"):
         ms.evaluate(profile, seeds=0)
 
 
@@ -88,9 +89,9 @@ def test_a_calibrated_machine_is_a_target(tmp_path) -> None:
     assert ms.run("lulesh-8", target=found.machine).machine.name == found.machine["name"]
     assert found.save(tmp_path / "out") == tmp_path / "out"
     assert {file.name for file in (tmp_path / "out").iterdir()} >= {"machine.yaml", "calibration.json"}
-    with pytest.raises(ms.UserError, match="needs measured ping-pongs"):
+    with pytest.raises(ms.UserError, match="needs measured ping-pongs, or node to measure"):
         ms.calibrate()
-    with pytest.raises(ms.UserError, match="--quick goes with --node"):
+    with pytest.raises(ms.UserError, match=r"^quick goes with node"):
         ms.calibrate("ping.csv", quick=True)
 
 
@@ -119,3 +120,16 @@ def test_accuracy_and_examples() -> None:
 )
 def test_quantities_are_numbers_in_their_base_unit(texts, expected) -> None:
     assert numbers(texts) == expected
+
+
+@pytest.mark.contract
+def test_errors_name_what_was_written_in_a_program(tmp_path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(ms.UserError, match="full: is not empty; name another directory with output,"):
+        ms.run("lulesh-8", tmp_path / "full")
+    with pytest.raises(ms.UserError, match=r"workload.format: unknown format 'otf9'"):
+        ms.run("lulesh-8", format="otf9")
+    assert translated("--seeds 0: --on-line is a-b--seeds, -o DIR", ["seeds", "output"]) == (
+        "seeds 0: --on-line is a-b--seeds, output"
+    )

@@ -56,5 +56,7 @@ def test_a_former_name_of_the_package_is_found_and_told(monkeypatch: pytest.Monk
 
 @pytest.mark.contract
 def test_runs_take_the_former_name_of_workers(tmp_path) -> None:
-    with pytest.warns(DeprecationWarning, match="workers"), pytest.raises(manyscale.UserError, match="at least one"):
-        manyscale.run("lulesh-8", tmp_path / "out", num_workers=0)
+    with pytest.warns(DeprecationWarning, match="workers") as told:  # noqa: SIM117
+        with pytest.raises(manyscale.UserError, match=r"^workers 0: at least one"):
+            manyscale.run("lulesh-8", tmp_path / "out", num_workers=0)
+    assert told[0].filename == __file__
