@@ -139,6 +139,13 @@ def _at_path(path: Path, target: TargetLike | None) -> Asked:
     return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
 
 
+def required_target(target: str | PathLike[str] | None) -> str:
+    """The name or file of a target. Raises UserError where none is named."""
+    if target is None:
+        raise UserError(f"--target: must be given: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
+    return fspath(target)
+
+
 def is_trace_path(path: Path) -> bool:
     """Whether there is a trace at a path, and not a study."""
     return shipped.exists(path) and path.suffix not in _STUDY_FILES and study_traces.is_trace(path)

@@ -15,7 +15,7 @@ from manyscale.runner import shipped
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output
 from manyscale.runner.api.frames import statistics_table
-from manyscale.runner.api.inputs import TraceLike
+from manyscale.runner.api.inputs import TraceLike, required_target
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.api.studies import check_executor
 from manyscale.runner.errors import UserError, WrongKeyError
@@ -211,7 +211,7 @@ def profile(
     trace: TraceLike,
     output: Output = None,
     *,
-    target: _PathLike = "laptop",
+    target: _PathLike | None = None,
     format: str = "auto",
     granularity: str = "line",
     steady: bool = False,
@@ -248,7 +248,7 @@ def profile(
     if interval is None and cores is not None:
         raise UserError("--cores: are those that --interval simulates; name its instructions, too")
     check_executor(executor, workers, seed)
-    path = shipped.trace_path(fspath(trace))
+    path, machine = shipped.trace_path(fspath(trace)), required_target(target)
     given = locals()
     with watched(progress) as show:
         how = Workers(None if cache is None else Path(cache), executor, address, workers, show)
@@ -259,13 +259,13 @@ def profile(
                 if given[name] != value:
                     raise UserError(f"--{name}: is of stack distances, which --interval does not measure; leave it out")
             intervals = interval_profile(
-                path, interval, fspath(target), cores=4 if cores is None else cores, form=format, rank=rank or 0,
+                path, interval, machine, cores=4 if cores is None else cores, form=format, rank=rank or 0,
                 steady=steady, workers=how,
             )  # fmt: skip
             admit(intervals.notes, accept, strict=strict)
             return kept(IntervalsResult(intervals), output, f"{intervals.name}-intervals")
         found = memory.profile(
-            path, fspath(target), form=format, granularity=granularity, steady=steady, sampling=sampling, rate=rate,
+            path, machine, form=format, granularity=granularity, steady=steady, sampling=sampling, rate=rate,
             simulate=simulate, prefetch=prefetch, together=together, frames=frames, rank=rank, thread=thread,
             seed=seed or 0, workers=how,
         )  # fmt: skip
@@ -278,7 +278,7 @@ def predict(
     sizes: int | Sequence[int],
     output: Output = None,
     *,
-    target: _PathLike = "xeon-e5-2695",
+    target: _PathLike | None = None,
     format: str = "auto",
     measured: _PathLike | Mapping[int, float] | None = None,
     steady: bool = False,
@@ -312,9 +312,10 @@ def predict(
     parameters = amm_parameters(amm or {})
     known = measured if isinstance(measured, Mapping) or measured is None else memory.read_measured(Path(measured))
     check_executor(executor, workers)
+    machine = required_target(target)
     with watched(progress) as show:
         found = memory.predict(
-            inputs, sorted({*wanted}), fspath(target), form=format, recipe=recipe, steady=steady, amm=parameters,
+            inputs, sorted({*wanted}), machine, form=format, recipe=recipe, steady=steady, amm=parameters,
             measured=known or {},
             workers=Workers(None if cache is None else Path(cache), executor, address, workers, show),
         )  # fmt: skip

@@ -14,7 +14,15 @@ from manyscale.models.workload.notes import Note, in_order
 from manyscale.runner import shipped
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output, Scratch, place
-from manyscale.runner.api.inputs import Asked, StudyLike, TargetLike, TraceLike, asked_study, cache_folder
+from manyscale.runner.api.inputs import (
+    Asked,
+    StudyLike,
+    TargetLike,
+    TraceLike,
+    asked_study,
+    cache_folder,
+    required_target,
+)
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.errors import UserError
 from manyscale.runner.notes import admit
@@ -300,12 +308,12 @@ def evaluate(
     traces: TraceLike | Sequence[TraceLike],
     output: Output = None,
     *,
-    target: _PathLike = "grass-high-performance",
+    target: _PathLike | None = None,
     cores: Sequence[int] = (8, 16, 32, 64),
     methods: Sequence[str] | None = None,
     on: Sequence[_PathLike] | None = None,
     cycles: _PathLike | None = None,
-    seeds: int = 10,
+    draws: int = 10,
     iterations: str = "joined",
     set: Mapping[str, Any] | None = None,
     cache: _PathLike | None = None,
@@ -319,8 +327,8 @@ def evaluate(
     Of traces with tasks and their detailed level: methods of TaskPoint (``lazy`` or ``periodic`` with any of +source,
     +types and so on, or ``interval``) on ``target`` with so many ``cores``, ``iterations`` as ``sampling.iterations``
     says, ``set`` replacing keys of the studies. Of profiles of intervals, call stacks or kernel launches with known
-    cycles: the methods of ``plan``, each drawn with ``seeds`` seeds; ``on``, another machine's profile of each, judges;
-    ``cycles``: a table of those of launches.
+    cycles: the methods of ``plan``, each drawn ``draws`` times, with seeds from 0; ``on``, another machine's profile of
+    each, judges; ``cycles``: a table of those of launches.
 
     Raises UserError for traces of both kinds and what does not go with them, RunError if a run fails.
     """
@@ -332,12 +340,12 @@ def evaluate(
     if not paths:
         raise UserError("evaluate: name at least one trace or profile")
     if len(of_profiles) == len(paths):
-        if seeds < 1:
-            raise UserError(f"--draws {seeds}: at least one is needed")
+        if draws < 1:
+            raise UserError(f"--draws {draws}: at least one is needed")
         judges = None if on is None else [fspath(each) for each in on]
         return _of_profiles(
             paths, output, None if methods is None else ",".join(methods), judges,
-            None if cycles is None else Path(cycles), seeds, None if cache is None else Path(cache), report, accept,
+            None if cycles is None else Path(cycles), draws, None if cache is None else Path(cache), report, accept,
             strict, progress,
         )  # fmt: skip
     if of_profiles:
@@ -346,13 +354,14 @@ def evaluate(
         )
     if on or cycles is not None:
         raise UserError("--on and --cycles: judge profiles of intervals and launches; these are traces with tasks")
+    machine = required_target(target)
     chosen = tasks.DEFAULT_METHODS if methods is None else methods
     for method in chosen:
         tasks.changes_of(method)
     if not cores or any(number < 1 for number in cores):
         raise UserError(f"--cores {','.join(map(str, cores))}: write numbers of at least 1, such as 8,16,32,64")
     return _of_tasks(
-        paths, output, chosen, cores, fspath(target), iterations, set or {}, report, accept, strict, progress
+        paths, output, chosen, cores, machine, iterations, set or {}, report, accept, strict, progress
     )  # fmt: skip
 
 
@@ -362,7 +371,7 @@ def _of_profiles(
     methods: str | None,
     on: Sequence[str] | None,
     cycles: Path | None,
-    seeds: int,
+    draws: int,
     cache: Path | None,
     report: bool,
     accept: Collection[str],
@@ -376,7 +385,7 @@ def _of_profiles(
     notes = in_order(note for profile, _ in loaded for note in profile.notes)
     admit(notes, accept, strict=strict)
     with watched(progress) as show:
-        found = profiles.evaluate(loaded, seeds, show)
+        found = profiles.evaluate(loaded, draws, show)
     table, summary = profiles.table(found.rows), profiles.summary(found.rows)
     page = evaluation_page.profiles_page(found) if report else ""
     return kept(EvaluationResult(table, summary, page, notes), output, "evaluation")

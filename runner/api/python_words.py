@@ -1,4 +1,4 @@
-"""Errors in the words of whoever called: a command line says ``--seeds 0``, a program ``seeds 0``."""
+"""Errors in the words of whoever called: a command line says ``--draws 0``, a program ``draws 0``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _R = TypeVar("_R")
 
 _OPTION: Final = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
 _OUTPUT: Final = re.compile(r"(?<![\w-])-o\b(?: DIR)?")
-_OTHERWISE: Final = {"export": "exports", "what-if": "what"}  # arguments that are not called as their options
+_OTHERWISE: Final = {"cache-size": "caches", "what-if": "what"}  # arguments that are not called as their options
 
 
 def in_python_words(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -37,8 +37,9 @@ def translated(text: str, arguments: Collection[str]) -> str:
     """``text`` with options that are ``arguments`` of a function as these are called; others stay as they are."""
 
     def name(match: re.Match[str]) -> str:
-        found = _OTHERWISE.get(match[1], match[1].replace("-", "_"))
-        return found if found in arguments else match[0]
+        word = match[1].replace("-", "_")
+        names = (word, f"{word}s", _OTHERWISE.get(match[1]))  # a list of what an option gives one by one
+        return next((each for each in names if each in arguments), match[0])
 
     text = _OPTION.sub(name, text)
     return _OUTPUT.sub("output", text) if "output" in arguments else text

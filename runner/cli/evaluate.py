@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
         "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
     )
     parser.add_argument(
-        "--draws", type=int, dest="seeds", default=10, metavar="N",
+        "--draws", type=int, default=10, metavar="N",
         help="draws of each method on a profile, with seeds from 0 (default: 10)",
     )  # fmt: skip
     parser.add_former("--seeds", "--draws")
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         found = evaluate(
             options.traces, options.output or NUMBERED, target=target, cores=_cores(options.cores),
             methods=options.methods.split(",") if options.methods else None, on=options.on, cycles=options.cycles,
-            seeds=options.seeds, iterations=_iterations(options.sampling),
+            draws=options.draws, iterations=_iterations(options.sampling),
             set=dict(parse_assignment(text) for text in options.assignments), cache=options.cache,
             report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip

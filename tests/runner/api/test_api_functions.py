@@ -22,8 +22,8 @@ def _in_an_empty_folder(private_cache, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.contract
 def test_profile_is_what_the_command_writes(cli, tmp_path) -> None:
-    assert cli("profile", "matmul-10", "--no-report", "-o", "out").status == 0
-    found = ms.profile("matmul-10")
+    assert cli("profile", "matmul-10", "--target", "laptop", "--no-report", "-o", "out").status == 0
+    found = ms.profile("matmul-10", target="laptop")
     for name in found.tables:
         if name != "statistics":
             assert pq.read_table(tmp_path / "out" / f"{name}.parquet").equals(found.table(name)), name
@@ -33,19 +33,21 @@ def test_profile_is_what_the_command_writes(cli, tmp_path) -> None:
     with pytest.raises(ms.UserError, match=r"^cores: are those that interval simulates"):
         ms.profile("matmul-10", cores=2)
     with pytest.raises(ms.UserError, match=r"^together: is of stack distances, which interval does not"):
-        ms.profile("cholesky-8", interval=1000, together=True)
+        ms.profile("cholesky-8", target="laptop", interval=1000, together=True)
 
 
 @pytest.mark.contract
 def test_predict_takes_traces_by_size_or_a_name(cli, tmp_path) -> None:
-    assert cli("predict", "matmul", "--sizes", "40", "--no-report", "-o", "out").status == 0
-    by_name = ms.predict("matmul", 40)
-    by_size = ms.predict({size: f"matmul-{size}" for size in (10, 12, 15, 17, 20)}, [40])
+    assert cli("predict", "matmul", "--target", "epyc-zen4", "--sizes", "40", "--no-report", "-o", "out").status == 0
+    by_name = ms.predict("matmul", 40, target="epyc-zen4")
+    by_size = ms.predict({size: f"matmul-{size}" for size in (10, 12, 15, 17, 20)}, [40], target="epyc-zen4")
     assert by_name.figures == by_size.figures
     assert pq.read_table(tmp_path / "out" / "predictions.parquet").equals(by_name.table("predictions"))
+    with pytest.raises(ms.UserError, match=r"^target: must be given: a YAML file, or one of a100"):
+        ms.predict("matmul", 40)
     with pytest.raises(ms.UserError, match=r"^sizes 0: write whole numbers"):
         ms.predict("matmul", [0])
-    with pytest.raises(ms.UserError, match="--amm colour: unknown"):
+    with pytest.raises(ms.UserError, match=r"amm\.colour: unknown"):
         ms.predict("matmul", 40, amm={"colour": 1})
 
 
@@ -57,14 +59,14 @@ def test_plan_and_evaluate_take_profiles(cli, tmp_path) -> None:
     assert pq.read_table(tmp_path / "out" / "plan.parquet").equals(found.table())
     assert ms.plan(profile, "simpoint", tmp_path / "one.parquet").file == tmp_path / "one.parquet"
     assert pq.read_table(tmp_path / "one.parquet").equals(found.table())
-    assert cli("evaluate", profile, "--methods", "simpoint,random", "--seeds", "3", "-o", "judged").status == 0
-    judged = ms.evaluate(profile, methods=["simpoint", "random"], seeds=3)
+    assert cli("evaluate", profile, "--method", "simpoint,random", "--draws", "3", "-o", "judged").status == 0
+    judged = ms.evaluate(profile, methods=["simpoint", "random"], draws=3)
     assert pq.read_table(tmp_path / "judged" / "evaluation.parquet").equals(judged.table())
     assert judged.directory is None
     with pytest.raises(ms.UserError, match=r"^exports, projection, warmup: are for intervals; choose them with method"):
         ms.plan("lulesh-8", exports=["gem5"])
-    with pytest.raises(ms.UserError, match=r"^seeds 0: at least one"):
-        ms.evaluate(profile, seeds=0)
+    with pytest.raises(ms.UserError, match=r"^draws 0: at least one"):
+        ms.evaluate(profile, draws=0)
 
 
 @pytest.mark.contract
@@ -130,6 +132,6 @@ def test_errors_name_what_was_written_in_a_program(tmp_path) -> None:
         ms.run("lulesh-8", tmp_path / "full")
     with pytest.raises(ms.UserError, match=r"workload.format: unknown format 'otf9'"):
         ms.run("lulesh-8", format="otf9")
-    assert translated("--seeds 0: --on-line is a-b--seeds, -o DIR", ["seeds", "output"]) == (
-        "seeds 0: --on-line is a-b--seeds, output"
+    assert translated("--export x: --on-line is a-b--exports, -o DIR", ["exports", "output"]) == (
+        "exports x: --on-line is a-b--exports, output"
     )

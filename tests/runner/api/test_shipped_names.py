@@ -76,8 +76,11 @@ def test_commands_take_names(cli, tmp_path) -> None:
         "run --workload jacobi-8 --target laptop --no-report",
         "plan --method tbpoint bfs-16 -o out",
         pytest.param("clusters lulesh-8 -o out", marks=pytest.mark.slow),
-        pytest.param("profile matmul-10 -o out", marks=pytest.mark.slow),
-        pytest.param("predict 10=matmul-10 12=matmul-12 15=matmul-15 --sizes 20 -o out", marks=pytest.mark.slow),
+        pytest.param("profile matmul-10 --target laptop -o out", marks=pytest.mark.slow),
+        pytest.param(
+            "predict 10=matmul-10 12=matmul-12 --sizes 20 --target epyc-zen4 -o out",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("extrapolate lulesh-8 lulesh-64 --ranks 216 -o out", marks=pytest.mark.slow),
     ],
 )
