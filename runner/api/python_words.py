@@ -38,8 +38,8 @@ def translated(text: str, arguments: Collection[str]) -> str:
 
     def name(match: re.Match[str]) -> str:
         word = match[1].replace("-", "_")
-        names = (word, f"{word}s", _OTHERWISE.get(match[1]))  # a list of what an option gives one by one
-        return next((each for each in names if each in arguments), match[0])
+        names = (word, f"{word}s", _OTHERWISE.get(match[1], word))  # a list of what an option gives one by one
+        return next((each for each in names if each in arguments), str(match[0]))
 
     text = _OPTION.sub(name, text)
     return _OUTPUT.sub("output", text) if "output" in arguments else text

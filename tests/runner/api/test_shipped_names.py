@@ -78,7 +78,7 @@ def test_commands_take_names(cli, tmp_path) -> None:
         pytest.param("clusters lulesh-8 -o out", marks=pytest.mark.slow),
         pytest.param("profile matmul-10 --target laptop -o out", marks=pytest.mark.slow),
         pytest.param(
-            "predict 10=matmul-10 12=matmul-12 --sizes 20 --target epyc-zen4 -o out",
+            "predict 10=matmul-10 12=matmul-12 15=matmul-15 17=matmul-17 --sizes 20 --target epyc-zen4",
             marks=pytest.mark.slow,
         ),
         pytest.param("extrapolate lulesh-8 lulesh-64 --ranks 216 -o out", marks=pytest.mark.slow),
