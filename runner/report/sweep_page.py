@@ -27,6 +27,7 @@ from manyscale.runner.report.figures.sweep import (
 )
 from manyscale.runner.report.figures.sweep import figure as axis_figure
 from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import GREY
 from manyscale.runner.report.sections.node import part_markers, stack_chart
 from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, side_by_side, table
 from manyscale.runner.run import script
@@ -257,7 +258,7 @@ def _linear(cores: list[Any]) -> dict[str, Any]:
     known = sorted(set(map(float, cores)))
     return {
         "type": "scatter", "mode": "lines", "name": "linear", "x": known, "y": [each / known[0] for each in known],
-        "line": {"color": "#9aa4ae", "dash": "dot", "width": 1.5}, "hoverinfo": "skip",
+        "line": {"color": GREY, "dash": "dot", "width": 1.5}, "hoverinfo": "skip",
     }  # fmt: skip
 
 
