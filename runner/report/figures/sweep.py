@@ -109,7 +109,7 @@ def time_figure(points: Points, along: str, lines: Lines) -> dict[str, Any]:
     base = times[0] if times else 0.0
     if base and len(times) > 1:
         change = [[100 * (times[k] / base - 1) for k in line] for line in lines.values()]
-        of_base = "change of the predicted time against the first point (%)"
+        of_base = "change against the first point (%)"
         relative = values_view("Change", names, lines, position, change, of_base, "%{y:+.3~g} %", is_change=True)
         # bars stand on zero, so that what differs little shows only as a change
         views = [relative, *views] if position.is_category else [own, views[0], relative]
