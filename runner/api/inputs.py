@@ -139,11 +139,11 @@ def _at_path(path: Path, target: TargetLike | None) -> Asked:
     return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
 
 
-def required_target(target: str | PathLike[str] | None) -> str:
-    """The name or file of a target. Raises UserError where none is named."""
+def required_target(target: TargetLike | None) -> str | Mapping[str, Any]:
+    """The name or file of a target, or that with keys replaced. Raises UserError where none is named."""
     if target is None:
         raise UserError(f"--target: must be given: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
-    return fspath(target)
+    return target if isinstance(target, Mapping) else fspath(target)
 
 
 def is_trace_path(path: Path) -> bool:

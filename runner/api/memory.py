@@ -15,7 +15,7 @@ from manyscale.runner import shipped
 from manyscale.runner.api.answer import Answer, kept
 from manyscale.runner.api.folders import Folder, Output
 from manyscale.runner.api.frames import statistics_table
-from manyscale.runner.api.inputs import TraceLike, required_target
+from manyscale.runner.api.inputs import TargetLike, TraceLike, required_target
 from manyscale.runner.api.progress import Progress, watched
 from manyscale.runner.api.studies import check_executor
 from manyscale.runner.errors import UserError, WrongKeyError
@@ -211,7 +211,7 @@ def profile(
     trace: TraceLike,
     output: Output = None,
     *,
-    target: _PathLike | None = None,
+    target: TargetLike | None = None,
     format: str = "auto",
     granularity: str = "line",
     steady: bool = False,
@@ -278,7 +278,7 @@ def predict(
     sizes: int | Sequence[int],
     output: Output = None,
     *,
-    target: _PathLike | None = None,
+    target: TargetLike | None = None,
     format: str = "auto",
     measured: _PathLike | Mapping[int, float] | None = None,
     steady: bool = False,

@@ -355,6 +355,7 @@ def evaluate(
     if on or cycles is not None:
         raise UserError("--on and --cycles: judge profiles of intervals and launches; these are traces with tasks")
     machine = required_target(target)
+    assert isinstance(machine, str)  # keys of it are replaced by ``set``
     chosen = tasks.DEFAULT_METHODS if methods is None else methods
     for method in chosen:
         tasks.changes_of(method)

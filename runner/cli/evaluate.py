@@ -16,7 +16,6 @@ from manyscale.runner.cli.options import (
     add_set,
     add_target,
     print_notes,
-    target_of,
 )
 from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
@@ -73,7 +72,11 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.study import parse_assignment
 
     are_profiles = all(map(is_profile, options.traces))
-    target = FORMER_TARGET if are_profiles else target_of(options, FORMER_TARGET)
+    if are_profiles and (options.assignments or options.sampling):
+        raise UserError("--set, --sampling: are of traces with tasks; these are profiles")
+    if options.target is None and not are_profiles:
+        options.told.append(f"no --target: {FORMER_TARGET}, as before; name it from the next release on")
+    target = options.target or FORMER_TARGET
     with progress_bar() as progress:
         found = evaluate(
             options.traces, options.output or NUMBERED, target=target, cores=_cores(options.cores),

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manyscale.runner.errors import UserError
 
@@ -41,12 +41,26 @@ def add_target(parser: argparse.ArgumentParser, what: str = "machine that is pre
     parser.add_argument("--target", metavar="NAME", help=f"{what}: a shipped name or a YAML file{default}")
 
 
-def target_of(options: argparse.Namespace, former: str) -> str:
-    """``--target``; without, what the command took until now, with a line that says so."""
-    if options.target is not None:
-        return str(options.target)
-    options.told.append(f"no --target: {former}, as before; name it from the next release on")
-    return former
+def target_of(options: argparse.Namespace, former: str, *, names_it: bool = False) -> str | dict[str, Any]:
+    """``--target`` with what ``--set target.KEY=VALUE`` replaces of it. Without, it is ``former``, with a line that
+    says so unless the input ``names_it``."""
+    if options.target is None and not names_it:
+        options.told.append(f"no --target: {former}, as before; name it from the next release on")
+    name = former if options.target is None else str(options.target)
+    return changed_target(name, options.assignments)
+
+
+def changed_target(name: str, assignments: Sequence[str]) -> str | dict[str, Any]:
+    """A target's name, or that with keys of it replaced. Raises UserError."""
+    from manyscale.runner.study import assign, parse_assignment
+
+    content: dict[str, Any] = {"target": name}
+    for text in assignments:
+        key, value = parse_assignment(text)
+        if key.startswith("target."):
+            content = assign(content, key, value)
+    found: str | dict[str, Any] = content["target"]
+    return found
 
 
 def add_format(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:

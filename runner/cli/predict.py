@@ -40,7 +40,7 @@ def arguments(parser: Parser) -> None:
         "--recipe", default="operands", choices=("operands", "paper"),
         help="how profiles are extrapolated: per operand in many bins, or as AMM was published (default: operands)",
     )  # fmt: skip
-    add_set(parser, "amm.bound=latency, amm.block_bytes=8 or amm.gap_bytes=56", "of a study with model cpu: amm")
+    add_set(parser, "amm.bound=latency, amm.gap_bytes=56 or target.node.frequency='3 GHz'", "of amm or target")
     parser.add_former("--amm", "--set", "amm.")
     add_executor(parser)
     add_cache(parser)
@@ -58,13 +58,14 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.predict.memory.training import parse_sizes
 
     is_shipped = options.traces[0] in shipped.memory_traces()  # one that was traced for this machine
-    target = FORMER_TARGET if options.target is None and is_shipped else target_of(options, FORMER_TARGET)
+    amm = _amm(options.assignments)
+    target = target_of(options, FORMER_TARGET, names_it=is_shipped)
     with progress_bar() as progress:
         found = predict(
             options.traces, parse_sizes(options.sizes), options.output or NUMBERED, target=target,
             format=options.format, measured=options.measured, steady=options.steady, recipe=options.recipe,
-            amm=_amm(options.assignments), executor=options.executor,
-            address=options.address, workers=options.workers, cache=options.cache, report=not options.no_report,
+            amm=amm, executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
+            report=not options.no_report,
             accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
     show(options, found)
@@ -82,7 +83,8 @@ def _amm(assignments: Sequence[str]) -> dict[str, Any]:
     for text in assignments:
         key, value = parse_assignment(text)
         block, _, name = key.partition(".")
-        if block != "amm" or not name:
-            raise UserError(f"--set {key}: of predict this sets parameters of AMM, such as amm.bound=latency")
-        found[name] = value
+        if block not in ("amm", "target") or not name:
+            raise UserError(f"--set {key}: predict reads keys of amm and target, such as amm.bound=latency")
+        if block == "amm":
+            found[name] = value
     return found

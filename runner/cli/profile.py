@@ -15,12 +15,14 @@ from manyscale.runner.cli.options import (
     add_output,
     add_report,
     add_seed,
+    add_set,
     add_target,
     print_notes,
     target_of,
 )
 from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
+from manyscale.runner.errors import UserError
 
 FORMER_TARGET: Final = "laptop"
 
@@ -29,6 +31,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="a trace with memory accesses")
     add_format(parser)
     add_target(parser, "machine with caches", former=FORMER_TARGET)
+    add_set(parser, "target.node.caches.L2.size='1 MiB'", "of the target")
     parser.add_argument(
         "--granularity", default="line", metavar="SIZE", help="units: byte, word, line or a size (default: line)"
     )
@@ -76,6 +79,9 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.memory import IntervalsResult, profile
 
+    for text in options.assignments:
+        if not text.startswith("target."):
+            raise UserError(f"--set {text}: profile reads keys of the target, such as target.node.caches.L2.size")
     with progress_bar() as progress:
         found = profile(
             options.trace, options.output or NUMBERED, target=target_of(options, FORMER_TARGET), format=options.format,

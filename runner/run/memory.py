@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ GRANULARITIES: Final = {"byte": 1, "word": 8}
 def predict(
     inputs: Sequence[tuple[int, str]],
     sizes: Sequence[int],
-    target: str = "xeon-e5-2695",
+    target: str | Mapping[str, Any] = "xeon-e5-2695",
     *,
     form: str = "auto",
     recipe: str = "operands",
@@ -95,7 +95,7 @@ def _measured_row(row: Mapping[str, str | None], place: str) -> tuple[int, float
 
 def profile(
     trace: str,
-    target: str = "laptop",
+    target: str | Mapping[str, Any] = "laptop",
     *,
     form: str = "auto",
     granularity: str = "line",
