@@ -88,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors become one line on standard error. Without ``arguments``, those of the process, an
     interrupt ends the process: threads may still be in kernels."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:  # as other programs have it
+        words = [*words[1:2], "--help"]
     options = argparse.Namespace(debug="--debug" in words, command=None)
     try:
         if arguments is None and callable(signal.getsignal(signal.SIGINT)):

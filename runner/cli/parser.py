@@ -149,10 +149,11 @@ def typed_keys(options: argparse.Namespace) -> dict[str, str]:
     """Keys of a study that options stand for, and these as they were typed."""
     keys: dict[str, str] = {}
     plain = {"workload": "workload.path", "format": "workload.format", "time": "workload.time",
-             "launch": "workload.launches", "target": "target", "seed": "seed"}  # fmt: skip
+             "launch": "workload.launches", "flop_rate": "workload.flop_rate", "time_unit": "workload.time_unit",
+             "application": "workload.application", "target": "target", "seed": "seed"}  # fmt: skip
     for option, key in plain.items():
         if getattr(options, option, None) is not None:
-            keys[key] = f"--{option}"
+            keys[key] = f"--{option.replace('_', '-')}"
     for option in ("model", "sampling"):
         given = getattr(options, option, None)
         for text in given if isinstance(given, list) else ():

@@ -12,7 +12,7 @@ from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import InterruptedRunError, RunError, UserError, placed
+from manyscale.runner.errors import InterruptedRunError, RunError, UserError, WrongKeyError, placed
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
 from manyscale.runner.progress import Progress, silent
@@ -77,6 +77,14 @@ def prepare_points(
             raise placed(error, point_place(place, axes)) from None
 
 
+def workload_of(study: Study, place: str, cache: Path) -> Workload:
+    """The workload that a study names. Raises UserError, with ``place`` for keys of the study that are wrong."""
+    try:
+        return read_workload(study.workload, cache)
+    except WrongKeyError as error:
+        raise placed(error, place) from None
+
+
 def located_content(content: dict[str, Any]) -> dict[str, Any]:
     """A study's content with the paths of shipped traces in place of their names. Raises UserError."""
     workload = content.get("workload")
@@ -94,7 +102,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     cache = options.cache or default_cache()
     store = Store(cache / "units")
     options.progress(0, 0, "reading")
-    workload = read_workload(study.workload, cache)
+    workload = workload_of(study, place, cache)
     options.progress(0, len(points), "preparing")
     accept = {*options.accept, *_accepted_before(options)}
     admit(workload.notes, accept, strict=options.strict)

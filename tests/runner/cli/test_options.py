@@ -94,6 +94,11 @@ def test_what_stands_behind_two_dashes_is_left_alone() -> None:
     assert len(parser.told) == 1
 
 
+def test_help_is_a_word_too(cli: Callable) -> None:
+    assert cli("help").out == cli("--help").out
+    assert cli("help", "run").out == cli("run", "--help").out
+
+
 class TestJson:
     @pytest.fixture
     def finished(self, cli: Callable, write_trace: Callable) -> Path:

@@ -74,6 +74,10 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "negative seed": ((*RUN, "--seed", "-1"), ("--seed -1: ",)),
     "no workers": ((*RUN, "--workers", "0"), ("--workers 0: at least one is needed",)),
+    "format in a study": (("run", "format.yaml", "--dry-run"), ("format.yaml: workload.format: ", "mean 'goal'?")),
+    "unit of an option": (
+        ("convert", "trace", "-o", "out", "--flop-rate", "3"), ("--flop-rate: '3' has no unit", "'1 Gflop/s'"),
+    ),
     "unknown shell": (("completion", "tcsh"), ("tcsh: is none of bash, zsh, fish",)),
 }  # fmt: skip
 
@@ -91,6 +95,7 @@ def folder(scene, tmp_path: Path) -> Path:
         "bad.yaml": "workload: {path: [\n",
         "binary.yaml": bytes(range(256)),
         "keys.yaml": f"{STUDY}modle: {{cpu: burst}}\n",
+        "format.yaml": "workload: {path: trace, format: goall}\ntarget: laptop\n",
         "deep.yaml": f"{STUDY}model: {{netwrk: flow}}\n",
         f"{NO_UTF8}.yaml": f"{STUDY}modle: {{cpu: burst}}\n",
         "full/file": "something",

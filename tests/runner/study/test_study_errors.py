@@ -219,7 +219,7 @@ BAD_COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--format: unknown format 'otf9'; did you mean 'otf2'",),
     ),
     "unknown format to convert": (("convert", "trace", "-o", "out", "--format", "otf9"), ("--format: unknown format",)),
-    "rate without a unit": (("convert", "trace", "-o", "out", "--flop-rate", "5"), ("flop_rate: ", "no unit")),
+    "rate without a unit": (("convert", "trace", "-o", "out", "--flop-rate", "5"), ("--flop-rate: ", "no unit")),
     "output is a file": ((*RUN, "-o", "study.yaml"), ("study.yaml: is a file; name a directory with -o",)),
     "output is not empty": ((*RUN, "-o", "trace"), ("trace: is not empty", "--resume")),
     "output cannot be written": ((*RUN, "-o", "study.yaml/below"), ("study.yaml/below: cannot be written", "-o")),
