@@ -409,7 +409,7 @@ def _of_tasks(
     from manyscale.runner.run.evaluation import tasks
 
     scratch = Scratch() if output is None else None
-    directory = rundir.new_directory(scratch.path / "result" if scratch else place(output)[0], "evaluation", False)
+    directory = rundir.new_directory(scratch.path / "result" if scratch else place(output)[0], "evaluation")
     with watched(progress) as show:
         rows = tasks.evaluate(
             paths, directory, methods, cores, target=target, iterations=iterations, changes=list(changes.items()),

@@ -234,7 +234,7 @@ def trace(
     program = session.find_program(list(command), what, mpi)
     scratch = Scratch() if output is None else None
     wanted = scratch.path / "trace" if scratch else place(output)[0]
-    directory = rundir.new_directory(wanted, "trace", resume=False)
+    directory = rundir.new_directory(wanted, "trace")
     found, status = session.trace(list(command), program, what, directory, cache_folder(cache), keep_raw=keep_raw)
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 

@@ -27,9 +27,10 @@ RESOLVED = "resolved.yaml"
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 
 
-def new_directory(output: Path | None, name: str, resume: bool) -> Path:
-    """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. Raises UserError if it is taken, is no run
-    although ``resume`` asks for one, or cannot be written."""
+def new_directory(output: Path | None, name: str, resume: bool | None = None) -> Path:
+    """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. ``resume`` says whether an earlier run goes
+    on in it, None that nothing of this kind can. Raises UserError if it is taken, is no run although ``resume`` asks
+    for one, or cannot be written."""
     if output is None:
         if resume:
             raise UserError("--resume needs the run directory: -o DIR")
@@ -42,7 +43,8 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
         if resume and not (output / "manifest.json").is_file():
             raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
         if taken and not resume:
-            raise UserError(f"{output}: is not empty; name another directory with -o, or continue a run with --resume")
+            else_on = "" if resume is None else ", or continue a run with --resume"
+            raise UserError(f"{output}: is not empty; name another directory with -o{else_on}")
         output.mkdir(parents=True, exist_ok=True)
         if not os.access(output, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
@@ -63,7 +65,7 @@ def new_results(output: Path | None, name: str) -> Iterator[Path]:
     """The folder of results that are written at once, as ``new_directory`` gives it. Whatever stops the writing,
     nothing of them is left: the same command can be given again."""
     was_there = output is not None and output.is_dir()
-    directory = new_directory(output, name, resume=False)
+    directory = new_directory(output, name)
     try:
         yield directory
     except BaseException:

@@ -45,7 +45,7 @@ def write(planned: Planned, output: Path) -> Path:
     """Write a plan and the files beside it, into a folder or around a .parquet file; the plan's path. Raises UserError
     where that is taken."""
     if output.suffix != ".parquet":
-        directory = rundir.new_directory(output, planned.name, resume=False)
+        directory = rundir.new_directory(output, planned.name)
         file, stem = directory / "plan.parquet", directory / planned.name
     elif output.exists():
         raise UserError(f"{output}: is there already; name another file with -o")

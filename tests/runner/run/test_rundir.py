@@ -35,8 +35,10 @@ def test_an_empty_directory_is_taken_a_full_one_is_not(tmp_path):
     (tmp_path / "out").mkdir()
     assert rundir.new_directory(tmp_path / "out", "a", resume=False) == tmp_path / "out"
     (tmp_path / "out" / "x").touch()
-    with pytest.raises(UserError, match="out: is not empty"):
+    with pytest.raises(UserError, match=r"out: is not empty; .* or continue a run with --resume$"):
         rundir.new_directory(tmp_path / "out", "a", resume=False)
+    with pytest.raises(UserError, match=r"out: is not empty; name another directory with -o$"):
+        rundir.new_directory(tmp_path / "out", "a")
     with pytest.raises(UserError, match="out: is no run directory"):
         rundir.new_directory(tmp_path / "out", "a", resume=True)
     (tmp_path / "out" / "manifest.json").touch()
