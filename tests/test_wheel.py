@@ -40,11 +40,15 @@ SWEEPS = ("bfs-16-sweep", "multizone-8-design")
 def commands() -> list[str]:
     """Those of the README and of docs/ that need nothing but what is shipped."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    text = "\n".join(page.read_text() for page in pages).replace("\\\n", "")
+    blocks = [
+        block for page in pages for block in re.findall(r"^```(?:sh|console)\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    text = "\n".join(blocks).replace("\\\n", "")
     lines = re.findall(r"^(?:\$ )?manyscale (.*)$", text, re.MULTILINE)
     found = [shlex.split(line, comments=True) for line in lines]
     shipped = {file.stem for file in (ROOT / "runner" / "examples").glob("*.yaml")} | {"matmul"}
     chosen = [words for words in found if words[0] in ("run", "what-if", "predict") and words[1] in shipped]
+    chosen = [words for words in chosen if "--address" not in words and not any(".yaml" in word for word in words)]
     return [*sorted({shlex.join(words) for words in chosen if words[1] not in SWEEPS}), "examples", "accuracy lulesh-8"]
 
 
