@@ -12,12 +12,16 @@ def closest(name: object, known: Iterable[str]) -> str | None:
     """The name among ``known`` that ``name`` is most likely a slip of; None if none is spelt alike. O(names)."""
     from difflib import get_close_matches  # needed only where something is wrong
 
-    text = str(name).lower().replace("_", "-")
     by_form: dict[str, str] = {}
     for each in known:
-        by_form.setdefault(each.lower().replace("_", "-"), each)
-    found = get_close_matches(text, list(by_form), n=1, cutoff=0.6)
+        by_form.setdefault(_form(each), each)
+    found = get_close_matches(_form(str(name)), list(by_form), n=1, cutoff=0.6)
     return by_form[found[0]] if found else None
+
+
+def _form(name: str) -> str:
+    """What counts of a name: not its dashes, nor whether letters are capital."""
+    return name.lower().replace("_", "-").lstrip("-")
 
 
 def hint(name: object, known: Iterable[str], rest: str = "") -> str:

@@ -29,8 +29,8 @@ def accepted(notes: Iterable[Note], accept: Collection[str]) -> str:
 
 
 def lines(notes: Sequence[Note]) -> list[str]:
-    """To stand last: the most severe ones, the rest counted."""
-    ordered = in_order(notes)
+    """To stand last: the most severe ones, the rest counted. Those of several runs that read alike stand once."""
+    ordered = list({str(note): note for note in in_order(notes)}.values())
     shown = [f"note: {note}" for note in ordered[:MOST_SHOWN]]
     if len(ordered) > MOST_SHOWN:
         rest = [note.severity for note in ordered[MOST_SHOWN:]]

@@ -170,8 +170,11 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "report": "manyscale.runner.report.run_page:write",
         "point-report": "manyscale.runner.report.run_page:write_point",
     },
-    # a writer of sweeps is a function of (sweep.parquet's table, axes, directory, title)
-    "sweep-writer": {"report": "manyscale.runner.report.run_page:write_sweep"},
+    # a writer of sweeps is a function of (sweep.parquet's table, axes, directory, title, notes)
+    "sweep-writer": {
+        "report": "manyscale.runner.report.sweep_page:write_sweep",
+        "what-if": "manyscale.runner.report.what_if_page:write_sweep",
+    },
 }  # fmt: skip
 _NOUNS: Final = {"reader": "format", "trace-writer": "format", "cpu": "CPU model", "gpu": "GPU model",
                  "network": "network model"}  # fmt: skip

@@ -93,6 +93,13 @@ def find(study: str) -> Path:
     raise UserError(unknown("study", study, studies(), ", or the path of a study file"))
 
 
+def without_folders(text: str) -> str:
+    """``text``, where files that come with the package stand without the folder that it is installed in."""
+    for place in (folder(), *{path.parent for path in shipped_targets().values()}):
+        text = text.replace(f"{place}{os.sep}", "shipped ")
+    return text
+
+
 def validation_cases() -> dict[str, dict[str, object]]:
     """Name to case: a study, the reference makespan in seconds, its tolerance and source."""
     cases: dict[str, dict[str, object]] = load_yaml(folder() / VALIDATION)

@@ -12,11 +12,12 @@ from manyscale.models.workload.columns import text_array, to_arrow
 
 PLAN_SCHEMA = pa.schema(
     [
-        pa.field("element_kind", pa.string(), nullable=False),
-        pa.field("element_id", pa.int64(), nullable=False),
+        pa.field("element_kind", pa.string(), nullable=False),  # rank, iteration, interval, launch, block or task
+        pa.field("element_id", pa.int64(), nullable=False),  # the element's row in the workload
+        # the elements that a chosen element of the same stratum stands for
         pa.field("stratum", pa.int32(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("model", pa.string(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),  # how many elements it stands for, or its share
+        pa.field("model", pa.string(), nullable=False),  # the model that simulates it
     ]
 )
 

@@ -15,7 +15,7 @@ import pytest
 from browser import browser  # noqa: F401  (a fixture)
 
 from manyscale.models.kernels import compiled
-from manyscale.runner.cli import main
+from manyscale.runner.cli import main, progress
 
 # Processes that tests start in a home of their own find the kernels that were compiled here.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled.folder().parent))
@@ -71,6 +71,7 @@ def cli(
 ) -> Callable[..., CommandOutcome]:
     """``cli("run", study, ...)`` in the test's folder, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(progress._SECONDS_BETWEEN, False, 86400.0)  # on a busy machine a log would get lines of it
     # a test that also traces programs captures what they print, and pytest captures in one way at a time
     capsys = request.getfixturevalue("capfd" if "traced" in request.fixturenames else "capsys")
 

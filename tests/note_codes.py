@@ -15,11 +15,14 @@ ROOT: Final = Path(__file__).parents[1]
 MAKERS: Final = ("forbids", "changes", "informs")
 _HEAD: Final = """# Notes
 
-What a reader, a tracer, a model, a sampler or a setting leaves out or assumes is a note on the number that follows.
-Notes are the last lines of every command that shows a number (the most severe first, the rest counted), and stand in
-`stats.json` (figure `notes`, its `list`), `stats.txt`, the column `notes` of `sweep.parquet`, on top of the report, and
-in `notes` of a result in Python. Each has a code, a severity, a place, a count, and where it is known, which way the
-time errs.
+No prediction takes everything into account. Whatever was left out, guessed or assumed on the way to a number is told
+with the number, as a *note*. A note has a code, a severity, a place, a count, and, where it is known, which way the
+time errs. Readers, tracers, models, samplers and settings all make notes; settings that play no part in a run are
+told, too.
+
+Notes are the last lines of every command that shows a number: the most severe first, the rest counted. They also
+stand in `stats.json` (figure `notes`, its `list`), in `stats.txt`, in the column `notes` of `sweep.parquet`, on top
+of the report, and in `notes` of a result in Python.
 
 | severity | effect |
 | --- | --- |
@@ -28,7 +31,7 @@ time errs.
 | `forbids` | the number would mean nothing: it is refused (exit status 2), unless `--accept CODE` is given |
 
 A code that was accepted stands on the line of the number. Notes on what a model leaves out of a run bear the codes of
-[domains.md](../models/domains.md). All others, and what raises them:
+[Domains](../models/domains.md). All other codes, and the parts of the source that raise them:
 
 | code | severity | raised in |
 | --- | --- | --- |

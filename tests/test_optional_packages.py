@@ -1,4 +1,4 @@
-"""Commands where Ray is not installed: its import fails, in a process of their own."""
+"""Commands where Ray or Plotly is not installed: its import fails, in a process of their own."""
 
 from __future__ import annotations
 
@@ -57,3 +57,32 @@ def test_ray_asked_for_by_name_is_refused_in_one_line(command: Command, tmp_path
     asked = " ".join(option)
     assert done.stderr == f"manyscale: {asked} needs Ray, which is not installed; pip install 'manyscale[ray]'\n"
     assert not (tmp_path / "run").exists()
+
+
+NO_CHARTS = "manyscale: charts are left out of pages: Plotly is not installed (pip install plotly)\n"
+
+
+def test_a_run_and_its_report_without_plotly_have_everything_but_charts(command: Command, tmp_path: Path) -> None:
+    done = command("run", "lulesh-8", "-o", "run", without=["plotly", "ray"])
+    assert (done.returncode, done.stderr) == (0, NO_CHARTS)
+    files = {file.name for file in (tmp_path / "run").iterdir()}
+    assert {"stats.json", "timeline", "trace.prv", "trace.json.gz", "report.html"} <= files
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Plotly was not installed where this page was written" in page
+    assert "<table" in page
+    assert "<script" not in page
+
+
+def test_the_pages_of_a_sweep_without_plotly_refer_to_no_script(command: Command, tmp_path: Path) -> None:
+    done = command("run", "lulesh-8", "--set", "sweep={cpu_ratio: [1, 2]}", "-o", "sweep", without=["plotly"])
+    assert (done.returncode, done.stderr) == (0, NO_CHARTS)
+    pages = [tmp_path / "sweep" / "report.html", *(tmp_path / "sweep" / "points").glob("*/report.html")]
+    assert len(pages) == 3
+    assert not [page for page in pages if "<script" in page.read_text()]
+    assert not list((tmp_path / "sweep").glob("*.js"))
+
+
+def test_a_page_of_another_command_without_plotly(command: Command, tmp_path: Path) -> None:
+    done = command("clusters", "lulesh-8", "-o", "found", without=["plotly"])
+    assert (done.returncode, done.stderr) == (0, NO_CHARTS)
+    assert "<table" in (tmp_path / "found" / "clusters.html").read_text()

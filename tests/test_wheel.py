@@ -40,11 +40,15 @@ SWEEPS = ("bfs-16-sweep", "multizone-8-design")
 def commands() -> list[str]:
     """Those of the README and of docs/ that need nothing but what is shipped."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    text = "\n".join(page.read_text() for page in pages).replace("\\\n", "")
+    blocks = [
+        block for page in pages for block in re.findall(r"^```(?:sh|console)\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    text = "\n".join(blocks).replace("\\\n", "")
     lines = re.findall(r"^(?:\$ )?manyscale (.*)$", text, re.MULTILINE)
     found = [shlex.split(line, comments=True) for line in lines]
     shipped = {file.stem for file in (ROOT / "runner" / "examples").glob("*.yaml")} | {"matmul"}
     chosen = [words for words in found if words[0] in ("run", "what-if", "predict") and words[1] in shipped]
+    chosen = [words for words in chosen if "--address" not in words and not any(".yaml" in word for word in words)]
     return [*sorted({shlex.join(words) for words in chosen if words[1] not in SWEEPS}), "examples", "accuracy lulesh-8"]
 
 
@@ -64,7 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     if not os.access("/proc/cpuinfo", os.R_OK) or "avx2" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor is no x86-64-v3")
-    wheel = build(tmp_path_factory.mktemp("dist"))
+    wheel = build(tmp_path_factory.mktemp("dist"), MANYSCALE_KERNELS="all")
     assert "-linux_x86_64" in wheel.name
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:

@@ -1,8 +1,9 @@
 """What MkDocs calls while it builds the site: pages made from the code, and links to files outside docs/.
 
 Pages that repeat what the code says are made here at each build, so that there is no second copy to keep up to date:
-reports of measurements (tests/validation/*/RESULTS.md) and the deviations they refer to. A link from a page to a file
-of the repository works on a code-hosting site as it stands; here it leads to the page made of that file, or to a copy.
+the reference of commands, keys, statistics, tables and the Python interface, and the reports of measurements
+(tests/validation/*/RESULTS.md) with the deviations they refer to. A link from a page to a file of the repository works
+on a code-hosting site as it stands; here it leads to the page made of that file, or to a copy.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -19,8 +22,28 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import commands_page
+import keys_page
+import methods_page
+import python_page
+import statistics_page
+import tables_page
+
+from manyscale.runner import schemas
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 VALIDATION: Final = ROOT / "tests" / "validation"
+GENERATED: Final[dict[str, Callable[[], str]]] = {
+    "models/methods.md": methods_page.page,
+    "reference/commands.md": commands_page.page,
+    "reference/study-keys.md": partial(keys_page.page, "study"),
+    "reference/target-keys.md": partial(keys_page.page, "target"),
+    "reference/host-keys.md": partial(keys_page.page, "host"),
+    "reference/statistics.md": statistics_page.page,
+    "reference/run-tables.md": tables_page.run_page,
+    "reference/workload-tables.md": tables_page.workload_page,
+    "reference/python.md": python_page.page,
+}
 COPIED: Final = (".yaml", ".h", ".sh", ".md", ".csv")  # files of the repository that pages link to and the site carries
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
@@ -36,6 +59,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that have no file in docs/."""
     for source, target in repository_pages().items():
         files.append(File.generated(config, target, content=(ROOT / source).read_text()))
+    for target, made in GENERATED.items():
+        files.append(File.generated(config, target, content=made()))
+    for kind in schemas.KINDS:
+        files.append(File.generated(config, f"schemas/{kind}.schema.json", abs_src_path=str(schemas.path(kind))))
     return files
 
 

@@ -8,11 +8,13 @@ from manyscale.models.workload.domain import (
     APART,
     TAKES,
     Domain,
+    LeavesOut,
     left_long,
     left_open,
     left_short,
     told,
 )
+from manyscale.models.workload.notes import Severity
 
 _NEIGHBOURS: Final = left_short("ranks that share a node do not wait for each other in its caches and memory")
 _FREE: Final = left_short(
@@ -21,6 +23,10 @@ _FREE: Final = left_short(
 _PREDICTED: Final = left_short("every branch is taken to be predicted (node.core.misprediction)")
 _TRANSLATION: Final = left_short("address translation takes no time (node.tlbs)")
 _ROWS: Final = left_open("every line takes node.main_memory's latency, whether its DRAM row is open or not")
+_NO_TIMES: Final = LeavesOut(
+    Severity.forbids,
+    "the trace has no times to predict from; manyscale plan and profile read it",
+)
 _NODE: Final = {"nodes": (), "node.sockets": (), "node.cores_per_socket": ()}
 _CORES: Final = {
     **_NODE,
@@ -34,6 +40,7 @@ _CORES: Final = {
 BURST: Final = Domain(
     {
         "traced-times": TAKES,
+        "no-times": _NO_TIMES,
         "described-cores": told(
             "compute takes its traced time, times cpu_ratio: the target's cores, caches and memory play no part"
         ),
@@ -51,6 +58,7 @@ BURST: Final = Domain(
 DETAILED: Final = Domain(
     {
         "traced-times": TAKES,
+        "no-times": TAKES,
         "described-cores": TAKES,
         "tasks": TAKES,
         "neighbours": _NEIGHBOURS,

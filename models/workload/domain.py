@@ -34,6 +34,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "cpu": {
         "traced-times": "compute phases with no more than their traced time",
+        "no-times": "a profile of code, accesses or call stacks, whose tool recorded no times",
         "described-cores": "a target that says what its cores, caches and memory are, for traced times",
         "tasks": "phases with task instances",
         "neighbours": "ranks that share a node, and with it caches and memory",

@@ -3,57 +3,152 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.version import __version__
 
 if TYPE_CHECKING:
-    from manyscale.runner.api.finished import report
+    from manyscale.runner.api.answer import Answer
+    from manyscale.runner.api.catalogue import AccuracyResult, ExamplesResult, accuracy, examples
+    from manyscale.runner.api.comparisons import CompareResult, PopResult, compare, pop
+    from manyscale.runner.api.finished import StatusResult, report, status
     from manyscale.runner.api.inputs import load_study, read_workload
+    from manyscale.runner.api.machines import CalibrateResult, calibrate
+    from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
+    from manyscale.runner.api.plans import EvaluationResult, PlanResult, evaluate, plan
+    from manyscale.runner.api.scaling import ScalingResult, scaling
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
+    from manyscale.runner.api.traces import (
+        ClustersResult,
+        ExtrapolateResult,
+        IterationsResult,
+        TraceResult,
+        clusters,
+        convert,
+        extrapolate,
+        iterations,
+        trace,
+    )
     from manyscale.runner.run.results import Result
     from manyscale.runner.study import Study
 
-# Where each name is. It is loaded on first use, so that `import manyscale` and `manyscale --help` stay instant: Arrow
-# and Numba alone take half a second.
-_PLACES = {
-    "Result": "run.results",
-    "RunResult": "api.study_results",
-    "Study": "study",
-    "SweepResult": "api.study_results",
-    "WhatIfResult": "api.study_results",
-    "load_study": "api.inputs",
-    "read_workload": "api.inputs",
-    "report": "api.finished",
-    "run": "api.studies",
-    "sweep": "api.studies",
-    "what_if": "api.studies",
-}
-
 __all__ = [
+    "AccuracyResult",
+    "Answer",
+    "CalibrateResult",
+    "ClustersResult",
+    "CompareResult",
+    "EvaluationResult",
+    "ExamplesResult",
+    "ExtrapolateResult",
+    "IntervalsResult",
+    "IterationsResult",
+    "PlanResult",
+    "PopResult",
+    "PredictResult",
+    "ProfileResult",
     "Result",
     "RunError",
     "RunResult",
+    "ScalingResult",
+    "StatusResult",
     "Study",
     "SweepResult",
+    "TraceResult",
     "UserError",
     "WhatIfResult",
     "__version__",
+    "accuracy",
+    "calibrate",
+    "clusters",
+    "compare",
+    "convert",
+    "evaluate",
+    "examples",
+    "extrapolate",
+    "iterations",
     "load_study",
+    "plan",
+    "pop",
+    "predict",
+    "profile",
     "read_workload",
     "report",
     "run",
+    "scaling",
+    "status",
     "sweep",
+    "trace",
     "what_if",
 ]
 
+# Where each name is. It is loaded on first use, so that `import manyscale` and `manyscale --help` stay instant: Arrow
+# and Numba alone take half a second.
+_PLACES: Final = {
+    "AccuracyResult": "api.catalogue",
+    "Answer": "api.answer",
+    "CalibrateResult": "api.machines",
+    "ClustersResult": "api.traces",
+    "CompareResult": "api.comparisons",
+    "EvaluationResult": "api.plans",
+    "ExamplesResult": "api.catalogue",
+    "ExtrapolateResult": "api.traces",
+    "IntervalsResult": "api.memory",
+    "IterationsResult": "api.traces",
+    "PlanResult": "api.plans",
+    "PopResult": "api.comparisons",
+    "PredictResult": "api.memory",
+    "ProfileResult": "api.memory",
+    "Result": "run.results",
+    "RunResult": "api.study_results",
+    "ScalingResult": "api.scaling",
+    "StatusResult": "api.finished",
+    "Study": "study",
+    "SweepResult": "api.study_results",
+    "TraceResult": "api.traces",
+    "WhatIfResult": "api.study_results",
+    "accuracy": "api.catalogue",
+    "calibrate": "api.machines",
+    "clusters": "api.traces",
+    "compare": "api.comparisons",
+    "convert": "api.traces",
+    "evaluate": "api.plans",
+    "examples": "api.catalogue",
+    "extrapolate": "api.traces",
+    "iterations": "api.traces",
+    "load_study": "api.inputs",
+    "plan": "api.plans",
+    "pop": "api.comparisons",
+    "predict": "api.memory",
+    "profile": "api.memory",
+    "read_workload": "api.inputs",
+    "report": "api.finished",
+    "run": "api.studies",
+    "scaling": "api.scaling",
+    "status": "api.finished",
+    "sweep": "api.studies",
+    "trace": "api.traces",
+    "what_if": "api.studies",
+}
+_FORMER: Final[dict[str, tuple[str, str]]] = {}  # former name to present name, and the release in which it goes
+
 
 def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        from manyscale.runner.api.deprecated import warn
+
+        present, release = _FORMER[name]
+        warn(f"manyscale.{name}", f"manyscale.{present}", release)
+        return globals().get(present) or __getattr__(present)
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(f"manyscale.runner.{_PLACES[name]}"), name)
+    if name.islower():  # a function
+        from manyscale.runner.api.python_words import in_python_words
+
+        found = in_python_words(found)
     globals()[name] = found
     return found
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from manyscale.runner.cli import process
+from manyscale.runner.entry import process
 
 sys.exit(process())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from manyscale.models.workload.notes import Note, Severity, in_order, to_json
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     import pyarrow as pa
 
-    from manyscale.runner.api.folders import Folder
+    from manyscale.models.workload.notes import Note
+    from manyscale.runner.api.folders import Folder, Output
 
 LONGEST: Final = 400  # characters of a repr
-_LONGEST_FACT: Final = 78
+_LONGEST_FACT: Final = 100
 
 
 class Answer(ABC):
@@ -86,6 +88,8 @@ class Answer(ABC):
 
     def to_json(self, *, indent: int | None = 1) -> str:
         """The title, ``figures`` and notes as JSON."""
+        from manyscale.models.workload.notes import in_order, to_json
+
         content = {"title": self.title, "figures": self.figures, "notes": json.loads(to_json(in_order(self.notes)))}
         return json.dumps(content, indent=indent)
 
@@ -105,16 +109,22 @@ class Answer(ABC):
         """Write its files into a new folder: those it has, or each table as Parquet and its figures as JSON. Returns
         the folder. Raises UserError where that is taken or cannot be written."""
         from manyscale.runner.run import directory as rundir
-        from manyscale.runner.run.parquet import write_table
 
         with rundir.new_results(Path(directory), "result") as target:
             if self.folder is not None:
                 self.folder.copy(target)
             else:
-                for name, make in self._makers().items():
-                    write_table(make(), target / f"{name}.parquet")
-                rundir.write_atomically(target / "figures.json", self.to_json() + "\n")
+                self._write(target)
         return Path(directory)
+
+    def _write(self, directory: Path) -> None:
+        """Write its files into an empty folder."""
+        from manyscale.runner.run import directory as rundir
+        from manyscale.runner.run.parquet import write_table
+
+        for name, make in self._makers().items():
+            write_table(make(), directory / f"{name}.parquet")
+        rundir.write_atomically(directory / "figures.json", self.to_json() + "\n")
 
     def __repr__(self) -> str:
         shown = self.facts()
@@ -130,6 +140,8 @@ class Answer(ABC):
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
+        from manyscale.models.workload.notes import Severity, in_order
+
         rows = "".join(
             f'<tr><th style="text-align:left;font-weight:normal">{escape(name)}</th>'
             f'<td style="text-align:left"><b>{escape(text)}</b></td></tr>'
@@ -141,18 +153,46 @@ class Answer(ABC):
         return f"<div><p><b>{escape(self.title)}</b></p><table>{rows}</table>{notes}</div>"
 
 
+_Kind = TypeVar("_Kind", bound=Answer)
+
+
+def kept(answer: _Kind, output: Output, name: str) -> _Kind:
+    """A result with its files written to ``output``, as ``run/directory.new_results`` has it (``name``: of a folder
+    with a number); as it is where no files are asked for. Raises UserError."""
+    if output is None:
+        return answer
+    from manyscale.runner.api.folders import Folder, place
+    from manyscale.runner.run import directory as rundir
+
+    with rundir.new_results(place(output)[0], name) as directory:
+        answer._write(directory)
+    return replace(answer, folder=Folder(directory))  # type: ignore[type-var]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """``names``, those that come again with how often they did."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
 def noted(notes: Sequence[Note]) -> str:
     """How many notes there are, by severity; "" for none."""
+    if not notes:
+        return ""
+    from manyscale.models.workload.notes import Severity, in_order
+
+    verbs = {
+        Severity.forbids: "forbid the number",
+        Severity.changes: "change the number",
+        Severity.informs: "inform",
+    }
     kinds = [note.severity for note in in_order(notes)]
-    counts = [f"{kinds.count(each)} {_VERBS[each]}" for each in Severity if each in kinds]
-    return f"notes: {', '.join(counts)}" if counts else ""
-
-
-_VERBS: Final = {
-    Severity.forbids: "forbid the number",
-    Severity.changes: "change the number",
-    Severity.informs: "inform",
-}
+    counts = [f"{kinds.count(each)} {verbs[each]}" for each in Severity if each in kinds]
+    return f"notes: {', '.join(counts)}"
 
 
 def _shortened(text: str, longest: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -22,7 +23,7 @@ def renames(**former: tuple[str, str]) -> Callable[[Callable[_P, _R]], Callable[
                 present, release = former[name]
                 if present in kwargs:
                     raise TypeError(f"{function.__name__}() got both {present!r} and its former name {name!r}")
-                warn(f"{function.__name__}({name}=...)", f"{present}=...", release, stacklevel=3)
+                warn(f"{function.__name__}({name}=...)", f"{present}=...", release)
                 kwargs[present] = kwargs.pop(name)
             return function(*args, **kwargs)
 
@@ -31,7 +32,11 @@ def renames(**former: tuple[str, str]) -> Callable[[Callable[_P, _R]], Callable[
     return decorate
 
 
-def warn(former: str, present: str, release: str, *, stacklevel: int = 2) -> None:
-    """DeprecationWarning: what was written, what to write instead, the release in which it goes."""
+def warn(former: str, present: str, release: str) -> None:
+    """DeprecationWarning where a program calls manyscale: what was written, what to write instead, the release in which
+    it goes."""
     text = f"{former} goes in manyscale {release}; write {present}"
-    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel + 1)
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "manyscale":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, DeprecationWarning, stacklevel=level)

@@ -1,22 +1,94 @@
-"""What is asked of a run directory."""
+"""What is asked of a run directory: ``status``, how far it is; ``report`` writes its pages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from manyscale.runner.api.answer import Answer
+from manyscale.runner.api.folders import Folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.study_runs import Options, run_study
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from manyscale.models.workload.notes import Note
+
+_STATES: Final = ("simulated", "reused", "failed")
 
 
-def report(directory: str | PathLike[str]) -> Path:
+@dataclass(frozen=True, repr=False, eq=False)
+class StatusResult(Answer):
+    """How far a run is. ``state``: running, complete, failed or interrupted; ``units``: what became of each unit, by
+    its key; ``num_points``: points of a sweep that are written; ``num_damaged``: damaged lines of the journal. Table:
+    ``units``."""
+
+    folder: Folder
+    state: str
+    units: Mapping[str, str]
+    num_points: int = 0
+    num_damaged: int = 0
+    notes: Sequence[Note] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.folder.path}: {self.state}"
+
+    def facts(self) -> Mapping[str, str]:
+        found = {"units finished": f"{len(self.units)} ({', '.join(f'{n} {each}' for each, n in self.counts.items())})"}
+        return found | ({"points written": f"{self.num_points}"} if self.num_points else {})
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many units were simulated, reused, and failed."""
+        return {each: sum(state == each for state in self.units.values()) for each in _STATES}
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """State, units by what became of them, points, damaged lines."""
+        return {
+            "state": self.state, **self.counts, "points": self.num_points, "damaged_lines": self.num_damaged
+        }  # fmt: skip
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        def made() -> pa.Table:
+            import pyarrow as pa
+
+            return pa.table({"key": list(self.units), "status": list(self.units.values())})
+
+        return {"units": made}
+
+
+def status(directory: str | PathLike[str]) -> StatusResult:
+    """How far a run is, as its manifest and its journal say. Raises UserError for what is no run directory."""
+    folder = Path(directory)
+    manifest = rundir.read_manifest(folder)
+    entries, num_damaged = rundir.read_journal(folder)
+    latest = {entry["key"]: entry["status"] for entry in entries}
+    num_points = len(list((folder / "points").glob("*/manifest.json")))
+    return StatusResult(Folder(folder), manifest["status"], latest, num_points, num_damaged)
+
+
+def report(
+    directory: str | PathLike[str], *, self_contained: bool = False, cache: str | PathLike[str] | None = None
+) -> Path:
     """Write the timeline traces and the report of a finished run; the run's study again, of which what is stored is
-    not simulated again. Returns the path of ``report.html``. Raises UserError."""
+    not simulated again. ``self_contained``: of a sweep, every page holds all that it needs; ``cache``: where the run
+    kept the results of its work units. Returns the path of ``report.html``. Raises UserError."""
+    from manyscale.runner.run.study_runs import Options, run_study
+
     folder = Path(directory)
     manifest = rundir.read_manifest(folder)
     if manifest["status"] != "complete":
         raise UserError(f"{folder}: the run is {manifest['status']}; finish it with run --resume -o DIR")
     content = rundir.read_resolved(folder)
-    run_study(content, str(folder / rundir.RESOLVED), None, Options(output=folder, executor="local", resume=True))
+    chosen = Options(
+        output=folder, executor="local", resume=True, self_contained=self_contained,
+        cache=None if cache is None else Path(cache),
+    )  # fmt: skip
+    run_study(content, str(folder / rundir.RESOLVED), None, chosen)
     return folder / "report.html"

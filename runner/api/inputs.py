@@ -68,7 +68,7 @@ def asked_study(
     what_ifs: Sequence[str] | None = None,
 ) -> Asked:
     """The study that is named, with what the further arguments replace of it. Raises UserError."""
-    content, place, beside = _named(study, target)
+    content, place, beside = named_study(study, target)
     return Asked(
         changed(
             content, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling,
@@ -109,7 +109,8 @@ def changed(
     return content
 
 
-def _named(study: StudyLike, target: TargetLike | None) -> Asked:
+def named_study(study: StudyLike, target: TargetLike | None = None) -> Asked:
+    """The study that is named; of a trace one without a target, which ``target`` must name. Raises UserError."""
     if isinstance(study, Study):
         return Asked(study.model_dump(mode="json", by_alias=True, exclude_unset=True), "study", None)
     if isinstance(study, Mapping):
@@ -129,17 +130,31 @@ def _at_path(path: Path, target: TargetLike | None) -> Asked:
     if (path / "manifest.json").is_file():
         place = path / rundir.RESOLVED
         return Asked(_mapping(rundir.read_resolved(path), place), str(place), None)
-    is_study = path.is_file() and (path.suffix in _STUDY_FILES or not study_traces.is_trace(path))
-    if not is_study:
+    if path.is_dir() and not study_traces.is_trace(path):
+        raise UserError(
+            f"{path}: is a directory with neither a run (manifest.json) nor a trace; a study is a YAML file"
+        )
+    if is_trace_path(path):
         return _of_trace(str(path), target)
     return Asked(_mapping(load_study_content(path), path), str(path), path.parent)
+
+
+def required_target(target: TargetLike | None) -> str | Mapping[str, Any]:
+    """The name or file of a target, or that with keys replaced. Raises UserError where none is named."""
+    if target is None:
+        raise UserError(f"--target: must be given: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
+    return target if isinstance(target, Mapping) else fspath(target)
+
+
+def is_trace_path(path: Path) -> bool:
+    """Whether there is a trace at a path, and not a study."""
+    return shipped.exists(path) and path.suffix not in _STUDY_FILES and study_traces.is_trace(path)
 
 
 def _of_trace(trace: str, target: TargetLike | None) -> Asked:
     if target is None:
         raise UserError(
-            f"{trace}: is a trace; say with target=NAME on which machine it shall run: a YAML file, or one of "
-            f"{', '.join(shipped.shipped_targets())}"
+            f"{trace}: is a trace, which needs a target: a YAML file, or one of {', '.join(shipped.shipped_targets())}"
         )
     return Asked({"schema": 1, "workload": {"path": trace}}, trace, None)
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-Progress = bool | Callable[[int, int], None]
+from manyscale.runner import progress as told
+
+Progress = bool | told.Progress
 
 
 @contextmanager
-def watched(progress: Progress) -> Iterator[Callable[[int, int], None]]:
-    """``progress(done, total)`` for what works: that of the caller, with True a bar of ``tqdm.auto``, else none."""
+def watched(progress: Progress) -> Iterator[told.Progress]:
+    """``progress(done, total, what)`` for what works (runner/progress.py): that of the caller, with True a bar of
+    ``tqdm.auto`` for each phase of the work, else none."""
     if not isinstance(progress, bool):
         yield progress
         return
     if not progress:
-        yield lambda done, total: None
+        yield told.silent
         return
     from tqdm.auto import tqdm
 
-    with tqdm(unit=" units") as bar:
+    with tqdm(bar_format="{desc} {n:.0f}/{total} [{elapsed}<{remaining}]{bar}") as bar:
 
-        def show(done: int, total: int) -> None:
-            bar.total = total
+        def show(done: float, total: float, what: str, /) -> None:
+            if bar.desc != what or bar.total != (total or None):
+                bar.reset(total or None)
+                bar.set_description_str(what)
             bar.update(done - bar.n)
 
         yield show

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from manyscale.models.spelling import unknown
 from manyscale.runner.api.deprecated import renames
 from manyscale.runner.api.folders import Folder, Output, place
 from manyscale.runner.api.inputs import Asked, StudyLike, TargetLike, asked_study
@@ -42,6 +43,7 @@ def run(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     progress: Progress = False,
@@ -55,9 +57,10 @@ def run(
     ``output``: the run directory; without, files go to a temporary folder that is removed with the result, and neither
     traces nor a page are written (``result.save(DIR)`` does). None of the further options changes a number:
     ``executor`` "auto", "local" or "ray", with ``address``, ``workers`` and the file ``host``; ``cache``, where results
-    of work units are kept; ``resume`` goes on with a run in ``output``; ``report`` writes traces and the page;
+    of work units are kept; ``resume`` goes on with a run in ``output``; ``report`` writes traces and the page,
+    with ``self_contained`` each page of a sweep whole;
     ``accept``, codes of notes that shall not refuse the number, ``strict`` refuses those that change it, too;
-    ``progress`` True shows a bar, or is a function of (done, total).
+    ``progress`` True shows a bar, or is a function of (done, total, what).
 
     Raises UserError for bad input, RunError if the run fails.
     """
@@ -69,7 +72,7 @@ def run(
         raise UserError(f"{asked.place}: the study is a sweep; call manyscale.sweep, which returns a row per point")
     found = predicted(
         asked, output, executor=executor, address=address, workers=workers, host=host, cache=cache, resume=resume,
-        report=report, accept=accept, strict=strict, progress=progress,
+        report=report, self_contained=self_contained, accept=accept, strict=strict, progress=progress,
     )  # fmt: skip
     assert isinstance(found, RunResult)
     return found
@@ -96,6 +99,7 @@ def sweep(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -115,7 +119,7 @@ def sweep(
         raise UserError(f"{asked.place}: the study has no sweep; give axes, or call manyscale.run")
     found = predicted(
         asked, output, executor=executor, address=address, workers=workers, host=host, cache=cache, resume=resume,
-        report=report, accept=accept, strict=strict, yes=yes, progress=progress,
+        report=report, self_contained=self_contained, accept=accept, strict=strict, yes=yes, progress=progress,
     )  # fmt: skip
     assert isinstance(found, SweepResult)
     return found
@@ -138,6 +142,7 @@ def what_if(
     address: str | None = None,
     workers: int | None = None,
     cache: _PathLike | None = None,
+    report: bool = True,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -150,12 +155,17 @@ def what_if(
         study, target=target, format=format, time=time, launches=launches, model=model, sampling=sampling, set=set,
         seed=seed, what_ifs=[what] if isinstance(what, str) else what,
     )  # fmt: skip
-    if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
-        raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with what_if: [...]")
-    found = predicted(
-        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=False, accept=accept,
+    return predicted_what_ifs(
+        asked, output, executor=executor, address=address, workers=workers, cache=cache, report=report, accept=accept,
         strict=strict, yes=yes, progress=progress,
     )  # fmt: skip
+
+
+def predicted_what_ifs(asked: Asked, output: Output = None, **options: Any) -> WhatIfResult:
+    """The same of a study's content, ``options`` as of ``predicted``."""
+    if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
+        raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with --what-if")
+    found = predicted(asked, output, point_reports=False, self_contained=True, **options)
     assert isinstance(found, WhatIfResult)
     return found
 
@@ -171,6 +181,8 @@ def predicted(
     cache: _PathLike | None = None,
     resume: bool = False,
     report: bool = True,
+    point_reports: bool = True,
+    self_contained: bool = False,
     accept: Collection[str] = (),
     strict: bool = False,
     yes: bool = False,
@@ -183,7 +195,8 @@ def predicted(
         options = Options(
             output=directory, executor=executor, address=address, num_workers=workers,
             host=None if host is None else Path(host), cache=None if cache is None else Path(cache), resume=resume,
-            report=report and scratch is None, accept=accept, strict=strict, yes=yes, progress=show,
+            report=report and scratch is None, point_reports=point_reports, self_contained=self_contained,
+            accept=accept, strict=strict, yes=yes, progress=show,
         )  # fmt: skip
         finished = run_study(asked.content, asked.place, asked.beside, options)
     folder = Folder(finished.directory, scratch)
@@ -199,7 +212,7 @@ def check_executor(executor: str, workers: int | None = None, seed: int | None =
     from manyscale.runner.registry import names
 
     if executor not in ("auto", *names("executor")):
-        raise UserError(f"unknown executor {executor!r}; known are auto, {', '.join(names('executor'))}")
+        raise UserError(unknown("executor", executor, ["auto", *names("executor")]))
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least one is needed")
     if seed is not None and seed < 0:

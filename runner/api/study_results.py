@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,11 @@ class RunResult(Answer, Result):
         ranks = self.workload.num_ranks
         return f"{self.name} on {self.machine.name}" + (f": {ranks} ranks" if ranks > 1 else "")
 
+    @property
+    def summaries(self) -> Sequence[outputs.Summary]:
+        """The run without its tables."""
+        return (outputs.summary(self),)
+
     def facts(self) -> Mapping[str, str]:
         found = {"makespan": duration(self.makespan_seconds)}
         if "gpu.launches" in self.statistics:
@@ -68,9 +74,10 @@ class RunResult(Answer, Result):
         return {name: each.value for name, each in self.statistics.items()}
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
-        found = {name: table for name in _TIMELINES if (table := getattr(self, name)) is not None}
-        return {"statistics": lambda: statistics_table(self.statistics)} | {
-            name: lambda table=table: table for name, table in found.items()
+        found = [name for name in _TIMELINES if getattr(self, name) is not None]
+        return {
+            "statistics": partial(statistics_table, self.statistics),
+            **{name: partial(getattr, self, name) for name in found},
         }
 
     def _chart(self) -> Mapping[str, Any]:
@@ -95,6 +102,11 @@ class SweepResult(Answer):
     folder: Folder | None = None
     counts: Counts = field(default_factory=Counts)
     host: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def summaries(self) -> Sequence[outputs.Summary]:
+        """The points, as a single run has them."""
+        return self.points
 
     @property
     def notes(self) -> Sequence[Note]:  # type: ignore[override]
@@ -173,6 +185,14 @@ class WhatIfResult(SweepResult):
     def figures(self) -> Mapping[str, Any]:
         """Predicted time in s by what-if."""
         return dict(self.makespan_seconds)
+
+    def save(self, directory: str | PathLike[str], *, report: bool = True) -> Path:
+        """Write the run directory, with one for each what-if, into a new folder; with ``report`` a page, too. Raises
+        UserError."""
+        saved = Answer.save(self, directory)
+        if report:
+            outputs.write_sweep(saved, self.points, list(self.axes), self.name, report)
+        return saved
 
     def what_if_table(self) -> pa.Table:
         """The table of ``what_if.parquet``."""

@@ -22,31 +22,46 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn
 
+from manyscale.runner.cli import completion, figures
 from manyscale.runner.cli.parser import Parser, in_words_typed
 from manyscale.runner.errors import InterruptedRunError, RunError, TerminationError, UserError, WrongKeyError
 from manyscale.runner.frames import in_large_frame
 from manyscale.runner.version import __version__
 
-COMMANDS: Final = {  # in the order of --help; the file is named like the command, with _ for -
-    "run": "predict a study's time and write its run directory",
-    "plan": "write which elements a study would simulate, without simulating",
-    "trace": "run a program and write its trace as a workload",
-    "convert": "read a trace in any format and write it in another",
-    "profile": "measure the stack distances of a memory trace, and hit rates of caches",
-    "predict": "predict hit rates and time at input sizes that never ran",
-    "evaluate": "compare samples with what they stand for",
-    "what-if": "predict a study or a run again under other assumptions, and compare",
-    "compare": "say where two runs, or a run and its measured trace, differ",
-    "pop": "print the efficiencies of several runs or measured traces, and how they scale",
-    "iterations": "find the iterations of a trace's main loop",
-    "clusters": "find the phase clusters of a trace's bursts",
-    "status": "say how far a run is",
-    "report": "write the timeline traces and the report of a finished run",
-    "accuracy": "predict the shipped validation cases and compare with their references",
-    "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",
-    "extrapolate": "make a workload for more ranks than were traced",
-    "examples": "list the shipped examples, targets and what can be plugged in",
+GROUPS: Final = {  # by what a user wants, in the order of --help; a file is named like its command, with _ for -
+    "predict a time": {
+        "run": "predict a study's time and write its run directory",
+        "what-if": "predict a study or a run again under other assumptions, and compare",
+        "scaling": "say how the time changes with the number of cores or ranks",
+        "predict": "predict hit rates and time at input sizes that never ran",
+        "extrapolate": "make a workload for more ranks than were traced",
+        "calibrate": "make a target machine from measured ping-pongs (its network) or of this node (--node)",
+    },
+    "get a trace": {
+        "trace": "run a program and write its trace as a workload",
+        "convert": "read a trace in any format and write it in another",
+        "profile": "measure the stack distances of a memory trace, and hit rates of caches",
+        "iterations": "find the iterations of a trace's main loop",
+        "clusters": "find the phase clusters of a trace's bursts",
+    },
+    "choose what is simulated": {
+        "plan": "write which elements a study would simulate, without simulating",
+        "evaluate": "compare samples with what they stand for",
+    },
+    "ask finished runs": {
+        "compare": "say where two runs, or a run and its measured trace, differ",
+        "pop": "print the efficiencies of several runs or measured traces, and how they scale",
+        "accuracy": "predict the shipped validation cases and compare with their references",
+    },
+    "look": {
+        "examples": "list the shipped examples, targets and what can be plugged in",
+        "status": "say how far a run is",
+        "report": "write the timeline traces and the report of a finished run",
+        "view": "show runs, their reports and their timelines in a browser, on this computer",
+        "completion": "print the script by which bash, zsh or fish completes words of this command line",
+    },
 }
+COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000  # Python's own 700 are met some 300 times by imports alone
@@ -61,6 +76,8 @@ def process() -> int:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2^4 cycles; read when numpy is loaded
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
+    if completion.is_asked():
+        completion.complete(_parser)
     try:
         return in_large_frame(main)
     finally:
@@ -71,16 +88,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors become one line on standard error. Without ``arguments``, those of the process, an
     interrupt ends the process: threads may still be in kernels."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:  # as other programs have it
+        words = [*words[1:2], "--help"]
     options = argparse.Namespace(debug="--debug" in words, command=None)
     try:
+        if arguments is None and callable(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # runner/entry.py's was for the start
         with _heeding_sigterm():
             parser = _parser(next((word for word in words if not word.startswith("-")), None))
             options = parser.parse_args(words)
+            options.told = parser.told
             if options.command is None:
                 parser.print_help()
                 return 2
-            with _bounded(options.most_gb):
-                return int(_module(options.command).run(options))
+            with _bounded(options.most_gb), figures.alone(options):
+                status = int(_module(options.command).run(options))
+            for line in options.told:
+                print(f"manyscale: {line}", file=sys.stderr)
+            return status
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt as error:
@@ -169,7 +194,9 @@ def _module(command: str) -> ModuleType:
 
 
 def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple[int, str]:
-    line = " ".join(str(error).split("\n"))
+    from manyscale.runner import shipped  # loads YAML, which help does without
+
+    line = shipped.without_folders(" ".join(str(error).split("\n")))
     if isinstance(error, WrongKeyError):
         return 2, in_words_typed(error.place, error.key, error.problem, options) or line
     if isinstance(error, UserError):
@@ -181,14 +208,16 @@ def _status_and_line(error: BaseException, options: argparse.Namespace) -> tuple
     return 1, f"a defect of manyscale, not of the input ({type(error).__name__}: {line}); --debug shows where"
 
 
-def _parser(asked: str | None) -> argparse.ArgumentParser:
+def _parser(asked: str | None) -> Parser:
     """All commands by name, and the options of the one that is ``asked`` for."""
     parser = Parser(
         prog="manyscale",
         description="Predicts how long a parallel application takes on a machine that may not exist yet.",
+        epilog="manyscale COMMAND --help shows the options of a command; manyscale examples, what is shipped.",
+        groups=GROUPS,
     )
     parser.add_argument("--version", action="version", version=f"manyscale {__version__}")
-    parser.set_defaults(debug=False, command=None, most_gb=None)
+    parser.set_defaults(debug=False, command=None, most_gb=None, json=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import add_cache
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    add_json(parser)
     add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each case; exit status 1 if one is out of tolerance."""
-    from manyscale.runner.run.accuracy import evaluate_cases
+    from manyscale.runner.api.catalogue import accuracy
 
-    rows = evaluate_cases(options.cases, options.cache)
+    found = accuracy(options.cases, cache=options.cache)
+    show(options, found)
+    rows = found.cases
     width = max(len(row.name) for row in rows)
     print(f"{'case':<{width}} {'predicted s':>14} {'reference s':>14} {'error':>10} {'tolerance':>10}")
     for row in rows:

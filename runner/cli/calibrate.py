@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from manyscale.runner.errors import UserError
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_output
+from manyscale.runner.cli.parser import Parser
+from manyscale.runner.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from manyscale.models.network.calibration import Calibration
     from manyscale.runner.run.calibration.node import NodeCalibration
 
-MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument(
         "measurements", nargs="*", type=Path, help="output of osu_latency (and osu_bw), IMB PingPong, NetPIPE, or CSV"
     )
@@ -26,73 +24,41 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="measure the node in 10 s, less exactly")
     parser.add_argument("--core", type=int, metavar="N", help="CPU that is measured (default: the last)")
     parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
+        "--cache-size", action="append", default=[], dest="assignments", metavar="CACHE=SIZE",
         help="size of a cache that the system does not say, or says wrongly, such as L3='32 MiB'",
     )  # fmt: skip
+    parser.add_former("--set", "--cache-size")
     parser.add_argument(
         "--base", default="laptop", metavar="NAME", help="machine whose network (or, with --node, node) is replaced"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/calibration-NNN)")
+    add_output(parser, "runs/calibration-NNN")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure or fit, write the machine, the fit and its plot, and print a table."""
-    from manyscale.runner.report import calibration_page
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.machines import MACHINE, PLOT, calibrate
+    from manyscale.runner.run.calibration.network import NetworkCalibration
 
-    node_only = [f"--{name}" for name in ("quick", "core") if getattr(options, name) not in (None, False)]
-    node_only += ["--set"] if options.assignments else []
-    if options.node and options.measurements:
-        raise UserError(f"--node measures this node, {options.measurements[0]} is of a network: calibrate one, then "
-                        "the other with --base DIR/machine.yaml")  # fmt: skip
-    if options.node:
-        from manyscale.runner.run.calibration import node
-
-        found = node.calibrate_node(
-            options.base, quick=options.quick, core=options.core, sizes=_sizes(options.assignments)
-        )
-        directory = _write(options.output, found.machine, node.figures(found), calibration_page.node_page(found))
-        _print_node(found)
-        print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
-        return 0
-    if not options.measurements:
-        raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")
-    if node_only:
-        raise UserError(f"{node_only[0]} goes with --node")
-    from manyscale.runner.run.calibration import network
-
-    fitted = network.calibrate_network(options.measurements, options.base)
-    directory = _write(options.output, fitted.machine, network.figures(fitted), calibration_page.network_page(fitted))
-    _print_network(fitted.fit)
-    print(f"machine: {directory / MACHINE}; plot: {directory / PLOT}")
+    with progress_bar() as progress:
+        made = calibrate(
+            options.measurements, options.output or NUMBERED, node=options.node, quick=options.quick, core=options.core,
+            caches=dict(_cache(text) for text in options.assignments), base=options.base, progress=progress,
+        )  # fmt: skip
+    show(options, made)
+    if isinstance(made.found, NetworkCalibration):
+        _print_network(made.found.fit)
+    else:
+        _print_node(made.found)
+    print(f"machine: {made.directory}/{MACHINE}; plot: {made.directory}/{PLOT}")
     return 0
 
 
-def _write(output: Path | None, machine: Mapping[str, Any], figures: Mapping[str, Any], page: str) -> Path:
-    from manyscale.runner.run import directory as rundir
-
-    with rundir.new_results(output, "calibration") as directory:
-        rundir.write_yaml(directory / MACHINE, machine)
-        rundir.write_atomically(directory / FIT, json.dumps(figures, indent=1) + "\n")
-        rundir.write_atomically(directory / PLOT, page)
-    return directory
-
-
-def _sizes(assignments: Sequence[str]) -> dict[str, int]:
-    """``L3=32 MiB`` and so on. Raises UserError."""
-    from manyscale.models.workload.quantities import parse_bytes
-
-    sizes = {}
-    for text in assignments:
-        name, _, size = text.partition("=")
-        if not re.fullmatch(r"L[1-9][DI]?", name):
-            raise UserError(f"--set {text}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'")
-        try:
-            sizes[name] = parse_bytes(size)
-        except ValueError as error:
-            raise UserError(f"--set {name}: {error}") from None
-        if sizes[name] < 1024:
-            raise UserError(f"--set {text}: a cache has at least 1 KiB")
-    return sizes
+def _cache(text: str) -> tuple[str, str]:
+    """``L3=32 MiB`` and so on."""
+    name, _, size = text.partition("=")
+    return name, size
 
 
 def _print_network(fit: Calibration) -> None:
@@ -138,5 +104,5 @@ def _print_node(found: NodeCalibration) -> None:
         last, held = list(system.data_caches)[-1], shown_size(measured.held_bytes)
         print(
             f"{last}: a slow random walk through more than {held} goes to memory already: other "
-            f"programs or guests use this cache, too; to predict with what is left: --set {last}='SIZE'"
+            f"programs or guests use this cache, too; to predict with what is left: --cache-size {last}='SIZE'"
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from manyscale.runner.cli.options import add_cache, columns, read_trace
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_cache, add_format, add_output, columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", metavar="TRACE", help="the trace")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-clusters-NNN)")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    add_output(parser, "runs/NAME-clusters-NNN")
+    add_format(parser)
+    add_json(parser)
     parser.add_argument(
         "--axes", default="auto", choices=("auto", "instructions", "ipc", "duration"),
         help="what stands beside duration (default: auto)",
@@ -26,21 +27,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Find, write and print them."""
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.traces import clusters
     from manyscale.runner.report import clusters_page
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.clusters import cluster_rows, clusters_of, clusters_table
-    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.run.clusters import cluster_rows
 
-    workload = read_trace(options)
-    found = clusters_of(
-        workload, axes=options.axes, eps=options.eps, min_points=options.min_points, coverage=options.coverage
-    )
-    rows = cluster_rows(workload, found)
-    with rundir.new_results(options.output, f"{workload.name}-clusters") as directory:
-        write_table(clusters_table(found), directory / "clusters.parquet")
-        clusters_page.write(workload, found, rows, directory / "clusters.html")
-    print(f"{workload.name}: {found.num_clusters} phase clusters; axes {found.axes}, radius {found.eps:.4g}")
+    made = clusters(
+        options.workload, options.output or NUMBERED, format=options.format, axes=options.axes, eps=options.eps,
+        min_points=options.min_points, coverage=options.coverage, cache=options.cache,
+    )  # fmt: skip
+    show(options, made)
+    found = made.found
+    print(f"{made.workload.name}: {found.num_clusters} phase clusters; axes {found.axes}, radius {found.eps:.4g}")
     header = ("cluster", "bursts", "time", "mean duration", "IPC", "ranks")
-    print(columns([header, *map(clusters_page.row_text, rows)]))
-    print(f"results: {directory}")
+    print(columns([header, *map(clusters_page.row_text, cluster_rows(made.workload, found))]))
+    print(f"results: {made.directory}")
     return 0

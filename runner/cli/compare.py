@@ -3,64 +3,57 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from manyscale.runner.cli.options import add_cache, add_notes, admit, columns, print_notes, written
-
-TITLES: Final = {
-    "figure": "whole run",
-    "state": "by state (mean over ranks)",
-    "critical path": "critical path, by kind",
-    "gpu": "kernel launches",
-    "launch": "cycles by launch, latency included",
-    "place": "by region and call (mean over ranks)",
-    "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
-    "rank": "by rank and state",
-}
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_format,
+    add_notes,
+    add_report,
+    add_table_output,
+    columns,
+    output_folder,
+    print_notes,
+    write_table_file,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="run directory, or a trace with measured times")
     parser.add_argument("b", metavar="B", help="run directory, or a trace with measured times")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write all differences as Parquet")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all differences as JSON")
+    add_table_output(parser, "differences.parquet and their page (report.html)")
+    add_report(parser)
+    add_json(parser)
     parser.add_argument("--top", type=int, default=10, metavar="N", help="rows shown of each group (default: 10)")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of traces (default: found out)")
+    add_format(parser)
     add_cache(parser)
     add_notes(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare, write what is asked for, and print."""
-    from manyscale.runner.cache import default_cache
-    from manyscale.runner.run import compare
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.api.comparisons import compare
 
-    cache = options.cache or default_cache()
-    a, b = (compare.load(Path(path), options.format, cache) for path in (options.a, options.b))
-    table, notes = compare.compare(a, b)
-    admit(notes, options)
-    rows = table.to_pylist()
-    if options.output is not None:
-        with written(options.output):
-            write_table(table, options.output)
-    if options.json is not None:
-        content = {"a": a.name, "b": b.name, "notes": [asdict(note) for note in notes], "rows": rows}
-        with written(options.json):
-            rundir.write_atomically(options.json, json.dumps(content, indent=1) + "\n")
-    print(f"A: {a.name}, {a.num_ranks} ranks\nB: {b.name}, {b.num_ranks} ranks; differences are B - A")
-    _print(rows, options.top)
-    print_notes(notes)
+    found = compare(
+        options.a, options.b, output_folder(options), format=options.format, cache=options.cache,
+        report=not options.no_report, accept=options.accept, strict=options.strict,
+    )  # fmt: skip
+    write_table_file(options, found.differences)
+    show(options, found)
+    print(f"A: {found.a}, {found.num_ranks[0]} ranks\nB: {found.b}, {found.num_ranks[1]} ranks; differences are B - A")
+    _print(found.differences.to_pylist(), options.top)
+    if found.directory is not None:
+        print(f"\nresults: {found.directory}")
+    print_notes(found.notes)
     return 0
 
 
 def _print(rows: Sequence[Mapping[str, Any]], top: int) -> None:
     """The ``top`` rows of each group that differ; of the whole run all."""
+    from manyscale.runner.run.compare import TITLES
+
     for group, title in TITLES.items():
         mine = [row for row in rows if row["group"] == group]
         if not mine:

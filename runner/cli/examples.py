@@ -11,19 +11,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the lists."""
-    from manyscale.runner import registry, shipped
-    from manyscale.runner.problems import load_yaml
+    from manyscale.runner.api.catalogue import examples
 
+    found = examples()
     print("examples (manyscale run NAME):")
-    for name, text in shipped.described().items():
+    for name, text in found.examples.items():
         print(f"  {name:<16} {text}")
     print("memory traces (manyscale predict NAME --sizes LIST):")
-    for name, traces in shipped.memory_traces().items():
-        print(f"  {name:<16} inputs {', '.join(map(str, traces))}")
+    for name, inputs in found.memory_traces.items():
+        print(f"  {name:<16} inputs {', '.join(map(str, inputs))}")
     print("targets (--target NAME):")
-    for name, path in shipped.shipped_targets().items():
-        print(f"  {name:<16} {load_yaml(path).get('description', '')}")
-    levels = ("rank", "iteration", "task", "launch", "block", "interval")
-    for seam in ("reader", "cpu", "gpu", "network", *(f"{level}-sampler" for level in levels), "executor"):
-        print(f"{seam}: {', '.join(registry.names(seam))}")
+    for name, text in found.targets.items():
+        print(f"  {name:<16} {text}")
+    for seam, names in found.plug_ins.items():
+        print(f"{seam}: {', '.join(names)}")
     return 0

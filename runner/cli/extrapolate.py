@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
-from typing import Final
 
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_format, add_output
+from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
-
-FIGURES: Final = "extrapolation.json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,38 +16,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid", metavar="XxYxZ", help="its grid, the first number varies fastest (default: as the largest trace's)"
     )
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the traces (default: found)")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder to write")
+    add_format(parser)
+    add_output(parser, None)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the traces, write the workload and its figures, and print the table."""
-    from manyscale.models.workload import MAX_RANKS
-    from manyscale.runner.readers import workload_folder
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.extrapolation import extrapolation
-    from manyscale.runner.run.extrapolation.quality import figures, printed
-    from manyscale.runner.study import WorkloadChoice
-    from manyscale.runner.study.traces import read_workload
+    from manyscale.runner.api.traces import EXTRAPOLATION, extrapolate
 
-    if not 1 <= options.ranks <= MAX_RANKS:
-        raise UserError(f"--ranks {options.ranks}: between 1 and {MAX_RANKS} can be replayed")
-    if len(options.traces) < 2:
-        raise UserError(f"{options.traces[0]}: one trace has no trend; give traces of two or more numbers of ranks")
     shape = None if options.grid is None else _shape(options.grid)
-    read = [(path, read_workload(WorkloadChoice(path=path, format=options.format))) for path in options.traces]
-    found = extrapolation(read, options.ranks, shape)
-    with rundir.new_results(options.output, "extrapolation") as directory:
-        rundir.write_atomically(directory / FIGURES, json.dumps(figures(found), indent=1) + "\n")
-        workload_folder.write(found.result.workload, directory)
-    print(printed(found))
-    print(f"workload: {directory}; figures: {directory / FIGURES}")
+    with progress_bar() as progress:
+        found = extrapolate(
+            options.traces, options.ranks, options.output, grid=shape, format=options.format, progress=progress
+        )
+    show(options, found)
+    print(found.summary())
+    print(f"workload: {found.path}; figures: {found.path / EXTRAPOLATION}")
     return 0
 
 
-def _shape(given: str) -> tuple[int, int, int]:
+def _shape(given: str) -> list[int]:
     parts = given.lower().split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and part.isascii() and int(part) for part in parts):
         raise UserError(f"--grid {given}: write one to three positive numbers, e.g. 6x6x6 (the first varies fastest)")
-    sizes = [*(int(part) for part in parts), 1, 1]
-    return (sizes[0], sizes[1], sizes[2])
+    return [int(part) for part in parts]

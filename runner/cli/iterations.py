@@ -3,63 +3,65 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from manyscale.runner.cli.options import add_cache, read_trace, written
-from manyscale.runner.errors import UserError
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_cache,
+    add_format,
+    add_table_output,
+    output_folder,
+    write_table_file,
+)
+from manyscale.runner.cli.parser import Parser
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from manyscale.models.workload import Workload
+    from manyscale.runner.run.iterations import IterationFigures
 
 MOST_ROWS: Final = 20
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument("workload", metavar="TRACE", help="the trace")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
+    add_table_output(parser, "iterations.parquet")
+    add_format(parser)
     parser.add_argument("--min-repeats", type=int, default=3, metavar="N", help="rounds of a loop (default: 3)")
-    parser.add_argument("--level", type=int, default=0, metavar="N", help="0 the main loop, 1 the one inside, ...")
+    parser.add_argument(
+        "--depth", type=int, dest="level", default=0, metavar="N",
+        help="0 the main loop, 1 the one inside, ... (default: 0)",
+    )  # fmt: skip
+    parser.add_former("--level", "--depth")
+    add_json(parser)
     add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found, and write the table with ``-o``. Exit status 0 also where there are none."""
-    from manyscale.models.workload.iterations import find_iterations
-    from manyscale.runner.run.parquet import write_table
+    from manyscale.runner.api.traces import iterations
 
-    workload = read_trace(options)
-    try:
-        found = find_iterations(workload, options.min_repeats, options.level)
-    except ValueError as error:
-        raise UserError(f"--min-repeats, --level: {error}") from None
-    print("\n".join(summary(workload, found)))
-    if options.output is not None:
-        with written(options.output):
-            write_table(found, options.output)
+    found = iterations(
+        options.workload, output_folder(options), format=options.format, min_repeats=options.min_repeats,
+        level=options.level, cache=options.cache,
+    )  # fmt: skip
+    show(options, found)
+    write_table_file(options, found.iterations)
+    print("\n".join(summary(found.workload.name, found.found)))
     return 0
 
 
-def summary(workload: Workload, table: pa.Table) -> list[str]:
-    """Lines to read: how many iterations, what they hold, and the first of them one by one; means over ranks.
-
-    ``table``: as ``models.workload.iterations.find_iterations`` returns it.
-    """
+def summary(name: str, found: IterationFigures | None) -> list[str]:
+    """Lines to read of a trace called ``name``: how many iterations, what they hold, and the first of them one by one;
+    means over ranks."""
     from manyscale.runner.report.text import duration, percent
-    from manyscale.runner.run.iterations import iteration_figures
 
-    found = iteration_figures(workload, table)
     if found is None:
-        return [f"{workload.name}: no iterations; nothing repeats often and long enough, mark them in the source"]
+        return [f"{name}: no iterations; nothing repeats often and long enough, mark them in the source"]
     count = found.count_of_rank
     shown = f"{count.max()}" if (count == count.max()).all() else f"{count.min()} to {count.max()}"
     how = "marked in the source" if found.annotated else "found by their period"
     mean = found.compute_s
     lines = [
-        f"{workload.name}: {shown} iterations per rank, {how}; they hold {percent(found.operations_share)} of the "
+        f"{name}: {shown} iterations per rank, {how}; they hold {percent(found.operations_share)} of the "
         f"operations and {percent(found.compute_share)} of the compute time",
         f"{'iteration':>9}  {'operations':>10}  {'compute':>10}  {'of the mean':>11}",
     ]

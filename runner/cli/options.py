@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
-    from manyscale.models.workload import Workload
+    import pyarrow as pa
+
     from manyscale.models.workload.notes import Note
-    from manyscale.runner.run.execute.execution import Workers
+    from manyscale.runner.api.inputs import Asked
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """``--cache``."""
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="where results of work units are kept (default: the user's cache)"
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="where traces and results of work units are kept (default: the user's cache)",
     )
 
 
@@ -28,6 +33,89 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--executor", default="auto", metavar="NAME", help="auto, local or ray (default: auto)")
     parser.add_argument("--address", help="Ray cluster to join, e.g. auto or 10.0.0.1:6379")
     parser.add_argument("--workers", type=int, metavar="N", help="Ray actors (default: one per core)")
+
+
+def add_target(parser: argparse.ArgumentParser, what: str = "machine that is predicted", former: str = "") -> None:
+    """``--target``, which has no default but the study's own; ``former``: what a command took until now."""
+    default = f" (must be given from the next release on; until then {former})" if former else " (default: the study's)"
+    parser.add_argument("--target", metavar="NAME", help=f"{what}: a shipped name or a YAML file{default}")
+
+
+def target_of(options: argparse.Namespace, former: str, *, names_it: bool = False) -> str | dict[str, Any]:
+    """``--target`` with what ``--set target.KEY=VALUE`` replaces of it. Without, it is ``former``, with a line that
+    says so unless the input ``names_it``."""
+    if options.target is None and not names_it:
+        options.told.append(f"no --target: {former}, as before; name it from the next release on")
+    name = former if options.target is None else str(options.target)
+    return changed_target(name, options.assignments)
+
+
+def changed_target(name: str, assignments: Sequence[str]) -> str | dict[str, Any]:
+    """A target's name, or that with keys of it replaced. Raises UserError."""
+    from manyscale.runner.study import assign, parse_assignment
+
+    content: dict[str, Any] = {"target": name}
+    for text in assignments:
+        key, value = parse_assignment(text)
+        if key.startswith("target."):
+            content = assign(content, key, value)
+    found: str | dict[str, Any] = content["target"]
+    return found
+
+
+def add_format(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:
+    """``--format``."""
+    parser.add_argument("--format", default=default, metavar="NAME", help="format of what is read (default: found out)")
+
+
+def add_output(parser: argparse.ArgumentParser, default: str | None, what: str = "folder to write") -> None:
+    """``-o``: a folder that is made; ``default``: its name without the option, None where it must be given."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", required=default is None,
+        help=what if default is None else f"{what} (default: {default})",
+    )  # fmt: skip
+
+
+def add_table_output(parser: argparse.ArgumentParser, files: str) -> None:
+    """``-o`` of a command that writes nothing without it: a folder for ``files``, or a file for the table alone."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR",
+        help=f"folder to write, with {files}, or a file NAME.parquet of the table alone (default: nothing)",
+    )  # fmt: skip
+
+
+def output_folder(options: argparse.Namespace) -> Path | None:
+    """The folder that ``add_table_output``'s option names, None where it names none or a file."""
+    output: Path | None = options.output
+    return None if output is None or output.suffix == ".parquet" else output
+
+
+def write_table_file(options: argparse.Namespace, table: pa.Table) -> None:
+    """The table, where that option names a file. Raises UserError where it cannot be written."""
+    if options.output is None or output_folder(options) is not None:
+        return
+    from manyscale.runner.run.parquet import write_table
+
+    with written(options.output):
+        write_table(table, options.output)
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """``--no-report``."""
+    parser.add_argument("--no-report", action="store_true", help="write no page and no traces for other tools")
+
+
+def add_set(parser: argparse.ArgumentParser, example: str, of: str = "of the study") -> None:
+    """``--set``."""
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
+        help=f"replace one key {of}, e.g. {example}",
+    )  # fmt: skip
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """``--seed``."""
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
 
 
 def add_notes(parser: argparse.ArgumentParser) -> None:
@@ -46,48 +134,12 @@ def add_self_contained(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def admit(notes: Iterable[Note], options: argparse.Namespace) -> None:
-    """Raises UserError for notes that ``add_notes``'s options do not let pass."""
-    from manyscale.runner.notes import admit as admit_notes
-
-    admit_notes(notes, options.accept, strict=options.strict)
-
-
 def print_notes(notes: Sequence[Note]) -> None:
     """As the last lines of a command."""
     from manyscale.runner.notes import lines
 
     for line in lines(notes):
         print(line)
-
-
-def check_executor(executor: str, workers: int | None = None, seed: int | None = None) -> None:
-    """Raises UserError for an unknown executor and for numbers that are too small."""
-    from manyscale.runner.registry import names
-
-    if executor not in ("auto", *names("executor")):
-        raise UserError(f"unknown executor {executor!r}; known are auto, {', '.join(names('executor'))}")
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers}: at least one is needed")
-    if seed is not None and seed < 0:
-        raise UserError(f"--seed {seed}: a seed is not negative")
-
-
-def workers_of(options: argparse.Namespace, progress: Callable[[int, int], None]) -> Workers:
-    """As ``--cache`` and ``add_executor``'s options say."""
-    from manyscale.runner.run.execute.execution import Workers
-
-    return Workers(options.cache, options.executor, options.address, options.workers, progress)
-
-
-def read_trace(options: argparse.Namespace) -> Workload:
-    """The workload at ``options.workload`` in ``--format``, kept in ``--cache``. Raises UserError."""
-    from manyscale.runner.cache import default_cache
-    from manyscale.runner.study import WorkloadChoice
-    from manyscale.runner.study.traces import read_workload
-
-    choice = WorkloadChoice(path=options.workload, format=options.format)
-    return read_workload(choice, options.cache or default_cache())
 
 
 def add_time(parser: argparse.ArgumentParser) -> None:
@@ -103,79 +155,85 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     """A study, or what stands for one, and what replaces keys of it."""
     parser.add_argument("study", nargs="?", help="a study file, or the name of a shipped example")
     parser.add_argument("--workload", metavar="PATH", help="a trace, instead of a study")
-    parser.add_argument("--format", metavar="NAME", help="format of the trace (default: found out)")
-    add_time(parser)
     parser.add_argument("--launch", metavar="LIST", help="kernel launches of a GPU's trace to read, e.g. 9,11 or 3-8")
-    parser.add_argument("--target", metavar="NAME", help="target machine: a shipped name or a YAML file")
-    parser.add_argument(
-        "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
-    )
-    parser.add_argument(
-        "--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="KEY=VALUE",
-        help="replace one key of the study, e.g. target.network.latency='2 us'",
-    )  # fmt: skip
+    add_changes(parser)
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="WHAT",
         help="predict this, too: ideal-network, zero-latency, infinite-bandwidth, perfect-balance, "
         "faster:LEVEL:NAME=N (region, rank, phase, cluster) or KEY=VALUE",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="run a sweep of more than 10,000 points")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_seed(parser)
     add_cache(parser)
 
 
-def study_content(options: argparse.Namespace) -> tuple[dict[str, Any], str, Path | None]:
+def add_changes(parser: argparse.ArgumentParser) -> None:
+    """What replaces keys of a study."""
+    add_format(parser, default=None)
+    add_time(parser)
+    add_target(parser)
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="LEVEL=NAME", help="model of a level, e.g. cpu=burst"
+    )
+    parser.add_argument(
+        "--sampling", action="append", default=[], metavar="LEVEL=METHOD", help="sampling of a level, e.g. ranks=full"
+    )
+    add_set(parser, "target.network.latency='2 us'")
+
+
+def study_content(options: argparse.Namespace) -> Asked:
     """The content of a study that ``add_study``'s options ask for, the place it is from, and the folder that its paths
     may be relative to. Raises UserError."""
-    from manyscale.runner.study import assign, parse_assignment, what_if
+    from manyscale.runner.api.inputs import Asked, changed
+    from manyscale.runner.study import assign, parse_assignment
 
     content, place, beside = _chosen_study(options)
-    if not isinstance(content, dict):
-        raise UserError(f"{place}: a study is a mapping of keys (schema, workload, target, ...)")
     if options.study is not None and options.workload is not None:
         content = assign(content, "workload.path", options.workload)
-    if options.target is not None:
-        content = assign(content, "target", options.target)
-    if options.format is not None:
-        content = assign(content, "workload.format", options.format)
-    if options.time is not None:
-        content = assign(content, "workload.time", options.time)
-    if options.launch is not None:
-        content = assign(content, "workload.launches", launch_numbers(options.launch))
-    for level, given in (("model", options.model), ("sampling", options.sampling)):
-        for text in given:
-            key, value = parse_assignment(text, f"--{level}")
-            content = assign(content, f"{level}.{key}", value)
-    for text in options.assignments:
-        content = assign(content, *parse_assignment(text))
-    if options.seed is not None:
-        content = assign(content, "seed", options.seed)
-    if options.what_if:
-        content = assign(content, what_if.AXIS, options.what_if)
-    return content, place, beside
+    content = changed(
+        content,
+        target=options.target,
+        format=options.format,
+        time=options.time,
+        launches=None if options.launch is None else launch_numbers(options.launch),
+        model=dict(parse_assignment(text, "--model") for text in options.model),
+        sampling=dict(parse_assignment(text, "--sampling") for text in options.sampling),
+        set=dict(parse_assignment(text) for text in options.assignments),
+        seed=options.seed,
+        what_ifs=options.what_if,
+    )
+    return Asked(content, place, beside)
 
 
-def _chosen_study(options: argparse.Namespace) -> tuple[Any, str, Path | None]:
-    """That of a file, an example, the options, or a run that is resumed."""
+def _chosen_study(options: argparse.Namespace) -> Asked:
+    """That of a file, an example, a trace, the options, or a run that is resumed."""
     from manyscale.runner import shipped
+    from manyscale.runner.api.inputs import Asked, named_study
     from manyscale.runner.run import directory as rundir
-    from manyscale.runner.study import load_study_content
 
     if options.study is not None:
-        path = shipped.find(options.study)
-        return load_study_content(path), str(path), path.parent
+        return named_study(options.study, options.target)
     if options.workload is not None:
         if options.target is None:
             raise UserError(f"--workload needs --target: a YAML file, or one of {', '.join(shipped.shipped_targets())}")
-        return (
-            {"schema": 1, "workload": {"path": options.workload}, "target": options.target}, "command line", None,
-        )  # fmt: skip
+        return Asked({"schema": 1, "workload": {"path": options.workload}}, "command line", None)
     if getattr(options, "resume", False) and options.output is not None:
-        return rundir.read_resolved(options.output), str(options.output / rundir.RESOLVED), None
+        place = options.output / rundir.RESOLVED
+        return Asked(rundir.read_resolved(options.output), str(place), None)
     raise UserError(f"name a study, or --workload PATH --target NAME; examples are {', '.join(shipped.studies())}")
+
+
+def parse_numbers(text: str, option: str, least: int = 1) -> list[int]:
+    """Numbers and ranges such as 0,5,8-11, in the order of the list. Raises UserError that names ``option``."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        is_list = first.isdecimal() and (last.isdecimal() or not dash) and least <= int(first) <= int(last or first)
+        if not is_list:
+            example = f"{least},{least + 3}-{least + 5}"
+            raise UserError(f"{option} {text}: is no list of numbers from {least}, such as {example}")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 def launch_numbers(text: str) -> list[int]:
@@ -207,4 +265,5 @@ def written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(f"{path}: cannot be written ({why}); name another file") from None

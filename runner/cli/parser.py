@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from manyscale.models.spelling import closest, unknown
@@ -32,16 +33,44 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *words: Any, groups: Mapping[str, Mapping[str, str]] | None = None, **options: Any) -> None:
         super().__init__(*words, **options)
         self._groups = groups
+        self._former: dict[str, tuple[str, str]] = {}
+        self.table: Callable[[], str] | None = None  # stands below the help
+        self.told: list[str] = []  # to be said when the command has done its work
+
+    def add_former(self, old: str, new: str, before: str = "") -> None:
+        """The former name of an option, which works for one release and says so. ``before``: what stands before its
+        values in those of ``new``."""
+        self._former[old] = (new, before)
 
     def error(self, message: str) -> NoReturn:
         told = self._told(message)
         self.exit(2, f"manyscale: {told}{'' if told.endswith('?') else ';'} see {self.prog} --help\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, left = self.parse_known_args(args, namespace)
+        found, left = self.parse_known_args(self._renamed(sys.argv[1:] if args is None else list(args)), namespace)
         if left:
             _of(self, getattr(found, "command", None)).error(f"unrecognized arguments: {' '.join(left)}")
         return found
+
+    def _renamed(self, words: list[str]) -> list[str]:
+        """``words`` with options by the names that they have now."""
+        former = getattr(_of(self, next((word for word in words if not word.startswith("-")), None)), "_former", {})
+        renamed: list[str] = []
+        before = ""
+        for place, word in enumerate(words):
+            if word == "--":
+                return renamed + words[place:]
+            option, equals, value = word.partition("=")
+            if not before and option in former:
+                new, before = former[option]
+                now = f"{new} {before}..." if before else new
+                self.told.append(f"{option} is {now} now; its former name goes with the next release")
+                renamed.append(f"{new}={before}{value}" if equals else new)
+                before = "" if equals else before
+            else:
+                renamed.append(f"{before}{word}")
+                before = ""
+        return renamed
 
     def _told(self, message: str) -> str:
         """argparse's message in the words of the others."""
@@ -75,7 +104,9 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """With the commands by their purpose, where there are any."""
-        return super().format_help() if self._groups is None else _help_of_all(self, self._groups)
+        if self._groups is not None:
+            return _help_of_all(self, self._groups)
+        return super().format_help() + ("" if self.table is None else f"\n{self.table()}\n")
 
 
 def _of(parser: argparse.ArgumentParser, command: str | None) -> argparse.ArgumentParser:
@@ -118,15 +149,18 @@ def typed_keys(options: argparse.Namespace) -> dict[str, str]:
     """Keys of a study that options stand for, and these as they were typed."""
     keys: dict[str, str] = {}
     plain = {"workload": "workload.path", "format": "workload.format", "time": "workload.time",
-             "launch": "workload.launches", "target": "target", "seed": "seed"}  # fmt: skip
+             "launch": "workload.launches", "flop_rate": "workload.flop_rate", "time_unit": "workload.time_unit",
+             "application": "workload.application", "target": "target", "seed": "seed"}  # fmt: skip
     for option, key in plain.items():
         if getattr(options, option, None) is not None:
-            keys[key] = f"--{option}"
+            keys[key] = f"--{option.replace('_', '-')}"
     for option in ("model", "sampling"):
         given = getattr(options, option, None)
         for text in given if isinstance(given, list) else ():
             level, _, value = text.partition("=")
             keys[f"{option}.{level.strip()}"] = f"--{option} {level.strip()}={value}"
+    if getattr(options, "what_if", None):
+        keys["sweep.what_if"] = "--what-if"
     for text in getattr(options, "assignments", ()):
         key = text.partition("=")[0].strip()
         keys[key] = f"--set {key}"

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from manyscale.runner.cli.options import add_notes, add_study, admit, launch_numbers, print_notes, study_content
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import (
+    add_notes,
+    add_output,
+    add_report,
+    add_study,
+    launch_numbers,
+    print_notes,
+    study_content,
+)
+from manyscale.runner.cli.parser import Parser
+from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import plan_table
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     add_study(parser)
     add_notes(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="folder for plan.parquet")
+    add_output(parser, None, "folder for plan.parquet; with --method, too, a file that ends in .parquet")
     parser.add_argument(
         "--method", metavar="NAME",
-        help="choose of a profile, named instead of a study, what to simulate: intervals by simpoint, simprof, code, "
-        "random, systematic, second, full or sbbv+ccv (and the like); kernel launches by tbpoint, tbpoint:auto or the "
-        "baselines; task instances by taskpoint. --set KEY=VALUE then sets a rule of the method, and -o may name a "
-        ".parquet file",
+        help="choose by this method of a profile or trace, named instead of a study (see below); --set KEY=VALUE then "
+        "sets a rule of the method",
     )  # fmt: skip
+    parser.table = plan_table
     parser.add_argument(
         "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
     )
@@ -41,74 +51,43 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--projection", type=Path, metavar="FILE", help="of --method: SimPoint's projection matrix to use"
     )
+    add_report(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan, write and print."""
-    if options.method is not None:
-        return _by_method(options)
-    if options.export or options.projection or options.warmup:
-        raise UserError("--export, --projection, --warmup: are for intervals; choose them with --method")
-    if options.sensitivity or options.measured:
-        raise UserError("--sensitivity, --measured: are of --method simprof")
-    if options.cycles:
-        raise UserError("--cycles: is of kernel launches; choose some with --method tbpoint")
-    import pyarrow as pa
+    from manyscale.runner.api import plans
+    from manyscale.runner.study import parse_assignment
 
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.parquet import write_table
-    from manyscale.runner.run.preview import prepared
-
-    workload, points = prepared(*study_content(options), options.cache, options.yes)
-    point = next(points)
-    admit(point.notes, options)
-    plans = point.plans
-    with rundir.new_results(options.output, workload.name) as directory:
-        write_table(pa.concat_tables([each.table() for each in plans]), directory / "plan.parquet")
-    counts = []
-    for each in plans:  # weights of intervals are shares, so that the population is not known
-        of = "" if each.element_kind == "interval" else f" of {each.population}"
-        ending = "es" if each.element_kind.endswith("ch") else "s"
-        counts.append(f"{len(each.element_id)}{of} {each.element_kind}{ending}")
-    print(f"{' and '.join(counts)} would be simulated: {directory}/plan.parquet")
-    print_notes(point.notes)
-    return 0
-
-
-def _by_method(options: argparse.Namespace) -> int:
-    from manyscale.runner.run.plans import launches, methods, stacks, tasks
-    from manyscale.runner.run.plans.request import PlanRequest
-    from manyscale.runner.study import assign, parse_assignment
-
-    path = options.study or options.workload
-    if path is None:
-        is_special = options.method in (tasks.TASKPOINT, stacks.SIMPROF) or launches.is_tbpoint(options.method)
-        what = "workload" if is_special else "profile"
-        raise UserError(f"--method needs a {what}: manyscale plan --method {options.method} {what.upper()} -o DIR")
-    rules: dict[str, Any] = {}
-    for text in options.assignments:
-        rules = assign(rules, *parse_assignment(text))
-    request = PlanRequest(
-        method=options.method,
-        path=path,
-        form=options.format or "auto",
-        rules=rules,
-        seed=options.seed or 0,
-        cache=options.cache,
-        target=options.target,
-        launches=None if options.launch is None else launch_numbers(options.launch),
-        cycles=options.cycles,
-        exports=options.export.split(",") if options.export is not None else (),
-        warmup=options.warmup,
-        projection=options.projection,
-        stem=options.output.stem if options.output.suffix == ".parquet" else None,
-        sensitivity=options.sensitivity,
-        measured=options.measured,
-    )
-    planned = methods.by_method(request)
-    notes = [*planned.notes, *planned.choice.notes]
-    admit(notes, options)
-    file = methods.write(planned, options.output)
-    print(f"{planned.summary}\nresults: {file}")
-    print_notes(notes)
+    of_method = {
+        "cycles": options.cycles, "exports": () if options.export is None else options.export.split(","),
+        "warmup": options.warmup, "projection": options.projection, "sensitivity": options.sensitivity,
+        "measured": options.measured,
+    }  # fmt: skip
+    if options.method is None:
+        plans.refuse_without_method(**of_method)
+        with progress_bar() as progress:
+            found = plans.planned(
+                study_content(options), options.output, cache=options.cache, report=not options.no_report,
+                accept=options.accept, strict=options.strict, yes=options.yes, progress=progress,
+            )  # fmt: skip
+        show(options, found)
+        print(f"{found.summary}: {found.directory}/plan.parquet")
+    else:
+        path = options.study or options.workload
+        if path is None:
+            what = plans.kind_of_input(options.method)
+            raise UserError(f"--method needs a {what}: manyscale plan --method {options.method} {what.upper()} -o DIR")
+        with progress_bar() as progress:
+            found = plans.plan(
+                path, options.method, options.output, target=options.target, format=options.format,
+                launches=None if options.launch is None else launch_numbers(options.launch),
+                set=dict(parse_assignment(text) for text in options.assignments), seed=options.seed,
+                cache=options.cache, report=not options.no_report, accept=options.accept, strict=options.strict,
+                progress=progress, **of_method,
+            )  # fmt: skip
+        show(options, found)
+        print(f"{found.summary}\nresults: {found.file}")
+    print_notes(found.notes)
     return 0

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from manyscale.runner.cli.options import add_cache, columns, written
+from manyscale.runner.cli.figures import add_json, show
+from manyscale.runner.cli.options import add_cache, add_table_output, columns, output_folder, write_table_file
 
 # column, label, depth in the product; ratios are shown in per cent
 RATIOS: Final = (
@@ -27,25 +28,23 @@ RATIOS: Final = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory, or a trace with measured times")
     parser.add_argument("--weak", action="store_true", help="the work per rank was meant to stay (default: all work)")
-    parser.add_argument("--target", metavar="NAME", help="machine whose protocol the ideal replay of a trace follows")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the table as Parquet")
+    parser.add_argument(
+        "--target", metavar="NAME",
+        help="machine whose protocol the ideal replay of a trace follows: a shipped name or a YAML file",
+    )  # fmt: skip
+    add_table_output(parser, "pop.parquet")
+    add_json(parser)
     add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, and write it with ``-o``."""
-    from manyscale.runner.cache import default_cache
-    from manyscale.runner.run.parquet import write_table
-    from manyscale.runner.run.pop import pop_table, run_efficiencies
-    from manyscale.runner.study.targets import target_named
+    from manyscale.runner.api.comparisons import pop
 
-    cache = options.cache or default_cache()
-    network = None if options.target is None else target_named(options.target)[0].network
-    table = pop_table([run_efficiencies(Path(path), network, cache) for path in options.runs], options.weak)
-    if options.output is not None:
-        with written(options.output):
-            write_table(table, options.output)
-    print(_text(table.to_pylist()))
+    found = pop(options.runs, output_folder(options), weak=options.weak, target=options.target, cache=options.cache)
+    write_table_file(options, found.pop)
+    show(options, found)
+    print(_text(found.pop.to_pylist()))
     return 0
 
 

@@ -4,39 +4,44 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Final
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import (
     add_cache,
     add_executor,
+    add_format,
     add_notes,
-    admit,
-    check_executor,
+    add_output,
+    add_report,
+    add_seed,
+    add_set,
+    add_target,
     print_notes,
-    workers_of,
+    target_of,
 )
+from manyscale.runner.cli.parser import Parser
 from manyscale.runner.cli.progress import progress_bar
 from manyscale.runner.errors import UserError
 
-_OF_DISTANCES: Final[dict[str, object]] = {  # options that --interval has no use for, and their defaults
-    "granularity": "line", "sampling": "exact", "simulate": None, "prefetch": False, "together": False,
-    "frames": "virtual", "thread": None,
-}  # fmt: skip
+FORMER_TARGET: Final = "laptop"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="a trace with memory accesses")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of the trace (default: found out)")
-    parser.add_argument("--target", default="laptop", metavar="NAME", help="machine with caches (default: laptop)")
+    add_format(parser)
+    add_target(parser, "machine with caches", former=FORMER_TARGET)
+    add_set(parser, "target.node.caches.L2.size='1 MiB'", "of the target")
     parser.add_argument(
         "--granularity", default="line", metavar="SIZE", help="units: byte, word, line or a size (default: line)"
     )
     parser.add_argument("--steady", action="store_true", help="as if the same had run just before (default: cold)")
     parser.add_argument(
-        "--sampling", default="exact", choices=("exact", "blocks", "blocks-statstack", "statstack", "shards"),
+        "--method", default="exact", dest="sampling",
+        choices=("exact", "blocks", "blocks-statstack", "statstack", "shards"),
         help="how distances are found (default: exact)",
     )  # fmt: skip
+    parser.add_former("--sampling", "--method")
     parser.add_argument("--rate", default="1 %", metavar="SHARE", help="what is sampled (default: 1 %%)")
     parser.add_argument(
         "--simulate", nargs="?", const="100 %", metavar="SHARE",
@@ -61,59 +66,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, metavar="N", help="one rank only")
     parser.add_argument("--thread", type=int, metavar="N", help="one thread only")
     add_executor(parser)
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything random")
+    add_seed(parser)
     add_cache(parser)
     add_notes(parser)
-    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder (default: runs/NAME-profile-NNN)")
+    add_report(parser)
+    add_json(parser)
+    add_output(parser, "runs/NAME-profile-NNN")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write and print."""
-    from manyscale.runner.report import profile_page
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.memory import profile
+    from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.api.memory import IntervalsResult, profile
 
-    if options.interval is None and options.cores is not None:
-        raise UserError("--cores: are those that --interval simulates; name its instructions, too")
-    check_executor(options.executor, options.workers, options.seed)
-    if options.interval is not None:
-        return _intervals(options)
-    seed = options.seed or 0
+    for text in options.assignments:
+        if not text.startswith("target."):
+            raise UserError(f"--set {text}: profile reads keys of the target, such as target.node.caches.L2.size")
     with progress_bar() as progress:
-        result = profile(
-            options.trace, options.target, form=options.format, granularity=options.granularity, steady=options.steady,
-            sampling=options.sampling, rate=options.rate, simulate=options.simulate, prefetch=options.prefetch,
-            together=options.together, frames=options.frames, rank=options.rank, thread=options.thread, seed=seed,
-            workers=workers_of(options, progress),
+        found = profile(
+            options.trace, options.output or NUMBERED, target=target_of(options, FORMER_TARGET), format=options.format,
+            granularity=options.granularity, steady=options.steady, sampling=options.sampling, rate=options.rate,
+            simulate=options.simulate, prefetch=options.prefetch, together=options.together, frames=options.frames,
+            interval=options.interval, cores=options.cores, rank=options.rank, thread=options.thread, seed=options.seed,
+            executor=options.executor, address=options.address, workers=options.workers, cache=options.cache,
+            report=not options.no_report, accept=options.accept, strict=options.strict, progress=progress,
         )  # fmt: skip
-    admit(result.notes, options)
-    with rundir.new_results(options.output, f"{result.workload.name}-profile") as directory:
-        profile_page.write(result, directory, seed=seed, page=not options.no_report)
-        lines = profile_page.summary(result)
-    print("\n".join(lines))
-    print(f"results: {directory}")
-    print_notes(result.notes)
-    return 0
-
-
-def _intervals(options: argparse.Namespace) -> int:
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run.interval_profile import interval_profile, write_intervals
-
-    for name, value in _OF_DISTANCES.items():
-        if getattr(options, name) != value:
-            raise UserError(f"--{name}: is of stack distances, which --interval does not measure; leave it out")
-    with progress_bar() as progress:
-        result = interval_profile(
-            options.trace, options.interval, options.target, cores=4 if options.cores is None else options.cores,
-            form=options.format, rank=options.rank or 0, steady=options.steady,
-            workers=workers_of(options, progress),
-        )  # fmt: skip
-    admit(result.notes, options)
-    with rundir.new_results(options.output, f"{result.name}-intervals") as directory:
-        file = write_intervals(result.intervals, directory, result.name)
-    print(result.summary())
-    print(f"results: {file}")
-    print_notes(result.notes)
+    show(options, found)
+    print(found.summary())
+    print(f"results: {found.file if isinstance(found, IntervalsResult) else found.directory}")
+    print_notes(found.notes)
     return 0

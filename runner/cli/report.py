@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from manyscale.runner.cli.options import add_self_contained
-from manyscale.runner.errors import UserError
+from manyscale.runner.cli.options import add_cache, add_self_contained
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,12 +16,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "else; runs leave out what is large",
     )  # fmt: skip
     add_self_contained(parser)
+    add_cache(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """The study again, with every output; what is stored is not simulated again."""
-    from manyscale.runner.run import directory as rundir
-    from manyscale.runner.run import study_runs
+    from manyscale.runner.api.finished import report
 
     if options.trace:
         from manyscale.runner.run.asked_traces import write_traces
@@ -30,14 +29,5 @@ def run(options: argparse.Namespace) -> int:
         files = write_traces(options.directory, options.trace)
         print(f"traces: {', '.join(map(str, files))}")
         return 0
-    manifest = rundir.read_manifest(options.directory)
-    if manifest["status"] != "complete":
-        raise UserError(f"{options.directory}: the run is {manifest['status']}; finish it with run --resume -o DIR")
-    content = rundir.read_resolved(options.directory)
-    place = str(options.directory / rundir.RESOLVED)
-    chosen = study_runs.Options(
-        output=options.directory, executor="local", resume=True, self_contained=options.self_contained
-    )
-    finished = study_runs.run_study(content, place, None, chosen)
-    print(f"report: {finished.directory}/report.html")
+    print(f"report: {report(options.directory, self_contained=options.self_contained, cache=options.cache)}")
     return 0

@@ -7,28 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from manyscale.runner.cli.figures import add_json, show
 from manyscale.runner.cli.options import (
     add_executor,
     add_notes,
+    add_output,
+    add_report,
     add_self_contained,
     add_study,
-    check_executor,
     print_notes,
     study_content,
 )
 from manyscale.runner.cli.progress import announce_compilation, progress_bar
 
 if TYPE_CHECKING:
+    from manyscale.runner.api.study_results import RunResult, SweepResult
     from manyscale.runner.predict.statistic import Statistic
     from manyscale.runner.run.outputs import Summary
-    from manyscale.runner.run.study_runs import Run
 
 MOST_POINTS_SHOWN: Final = 20  # on the terminal
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_study(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-NNN)")
+    add_output(parser, "runs/NAME-NNN", "run directory")
     add_executor(parser)
     add_notes(parser)
     parser.add_argument(
@@ -36,26 +38,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in -o DIR")
     parser.add_argument("--dry-run", action="store_true", help="say what would be simulated; write nothing")
-    parser.add_argument("--no-report", action="store_true", help="write statistics and Parquet only")
+    add_report(parser)
+    add_json(parser)
     add_self_contained(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Predict, write and print."""
-    from manyscale.runner.run import study_runs
+    from manyscale.runner.api import studies
+    from manyscale.runner.api.folders import NUMBERED
 
-    content, place, beside = study_content(options)
-    check_executor(options.executor, options.workers, options.seed)
+    asked = study_content(options)
+    studies.check_executor(options.executor, options.workers, options.seed)
     if options.dry_run:
-        return _dry_run(content, place, beside, options)
-    _announce_sweep(content, place, options.yes)
+        return _dry_run(*asked, options)
+    _announce_sweep(asked.content, asked.place, options.yes)
     announce_compilation()
     with progress_bar() as progress:
-        chosen = study_runs.Options(
-            output=options.output,
+        finished = studies.predicted(
+            asked,
+            options.output or NUMBERED,
             executor=options.executor,
             address=options.address,
-            num_workers=options.workers,
+            workers=options.workers,
             host=options.host,
             cache=options.cache,
             resume=options.resume,
@@ -66,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
             yes=options.yes,
             progress=progress,
         )
-        finished = study_runs.run_study(content, place, beside, chosen)
+    show(options, finished)
     _print_results(finished, options.accept)
     return 0
 
@@ -96,43 +101,46 @@ def _dry_run(content: dict[str, Any], place: str, beside: Path | None, options: 
     return 0
 
 
-def _print_results(finished: Run, accept: Sequence[str]) -> None:
+def _print_results(finished: RunResult | SweepResult, accept: Sequence[str]) -> None:
     from manyscale.runner.notes import accepted
 
-    shown = finished.points if len(finished.points) <= MOST_POINTS_SHOWN else finished.points[:1]
+    points = finished.summaries
+    shown = points if len(points) <= MOST_POINTS_SHOWN else points[:1]
     for point in shown:
         print(_summary(point) + accepted(point.notes, accept))
-    if len(finished.points) > len(shown):
-        print(f"... {len(finished.points)} points: see sweep.parquet")
+    if len(points) > len(shown):
+        print(f"... {len(points)} points: see sweep.parquet")
     counts = finished.counts
     print(
         f"{counts.total} work units: {counts.simulated} simulated, {counts.reused} reused; "
         f"{finished.host['wall_seconds']:.2f} s wall, {finished.host['cpu_seconds']:.2f} s CPU"
     )
     print(f"results: {finished.directory}")
-    print_notes([note for point in finished.points for note in point.notes])
+    print_notes([note for point in points for note in point.notes])
 
 
 def _summary(point: Summary) -> str:
+    """The predicted time and what was simulated: of one rank alone no efficiencies, which are 100 % by definition."""
     figures = point.statistics
     at = "".join(f" {key}={value}" for key, value in point.axes.items())
-    parts = (
-        f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
-        f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
-        f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
-        f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
-    )
-    makespan = figures["application.makespan"].value
+    parts = []
+    if "intervals.cpi" in figures:
+        parts.append(_intervals(figures))
+    elif point.num_ranks > 1:
+        parts.append(
+            f"parallel efficiency {100 * figures['application.parallel_efficiency'].value:.1f} % "
+            f"(load balance {100 * figures['application.load_balance'].value:.1f} %, "
+            f"serialisation {100 * figures['application.serialisation_efficiency'].value:.1f} %, "
+            f"transfer {100 * figures['application.transfer_efficiency'].value:.1f} %)"
+        )
     if "gpu.launches" in figures:
         launches, cycles, ipc = (figures[f"gpu.{name}"].value for name in ("launches", "cycles", "ipc"))
         taken = f"{launches:,} launches take" if launches > 1 else "1 launch takes"
-        of_launches = f"{taken} {cycles:,} cycles, IPC {ipc:.4g}"
-        if point.num_ranks == 1:
-            return f"{point.name} on {point.target}{at}: {makespan:.9f} s; {of_launches}"
-        parts = f"{parts}; {of_launches}"
-    if "intervals.cpi" in figures:
-        parts = _intervals(figures)
-    return f"{point.name}, {point.num_ranks} ranks on {point.target}{at}: {makespan:.6f} s; {parts}"
+        parts.append(f"{taken} {cycles:,} cycles, IPC {ipc:.4g}")
+    who = point.name if point.num_ranks == 1 else f"{point.name}, {point.num_ranks} ranks"
+    digits = 9 if point.num_ranks == 1 else 6
+    makespan = figures["application.makespan"].value
+    return "; ".join([f"{who} on {point.target}{at}: {makespan:.{digits}f} s", *parts])
 
 
 def _intervals(figures: Mapping[str, Statistic]) -> str:

@@ -5,25 +5,24 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from manyscale.runner.cli.figures import add_json, show
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, help="run directory")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Count what the journal says."""
-    from manyscale.runner.run import directory as rundir
+    from manyscale.runner.api.finished import status
 
-    manifest = rundir.read_manifest(options.directory)
-    entries, num_damaged = rundir.read_journal(options.directory)
-    latest = {entry["key"]: entry["status"] for entry in entries}
-    counted = ", ".join(
-        f"{sum(value == name for value in latest.values())} {name}" for name in ("simulated", "reused", "failed")
-    )
-    print(f"{options.directory}: {manifest['status']}; {len(latest)} units finished ({counted})")
-    if num_damaged:
-        print(f"{num_damaged} damaged lines of units.jsonl are left out")
-    points = sorted((options.directory / "points").glob("*/manifest.json"))
-    if points:
-        print(f"{len(points)} sweep points written")
+    found = status(options.directory)
+    show(options, found)
+    counted = ", ".join(f"{count} {state}" for state, count in found.counts.items())
+    print(f"{options.directory}: {found.state}; {len(found.units)} units finished ({counted})")
+    if found.num_damaged:
+        print(f"{found.num_damaged} damaged lines of units.jsonl are left out")
+    if found.num_points:
+        print(f"{found.num_points} sweep points written")
     return 0

@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from manyscale.models.workload.domain import APART, FEATURES, TAKES, Domain, LeavesOut, Stance
 from manyscale.runner.registry import lookup, names
 
-_HEAD = """# What models take, leave out and refuse
+_HEAD = """# Domains: what models take, leave out and refuse
 
-Made from the models' domains (`models/workload/domain.py`), from which notes and tests come, too.
-Of what a run has:
+No model takes everything into account. Each declares its *domain*: for everything that a run may have, whether the
+model takes it, leaves it out, or refuses to give a number. This page is made from these declarations
+(`models/workload/domain.py`), from which the notes on results and their tests come, too.
+
+Of what a run has, each model says one of these:
 
 - **takes**: it is in the number;
 - **changes**, **informs**, **forbids**: it is left out, and a note of that severity says so, with the code in the first

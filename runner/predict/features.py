@@ -122,7 +122,13 @@ def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -
         "free-instructions": 0 if core is None else len(core.free_classes),
         "free-mispredictions": core is not None and not core.misprediction_cycles,
     }
-    return counts if simulates else {}
+    return (counts if simulates else {}) | {"no-times": launches is None and _has_no_times(workload)}
+
+
+def _has_no_times(workload: Workload) -> bool:
+    """Whether it is a profile of one program, and nothing in it took any time."""
+    is_profile = workload.detail is not None or any(workload.tables[name].num_rows for name in ("intervals", "stacks"))
+    return is_profile and workload.num_ranks == 1 and not workload.column("phases", "duration_ps").any()
 
 
 def _of_launches(case: Case, launches: Workload) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.runner.report.page import Page
-from manyscale.runner.report.palette import LINE_COLOURS, axis
+from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis
 from manyscale.runner.report.text import duration, percent, table
 from manyscale.runner.run.clusters import ClusterRow
 from manyscale.sampling.phases.burst_clusters import (
@@ -22,8 +22,8 @@ from manyscale.sampling.phases.burst_clusters import (
     counter_values,
 )
 
-MOST_POINTS: Final = 10_000  # of the scatter plot
-_GREY: Final = "#b9c2cc"
+MOST_POINTS: Final = 5_000  # of the scatter plot
+_GREY: Final = GREY
 
 
 def row_text(row: ClusterRow) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def write(workload: Workload, found: BurstClusters, rows: Sequence[ClusterRow], 
     """Scatter plot and table on one self-contained page; equal clusters give equal bytes."""
     page = Page(f"Phase clusters of {workload.name}", f"{workload.num_ranks:,} ranks, {len(found.cluster):,} bursts.")
     columns = ("cluster", "bursts", "time", "mean duration", "IPC", "ranks", "mostly in")
-    page.add("Clusters", table(columns, [(*row_text(row), row.place) for row in rows]))
+    page.add("Clusters", table(columns, [(*row_text(row), row.place) for row in rows], text_from=6))
     clustered = np.flatnonzero(found.cluster != NOT_CLUSTERED)
     step = max(1, -(-len(clustered) // MOST_POINTS))
     note = f"Radius {found.eps:.4g} of axes scaled to 0..1. Bursts too short to matter are not drawn."
@@ -62,7 +62,7 @@ def _scatter(page: Page, workload: Workload, found: BurstClusters, chosen: np.nd
         colour = _GREY if cluster == NOISE else LINE_COLOURS[(cluster - 1) % len(LINE_COLOURS)]
         data.append(
             {
-                "type": "scattergl" if len(chosen) > 2_000 else "scatter",
+                "type": "scatter",
                 "mode": "markers",
                 "name": "noise" if cluster == NOISE else f"cluster {cluster}",
                 "x": [float(f"{value:.6g}") for value in seconds[mine]],

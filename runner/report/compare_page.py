@@ -10,20 +10,20 @@ import pyarrow as pa
 from manyscale.models.workload.notes import Note
 from manyscale.runner.report import figures
 from manyscale.runner.report.page import Page
-from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, signed_duration, size
+from manyscale.runner.report.text import (
+    cards_html,
+    duration,
+    escape,
+    notes_html,
+    percent,
+    signed_duration,
+    signed_percent,
+    size,
+)
 from manyscale.runner.report.text import table as html_table
+from manyscale.runner.run.compare import TITLES
 
 MOST_ROWS: Final = 25  # of a group
-_TITLES: Final = {
-    "figure": "Whole run",
-    "state": "By state: mean over ranks",
-    "critical path": "Critical path, by kind",
-    "gpu": "Kernel launches",
-    "launch": "Cycles by launch, latency included",
-    "place": "By region and call: mean over ranks",
-    "visit": "By visit of a region or call: mean over ranks; #0 is the first",
-    "rank": "By rank and state",
-}
 _WHOLE: Final = ("figure", "gpu")  # groups of which all rows are shown
 
 
@@ -35,10 +35,11 @@ def page(table: pa.Table, a: str, b: str, notes: Sequence[Note] = ()) -> str:
     made.add("", _cards(rows), notes_html(notes))
     figure = figures.compare(table)
     if figure["data"]:
-        chart = made.chart("differences", "figure", 520, figure, "differences of the two runs")
+        chart = made.chart("differences", "figure", figure["layout"]["height"], figure, "differences of the two runs")
         note = "The largest differences of a group; bars to the right: B takes longer, or has more."
         made.add("Where they differ", chart, note=note)
-    for group, title in _TITLES.items():
+    for group, lower in TITLES.items():
+        title = lower[0].upper() + lower[1:]
         mine = [row for row in rows if row["group"] == group]
         shown = [row for row in mine if row["difference"] != 0 or group in _WHOLE]
         if not mine:
@@ -60,22 +61,25 @@ def _cards(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     cards = [(name, "-" if time[key] is None else duration(time[key]), "") for name, key in (("A", "a"), ("B", "b"))]
     if time["difference"] is not None:
-        share = f"{100 * time['difference'] / time['a']:+.1f} % of A" if time["a"] else ""
+        share = f"{signed_percent(100 * time['difference'] / time['a'])} of A" if time["a"] else ""
         cards.append(("B - A", signed_duration(time["difference"]), share))
     return cards_html(cards, first="")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     value, unit = row["difference"], row["unit"]
+    shown = (_shown(row[key], unit, _is_ratio(row)) for key in ("a", "b"))
+    if not value and value is not None:
+        return escape(row["item"]), *shown, "0", ""
     if value is None:
-        return escape(row["item"]), _shown(row["a"], unit), _shown(row["b"], unit), "-", ""
+        return escape(row["item"]), *shown, "-", ""
     if unit == "s":
         difference = signed_duration(value)
     elif unit == "1" and _is_ratio(row):
         difference = f"{100 * value:+.1f} points"
     else:
         difference = f"{value:+,.4g}"
-    share = "" if not row["a"] or _is_ratio(row) else f"{100 * value / row['a']:+.1f} %"
+    share = "" if not row["a"] or _is_ratio(row) else signed_percent(100 * value / row["a"])
     return (
         escape(row["item"]),
         _shown(row["a"], unit, _is_ratio(row)),

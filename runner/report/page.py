@@ -15,11 +15,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from manyscale.runner.report.palette import COLOURS, LINE_DASHES, line_style, line_symbol
+from manyscale.runner.report.palette import COLOURS, LINE_DASHES, line_style
 from manyscale.runner.report.text import embedded_json, escape, swatch_style
 from manyscale.runner.run import script as plotly
 
 _COMPRESSION: Final = 6  # one more per cent at twice the time
+WITHOUT_CHARTS: Final = (
+    '<p class="note">The charts are left out: Plotly was not installed where this page was written. The tables are '
+    "whole.</p>",
+    "<style>.chart, .legend { display: none }</style>",
+)
 
 
 @dataclass
@@ -48,21 +53,21 @@ class Page:
         )
 
     def html(self, script: str = "") -> str:
-        """The whole file. ``script``: where plotly's script is, as seen from the page; without, it is in the page.
-
-        Raises UserError where it shall be in the page, has charts, and plotly is not installed.
-        """
+        """The whole file. ``script``: where plotly's script is, as seen from the page; without, it is in the page, or,
+        where plotly is not installed, the page has no charts and says so."""
         assets = files(__package__)
         style = assets.joinpath("report.css").read_text(encoding="utf-8")
         own = assets.joinpath("report.js").read_text(encoding="utf-8")
-        data = embedded_json(self.charts)
+        draws = bool(self.charts) and (bool(script) or plotly.is_installed())
+        data = embedded_json(self.charts) if draws else ""
         body = "\n".join(
             [
                 f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>",
                 f'<header><h1>{escape(self.title)}</h1><p class="subtitle">{escape(self.subtitle)}</p></header>',
+                *(WITHOUT_CHARTS if self.charts and not draws else ()),
                 *self.sections,
                 "</main>",
-                '<noscript><p class="note">The charts need JavaScript; the tables do not.</p></noscript>',
+                '<noscript><p class="note">The charts need JavaScript; the tables do not.</p></noscript>' * draws,
             ]
         )
         nonce = hashlib.sha256(f"{body}{data}{own}{script}".encode(errors="backslashreplace")).hexdigest()[:32]
@@ -74,7 +79,7 @@ class Page:
                 '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
                 f"script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:\">",
                 body,
-                *(self._scripts(data, own, script, nonce) if self.charts else ()),
+                *(self._scripts(data, own, script, nonce) if draws else ()),
                 "</body>\n</html>\n",
             ]
         )
@@ -115,24 +120,7 @@ def line_legend(names: Sequence[str]) -> str:
     for index, name in enumerate(names):
         colour, dash = line_style(index)
         stroke = f'stroke-width="2.5" stroke-dasharray="{dashes[dash]}"'
-        line = f'<line x1="0" y1="6" x2="36" y2="6" {stroke}/>{_symbol(line_symbol(index))}'
-        paint = f"stroke:var(--c-{colour[1:]});fill:var(--c-{colour[1:]})"
+        line = f'<line x1="0" y1="6" x2="36" y2="6" {stroke}/>'
+        paint = f"stroke:var(--c-{colour[1:]},{colour})"
         parts.append(f'<span><svg width="36" height="12" style="{paint}">{line}</svg> {escape(name)}</span>')
     return f'<div class="legend">{"".join(parts)}</div>'
-
-
-# as plotly draws them, around (18, 6)
-_SYMBOLS: Final = {
-    "circle": '<circle cx="18" cy="6" r="3.5"/>',
-    "square": '<rect x="14.5" y="2.5" width="7" height="7"/>',
-    "diamond": '<path d="M18 1.5l4.5 4.5-4.5 4.5-4.5-4.5z"/>',
-    "triangle-up": '<path d="M18 1.5l4.5 8h-9z"/>',
-    "x": '<path d="M14.5 2.5l7 7m0-7l-7 7" stroke-width="2.5"/>',
-    "cross": '<path d="M18 1.5v9m-4.5-4.5h9" stroke-width="2.5"/>',
-    "star": '<path d="M18 1l1.5 3.6 3.8.3-2.9 2.5.9 3.8-3.3-2-3.3 2 .9-3.8-2.9-2.5 3.8-.3z"/>',
-    "triangle-down": '<path d="M18 10.5l4.5-8h-9z"/>',
-}
-
-
-def _symbol(name: str) -> str:
-    return _SYMBOLS[name]

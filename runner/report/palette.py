@@ -16,6 +16,8 @@ COLOURS: Final = {
     "idle": "#e3e6ea",
 }
 LINE_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
+LONGER: Final = "#b34f00"  # of bars with text on them: more time than before, and less
+SHORTER: Final = "#0072b2"
 GREY: Final = "#8a95a1"  # what is there to compare with
 # plotly's name of a dash, and SVG's
 LINE_DASHES: Final = (("solid", ""), ("dash", "8 4"), ("dot", "2 3"), ("dashdot", "8 3 2 3"))

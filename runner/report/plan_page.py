@@ -82,10 +82,10 @@ def _chart(made: Page, element: str, own: pa.Table, kind: str) -> str:
 
 
 def _strata(own: pa.Table) -> str:
-    """Number and weight of what was chosen, by stratum; nothing where there is one."""
+    """Number and weight of what was chosen, by stratum; nothing where there is one, or one choice in each."""
     stratum = own.column("stratum").to_pylist()
     names = list(dict.fromkeys(stratum))
-    if len(names) < 2:
+    if len(names) < 2 or len(names) == len(stratum):
         return ""
     weight = to_numpy(own.column("weight")).astype(float)
     whole = float(weight.sum()) or 1.0

@@ -107,7 +107,7 @@ def _page(result: PredictResult) -> str:
     )
     page.add("How sure this is", items(_notes(result)))
     page.add("What the models leave out", items(_limits(result)))
-    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
+    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine, with_network=False))
     return page.html()
 
 

@@ -101,7 +101,7 @@ def _page(result: ProfileResult) -> str:
         page.add("Hit rates", _hit_rates(result))
     page.add("Basic blocks", _blocks_table(result))
     page.add("What this leaves out", items(_limits(result)))
-    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
+    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine, with_network=False))
     return page.html()
 
 

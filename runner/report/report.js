@@ -79,11 +79,13 @@
     // Plotly's own buttons become buttons of the page, which the keyboard reaches.
     figure(id, chart) {
       const { updatemenus, ...given } = chart.layout;
+      const element = document.getElementById(id);
       Plotly.react(id, painted(chart.data), layout(painted(fitted(id, given))), config);
       if (updatemenus) {
         const views = updatemenus[0].buttons;
         choose(id, views.map((view) => view.label), (index) => {
           const [data, changed] = views[index].args;
+          if (changed.height) element.style.height = changed.height + "px";
           Plotly.update(id, painted(data), painted(fitted(id, changed)));
         });
       } else if (chart.choices) {

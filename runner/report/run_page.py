@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.readers.paraver.labels import call_name
 from manyscale.runner.report.data import (
     CATEGORIES,
@@ -26,6 +25,7 @@ from manyscale.runner.report.data import (
     time_by_state,
     timeline,
 )
+from manyscale.runner.report.headline import has_launches, has_ranks, headline, subtitle
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLOURS
 from manyscale.runner.report.sections import charts
@@ -34,22 +34,17 @@ from manyscale.runner.report.sections.limits import certainty, limits
 from manyscale.runner.report.sections.links import add_links
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.node import add_sections as add_node_sections
-from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import (
-    cards_html,
     duration,
     escape,
     items,
     notes_html,
     percent,
-    size,
     swatch_style,
     table,
 )
 from manyscale.runner.run import script
 from manyscale.runner.run.results import Result
-
-__all__ = ["write", "write_sweep"]
 
 _PS = 1e-12
 _LABELS = {
@@ -82,65 +77,37 @@ def write_point(result: Result, directory: Path) -> None:
 
 
 def _write(result: Result, directory: Path, drawing: str) -> None:
-    workload = result.workload
-    page = Page(
-        f"{result.name} on {result.machine.name}",
-        f"Predicted run of {workload.num_ranks:,} ranks. {result.machine.description}",
-    )
-    page.add("", _headline(result), notes_html(result.notes))
+    page = Page(f"{result.name} on {result.machine.name}", subtitle(result))
+    page.add("", headline(result), notes_html(result.notes))
+    if has_launches(result):
+        from manyscale.runner.report.sections.gpu import add_launches  # loads more than a run without launches needs
+
+        add_launches(page, result)
+    if result.intervals is not None:
+        from manyscale.runner.report.sections.intervals import add_intervals
+
+        add_intervals(page, result)
+    if has_ranks(result):
+        _add_ranks(page, result)
+    add_node_sections(page, result)
+    if has_ranks(result):
+        add_critical_path(page, result)
+        page.add("MPI calls", _calls_table(result))
+        _messages(page, result)
+        add_links(page, result)
+    page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
+    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine, with_network=has_ranks(result)))
+    page.add("Study", f"<details><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
+    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
+
+
+def _add_ranks(page: Page, result: Result) -> None:
+    """How ranks spend their time."""
     spent = time_by_state(result)
     page.add("Where the time goes", f'<div class="pair">{_time_table(spent)}{_efficiencies(result)}</div>')
     runs = timeline(result)
     page.add("Timeline", charts.timeline_chart(page, result, runs), note=charts.timeline_note(result, runs))
     page.add("Time of each rank", charts.ranks_chart(page, result, spent), note=charts.ranks_note(result))
-    add_node_sections(page, result)
-    if result.intervals is not None:
-        from manyscale.runner.report.sections.intervals import add_intervals
-
-        add_intervals(page, result)
-    if result.launches is not None:
-        from manyscale.runner.report.sections.gpu import add_launches  # loads more than a run without launches needs
-
-        add_launches(page, result)
-    add_critical_path(page, result)
-    page.add("MPI calls", _calls_table(result))
-    _messages(page, result)
-    add_links(page, result)
-    page.add("How sure this is", certainty(result), "<h3>What the models leave out</h3>", items(limits(result)))
-    page.add(f"Target machine: {result.machine.name}", machine_table(result.machine))
-    page.add("Study", f"<details open><summary>As it was run, defaults filled in</summary>{_study(result)}</details>")
-    (directory / "report.html").write_text(page.html(drawing), encoding="utf-8", errors="backslashreplace")
-
-
-def _headline(result: Result) -> str:
-    statistics = result.statistics
-    seconds = result.makespan_seconds
-    makespan = statistics["application.makespan"]
-    interval = (
-        f"{duration(makespan.ci_low)} to {duration(makespan.ci_high)}"
-        if makespan.ci_low is not None and makespan.ci_high is not None
-        else f"{seconds:.12g} s"
-    )
-    cards = [
-        ("Predicted time", duration(seconds), interval),
-        ("Parallel efficiency", _shown(statistics.get("application.parallel_efficiency")), "computing / all time"),
-        ("Ranks", f"{result.workload.num_ranks:,}", f"{result.workload.num_operations:,} MPI calls"),
-        ("Messages", f"{result.messages.num_rows:,}", f"{_shown(statistics.get('application.bytes'))} of payload"),
-        ("Target", result.machine.name, f"{result.machine.num_nodes:,} nodes, {result.machine.num_cores:,} cores"),
-    ]
-    cards += [("Sweep point", str(value), key) for key, value in result.sweep_point.items()]
-    return cards_html(cards)
-
-
-def _shown(statistic: Statistic | None) -> str:
-    """A statistic's value with its unit, or a dash if the result does not have it."""
-    if statistic is None:
-        return "-"
-    if statistic.kind == "ratio":
-        return percent(float(statistic.value))
-    if statistic.unit == "B":
-        return size(float(statistic.value))
-    return f"{statistic.value:,}"
 
 
 def _swatch(category: str) -> str:
@@ -204,7 +171,6 @@ def _calls_table(result: Result) -> str:
 def _messages(page: Page, result: Result) -> None:
     heading = "Point-to-point messages"
     if not result.messages.num_rows:
-        page.add(heading, "<p>There are none; messages inside collectives are not listed.</p>")
         return
     matrix = message_matrix(result)
     both = f'<div class="pair">{charts.matrix_chart(page, result, matrix)}{charts.sizes_chart(page, result)}</div>'

@@ -7,13 +7,14 @@ instructions (figure 4.5) where cores were simulated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.workload.notes import Note
 from manyscale.runner.report.figures.sweep import (
     MAKESPAN,
     Lines,
@@ -25,9 +26,10 @@ from manyscale.runner.report.figures.sweep import (
     values_view,
 )
 from manyscale.runner.report.figures.sweep import figure as axis_figure
-from manyscale.runner.report.page import Page, line_legend
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.palette import GREY
 from manyscale.runner.report.sections.node import part_markers, stack_chart
-from manyscale.runner.report.text import cards_html, duration, escape, percent, side_by_side, table
+from manyscale.runner.report.text import cards_html, duration, escape, notes_html, percent, side_by_side, table
 from manyscale.runner.run import script
 
 EFFICIENCIES: Final = {
@@ -37,11 +39,19 @@ EFFICIENCIES: Final = {
     "application.serialisation_efficiency": "serialisation",
     "application.transfer_efficiency": "transfer",
 }
+_RATES: Final = {
+    "gpu.ipc": "warp instructions per cycle",
+    "intervals.cpi": "cycles per instruction",
+    "node.ipc": "instructions per cycle",
+}
 CORES: Final = "mapping.cores_per_rank"
+_COUNTED: Final = {"gpu.cycles": "cycles", "gpu.ipc": "IPC", "intervals.cpi": "CPI"}  # of points' tables
 _MISSES: Final = {"node.mpki.first_cache": "first cache", "node.mpki.last_cache": "last cache"}
 
 
-def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: str) -> None:
+def write_sweep(
+    sweep_table: pa.Table, axes: list[str], directory: Path, title: str, notes: Sequence[Note] = ()
+) -> None:
     """Write ``report.html`` of a sweep: a row per point with ``point_id``, the axes and the statistics. The
     page draws with the script that the sweep's pages share, where that is in ``directory``.
 
@@ -50,15 +60,16 @@ def write_sweep(sweep_table: pa.Table, axes: list[str], directory: Path, title: 
     points = columns_of(sweep_table)
     count = sweep_table.num_rows
     page = Page(title, f"Sweep of {count:,} point{'s' if count != 1 else ''} over {', '.join(axes) or 'no axis'}")
-    page.add("", _headline(points, axes))
+    page.add("", _headline(points, axes), notes_html(notes))
     for number, name in enumerate(axes):
         lines = lines_of(points, axes, number)
         left = _makespan_chart(page, points, axes, number, lines)
         right = _efficiency_chart(page, points, axes, number, lines)
         is_category = axis_of(name, points[name]).is_category
-        key = line_legend(list(lines)) if len(lines) > 1 and not is_category else ""
+        # names beside the ends of several lines need the page's width
+        both = side_by_side(left, right) if len(lines) == 1 or is_category else left + right
         note = "" if is_category else "The axis spans the values; buttons show the change, and the axis from zero."
-        page.add(f"Along {name}", key + side_by_side(left, right), note=note)
+        page.add(f"Along {name}", both, note=note)
         if name == CORES and lines and not axis_of(name, points[name]).is_category:
             page.add("Scaling over cores", *_scaling(page, points, axes, number, lines), note=_SCALING_NOTE)
     for prefix, each in _STACKS.items():
@@ -88,10 +99,12 @@ def _makespan_chart(page: Page, points: Points, axes: list[str], number: int, li
 
 def _efficiency_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
     """All efficiencies of a single line; with several lines one efficiency at a time."""
-    known = {label: points[name] for name, label in EFFICIENCIES.items() if name in points}
-    if not known or not lines:
-        return ""
+    known = {label: points[name] for name, label in efficiencies(points).items()}
     position = axis_of(axes[number], points[axes[number]])
+    if not known and lines:
+        return _ratio_chart(page, points, axes, number, lines)
+    if not lines:
+        return ""
     if len(lines) == 1:
         (line,) = lines.values()
         own = dict.fromkeys(known, line)
@@ -117,6 +130,30 @@ def _efficiency_chart(page: Page, points: Points, axes: list[str], number: int, 
         )
     figure = axis_figure(points, axes[number], list(own), list(own.values()), views)
     return page.chart(f"efficiency-{number}", "figure", 400, figure, f"efficiencies along {axes[number]}")
+
+
+def efficiencies(points: Points) -> dict[str, str]:
+    """Statistics of efficiencies and what they are called; none where each point is one rank, of which all are 100 % by
+    definition."""
+    if set(points.get("application.ranks", ())) == {1}:
+        return {}
+    return {name: label for name, label in EFFICIENCIES.items() if name in points}
+
+
+def _ratio_chart(page: Page, points: Points, axes: list[str], number: int, lines: Lines) -> str:
+    """Instructions per cycle of a GPU, or cycles per instruction of a program, where there are figures of them."""
+    name = next((name for name in _RATES if name in points and None not in points[name]), None)
+    if name is None:
+        return ""
+    position = axis_of(axes[number], points[axes[number]])
+    values = [[points[name][k] for k in line] for line in lines.values()]
+    names = [label or _RATES[name] for label in lines]
+    views = [
+        values_view(label, names, lines, position, values, _RATES[name], "%{y:.4~g}", from_zero=label == "From zero")
+        for label in ("Fitted", "From zero")
+    ]
+    figure = axis_figure(points, axes[number], names, list(lines.values()), views[position.is_category :])
+    return page.chart(f"rate-{number}", "figure", 400, figure, f"{_RATES[name]} along {axes[number]}")
 
 
 def _per_cent(ratio: float | None) -> float | None:
@@ -221,12 +258,13 @@ def _linear(cores: list[Any]) -> dict[str, Any]:
     known = sorted(set(map(float, cores)))
     return {
         "type": "scatter", "mode": "lines", "name": "linear", "x": known, "y": [each / known[0] for each in known],
-        "line": {"color": "#9aa4ae", "dash": "dot", "width": 1.5}, "hoverinfo": "skip",
+        "line": {"color": GREY, "dash": "dot", "width": 1.5}, "hoverinfo": "skip",
     }  # fmt: skip
 
 
 def _points_table(points: Points, axes: list[str]) -> str:
-    known = [name for name in EFFICIENCIES if name in points]
+    known = list(efficiencies(points))
+    counted = {name: label for name, label in _COUNTED.items() if name in points and None not in points[name]}
     times = points[MAKESPAN]
     best = min(times, default=0.0)
     parts = [name for name in points if name.startswith(_CORES_CPI)]
@@ -237,10 +275,19 @@ def _points_table(points: Points, axes: list[str]) -> str:
         values = [escape(points[name][index]) for name in axes]
         stack = {name.removeprefix(_CORES_CPI): points[name][index] for name in parts}
         bound = (escape(bound_by(stack)),) if parts else ()
-        rows.append((link, *values, time, *bound, *(percent(points[name][index]) for name in known)))
+        rows.append(
+            (
+                link,
+                *values,
+                time,
+                *bound,
+                *(f"{points[name][index]:,.6g}" for name in counted),
+                *(percent(points[name][index]) for name in known),
+            )
+        )
     header = (
         "point", *map(escape, axes), "predicted time", *(("cores mostly wait for",) if parts else ()),
-        *(EFFICIENCIES[name] for name in known),
+        *counted.values(), *(EFFICIENCIES[name] for name in known),
     )  # fmt: skip
     columns = f"; {', '.join(EFFICIENCIES[name] for name in known)}: efficiencies" if known else ""
     return f'<p class="note">Each point links to its own report{escape(columns)}.</p>{table(header, rows)}'

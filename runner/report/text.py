@@ -68,14 +68,25 @@ def percent(ratio: float, half_width: float | None = None) -> str:
     return text if half_width is None else f"{text} ± {min(100 * half_width, 100):.1f}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, css: str = "") -> str:
-    """A table of cells that are HTML already; columns from ``numeric_from`` on are aligned right."""
+def signed_percent(per_cent: float) -> str:
+    """A change in per cent with one decimal, such as +3.2 %; one digit of what would show as 0.0 though it is more."""
+    if per_cent == 0:
+        return "0 %"
+    return f"{per_cent:+.1f} %" if abs(per_cent) >= 0.05 else f"{per_cent:+.1g} %"
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, text_from: int = 99, css: str = ""
+) -> str:
+    """A table of cells that are HTML already; columns from ``numeric_from`` to before ``text_from`` are aligned
+    right."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        parts = (
-            f"<{tag if cell else 'td'}{' class=number' if i >= numeric_from else ''}>{cell}</{tag if cell else 'td'}>"
-            for i, cell in enumerate(cells)
-        )
+        parts = []
+        for i, cell in enumerate(cells):
+            kind = tag if cell else "td"  # a heading without text is none
+            place = " class=number" if numeric_from <= i < text_from else ""
+            parts.append(f"<{kind}{place}>{cell}</{kind}>")
         return f"<tr>{''.join(parts)}</tr>"
 
     body = "\n".join(line("td", row) for row in rows)

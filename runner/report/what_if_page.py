@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,10 @@ import pyarrow as pa
 from manyscale.models.workload.notes import Note
 from manyscale.runner.report import figures
 from manyscale.runner.report.page import Page
-from manyscale.runner.report.text import cards_html, duration, escape, notes_html, signed_duration
+from manyscale.runner.report.text import cards_html, duration, escape, notes_html, signed_duration, signed_percent
 from manyscale.runner.report.text import table as html_table
+from manyscale.runner.run import script
+from manyscale.runner.study import what_if
 
 _BASE = "base"
 _FIXED = ("point_id", "what_if", "makespan_seconds", "base_seconds", "change_seconds", "speedup")
@@ -23,16 +26,30 @@ _MEANINGS = {
 }
 
 
+def write_sweep(
+    sweep_table: pa.Table, axes: list[str], directory: Path, title: str, notes: Sequence[Note] = ()
+) -> None:
+    """Write ``report.html`` of a sweep over what-ifs; what-ifs link to reports of their own where these are."""
+    has_links = (directory / "points" / "0000" / "report.html").is_file()
+    made = _page(what_if.table(sweep_table, axes), f"What-ifs of {title}", notes, has_links)
+    text = made.html(script.NAME if script.is_shared(directory) else "")
+    (directory / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
 def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
-    """The page of a table of ``what_if.parquet``. Equal tables give equal text."""
+    """The page of a table of ``what_if.parquet``, with all that it needs. Equal tables give equal text."""
+    return _page(table, title, notes, False).html()
+
+
+def _page(table: pa.Table, title: str, notes: Sequence[Note], has_links: bool) -> Page:
     rows = table.to_pylist()
     others = [name for name in table.column_names if name not in _FIXED]
     asked = [row for row in rows if row["what_if"] != _BASE]
     made = Page(title, f"Predicted time under {len({row['what_if'] for row in asked})} what-ifs, against the base.")
     made.add("", _cards(rows, asked), notes_html(notes))
     if asked:
-        height = 110 + 34 * len({row["what_if"] for row in rows}) * max(1, len(rows) // max(len(asked), 1))
-        chart = made.chart("what-if", "figure", height, figures.what_if(table), "change of the predicted time")
+        figure = figures.what_if(table)
+        chart = made.chart("what-if", "figure", figure["layout"]["height"], figure, "change of the predicted time")
         made.add(
             "How much it would change",
             chart,
@@ -40,8 +57,11 @@ def page(table: pa.Table, title: str, notes: Sequence[Note] = ()) -> str:
             "there, not how to gain it; what two of them gain does not add up.",
         )
     header = (*map(escape, others), "what if", "predicted time", "change", "per cent", "speed-up")
-    made.add("All what-ifs", html_table(header, [_cells(row, others) for row in rows], numeric_from=len(others) + 1))
-    return made.html()
+    made.add(
+        "All what-ifs",
+        html_table(header, [_cells(row, others, has_links) for row in rows], numeric_from=len(others) + 1),
+    )
+    return made
 
 
 def _cards(rows: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]]) -> str:
@@ -52,21 +72,24 @@ def _cards(rows: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]]) -> s
     known = [row for row in asked if row["speedup"] is not None]
     if known:
         best = max(known, key=lambda row: row["speedup"])
-        share = f"{100 * (1 / best['speedup'] - 1):+.1f} %" if best["speedup"] else "-"
+        share = signed_percent(100 * (1 / best["speedup"] - 1)) if best["speedup"] else "-"
         cards.append(("Most is gained by", best["what_if"], f"{share}, {best['speedup']:.3f} times as fast"))
     return cards_html(cards)
 
 
-def _cells(row: dict[str, Any], others: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: dict[str, Any], others: Sequence[str], has_links: bool) -> tuple[str, ...]:
     change, base, speedup = row["change_seconds"], row["base_seconds"], row["speedup"]
     is_base = row["what_if"] == _BASE
     meaning = _MEANINGS.get(row["what_if"])
-    name = escape(row["what_if"]) + (f'<span class="meaning">{escape(meaning)}</span>' if meaning else "")
+    name = escape(row["what_if"])
+    if has_links:
+        name = f'<a href="points/{row["point_id"]:04d}/report.html">{name}</a>'
+    name += f'<span class="meaning">{escape(meaning)}</span>' if meaning else ""
     return (
         *(escape(row[other]) for other in others),
         name,
         duration(row["makespan_seconds"]),
         "" if is_base or change is None else signed_duration(change),
-        "" if is_base or change is None or not base else f"{100 * change / base:+.1f} %",
+        "" if is_base or change is None or not base else signed_percent(100 * change / base),
         "" if speedup is None else f"{speedup:.3f}",
     )

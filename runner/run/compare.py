@@ -38,6 +38,16 @@ _EFFICIENCIES: Final = (
     "serialisation_efficiency",
     "transfer_efficiency",
 )
+TITLES: Final = {  # of the groups, in their order
+    "figure": "whole run",
+    "state": "by state (mean over ranks)",
+    "critical path": "critical path, by kind",
+    "gpu": "kernel launches",
+    "launch": "cycles by launch, latency included",
+    "place": "by region and call (mean over ranks)",
+    "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
+    "rank": "by rank and state",
+}
 SCHEMA: Final = pa.schema(
     [
         pa.field("group", pa.string(), nullable=False),
@@ -76,8 +86,9 @@ def load(path: Path, form: str = "auto", cache: Path | None = None) -> Side:
     return load_run(path, cache) if is_run(path) else load_trace(path, form, cache)
 
 
-def load_run(directory: Path, cache: Path | None = None) -> Side:
-    """A finished run, from its files. Raises UserError if it is not finished, damaged, or a sweep."""
+def load_run(directory: Path, cache: Path | None = None, *, with_workload: bool = True) -> Side:
+    """A finished run, from its files; its trace is read again for the workload, unless that is not wanted. Raises
+    UserError if it is not finished, damaged, or a sweep."""
     status = rundir.read_manifest(directory)["status"]
     if (directory / "points").is_dir():
         raise UserError(f"{directory}: is a sweep; name one of its points, such as {directory}/points/0000")
@@ -96,7 +107,7 @@ def load_run(directory: Path, cache: Path | None = None) -> Side:
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{directory}: is damaged ({reason}); write it again with run --resume -o DIR") from None
-    workload, notes = _workload_of(directory, cache)
+    workload, notes = _workload_of(directory, cache) if with_workload else (None, ())
     states = _encoded(ranks, "state")
     return Side(str(directory), num_ranks, states, figures, path_ps, workload, (*told, *notes), launches)
 

@@ -17,12 +17,12 @@ from manyscale.runner.run.places import Places
 _KIND_NAMES: Final = text_array(KINDS)
 SCHEMA: Final = pa.schema(
     [
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("start_ps", pa.int64(), nullable=False),  # when the segment begins
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it ends, and the next one begins
+        # compute, transfer, collective or overhead
         pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        # the rank whose operation waited, or that computed; source: the rank from which a transfer or a collective came
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("source", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # whose operation waited, or that computed
+        pa.field("source", pa.int32(), nullable=False),  # the rank from which a transfer or a collective came
         pa.field("operation_id", pa.int32(), nullable=False),  # index within the rank, as in ranks.parquet
         pa.field("message_id", pa.int64(), nullable=False),  # as in messages.parquet; -1 where there is none
     ]

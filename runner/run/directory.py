@@ -27,9 +27,10 @@ RESOLVED = "resolved.yaml"
 _RECORDED = ("numpy", "numba", "pyarrow", "ray")
 
 
-def new_directory(output: Path | None, name: str, resume: bool) -> Path:
-    """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. Raises UserError if it is taken, is no run
-    although ``resume`` asks for one, or cannot be written."""
+def new_directory(output: Path | None, name: str, resume: bool | None = None) -> Path:
+    """The folder of a run: ``output``, or the next free ``runs/NAME-NNN``. ``resume`` says whether an earlier run goes
+    on in it, None that nothing of this kind can. Raises UserError if it is taken, is no run although ``resume`` asks
+    for one, or cannot be written."""
     if output is None:
         if resume:
             raise UserError("--resume needs the run directory: -o DIR")
@@ -42,7 +43,8 @@ def new_directory(output: Path | None, name: str, resume: bool) -> Path:
         if resume and not (output / "manifest.json").is_file():
             raise UserError(f"{output}: is no run directory (it has no manifest.json); leave out --resume to start one")
         if taken and not resume:
-            raise UserError(f"{output}: is not empty; name another directory with -o, or continue a run with --resume")
+            else_on = "" if resume is None else ", or continue a run with --resume"
+            raise UserError(f"{output}: is not empty; name another directory with -o{else_on}")
         output.mkdir(parents=True, exist_ok=True)
         if not os.access(output, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
@@ -63,7 +65,7 @@ def new_results(output: Path | None, name: str) -> Iterator[Path]:
     """The folder of results that are written at once, as ``new_directory`` gives it. Whatever stops the writing,
     nothing of them is left: the same command can be given again."""
     was_there = output is not None and output.is_dir()
-    directory = new_directory(output, name, resume=False)
+    directory = new_directory(output, name)
     try:
         yield directory
     except BaseException:
@@ -99,7 +101,11 @@ def _next_numbered(parent: Path, name: str) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that it is either the old one or the new one."""
+    """Write a file so that it is either the old one or the new one; into what is no regular file (a pipe, a device)
+    without replacing it."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text)
@@ -109,6 +115,11 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def write_page(directory: Path, text: str) -> None:
+    """Write ``report.html``; names that are not text are written as escapes."""
+    write_atomically(directory / "report.html", text.encode(errors="backslashreplace").decode())
+
+
 def write_manifest(
     directory: Path, status: str, seed: int, inputs: Mapping[str, str], accepted: Iterable[str] = ()
 ) -> None:
@@ -116,7 +127,7 @@ def write_manifest(
     codes of notes that do not refuse it. With the checksums of ``resolved.yaml`` and of itself."""
     content: dict[str, Any] = {
         "status": status,
-        "command": shlex.join(["manyscale", *sys.argv[1:]]),
+        "command": _command(),
         "versions": {"manyscale": __version__, "python": sys.version.split()[0], **_versions()},
         "seed": seed,
         "inputs": dict(inputs),
@@ -126,6 +137,13 @@ def write_manifest(
         content["resolved_checksum"] = kept.checksum(directory / RESOLVED)
     content["checksum"] = kept.checksum_of_text(json.dumps(content))
     write_atomically(directory / "manifest.json", json.dumps(content, indent=1) + "\n")
+
+
+def _command() -> str:
+    """How this process was called: a command of manyscale, or a program that imports it."""
+    program = Path(sys.argv[0])
+    is_ours = program.stem == "manyscale" or program.parts[-2:] == ("manyscale", "__main__.py")
+    return shlex.join(["manyscale" if is_ours else program.name or "python", *sys.argv[1:]])
 
 
 def _versions() -> dict[str, str]:

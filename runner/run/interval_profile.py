@@ -9,10 +9,11 @@ the time that passed, and stand with the first thread alone, so that their sum i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class IntervalProfile:
 def interval_profile(
     trace: str,
     interval: int,
-    target: str = "laptop",
+    target: str | Mapping[str, Any] = "laptop",
     *,
     cores: int = 4,
     form: str = "auto",
@@ -77,6 +78,7 @@ def interval_profile(
         raise UserError(f"--interval {interval}: at least one instruction is needed")
     if not 1 <= cores <= most:
         raise UserError(f"--cores {cores}: the target has {most}; give 1 to {most}")
+    workers.progress(0, 0, "reading")
     workload = read_workload(WorkloadChoice(path=trace, format=form), workers.folder)
     shared: dict[str, object] = {}
     try:

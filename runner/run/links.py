@@ -18,10 +18,10 @@ from manyscale.runner.predict.statistic import Statistic
 
 SCHEMA: Final = pa.schema(
     [
-        pa.field("link", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
-        pa.field("bytes", pa.float64(), nullable=False),
+        pa.field("link", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # name of the link, one direction
+        pa.field("start_ps", pa.int64(), nullable=False),  # begin of the interval
+        pa.field("end_ps", pa.int64(), nullable=False),  # end of the interval
+        pa.field("bytes", pa.float64(), nullable=False),  # carried in the interval
         pa.field("utilisation", pa.float64(), nullable=False),  # of the link's capacity from start to end, 0 to 1
     ]
 )
@@ -29,7 +29,10 @@ SCHEMA: Final = pa.schema(
 
 # how long the critical path is in transfers over a link
 PATH_SCHEMA: Final = pa.schema(
-    [pa.field("link", pa.string(), nullable=False), pa.field("time_ps", pa.int64(), nullable=False)]
+    [
+        pa.field("link", pa.string(), nullable=False),  # name of the link, one direction
+        pa.field("time_ps", pa.int64(), nullable=False),  # that the path is in transfers over it
+    ]
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ GRANULARITIES: Final = {"byte": 1, "word": 8}
 def predict(
     inputs: Sequence[tuple[int, str]],
     sizes: Sequence[int],
-    target: str = "xeon-e5-2695",
+    target: str | Mapping[str, Any] = "xeon-e5-2695",
     *,
     form: str = "auto",
     recipe: str = "operands",
@@ -51,9 +51,10 @@ def predict(
     """
     workers = workers or Workers()
     machine, content = target_named(target)
-    training = read_training(inputs, form, workers.folder)
+    training = read_training(inputs, form, workers.folder, workers.progress)
     with workers.execution() as execution:
         runs = training_runs(training, line_bytes(machine), execution, steady=steady)
+        workers.progress(0, 0, "finding loops")
         predictor = Predictor(
             training, runs, machine, content["node"], RECIPES[recipe], steady=steady, amm=amm or AmmParameters()
         )
@@ -94,7 +95,7 @@ def _measured_row(row: Mapping[str, str | None], place: str) -> tuple[int, float
 
 def profile(
     trace: str,
-    target: str = "laptop",
+    target: str | Mapping[str, Any] = "laptop",
     *,
     form: str = "auto",
     granularity: str = "line",
@@ -118,6 +119,7 @@ def profile(
     caches.
     """
     workers = workers or Workers()
+    workers.progress(0, 0, "reading")
     workload = read_workload(WorkloadChoice(path=trace, format=form), workers.folder)
     machine, _ = target_named(target)
     all_streams, sites = streams_of(workload, trace)

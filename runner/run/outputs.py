@@ -116,13 +116,20 @@ def _names_of_all(points: Sequence[Sequence[str]]) -> list[str]:
 
 
 def write_sweep(directory: Path, points: Sequence[Summary], axes: list[str], title: str, report: bool) -> None:
-    """``sweep.parquet``, ``what_if.parquet`` if what-ifs are an axis, and with ``report`` the page of curves."""
+    """``sweep.parquet``, ``what_if.parquet`` if what-ifs are an axis, and with ``report`` the page: of what-ifs if
+    these are the only axis, else of curves along each."""
     table = sweep_table(points, axes)
     write_table(table, directory / "sweep.parquet")
     if what_if.AXIS in axes:
         write_table(what_if.table(table, axes), directory / "what_if.parquet")
     if report:
-        lookup("sweep-writer", "report")(table, axes, directory, title)
+        page = "what-if" if axes == [what_if.AXIS] else "report"
+        notes = sorted(dict.fromkeys(note for point in points for note in point.notes), key=_severity)
+        lookup("sweep-writer", page)(table, axes, directory, title, notes)
+
+
+def _severity(note: Note) -> int:
+    return list(Severity).index(note.severity)
 
 
 def _text(value: Any) -> str:

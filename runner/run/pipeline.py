@@ -47,6 +47,7 @@ from manyscale.runner.run.execute.execution import Execution, ray_asked_for, whe
 from manyscale.runner.run.execute.hosts import load_host
 from manyscale.runner.study import Study, what_if
 from manyscale.runner.study.targets import resolve_target
+from manyscale.runner.system import peak_memory_bytes
 from manyscale.sampling.plan import Plan
 
 # Rough speed of one core, for choosing an executor and batches only; no result depends on it.
@@ -434,5 +435,5 @@ class HostTime:
         return {
             "wall_seconds": time.perf_counter() - self._wall,
             "cpu_seconds": own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
-            "peak_memory_bytes": 1024 * max(own.ru_maxrss, children.ru_maxrss),
+            "peak_memory_bytes": max(peak_memory_bytes(own), peak_memory_bytes(children)),
         }

@@ -18,6 +18,23 @@ from manyscale.runner.run.results import STATES
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 
+SCALING_SCHEMA: Final = pa.schema(
+    [
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("num_ranks", pa.int64(), nullable=False),
+        pa.field("num_cores", pa.int64()),
+        pa.field("makespan_s", pa.float64(), nullable=False),
+        pa.field("speed_up", pa.float64()),
+        pa.field("efficiency", pa.float64()),
+        pa.field("parallel_efficiency", pa.float64()),
+        pa.field("load_balance", pa.float64()),
+        pa.field("communication_efficiency", pa.float64()),
+        pa.field("serialisation_efficiency", pa.float64()),
+        pa.field("transfer_efficiency", pa.float64()),
+        pa.field("computation_scaling", pa.float64()),
+        pa.field("global_efficiency", pa.float64()),
+    ]
+)
 _PER_RANK: Final = ("global_efficiency", "computation_scaling", "instruction_scaling")
 
 
@@ -26,7 +43,7 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
     run is replayed with the protocol and collectives of ``network``. Raises UserError."""
     if not is_run(path):
         return efficiencies(read_workload(WorkloadChoice(path=str(path)), cache), network)
-    side = load_run(path, cache)
+    side = load_run(path, cache, with_workload=False)
     computing = to_numpy(side.ranks.column("state")) == STATES.index("compute")
     duration = to_numpy(side.ranks.column("end_ps")) - to_numpy(side.ranks.column("start_ps"))
     useful = np.zeros(side.num_ranks, np.int64)
@@ -47,6 +64,34 @@ def run_efficiencies(path: Path, network: Network | None = None, cache: Path | N
         serialisation_efficiency=figures["serialisation_efficiency"],
         transfer_efficiency=figures["transfer_efficiency"],
     )
+
+
+def scaled(pop: pa.Table, num_cores: Sequence[int | None], labels: Sequence[str] | None = None) -> pa.Table:
+    """How time changes with the number of ranks and cores: rows of ``pop_table`` with the cores of each, by which they
+    are put in order (equal ones as given); by ranks where the cores of one are not known (None).
+
+    Columns: label, num_ranks, num_cores, makespan_s; against the first row speed_up and efficiency, the speed-up over
+    the growth of the cores, or ranks; and the efficiencies of POP that are known of each.
+    """
+    rows = pop.to_pylist()
+    names = list(labels) if labels is not None else [Path(row["name"]).name or row["name"] for row in rows]
+    of_ranks = any(cores is None for cores in num_cores)
+    sizes = [int((row["num_ranks"] if of_ranks else cores) or 0) for row, cores in zip(rows, num_cores, strict=True)]
+    ordered = sorted(zip(names, rows, num_cores, sizes, strict=True), key=lambda one: one[3])
+    _, first, _, first_size = ordered[0]
+    columns: dict[str, list[Any]] = {name: [] for name in SCALING_SCHEMA.names}
+    for label, row, cores, size in ordered:
+        gain = row["speedup"] / first["speedup"]
+        own = {
+            "label": label,
+            "num_cores": cores,
+            "makespan_s": row["run_time_ps"] * 1e-12,
+            "speed_up": gain,
+            "efficiency": gain * first_size / size,
+        }
+        for name in SCALING_SCHEMA.names:
+            columns[name].append(own[name] if name in own else row[name])
+    return pa.table(columns, schema=SCALING_SCHEMA)
 
 
 def pop_table(runs: Sequence[Efficiencies], weak: bool = False) -> pa.Table:

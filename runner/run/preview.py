@@ -10,7 +10,6 @@ from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
 from manyscale.runner.run import pipeline, study_runs
 from manyscale.runner.study import parse_study, sweep_points
-from manyscale.runner.study.traces import read_workload
 
 
 def prepared(
@@ -20,7 +19,7 @@ def prepared(
     UserError."""
     content = study_runs.located_content(content)
     points = list(sweep_points(content, place, yes))
-    workload = read_workload(parse_study(content, place).workload, cache or default_cache())
+    workload = study_runs.workload_of(parse_study(content, place), place, cache or default_cache())
     return workload, study_runs.prepare_points(points, place, beside, workload)
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +53,15 @@ def _code() -> list[str]:
         if name.endswith((".py", ".css", ".js"))
         for status in [os.stat(os.path.join(folder, name))]
     ]
-    return [*sorted(stamps), *(version(library) for library in _DRAW_WITH)]
+    return [*sorted(stamps), *map(_version, _DRAW_WITH)]
+
+
+def _version(library: str) -> str:
+    """ "none" of plotly, where it is not installed and pages have no charts."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "none"
 
 
 def write(directory: Path, records: Path, name: str, make: Callable[[Path], None]) -> None:

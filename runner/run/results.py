@@ -21,23 +21,23 @@ _STATE_NAMES: Final = text_array(STATES)
 
 RANKS_SCHEMA: Final = pa.schema(
     [
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
-        pa.field("state", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        pa.field("operation_id", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank
+        pa.field("start_ps", pa.int64(), nullable=False),  # when the state begins
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it ends
+        pa.field("state", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of STATES
+        pa.field("operation_id", pa.int32(), nullable=False),  # index of the operation within the rank
     ]
 )
 MESSAGES_SCHEMA: Final = pa.schema(
     [
-        pa.field("message_id", pa.int64(), nullable=False),
-        pa.field("source", pa.int32(), nullable=False),
-        pa.field("destination", pa.int32(), nullable=False),
-        pa.field("send_ps", pa.int64(), nullable=False),
-        pa.field("receive_ps", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("tag", pa.int32(), nullable=False),
-        pa.field("communicator_id", pa.int32(), nullable=False),
+        pa.field("message_id", pa.int64(), nullable=False),  # row of the message
+        pa.field("source", pa.int32(), nullable=False),  # rank that sends
+        pa.field("destination", pa.int32(), nullable=False),  # rank that receives
+        pa.field("send_ps", pa.int64(), nullable=False),  # when the send begins
+        pa.field("receive_ps", pa.int64(), nullable=False),  # when the message has arrived
+        pa.field("bytes", pa.int64(), nullable=False),  # payload
+        pa.field("tag", pa.int32(), nullable=False),  # tag of the MPI calls
+        pa.field("communicator_id", pa.int32(), nullable=False),  # row of the workload's table of communicators
     ]
 )
 

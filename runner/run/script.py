@@ -3,34 +3,52 @@ share."""
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner import extras
 from manyscale.runner.errors import UserError
 
 NAME: Final = "plotly.min.js"
+_is_told = False
+
+
+@cache
+def _source() -> Path | None:
+    """Where the script is installed, found without importing plotly, which takes longer than to draw a page."""
+    found = find_spec("plotly") if extras.is_installed("plotly") else None
+    paths = (Path(folder, "package_data", NAME) for folder in (found and found.submodule_search_locations) or ())
+    return next((path for path in paths if path.is_file()), None)
+
+
+def is_installed() -> bool:
+    """Whether charts can be drawn. If not, pages are written without them, which is said once."""
+    global _is_told
+    if _source() is None and not _is_told:
+        _is_told = True
+        line = f"charts are left out of pages: Plotly is not installed ({extras.INSTALL['plotly']})"
+        print(f"manyscale: {line}", file=sys.stderr, flush=True)
+    return _source() is not None
 
 
 @cache
 def content() -> bytes:
-    """The script. Raises UserError where plotly is not installed, or has no such file.
-
-    It is read without importing plotly, which takes longer than to draw a page.
-    """
-    found = find_spec("plotly")
-    for folder in (found and found.submodule_search_locations) or ():
-        path = Path(folder, "package_data", NAME)
-        if path.is_file():
-            return path.read_bytes()
-    raise UserError("reports need plotly, which is not installed: pip install plotly; or leave them out (--no-report)")
+    """The script. Raises UserError where plotly is not installed, or has no such file."""
+    source = _source()
+    if source is None:
+        extras.require("plotly", "drawing")
+        raise UserError(f"plotly is installed without its {NAME}: pip install --force-reinstall plotly")
+    return source.read_bytes()
 
 
 def share(directory: Path, is_shared: bool) -> None:
-    """Write the file that the pages in and below ``directory`` share, unless it is there; or remove it."""
+    """Write the file that the pages in and below ``directory`` share, unless it is there; or remove it. Without plotly
+    there is none to share."""
     path = directory / NAME
-    if not is_shared:
+    if not is_shared or not is_installed():
         path.unlink(missing_ok=True)
     elif not path.is_file() or path.stat().st_size != len(content()):
         path.write_bytes(content())

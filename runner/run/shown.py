@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.run import script
 from manyscale.runner.run.results import Result
 
 # kinds of traces, and what writes them
@@ -40,7 +41,8 @@ class Shown:
         most = MOST_RECORDS_OF_POINT if result.sweep_point else MOST_RECORDS
         is_small = self.report and num_records(result) <= most
         kinds = [kind for kind in TRACES if is_small or kind in self.traces]
-        page = POINT_PAGE if result.sweep_point and not self.self_contained else PAGE
+        shares = bool(result.sweep_point) and not self.self_contained and script.is_installed()
+        page = POINT_PAGE if shares else PAGE
         return [name for kind in kinds for name in TRACES[kind]] + [page] * self.report
 
 

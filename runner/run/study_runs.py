@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any
 
 from manyscale.models.workload import Workload
 from manyscale.runner.cache import default_cache
-from manyscale.runner.errors import InterruptedRunError, RunError, UserError, placed
+from manyscale.runner.errors import InterruptedRunError, RunError, UserError, WrongKeyError, placed
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.phase_source import SweepShared
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run import outputs, pipeline, rendered, script
@@ -30,8 +31,9 @@ from manyscale.runner.study.traces import read_workload, with_shipped
 class Options:
     """How a study is run, as opposed to what it predicts: none of these changes a result. ``accept``: codes of notes
     that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
-    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``self_contained``: pages
-    of a sweep hold the script that draws, too; ``traces``: kinds that are written whatever their size."""
+    sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``point_reports``: of
+    the points of a sweep, too; ``self_contained``: pages of a sweep hold the script that draws, too; ``traces``: kinds
+    that are written whatever their size."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -41,12 +43,13 @@ class Options:
     cache: Path | None = None
     resume: bool = False
     report: bool = True
+    point_reports: bool = True
     self_contained: bool = False
     traces: Collection[str] = ()
     accept: Collection[str] = ()
     strict: bool = False
     yes: bool = False
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Progress = silent
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,14 @@ def prepare_points(
             raise placed(error, point_place(place, axes)) from None
 
 
+def workload_of(study: Study, place: str, cache: Path) -> Workload:
+    """The workload that a study names. Raises UserError, with ``place`` for keys of the study that are wrong."""
+    try:
+        return read_workload(study.workload, cache)
+    except WrongKeyError as error:
+        raise placed(error, place) from None
+
+
 def located_content(content: dict[str, Any]) -> dict[str, Any]:
     """A study's content with the paths of shipped traces in place of their names. Raises UserError."""
     workload = content.get("workload")
@@ -84,12 +95,15 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     """Run a study's content, sweep or not, and write its run directory."""
     host = pipeline.HostTime()
     content = located_content(content)
-    shows = Shown(options.report, options.self_contained, options.traces)
     points = list(sweep_points(content, place, options.yes))
     study = parse_study(content, place)
+    report = options.report and (options.point_reports or not study.sweep)
+    shows = Shown(report, options.self_contained, options.traces)
     cache = options.cache or default_cache()
     store = Store(cache / "units")
-    workload = read_workload(study.workload, cache)
+    options.progress(0, 0, "reading")
+    workload = workload_of(study, place, cache)
+    options.progress(0, len(points), "preparing")
     accept = {*options.accept, *_accepted_before(options)}
     admit(workload.notes, accept, strict=options.strict)
     prepared = list(prepare_points(points, place, beside, workload))
@@ -124,6 +138,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 case = simulated.point.case
                 filled = _resolved(case.study, workload) | {"target": dict(case.machine_content)}
                 point_directory = directory / "points" / f"{index:04d}" if study.sweep else directory
+                options.progress(index, len(prepared), "writing")
                 result = pipeline.assemble(simulated, execution, filled)
                 admit(result.notes, accept, strict=options.strict)
                 writers = shows.writers(result)
@@ -132,6 +147,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
                 if study.sweep:
                     rundir.write_manifest(point_directory, "complete", study.seed, inputs, accept)
                 summaries.append(outputs.summary(result))
+        options.progress(len(prepared), len(prepared), "writing")
         if study.sweep:
             outputs.write_sweep(directory, summaries, list(study.sweep), name, options.report)
         outputs.write_units(directory, execution)

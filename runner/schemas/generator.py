@@ -47,7 +47,7 @@ class Generator(GenerateJsonSchema):
 def _write_default(field: Schema) -> None:
     """A default as a file would say it: with its unit; what is a model, or nothing at all, is left out."""
     default = field.get("default")
-    if isinstance(default, dict) or ("default" in field and default in (None, [])):
+    if isinstance(default, dict) or ("default" in field and default in (None, [], "")):
         del field["default"]
         return
     dimensions = [each["x-dimension"] for each in (field, *field.get("anyOf", ())) if "x-dimension" in each]
@@ -63,7 +63,8 @@ def _with_unit(value: float, dimension: str) -> str:
 
 def source_of(model: type[BaseModel]) -> str:
     """The module of a model, as a path in the repository."""
-    return f"{model.__module__.removeprefix('manyscale.').replace('.', '/')}.py"
+    module = model.__module__.removeprefix("manyscale.").replace(".", "/")
+    return f"{module}/__init__.py" if hasattr(sys.modules[model.__module__], "__path__") else f"{module}.py"
 
 
 def field_texts(model: type[BaseModel]) -> dict[str, str]:

@@ -46,8 +46,9 @@ def shipped_content(name: str) -> dict[str, Any] | None:
     return None if path is None else _machine_content(path.stem, None)[1]
 
 
-def target_named(name: str, place: str = "--target") -> tuple[Machine, dict[str, Any]]:
-    """The same of a name, or a file relative to the working directory; ``place`` says who names it."""
+def target_named(name: str | Mapping[str, Any], place: str = "--target") -> tuple[Machine, dict[str, Any]]:
+    """The same of a name, or a file relative to the working directory, or a mapping with keys of it replaced; ``place``
+    says who names it."""
     return resolve_target(parse_study({"workload": {"path": "-"}, "target": name}, place))
 
 

@@ -176,6 +176,8 @@ def _format(path: Path, wanted: str) -> str:
         raise UserError(f"{path}: is empty; did the program that writes it run to its end?")
     if alike := [(line, name) for name in names("reader") if (line := _resembles(name, path))]:
         return min(alike, key=lambda one: one[0])[1]
+    if path.suffix in (".yaml", ".yml"):
+        raise UserError(f"{path}: is in no format that is known of traces; a study goes without --workload")
     raise UserError(f"{path}: is in no format that is known ({', '.join(names('reader'))}); name one with --format")
 
 

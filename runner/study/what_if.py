@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from manyscale.models.spelling import hint
 from manyscale.runner.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _NAMED: Final[dict[str, dict[tuple[str, ...], Any]]] = {
     "infinite-bandwidth": _NO_TRANSFER,
     "perfect-balance": {("ipc_correction", "balance"): True},
 }
+_FURTHER: Final = ", faster:LEVEL:NAME=N and KEY=VALUE"
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ class Change:
 def changes(text: object) -> tuple[Change, ...]:
     """What a what-if changes in a study. Raises UserError, naming the known ones, for text that is none."""
     if not isinstance(text, str):
-        raise UserError(f"what-if {text!r}: {_usage()}")
+        raise UserError(f"what-if {text!r}: {hint(text, _NAMED, _FURTHER)}")
     if text in _NAMED:
         return tuple(Change(keys, value) for keys, value in _NAMED[text].items())
     if text.startswith("faster:"):
         return (_faster(text),)
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
-        raise UserError(f"what-if {text!r}: {_usage()}")
+        raise UserError(f"what-if {text!r}: {hint(text, _NAMED, _FURTHER)}")
     try:
         return (Change(tuple(key.strip().split(".")), yaml.safe_load(value)),)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -75,8 +77,8 @@ def _faster(text: str) -> Change:
     name, equals, number = rest.rpartition("=")
     if not separator or not equals or not name or level not in _LEVELS:
         raise UserError(
-            f"what-if {text!r}: write faster:LEVEL:NAME=N, for example faster:region:solve=2; "
-            f"levels are {', '.join(_LEVELS)}"
+            f"what-if {text!r}: write faster:LEVEL:NAME=N, for example faster:region:solve=2; of levels, "
+            f"{hint(level, _LEVELS)}"
         )
     try:
         times = float(number)
@@ -86,10 +88,6 @@ def _faster(text: str) -> Change:
         raise UserError(f"what-if {text!r}: {name!r} is not the number of a {level}")
     key: str | int = int(name) if level in ("rank", "cluster") else name
     return Change(("ipc_correction", _LEVELS[level], key), times, multiplies=True)
-
-
-def _usage() -> str:
-    return f"known are {', '.join(_NAMED)}, faster:LEVEL:NAME=N and KEY=VALUE"
 
 
 def table(sweep: pa.Table, axes: Sequence[str]) -> pa.Table:

@@ -25,6 +25,7 @@ from manyscale.runner.readers import raw_trace, workload_folder
 from manyscale.runner.readers.raw_trace.header import FORMAT, HEADER, VERSION
 from manyscale.runner.readers.stacks import folder as stack_folder
 from manyscale.runner.readers.workload_folder.layout import DETAIL
+from manyscale.runner.system import require_linux
 from manyscale.runner.tracers import build, emulated, launch, stacks
 from manyscale.runner.tracers.detailed import add_detail, check_recorded, window_lines
 
@@ -37,7 +38,7 @@ class Recording:
     """What is recorded. Of the detailed level: of ``ranks`` and ``iterations`` (from 1; None: all), within ``regions``
     (names, with commas) or a ``function``; ``route``: coverage (the program is built for it), qemu or valgrind;
     ``counting``: the program built to count. Of call stacks: ``source``, the profiler, and ``sampling``.
-    ``max_bytes`` on disk."""
+    ``max_bytes`` on disk. ``announces``: a line on standard error says what is run."""
 
     level: str = "mpi"
     ranks: Sequence[int] | None = (0,)
@@ -49,6 +50,7 @@ class Recording:
     source: str = "auto"
     sampling: stacks.Sampling = stacks.DEFAULT_SAMPLING
     max_bytes: int | None = None
+    announces: bool = False
 
     @property
     def is_emulated(self) -> bool:
@@ -59,6 +61,7 @@ class Recording:
 def find_program(command: Sequence[str], what: Recording, library: str | None = None) -> launch.Program:
     """The program of a command, with MPI ``library`` (default: found out). Raises UserError where it cannot be recorded
     so."""
+    require_linux("trace", "record the program there and bring its trace")
     program = launch.find_program(command, library)
     if what.is_emulated:
         emulated.check(command, program)
@@ -148,7 +151,8 @@ def _run(
         "runtime": program.runtime,
     }
     (raw / HEADER).write_text(json.dumps(header, indent=1) + "\n")
-    print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    if what.announces:
+        print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))
     while True:
         try:

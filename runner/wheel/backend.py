@@ -1,9 +1,11 @@
-"""The build backend: setuptools, whose wheel is then given compiled kernels.
+"""The build backend: setuptools, whose wheel is given compiled kernels on demand.
 
-The wheel that setuptools made is unpacked, its kernels are compiled by running commands (``exercises``), and it is
-packed again with them, as one for this CPython on x86-64 Linux. Where that cannot be, or with ``MANYSCALE_KERNELS=0``,
-it stays what setuptools made, for any machine, and kernels are compiled when they are first used. What an earlier build
-or run compiled from the same sources is taken from the user's cache directory (``models/kernels/compiled.py``).
+The wheel is for any machine, and a kernel is compiled when it is first used, and kept: an installation takes less than
+a minute, and the first commands some seconds more. ``MANYSCALE_KERNELS=all``, for releases, containers and tests,
+compiles all kernels into it: the wheel that setuptools made is unpacked, its kernels are compiled by running commands
+(``exercises``; two minutes and more on two cores), and it is packed again with them, as one for this CPython on x86-64
+Linux. What an earlier build or run compiled from the same sources is taken from the user's cache directory
+(``models/kernels/compiled.py``). Where that cannot be, the wheel stays what setuptools made.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _KERNELS: Final = "manyscale/models/kernels/compiled"
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """What setuptools needs, and what commands need that compile kernels."""
     required: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
-    if not _reason_against():
+    if _is_asked_for() and not _reason_against():
         project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
         names = [(re.match(r"[\w-]+", line), line) for line in project["dependencies"]]
         required += [line for name, line in names if name and name[0] not in _NOT_TO_COMPILE]
@@ -48,6 +50,8 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
         settings.write_text(f"[build]\nbuild_base = {scratch}/build\n", "utf-8")
         os.environ["DIST_EXTRA_CONFIG"] = str(settings)
         name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    if not _is_asked_for():
+        return name
     reason = _reason_against()
     if not reason:
         plain = Path(wheel_directory, name)
@@ -61,9 +65,14 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     return name
 
 
+def _is_asked_for() -> bool:
+    value = os.environ.get("MANYSCALE_KERNELS", "0")
+    if value not in ("0", "all"):
+        raise SystemExit(f"MANYSCALE_KERNELS={value}: is neither all nor 0")
+    return value == "all"
+
+
 def _reason_against() -> str:
-    if os.environ.get("MANYSCALE_KERNELS") == "0":
-        return "MANYSCALE_KERNELS=0"
     if sys.platform != "linux" or platform.machine() != "x86_64" or platform.python_implementation() != "CPython":
         return f"only for CPython on x86-64 Linux, this is {platform.python_implementation()} on {platform.platform()}"
     if not set(Path("/proc/cpuinfo").read_text().split()) >= _FLAGS:

@@ -29,6 +29,7 @@ from typing import Final
 import manyscale
 from manyscale.models.kernels import compiled
 from manyscale.runner import shipped
+from manyscale.runner.system import usable_cpus
 
 # Each entry is a process, which runs its commands one after the other; what takes longest comes first. {examples}: the
 # shipped traces; {data}: tests/data of a checkout, without which entries that name it are left out.
@@ -50,11 +51,11 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
         "predict matmul --sizes 40",
         "predict matmul --sizes 40 --target epyc-zen4 --steady",
         "profile {examples}/matmul-20.tar.zst --target epyc-zen4 --simulate --steady",
-        "profile {examples}/matmul-20.tar.zst --simulate '50 %' --sampling shards --rate '100 %'",
+        "profile {examples}/matmul-20.tar.zst --simulate '50 %' --method shards --rate '100 %'",
         "profile {examples}/matmul-20.tar.zst --granularity byte",
-        "profile {examples}/matmul-20.tar.zst --sampling blocks --frames random --together --simulate",
-        "profile {examples}/matmul-20.tar.zst --sampling blocks-statstack --simulate --prefetch",
-        "profile {examples}/matmul-20.tar.zst --sampling statstack --granularity word",
+        "profile {examples}/matmul-20.tar.zst --method blocks --frames random --together --simulate",
+        "profile {examples}/matmul-20.tar.zst --method blocks-statstack --simulate --prefetch",
+        "profile {examples}/matmul-20.tar.zst --method statstack --granularity word",
     ),
     (
         "run bfs-16 --launch 9-10 --model gpu=gpumech",
@@ -81,6 +82,7 @@ EXERCISES: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "run lulesh-64",
+        "view",
         "what-if lulesh-8",
         "clusters {examples}/lulesh-8.tar.zst",
         "iterations {examples}/lulesh-8.tar.zst",
@@ -132,7 +134,7 @@ def _with_places(data: Path | None) -> list[list[str]]:
 
 def _run_all(entries: Sequence[Sequence[str]]) -> bool:
     """One more at a time than there are cores: one may wait for a kernel that another compiles."""
-    workers = len(os.sched_getaffinity(0)) + 1
+    workers = len(usable_cpus()) + 1
     print(f"compiling kernels for {compiled.environment()} on {workers - 1} cores ...", flush=True)
     begin = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
@@ -158,9 +160,13 @@ def _process(commands: Sequence[str]) -> str:
 
 def _run(commands: Sequence[str]) -> int:
     from manyscale.runner.cli import main as run_command
+    from manyscale.runner.view import tiles
 
     for command in commands:
         words = shlex.split(command)
+        if words == ["view"]:  # it would serve until it is interrupted
+            tiles.warm()
+            continue
         with contextlib.redirect_stdout(io.StringIO()):
             status = run_command([*words, *_HERE.get(words[0], []), "--debug"])
         if status:

@@ -22,7 +22,8 @@ from manyscale.runner.predict.features import domain_notes, found_features, sett
 from manyscale.runner.predict.memory import amm_source
 from manyscale.runner.predict.node import cell_units
 from manyscale.runner.predict.phase_source import Case, SweepShared
-from manyscale.runner.readers import goal, simgrid_ti
+from manyscale.runner.readers import goal, simgrid_ti, simpoint_bb
+from manyscale.runner.readers.stacks import folded
 from manyscale.runner.registry import lookup, names
 from manyscale.runner.run.pipeline import compute_per_operation
 from manyscale.runner.study import parse_study
@@ -200,6 +201,14 @@ def test_features_of_cores(write_trace):
     assert ("address-translation" in found) == bool(node.tlbs)
     assert ("prefetchers" in found) == any(cache.prefetcher for cache in node.caches.values())
     assert ("dram-rows" in found) == (node.main_memory.dram is not None)
+
+
+def test_a_profile_without_times(tmp_path, write_trace):
+    (tmp_path / "a.folded").write_text("main;read 40\nmain;sort 60\n")
+    assert "no-times" in features(folded.read(tmp_path / "a.folded"), nodes=(0,))
+    (tmp_path / "a.bb").write_text("T:1:70 :2:30\nT:1:30 :2:70\n")
+    assert "no-times" in features(simpoint_bb.read(tmp_path / "a.bb"), nodes=(0,))
+    assert "no-times" not in features(simgrid_ti.read(write_trace({0: ["init", "finalize"]})), nodes=(0,))
 
 
 def test_instructions_without_latency(write_trace):

@@ -4,7 +4,8 @@ What a block is, its language says:
 
 - ``sh``: commands, run by ``bash -e``;
 - ``console``: lines that begin with ``$ `` are commands, the lines below each are what it must print: ``...`` stands
-  for anything, and white space does not count. A command may fail where the page shows manyscale's error line;
+  for anything, white space and lines of progress do not count. A command may fail where the page shows manyscale's
+  error line;
 - ``python``: run; all blocks of a page share one namespace. ``pycon``: the same, with ``>>>`` and what is printed;
 - ``yaml``, ``json``, ``toml``: must be well-formed;
 - any of them, or another language, with ``title="NAME"``: saved under that name first.
@@ -37,6 +38,7 @@ LONGEST_SECONDS: Final = 1800.0  # of one block; a hang ends as a failure that n
 SHOWN_ONLY: Final = ("text", "c", "cpp", "fortran", "csv", "diff", "dockerfile", "ini")
 _FENCE = re.compile(r"^( *)(`{3,})(.*)$")
 _PLACEHOLDER = re.compile(r"^\s*<!-- not run:\s*(.*?)\s*-->\s*$")
+_PROGRESS = re.compile(r"^manyscale: .*, [\d.]+ (?:s|min|h) (?:so far|left)\n", re.MULTILINE)  # where a machine is slow
 _HEADER = re.compile(r"^<!-- (slow|needs|tested by)(?:: *(.*?))? *-->$")
 
 
@@ -81,9 +83,10 @@ def page_info(path: Path) -> PageInfo:
 
 
 def all_pages() -> list[PageInfo]:
-    """The README and every page of docs/ that is a file."""
+    """The pages at the top of the repository, and every page of docs/ that is a file."""
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     pages = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_site" not in path.parts]
-    return [page_info(path) for path in (ROOT / "README.md", *pages)]
+    return [page_info(path) for path in (*top, *pages)]
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -158,13 +161,13 @@ class PageRun:
             raise PageError(f"language {block.language!r} is none that a test knows; see tests/docs/page_blocks.py")
 
     def shell(self, text: str) -> tuple[int, str]:
-        """Exit status of bash and what it printed, on both streams."""
+        """Exit status of bash and what it printed, on both streams, without lines of progress."""
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", text],
             cwd=self.folder, env=self.environment, check=False, timeout=LONGEST_SECONDS,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip
-        return done.returncode, done.stdout
+        return done.returncode, _PROGRESS.sub("", done.stdout)
 
     def _console(self, command: str, expected: str) -> None:
         status, out = self.shell(command)
@@ -215,7 +218,11 @@ def page_environment(cache: Path) -> dict[str, str]:
     """The environment of a reader: the command on the path, a cache of the page's own, no terminal."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MANYSCALE_")}
-    return {**kept, "PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONWARNINGS": "default"}
+    # what Open MPI refuses where tests run, but not where a reader does: the superuser, more ranks than cores
+    refused = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe")
+    mpi = {f"OMPI_{name}": "1" for name in refused}
+    fixed = {"PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONWARNINGS": "default"}
+    return {**kept, **mpi, **fixed}
 
 
 def run_page(info: PageInfo, folder: Path, cache: Path) -> int:

@@ -22,6 +22,7 @@ def run(tmp_path: Path) -> PageRun:
         ("sh", "false | true || true\n"),
         ("console", "$ echo one   two\none two\n$ printf 'a\\nb\\nc\\n'\na\n...\nc\n"),
         ("console", "$ echo a \\\n  b\na b\n"),
+        ("console", "$ echo 'manyscale: simulating 3/22 (16 %), 1.34/s, 14 s left'; echo 1\n1\n"),
         ("console", "$ echo 'manyscale: no'; exit 2\nmanyscale: no\n"),
         ("python", "assert 1 + 1 == 2\n"),
         ("pycon", ">>> 1 + 1\n2\n"),

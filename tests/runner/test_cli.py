@@ -13,7 +13,7 @@ from manyscale.runner import cli as command_line
 from manyscale.runner.cli import COMMANDS
 
 HEAVY = ("numpy", "pyarrow", "numba", "pydantic", "yaml", "plotly")
-_SHARED = {"__init__", "options", "parser", "progress"}
+_SHARED = {"__init__", "figures", "options", "parser", "progress"}
 
 
 @pytest.mark.contract
@@ -43,7 +43,7 @@ def test_help_loads_nothing_heavy():
 
 def test_help_lists_the_commands_in_their_order(cli):
     text = cli("--help").out
-    places = [text.index(f"\n    {name}") for name in COMMANDS]
+    places = [text.index(f"\n  {name}  ") for name in COMMANDS]
     assert places == sorted(places)
 
 

@@ -135,14 +135,32 @@ def test_pipes_in_folders_are_refused(name, format, tmp_path, line):
 def test_names_of_files_need_not_be_utf_8(tmp_path):
     trace = tmp_path / os.fsdecode(b"\xff.folded")
     trace.write_bytes(b"a;\xff 1\na;b 2\n")
-    words = ["--target", "laptop", "--cache", str(tmp_path / "cache"), "-o", str(tmp_path / "out")]
+    words = [
+        "--target",
+        "laptop",
+        "--accept",
+        "no-times",
+        "--cache",
+        str(tmp_path / "cache"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert main(["run", "--workload", str(trace), *words]) == 0
     assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_names_of_results_are_utf_8(tmp_path, line):
     (tmp_path / "a.folded").write_bytes(b"a;b 2\n")
-    words = ["--workload", tmp_path / "a.folded", "--target", "laptop", "-o", tmp_path / os.fsdecode(b"\xff")]
+    words = [
+        "--workload",
+        tmp_path / "a.folded",
+        "--target",
+        "laptop",
+        "--accept",
+        "no-times",
+        "-o",
+        tmp_path / os.fsdecode(b"\xff"),
+    ]
     assert "not in UTF-8" in line("run", *words)
 
 

@@ -10,6 +10,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.cli.iterations import summary
+from manyscale.runner.run.iterations import iteration_figures
 
 MS = 10**9
 
@@ -31,7 +32,7 @@ def marked(laps_ms: list[int], *, calls: bool, rank: int = 0) -> Workload:
 
 
 def compute_ms(workload: Workload) -> list[float]:
-    rows = [line.split() for line in summary(workload, find_iterations(workload))[2:]]
+    rows = [line.split() for line in summary(workload.name, iteration_figures(workload, find_iterations(workload)))[2:]]
     assert all(row[3] == "ms" for row in rows)
     return [float(row[2]) for row in rows]
 

@@ -201,7 +201,7 @@ class TestWhatIf:
         [
             ("nonsense", "known are base, ideal-network"),
             ("faster:region=2", "write faster:LEVEL:NAME=N"),
-            ("faster:core:1=2", "levels are region, rank, cluster, phase"),
+            ("faster:core:1=2", "of levels, known are region, rank, cluster, phase"),
             ("faster:rank:x=2", "is not the number of a rank"),
             ("faster:rank:1=fast", "'fast' is not a number"),
             ("faster:rank:9=2", "rank 9 is not one of the trace's 2"),

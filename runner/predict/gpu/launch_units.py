@@ -25,6 +25,7 @@ from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.plan import LaunchPlan
 from manyscale.runner.predict.phase_source import Finished, Stage
 from manyscale.runner.predict.units import AS_MANY_AS_THERE_ARE, Arrays, WorkUnit, unit_key
+from manyscale.runner.progress import telling
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 from manyscale.sampling.tbpoint.options import TbpointChoice
@@ -183,7 +184,8 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
 
     before = map(streams.trace, parameters["before"])
     model = lookup("gpu", parameters["model"])
-    found = model.simulate(map(opened, parameters["launches"]), before, gpu, options, team)
+    launches = telling(map(opened, parameters["launches"]), [1.0] * len(parameters["launches"]))
+    found = model.simulate(launches, before, gpu, options, team)
     return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
 
 

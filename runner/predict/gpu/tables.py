@@ -16,26 +16,27 @@ from manyscale.runner.predict.gpu.predictions import Predictions
 # Ratios and counts of a launch that was not simulated are those of the one that stands for it; its cycles are its own.
 LAUNCHES_SCHEMA: Final = pa.schema(
     [
-        pa.field("launch_id", pa.int32(), nullable=False),
-        pa.field("kernel_name", pa.string(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("launch_id", pa.int32(), nullable=False),  # number of the launch, from 1
+        pa.field("kernel_name", pa.string(), nullable=False),  # as in the trace
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank that launches it
+        pa.field("start_ps", pa.int64(), nullable=False),  # when it is launched
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it has ended
         pa.field("cycles", pa.int64(), nullable=False),  # with the launch latency
-        pa.field("launch_latency_cycles", pa.int64(), nullable=False),
-        pa.field("warp_instructions", pa.int64(), nullable=False),
-        pa.field("thread_instructions", pa.int64(), nullable=False),
+        pa.field("launch_latency_cycles", pa.int64(), nullable=False),  # before its first instruction
+        pa.field("warp_instructions", pa.int64(), nullable=False),  # that it executes
+        pa.field("thread_instructions", pa.int64(), nullable=False),  # of all threads that take part
         pa.field("l1_miss_ratio", pa.float64(), nullable=False),  # of this launch alone
-        pa.field("l2_miss_ratio", pa.float64(), nullable=False),
-        pa.field("l1_accesses", pa.int64(), nullable=False),
-        pa.field("l1_misses", pa.int64(), nullable=False),
-        pa.field("l2_accesses", pa.int64(), nullable=False),
-        pa.field("l2_misses", pa.int64(), nullable=False),
+        pa.field("l2_miss_ratio", pa.float64(), nullable=False),  # misses of accesses, by sector
+        pa.field("l1_accesses", pa.int64(), nullable=False),  # sectors asked of L1
+        pa.field("l1_misses", pa.int64(), nullable=False),  # of these, not held
+        pa.field("l2_accesses", pa.int64(), nullable=False),  # sectors asked of L2
+        pa.field("l2_misses", pa.int64(), nullable=False),  # of these, not held
         pa.field("occupancy", pa.float64(), nullable=False),  # mean share of an SM's warps that are resident
-        pa.field("blocks", pa.int64(), nullable=False),
+        pa.field("blocks", pa.int64(), nullable=False),  # thread blocks
         pa.field("simulated_instructions", pa.int64(), nullable=False),  # warp instructions of it that were simulated
         pa.field("ci_low_cycles", pa.float64()),  # 95 %; null where nothing was sampled
-        pa.field("ci_high_cycles", pa.float64()),
+        pa.field("ci_high_cycles", pa.float64()),  # 95 %; null where nothing was sampled
+        # that simulated it, or the launch that stands for it
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         pa.field("representative_id", pa.int32(), nullable=False),  # the launch whose simulation it follows from
     ]
@@ -44,30 +45,30 @@ LAUNCHES_SCHEMA: Final = pa.schema(
 # simulated have no SM and no times. region: TBPoint's homogeneous region, -1 in none.
 BLOCKS_SCHEMA: Final = pa.schema(
     [
-        pa.field("launch_id", pa.int32(), nullable=False),
-        pa.field("block", pa.int64(), nullable=False),
-        pa.field("sm", pa.int32()),
-        pa.field("start_cycle", pa.int64()),
-        pa.field("end_cycle", pa.int64()),
-        pa.field("warp_instructions", pa.int64(), nullable=False),
-        pa.field("thread_instructions", pa.int64(), nullable=False),
-        pa.field("memory_requests", pa.int64(), nullable=False),
-        pa.field("region", pa.int32(), nullable=False),
+        pa.field("launch_id", pa.int32(), nullable=False),  # number of the launch
+        pa.field("block", pa.int64(), nullable=False),  # index within the launch
+        pa.field("sm", pa.int32()),  # that ran it; null where it was not simulated
+        pa.field("start_cycle", pa.int64()),  # when it becomes resident
+        pa.field("end_cycle", pa.int64()),  # when its last warp ends
+        pa.field("warp_instructions", pa.int64(), nullable=False),  # that it executes
+        pa.field("thread_instructions", pa.int64(), nullable=False),  # of all threads that take part
+        pa.field("memory_requests", pa.int64(), nullable=False),  # for sectors of global and local memory
+        pa.field("region", pa.int32(), nullable=False),  # homogeneous region of TBPoint; -1 in none
     ]
 )
 IPC_SCHEMA: Final = pa.schema(
     [
-        pa.field("launch_id", pa.int32(), nullable=False),
-        pa.field("start_cycle", pa.int64(), nullable=False),
-        pa.field("end_cycle", pa.int64(), nullable=False),
-        pa.field("warp_instructions", pa.int64(), nullable=False),
+        pa.field("launch_id", pa.int32(), nullable=False),  # number of the launch
+        pa.field("start_cycle", pa.int64(), nullable=False),  # begin of the interval
+        pa.field("end_cycle", pa.int64(), nullable=False),  # end of the interval
+        pa.field("warp_instructions", pa.int64(), nullable=False),  # issued in the interval
         pa.field("ipc", pa.float64(), nullable=False),  # warp instructions per cycle, all SMs
     ]
 )
 STACKS_SCHEMA: Final = pa.schema(
     [
-        pa.field("launch_id", pa.int32(), nullable=False),
-        pa.field("part", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("launch_id", pa.int32(), nullable=False),  # number of the launch
+        pa.field("part", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # what the cycles are spent on
         pa.field("cycles", pa.float64(), nullable=False),  # parts sum to the launch's cycles, latency left out
         pa.field("cycles_per_instruction", pa.float64(), nullable=False),  # over the launch's warp instructions
     ]

@@ -131,11 +131,15 @@ class Predictor:
         grown = [self._extrapolated(size) for size in sizes]
         instances = [self._instance(size) for size in sizes]
         units = {
-            size: self._unit({"size": size})
+            size: self._unit({"size": size}, instance.num_accesses())
             for size, instance in zip(sizes, instances, strict=True)
             if isinstance(instance, NestInstance)
         }
-        traced = [] if len(units) == len(sizes) else [self._unit({"run": i}) for i in range(len(self._runs))]
+        traced = (
+            []
+            if len(units) == len(sizes)
+            else [self._unit({"run": i}, stream.num_accesses) for i, (stream, _) in enumerate(self._streams.traced)]
+        )
         execution.execute([*units.values(), *traced], lambda needed: {"streams": self._streams})
         of_traced = [self._answer(unit, execution) for unit in traced]
         return [
@@ -160,8 +164,9 @@ class Predictor:
         except NotAffineError as error:
             return f"the loop nest is not known at this input: {error}"
 
-    def _unit(self, place: Mapping[str, int]) -> WorkUnit:
-        return unit_of(place, self._training.content, self._machine, self._node, steady=self._steady)
+    def _unit(self, place: Mapping[str, int], num_accesses: int) -> WorkUnit:
+        content = self._training.content
+        return unit_of(place, content, self._machine, self._node, num_accesses, steady=self._steady)
 
     def _answer(self, unit: WorkUnit, execution: Executes) -> StreamAnswer:
         return answer(execution.result(unit.key), self._machine.node)

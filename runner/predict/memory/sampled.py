@@ -47,7 +47,7 @@ def profiles(
                 sample.feed(accesses(block_ids, addresses, sites, granularity_bytes))
             result.append(sample.profile(granularity_bytes))
         except ValueError as error:
-            raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --sampling exact") from None
+            raise UserError(f"{stream.name}: {error}; sample more with --rate, or use --method exact") from None
         text = (
             f"SHARDS sampled {sample.num_sampled_units:,} distinct units; distances are expected to be "
             f"{100 * sample.expected_relative_error:.1f} % off"

@@ -21,12 +21,14 @@ from manyscale.models.workload import Workload
 from manyscale.runner.predict.memory import simulated
 from manyscale.runner.predict.memory.streams import Stream
 from manyscale.runner.predict.units import Arrays, WorkUnit, unit_key
+from manyscale.runner.progress import tell
 
 KIND: Final = "memory-stream"
 VERSION: Final = 3  # raised when results change, by a change of hierarchy or nest_extrapolation, too
 MOST_SIMULATED: Final = 1_000_000_000  # accesses of a stream whose caches are simulated
 MOST_PREFETCHED: Final = 20_000_000  # accesses, the first, of which translation and prefetching are
 MOST_BEFORE: Final = 30_000_000  # accesses, the last ones, that leave caches and predictor as a whole pass does
+_COUNTED, _PREFETCHED, _EXECUTED = 0.1, 2.0, 0.5  # what passes over an access cost, against simulating the caches
 EXECUTED: Final = DataflowParameters(most_instructions=20_000_000)  # what is executed of a stream; all is looked at
 
 
@@ -78,13 +80,41 @@ class StreamAnswer:
     num_instructions: int
 
 
-def unit_of(place: Mapping[str, int], content: Sequence[str], machine: Machine, node: Any, *, steady: bool) -> WorkUnit:
-    """The unit for the stream at ``place`` of a program of ``content`` (digests) on a machine, whose file has ``node``.
-    Its input ``streams`` is a ProgramStreams."""
+def unit_of(
+    place: Mapping[str, int], content: Sequence[str], machine: Machine, node: Any, num_accesses: int, *, steady: bool
+) -> WorkUnit:
+    """The unit for the stream at ``place``, of ``num_accesses``, of a program of ``content`` (digests) on a machine,
+    whose file has ``node``. Its input ``streams`` is a ProgramStreams."""
     own = {"place": dict(place), "steady": steady}
     meaning = own | {"node": machine.node.model_dump(mode="json"), "dataflow": dataflow.VERSION}
     key = unit_key(KIND, VERSION, meaning, list(content), seed=0)
-    return WorkUnit(key, KIND, own | {"node": node}, {"streams": "streams"}, weight=1_000_000)
+    return WorkUnit(key, KIND, own | {"node": node}, {"streams": "streams"}, weight=max(num_accesses, 1))
+
+
+class _Passes:
+    """Passes over a stream, with what each costs, tell how far the unit is."""
+
+    def __init__(self, costs: Sequence[float]) -> None:
+        total = sum(costs) or 1.0
+        self._ends = [sum(costs[: i + 1]) / total for i in range(len(costs))]
+        self._current = 0
+
+    def begin(self, index: int) -> None:
+        self._current = index
+        tell(self._ends[index - 1])
+
+    def watched(self, batches: simulated.Batches, num_accesses: int) -> simulated.Batches:
+        """The same batches, of as many accesses, in the current pass."""
+        first, last = self._ends[self._current - 1], self._ends[self._current]
+
+        def again() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            done = 0
+            for block_ids, addresses in batches():
+                yield block_ids, addresses
+                done += len(addresses)
+                tell(first + (last - first) * min(done / max(num_accesses, 1), 1.0))
+
+        return again
 
 
 def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
@@ -95,15 +125,26 @@ def predict_stream(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
     before = streams.end_of(parameters["place"], MOST_BEFORE) if steady else None
     num_accesses, executions = _counted(batches, streams.sites)
     reached = np.empty(0, np.int64)
-    if num_accesses <= MOST_SIMULATED:
-        counters = simulated.simulate(batches, streams.sites, data_caches(node.caches), before=before)
+    prefetched = min(num_accesses, MOST_PREFETCHED)
+    simulates = num_accesses <= MOST_SIMULATED
+    passes = _Passes([_COUNTED * num_accesses, simulates * num_accesses, _PREFETCHED * prefetched,
+                      _EXECUTED * num_accesses])  # fmt: skip
+    if simulates:
+        passes.begin(1)
+        counters = simulated.simulate(
+            passes.watched(batches, num_accesses), streams.sites, data_caches(node.caches), before=before
+        )
         reached = simulated.reached(counters).sum(axis=1)
-    beyond = simulated.beyond(lambda: _first(batches, MOST_PREFETCHED), streams.sites, node, before=before)
+    passes.begin(2)
+    first = passes.watched(lambda: _first(batches, MOST_PREFETCHED), prefetched)
+    beyond = simulated.beyond(first, streams.sites, node, before=before)
     per_block = np.bincount(streams.program.column("instructions", "block_id"), minlength=len(executions))
     num_instructions = int(executions @ per_block)
     names, part_ps, problem = "", np.empty(0, np.int64), ""
+    passes.begin(3)
+    watched = passes.watched(batches, num_accesses)
     try:
-        parts_ps = _executed(streams.program, node, batches, before, int(executions.sum()), num_instructions)
+        parts_ps = _executed(streams.program, node, watched, before, int(executions.sum()), num_instructions)
         names, part_ps = ",".join(parts_ps), np.array(list(parts_ps.values()), np.int64)
     except ValueError as error:
         problem = str(error)

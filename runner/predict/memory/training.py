@@ -13,6 +13,7 @@ import pyarrow as pa
 from manyscale.models.memory.access_stream import Sites
 from manyscale.models.memory.amm.profile_extrapolation import TrainingRun
 from manyscale.models.memory.nests.extrapolation import common_blocks
+from manyscale.models.spelling import hint
 from manyscale.models.workload import REQUIRED_LEVELS, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner import shipped
@@ -20,6 +21,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.predict.memory import profile_units
 from manyscale.runner.predict.memory.streams import Stream, streams_of
 from manyscale.runner.predict.units import Executes
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.study import WorkloadChoice, traces
 
 MOST_ALONE: Final = 0.5  # of a run's accesses by blocks that no other run executes
@@ -62,8 +64,8 @@ def parse_inputs(texts: Sequence[str]) -> list[tuple[int, str]]:
         size, separator, path = text.partition("=")
         if not separator or not size.isdecimal() or int(size) < 1 or not path:
             raise UserError(
-                f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10, or the name of shipped traces "
-                f"({', '.join(known)})"
+                f"{text!r}: write SIZE=TRACE with a whole size, such as 10=runs/mm10, or the name of shipped traces; "
+                f"{hint(text, known)}"
             )
         found.append((int(size), path))
     sizes = [size for size, _ in found]
@@ -80,10 +82,13 @@ def parse_sizes(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def read_training(inputs: Sequence[tuple[int, str]], format_name: str, cache: Path) -> TrainingSet:
+def read_training(
+    inputs: Sequence[tuple[int, str]], format_name: str, cache: Path, progress: Progress = silent
+) -> TrainingSet:
     """Read the traces, of one thread each, and number their blocks alike. Raises UserError."""
-    read = []
+    read: list[tuple[int, Workload, Stream, Sites]] = []
     for size, path in inputs:
+        progress(len(read), len(inputs), "reading")
         workload = traces.read_workload(WorkloadChoice(path=path, format=format_name), cache)
         streams, sites = streams_of(workload, path)
         if len(streams) > 1:

@@ -14,36 +14,36 @@ from manyscale.models.workload.columns import one_chunk, text_array, to_arrow, t
 
 CORES_SCHEMA: Final = pa.schema(
     [
-        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank
         pa.field("core", pa.int32(), nullable=False),  # of the rank, from 0
-        pa.field("start_ps", pa.int64(), nullable=False),
-        pa.field("end_ps", pa.int64(), nullable=False),
+        pa.field("start_ps", pa.int64(), nullable=False),  # when it begins on the core
+        pa.field("end_ps", pa.int64(), nullable=False),  # when it ends or gives way
         pa.field("task_instance_id", pa.int32(), nullable=False),  # 0: the initial task; -1: a chunk of a loop
-        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # construct in the source
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
     ]
 )
 TASK_INSTANCES_SCHEMA: Final = pa.schema(
     [
-        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank
         pa.field("iteration", pa.int32(), nullable=False),  # -1 outside a main loop
-        pa.field("task_instance_id", pa.int32(), nullable=False),
-        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("instructions", pa.int64(), nullable=False),
-        pa.field("cycles", pa.float64(), nullable=False),
+        pa.field("task_instance_id", pa.int32(), nullable=False),  # within the rank
+        pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # construct in the source
+        pa.field("instructions", pa.int64(), nullable=False),  # that it executes
+        pa.field("cycles", pa.float64(), nullable=False),  # that it takes on the target's core
         pa.field("first_cache_misses", pa.int64(), nullable=False),  # 0 where they were not simulated
-        pa.field("last_cache_misses", pa.int64(), nullable=False),
+        pa.field("last_cache_misses", pa.int64(), nullable=False),  # of the last level
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # of MODELS
     ]
 )
 CPI_STACKS_SCHEMA: Final = pa.schema(
     [
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("iteration", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # MPI rank
+        pa.field("iteration", pa.int32(), nullable=False),  # of the main loop; -1 outside
         pa.field("core", pa.int32(), nullable=False),  # -1 in rows of a task type
         pa.field("task_type", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # all types in rows of a core
-        pa.field("part", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        pa.field("cycles", pa.float64(), nullable=False),
+        pa.field("part", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # what the cycles are spent on
+        pa.field("cycles", pa.float64(), nullable=False),  # spent on this part
         pa.field("instructions", pa.int64(), nullable=False),  # of the core or type, in each of its rows
     ]
 )

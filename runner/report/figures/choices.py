@@ -24,7 +24,11 @@ class View:
 def with_views(data: list[dict[str, Any]], layout: dict[str, Any], views: Sequence[View]) -> dict[str, Any]:
     """The figure at its first view, with buttons for all of them if there are several."""
     first = views[0]
-    shown = [trace | {key: values[i] for key, values in first.data.items()} for i, trace in enumerate(data)]
+    shown = []
+    for i, trace in enumerate(data):
+        for name, values in first.data.items():
+            trace = _assigned(trace, name.split("."), values[i])
+        shown.append(trace)
     whole = dict(layout)
     for name, value in first.layout.items():
         whole = _assigned(whole, name.split("."), value)

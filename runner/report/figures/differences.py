@@ -7,14 +7,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from manyscale.runner.report.figures.choices import View, with_views
-from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis, bar_marker
-from manyscale.runner.report.text import duration, signed_duration, time_unit
+from manyscale.runner.report.palette import GREY, LONGER, SHORTER, axis, bar_marker
+from manyscale.runner.report.text import duration, signed_duration, signed_percent, time_unit
 
 MOST_BARS: Final = 20  # of a group of differences
+_BAR_PIXELS: Final = 30
 _WHAT: Final = "what_if"
 _BASE: Final = "base"
 _FIXED: Final = ("point_id", _WHAT, "makespan_seconds", "base_seconds", "change_seconds", "speedup")
-_LONGER, _SHORTER = LINE_COLOURS[1], LINE_COLOURS[0]
+_TEXT: Final = {"textposition": "auto", "insidetextfont": {"color": "#ffffff"}, "outsidetextfont": {"color": "#1c2530"}}
 _GROUPS: Final = {
     "state": "By state",
     "critical path": "Critical path",
@@ -39,7 +40,7 @@ def what_if(table: pa.Table) -> dict[str, Any]:
     for i, name in enumerate(series):
         colour = GREY if len(series) == 1 else bar_marker(i)["color"]
         marker = {"color": colour} if len(series) == 1 else bar_marker(i)
-        data.append({"type": "bar", "orientation": "h", "name": name or "predicted time", "marker": marker})
+        data.append({"type": "bar", "orientation": "h", "name": name or "predicted time", "marker": marker, **_TEXT})
     change = View(
         "Change",
         {
@@ -48,13 +49,16 @@ def what_if(table: pa.Table) -> dict[str, Any]:
             "text": [[_change_text(row) for row in mine] for mine in asked],
             "hovertemplate": ["%{y}: %{text}<extra>%{fullData.name}</extra>"] * len(series),
             "marker.color": [
-                [_LONGER if (_change(row) or 0.0) > 0 else _SHORTER for row in mine]
+                [LONGER if (_change(row) or 0.0) > 0 else SHORTER for row in mine]
                 if len(series) == 1
                 else data[i]["marker"]["color"]
                 for i, mine in enumerate(asked)
             ],
         },
-        {"xaxis.title.text": "change of the predicted time against the base (%)", "xaxis.zeroline": True},
+        {
+            "xaxis.title.text": "change of the predicted time against the base (%)",
+            "height": 110 + _BAR_PIXELS * sum(map(len, asked)),
+        },
     )
     time = View(
         "Time",
@@ -65,10 +69,10 @@ def what_if(table: pa.Table) -> dict[str, Any]:
             "hovertemplate": ["%{y}: %{text}<extra>%{fullData.name}</extra>"] * len(series),
             "marker.color": [trace["marker"]["color"] for trace in data],
         },
-        {"xaxis.title.text": f"predicted time ({unit})", "xaxis.zeroline": True},
+        {"xaxis.title.text": f"predicted time ({unit})", "height": 110 + _BAR_PIXELS * len(rows)},
     )
     layout = {
-        "xaxis": axis("", rangemode="tozero"), "yaxis": _names_axis(), "barmode": "group", "bargap": 0.3,
+        "xaxis": axis("", rangemode="tozero", zeroline=True), "yaxis": _names_axis(), "barmode": "group", "bargap": 0.3,
         "showlegend": len(series) > 1,
     }  # fmt: skip
     return with_views(data, layout, [change, time])
@@ -82,7 +86,7 @@ def _change(row: dict[str, Any]) -> float | None:
 
 def _change_text(row: dict[str, Any]) -> str:
     share = _change(row)
-    return "" if share is None else f"{share:+.1f} % ({signed_duration(row['change_seconds'])})"
+    return "" if share is None else f"{signed_percent(share)} ({signed_duration(row['change_seconds'])})"
 
 
 def compare(table: pa.Table) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def compare(table: pa.Table) -> dict[str, Any]:
     views = [_group_view(_GROUPS[name], groups[name][:MOST_BARS]) for name in _GROUPS if name in groups]
     if not views:
         return {"data": [], "layout": {}}
-    data = [{"type": "bar", "orientation": "h", "name": "B - A", "marker": {"color": GREY}}]
+    data = [{"type": "bar", "orientation": "h", "name": "B - A", "marker": {"color": GREY}, **_TEXT}]
     layout = {"xaxis": axis("", zeroline=True), "yaxis": _names_axis(), "bargap": 0.3, "showlegend": False}
     return with_views(data, layout, views)
 
@@ -108,7 +112,7 @@ def _group_view(label: str, rows: list[dict[str, Any]]) -> View:
         length, unit = time_unit(max(map(abs, differences)))
     texts = []
     for row, difference in zip(rows, differences, strict=True):
-        share = f" ({100 * difference / row['a']:+.1f} %)" if row["a"] else ""
+        share = f" ({signed_percent(100 * difference / row['a'])})" if row["a"] else ""
         texts.append((signed_duration(difference) if row["unit"] == "s" else f"{difference:+,.4g} {unit}") + share)
     return View(
         label,
@@ -117,9 +121,9 @@ def _group_view(label: str, rows: list[dict[str, Any]]) -> View:
             "y": [[row["item"] for row in rows]],
             "text": [texts],
             "hovertemplate": ["%{y}: %{text}<extra></extra>"],
-            "marker.color": [[_LONGER if each > 0 else _SHORTER for each in differences]],
+            "marker.color": [[LONGER if each > 0 else SHORTER for each in differences]],
         },
-        {"xaxis.title.text": f"B - A ({unit})"},
+        {"xaxis.title.text": f"B - A ({unit})", "height": 110 + _BAR_PIXELS * len(rows)},
     )
 
 

@@ -52,8 +52,3 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     for rank, index in enumerate(order.tolist()):
         placed[index] = means[rank] + rank * gap
     return placed
-
-
-def room(names: Sequence[str]) -> int:
-    """Pixels at the right of a chart that the labels of its lines need."""
-    return min(24 + 7 * max((len(name) for name in names), default=0), 260)

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 
 from manyscale.runner.report.figures.choices import View, with_views
-from manyscale.runner.report.figures.labels import room
 from manyscale.runner.report.figures.sweep import Axis, Lines, line_look, values_view
 from manyscale.runner.report.palette import GREY, axis
 from manyscale.runner.report.text import time_unit
@@ -46,8 +45,6 @@ def scaling(table: pa.Table) -> dict[str, Any]:
         }
     )  # fmt: skip
     layout: dict[str, Any] = {"xaxis": position.settings, "yaxis": axis(""), "showlegend": False}
-    if views[0].layout.get("annotations"):
-        layout["margin"] = {"l": 56, "r": room(names), "t": 30, "b": 46}
     return with_views(data, layout, views)
 
 

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from manyscale.models.workload.quantities import parse_quantity
 from manyscale.runner.report.figures.choices import View, with_views
-from manyscale.runner.report.figures.labels import end_labels, room
+from manyscale.runner.report.figures.labels import end_labels
 from manyscale.runner.report.palette import axis, bar_marker, is_wide, line_style, line_symbol
 from manyscale.runner.report.text import time_unit
 
 MAKESPAN: Final = "application.makespan"
+_OCTAVE: Final = 0.30102999566398119521  # between ticks of a logarithmic axis
+_DECADES: Final = 1000.0  # of which there are ticks at powers of ten alone
 _DIMENSIONS: Final = ("time in s", "size in B", "rate in B/s", "frequency in Hz", "rate in flop/s")
 
 Points = Mapping[str, list[Any]]  # columns of a sweep's table by name
@@ -107,7 +109,7 @@ def time_figure(points: Points, along: str, lines: Lines) -> dict[str, Any]:
     base = times[0] if times else 0.0
     if base and len(times) > 1:
         change = [[100 * (times[k] / base - 1) for k in line] for line in lines.values()]
-        of_base = "change of the predicted time against the first point (%)"
+        of_base = "change against the first point (%)"
         relative = values_view("Change", names, lines, position, change, of_base, "%{y:+.3~g} %", is_change=True)
         # bars stand on zero, so that what differs little shows only as a change
         views = [relative, *views] if position.is_category else [own, views[0], relative]
@@ -132,6 +134,7 @@ def values_view(
         "yaxis.rangemode": "tozero" if from_zero or position.is_category else "normal",
         "yaxis.zeroline": is_change,
         "yaxis.autorange": True,
+        "yaxis.dtick": _OCTAVE if logarithmic and flat and max(flat) < _DECADES * min(flat) else None,
     }
     if not position.is_category and flat:
         ends = [
@@ -160,14 +163,13 @@ def figure(
         else:
             trace |= line_look(i) | {"text": [str(points[along][k]) for k in line]}
         data.append(trace)
+    has_labels = bool(views[0].layout.get("annotations"))
     layout: dict[str, Any] = {
-        "xaxis": position.settings, "yaxis": axis(""), "showlegend": position.is_category and len(data) > 1,
+        "xaxis": position.settings, "yaxis": axis(""), "showlegend": len(data) > 1 and not has_labels,
     }  # fmt: skip
     if position.is_category:
         layout["barmode"] = "group"
         layout["legend"] = {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"}
-    elif views[0].layout.get("annotations"):
-        layout["margin"] = {"l": 56, "r": room(names), "t": 30, "b": 46}
     return with_views(data, layout, views)
 
 

@@ -41,11 +41,13 @@ def add_section(page: Page, result: Result) -> None:
     order = np.argsort(-by_rank, kind="stable")
     ranks = [(f"rank {rank}", int(by_rank[rank])) for rank in order.tolist() if by_rank[rank]]
     by_place = list(critical_path.time_by_place(result.workload, places(result.workload), path).items())
-    lists = [("kind", by_kind), ("region or call", by_place), ("rank", ranks)]
+    left, right = [("kind", by_kind), ("rank", ranks)], [("region or call", by_place)]
     links = result.critical_path_links
     if links is not None and links.num_rows:
-        lists.append(("link of a transfer", [(row["link"], row["time_ps"]) for row in links.to_pylist()]))
-    tables = "".join(f"<div>{_shares(title, rows, whole)}</div>" for title, rows in lists)
+        right.append(("link of a transfer", [(row["link"], row["time_ps"]) for row in links.to_pylist()]))
+    tables = "".join(
+        f"<div>{'<br>'.join(_shares(title, rows, whole) for title, rows in each)}</div>" for each in (left, right)
+    )
     page.add("Critical path", f'<div class="pair">{tables}</div>', _chart(page, path, whole), note=NOTE)
 
 

@@ -42,7 +42,11 @@ def add_launches(page: Page, result: Result) -> None:
         note += (
             f" Of {launches.num_rows:,} launches the {MAX_LAUNCHES} with most cycles (all: timeline/launches.parquet)."
         )
-    page.add("Kernel launches", figures_table(figures), _launches_table(launches), note=note)
+    whole = f"<details><summary>All figures of the GPU</summary>{figures_table(figures)}</details>"
+    page.add(
+        "Kernels", _kernels_table(launches), whole, note="Cycles without launch latency, of all launches together."
+    )
+    page.add("Kernel launches", _launches_table(launches), note=note)
     if result.gpu_cpi_stacks is not None:
         _add_stacks(page, launches, result.gpu_cpi_stacks)
     if result.gpu_ipc is not None:
@@ -81,6 +85,34 @@ def _launches_table(launches: pa.Table) -> str:
         "launch", "kernel", "blocks", "cycles", "IPC", "warp instructions", "occupancy", "L1", "L2", "predicted by",
     )  # fmt: skip
     return table(header, rows, numeric_from=2)
+
+
+def _kernels_table(launches: pa.Table) -> str:
+    """A row per kernel, those with most cycles first."""
+    inside = to_numpy(launches.column("cycles")) - to_numpy(launches.column("launch_latency_cycles"))
+    names = launches.column("kernel_name").to_pylist()
+    kernels = list(dict.fromkeys(names))
+    row = np.array([kernels.index(name) for name in names])
+    sums = {
+        name: np.bincount(row, to_numpy(launches.column(name)).astype(float), len(kernels))
+        for name in ("warp_instructions", "blocks", "l1_accesses", "l1_misses", "l2_accesses", "l2_misses")
+    }
+    cycles = np.bincount(row, inside.astype(float), len(kernels))
+    whole = max(float(cycles.sum()), 1.0)
+
+    def ratio(part: str, of: str, each: int) -> str:
+        return escape(percent(sums[part][each] / sums[of][each])) if sums[of][each] else "-"
+
+    rows = [
+        (
+            f'<span class="meaning">{escape(_short(kernels[each]))}</span>', f"{np.count_nonzero(row == each):,}",
+            f"{sums['blocks'][each]:,.0f}", f"{cycles[each]:,.0f}", escape(percent(cycles[each] / whole)),
+            f"{sums['warp_instructions'][each] / cycles[each]:.3g}" if cycles[each] else "-",
+            ratio("l1_misses", "l1_accesses", each), ratio("l2_misses", "l2_accesses", each),
+        )
+        for each in np.argsort(-cycles, kind="stable")[:MAX_LAUNCHES].tolist()
+    ]  # fmt: skip
+    return table(("kernel", "launches", "blocks", "cycles", "share", "IPC", "L1 misses", "L2 misses"), rows)
 
 
 def _short(name: str) -> str:
@@ -158,13 +190,16 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
     data: list[dict[str, Any]] = []
     for number, name in enumerate(names[: len(LINE_COLOURS)]):
         mine = of_row == number if number < len(LINE_COLOURS) - 1 else of_row >= number
-        xs = [each for a, b in zip(x0[mine].tolist(), x1[mine].tolist(), strict=True) for each in (a, b, None)]
-        ys = [each for y in value[mine].tolist() for each in (round(y, 5), round(y, 5), None)]
+        # steps, interrupted where a bin does not follow on the one before
+        begin, finish, height = x0[mine], x1[mine], np.round(value[mine], 5)
+        breaks = np.flatnonzero(begin[1:] != finish[:-1]) + 1
+        xs = _interrupted(np.stack((begin, finish), axis=1), breaks)
+        ys = _interrupted(np.stack((height, height), axis=1), breaks)
         label = _short(name) if number < len(LINE_COLOURS) - 1 or len(names) == len(LINE_COLOURS) else "other kernels"
         data.append(
             {
                 "type": "scatter", "mode": "lines", "name": label, "x": xs, "y": ys,
-                "line": {"color": LINE_COLOURS[number], "width": 2},
+                "line": {"color": LINE_COLOURS[number], "width": 1.5},
                 "hovertemplate": "%{y:.3~g} at cycle %{x:,}<extra>%{fullData.name}</extra>",
             }
         )  # fmt: skip
@@ -175,6 +210,15 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
     }  # fmt: skip
     chart = page.chart("gpu-ipc", "figure", 360, {"data": data, "layout": layout}, "instructions per cycle over time")
     page.add("IPC over time", chart, note="All SMs together; of launches that were simulated.")
+
+
+def _interrupted(pairs: np.ndarray, breaks: np.ndarray) -> list[float | int | None]:
+    """The values of ``pairs`` one after the other, with a gap before each of the pairs ``breaks``."""
+    return [
+        each
+        for number, part in enumerate(np.split(pairs, breaks))
+        for each in ((None,) if number else ()) + tuple(part.ravel().tolist())
+    ]
 
 
 # ---- thread blocks ----

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.report.headline import has_launches, has_ranks
 from manyscale.runner.report.text import duration, escape, percent, table
 from manyscale.runner.run.results import Result
 
@@ -120,8 +121,11 @@ def certainty(result: Result) -> str:
             f"<p><strong>The sample does not tell.</strong> {escape(why)}. Draw several of each cluster "
             "(<code>intervals.per_cluster</code>), or at random.</p>"
         )
+    what = "Every rank and every call was replayed" if has_ranks(result) else "All of it was simulated"
+    if has_launches(result):
+        what = "Every launch was simulated" + (", every call of every rank replayed" if has_ranks(result) else "")
     return (
-        "<p><strong>Nothing was sampled.</strong> Every rank and every call was replayed, so there is no sampling "
+        f"<p><strong>Nothing was sampled.</strong> {what}, so there is no sampling "
         "error and no confidence interval. What remains is how well the models and the trace describe the target.</p>"
     )
 
@@ -145,16 +149,18 @@ def limits(result: Result) -> Iterator[str]:
         share = result.statistics.get(f"application.compute_{basis}")
         values[f"compute_{basis}"] = "-" if share is None else percent(share.value)
     network, cpu = str(chosen.get("network", "")), str(chosen.get("cpu", ""))
-    texts = [*_NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))]
-    texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
+    texts: list[str] = []
+    if has_ranks(result):
+        texts += _NETWORK.get(network, (f"Network model: {network or 'not recorded'}.",))
+        texts += [_COLLECTIVES] * collectives.sends_messages + [_FORMULAS] * collectives.has_formulas
     if result.launches is not None:
         gpu = str(chosen.get("gpu") or "detailed")
         texts += _GPU.get(gpu, (f"GPU model: {gpu}.",))
         texts += [_SAMPLED_LAUNCHES] * (result.statistics["gpu.simulated_share"].value < 1)
         values |= _of_launches(result)
-    if result.intervals is None:
+    if result.intervals is None and (has_ranks(result) or not has_launches(result)):
         texts += _CPU.get(cpu, (f"CPU model: {cpu or 'not recorded'}.",))
-    else:
+    if result.intervals is not None:
         texts += _SAMPLED_INTERVALS
         values |= _of_intervals(result)
     for text in texts:

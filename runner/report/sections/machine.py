@@ -12,21 +12,31 @@ from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.runner.report.text import binary_size, escape, table, time_unit
 
 
-def machine_table(machine: Machine) -> str:
-    """HTML: what the machine consists of and where each group of numbers comes from."""
-    rows = [(escape(name), escape(value)) for name, value in _facts(machine)]
-    sources = [(escape(part), escape(source)) for part, source in machine.sources.items()]
+def machine_table(machine: Machine, *, with_network: bool = True) -> str:
+    """HTML: what the machine consists of and where each group of numbers comes from; of the network where it plays a
+    part."""
+    facts = [*_facts(machine), *(_network_facts(machine) if with_network else ())]
+    rows = [(escape(name), escape(value)) for name, value in facts]
+    sources = [
+        (escape(part), escape(source))
+        for part, source in machine.sources.items()
+        if with_network or not part.startswith("network")
+    ]
     left = table(("machine", ""), rows, numeric_from=2, css="facts")
     right = table(("part", "source"), sources, numeric_from=2, css="facts")
     return f'<div class="pair"><div>{left}</div><div>{right}</div></div>'
 
 
 def _facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    node, network = machine.node, machine.network
+    node = machine.node
     yield "nodes", f"{machine.num_nodes:,}"
     sockets = f"{node.sockets} socket{'s' if node.sockets > 1 else ''}"
     yield "node", f"{sockets} of {node.cores_per_socket} core{'s' if node.cores_per_socket > 1 else ''}"
     yield from _node_facts(node)
+
+
+def _network_facts(machine: Machine) -> Iterator[tuple[str, str]]:
+    network = machine.network
     yield "between nodes", _route(network.latency_ps, network.ps_per_byte)
     if network.topology is not None:
         yield "topology", _shape(network.topology)

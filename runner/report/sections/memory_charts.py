@@ -12,12 +12,12 @@ from manyscale.models.memory.amm.sdcm import geometry_of, hit_probability
 from manyscale.models.memory.reuse_profile import COLD, ReuseProfile
 from manyscale.runner.predict.memory.hit_rates import miss_ratio_curve
 from manyscale.runner.report.page import Page, line_legend
-from manyscale.runner.report.palette import LINE_COLOURS, axis
+from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis
 from manyscale.runner.report.text import binary_size, escape, percent
 
 MOST_POINTS: Final = 400  # of one line or histogram
 LEAST_SHOWN: Final = 0.5  # where distance 0 stands on a logarithmic axis
-GREY: Final = "#9aa5b1"
+_MARK: Final = {"dash": "dot", "width": 1, "color": GREY}
 
 Parts = Sequence[tuple[str, ReuseProfile]]  # of one profile, by name; they add up
 
@@ -100,7 +100,8 @@ def curve_chart(page: Page, whole: ReuseProfile, caches: Mapping[str, Cache]) ->
     capacity, ratio = miss_ratio_curve(whole)
     size = capacity * whole.granularity_bytes
     line = {
-        "type": "scatter", "mode": "lines", "x": size.tolist(), "y": ratio.tolist(), "line": {"shape": "hv"},
+        "type": "scatter", "mode": "lines", "x": size.tolist(), "y": ratio.tolist(),
+        "line": {"shape": "hv", "color": LINE_COLOURS[0]},
         "text": [binary_size(value) for value in size.tolist()],
         "hovertemplate": "%{text}<br>%{y:.3%}<extra></extra>",
     }  # fmt: skip
@@ -117,8 +118,7 @@ def _marks(places: Sequence[tuple[str, float]]) -> dict[str, Any]:
     """Dotted vertical lines with names, on a logarithmic axis."""
     return {
         "shapes": [
-            {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 1}}
-            for _, x in places
+            {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": _MARK} for _, x in places
         ],
         "annotations": [
             {"x": float(np.log10(x)), "y": 1.04, "yref": "paper", "text": escape(name), "showarrow": False}

@@ -58,7 +58,10 @@ def figures_table(figures: Sequence[tuple[str, Statistic]]) -> str:
         unit = "" if each.unit == "1" else f" {each.unit}"
         value = f"{each.value:,}" if isinstance(each.value, int) else f"{each.value:,.4g}"
         rows.append((escape(name), f"{value}{escape(unit)}", interval, escape(each.description)))
-    return table(("figure", "value", "95 % interval", "what it is"), rows)
+    if not any(interval for _, _, interval, _ in rows):
+        shown = [(name, value, text) for name, value, _, text in rows]
+        return table(("figure", "value", "what it is"), shown, text_from=2)
+    return table(("figure", "value", "95 % interval", "what it is"), rows, text_from=3)
 
 
 # ---- cores over time ----

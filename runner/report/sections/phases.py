@@ -39,7 +39,7 @@ def cpi_chart(page: Page, element: str, data: list[dict[str, Any]], along: str, 
 def markers(name: str, x: np.ndarray, y: np.ndarray, colour: str, size: int, symbol: str) -> dict[str, Any]:
     """Plotly's trace of points."""
     return {
-        "type": "scattergl" if len(x) > 2_000 else "scatter",
+        "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": x.tolist(),

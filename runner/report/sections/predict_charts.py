@@ -11,8 +11,7 @@ import numpy as np
 from manyscale.runner.predict.memory.growth import Growth, growing_parts
 from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
 from manyscale.runner.report.page import Page, colour_legend, line_legend
-from manyscale.runner.report.palette import LINE_COLOURS, axis, line_style
-from manyscale.runner.report.sections.memory_charts import GREY
+from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis, line_style
 from manyscale.runner.report.text import duration, escape
 
 MOST_BARS: Final = 24  # blocks, and inputs of each

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from manyscale.runner.errors import RunError, UserError
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run.calibration.system_caches import System
 from manyscale.runner.tracers.build import c_compiler
 
@@ -118,7 +119,7 @@ def requests(system: System, effort: Effort) -> list[str]:
     ]
 
 
-def measure(program: Path, system: System, core: int, effort: Effort) -> Figures:
+def measure(program: Path, system: System, core: int, effort: Effort, progress: Progress = silent) -> Figures:
     """Every figure of one core. Raises RunError where the program fails."""
     asked = list(dict.fromkeys(requests(system, effort)))
     start = time.monotonic()
@@ -126,6 +127,7 @@ def measure(program: Path, system: System, core: int, effort: Effort) -> Figures
     for process in range(effort.num_processes):
         if process and time.monotonic() - start > effort.most_s:
             break
+        progress(process, effort.num_processes, "measuring")
         for request, (best, median) in _run(program, core, _line_bytes(system), effort.budget_ms, asked).items():
             # the best of many chains at once is the repetition that found most in a cache
             values.setdefault(request, []).append(median if request.startswith("parallel:") else best)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from manyscale.models.workload.quantities import parse_bytes
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run.calibration import fit
 from manyscale.runner.run.calibration.measure import (
     FULL,
@@ -25,6 +26,7 @@ from manyscale.runner.run.calibration.measure import (
 )
 from manyscale.runner.run.calibration.system_caches import System, read_system
 from manyscale.runner.study.targets import build_machine, target_named
+from manyscale.runner.system import require_linux
 
 _KEPT_OF_CACHES: Final = ("replacement", "inclusion", "write", "write_allocate", "sector", "prefetcher")
 _KEPT_OF_CORES: Final = ("load_buffer", "store_buffer", "reorder_buffer", "vector_load", "misprediction")
@@ -73,17 +75,23 @@ class NodeCalibration:
 
 
 def calibrate_node(
-    base: str = "laptop", *, quick: bool = False, core: int | None = None, sizes: Mapping[str, int] | None = None
+    base: str = "laptop",
+    *,
+    quick: bool = False,
+    core: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    progress: Progress = silent,
 ) -> NodeCalibration:
     """The machine ``base`` with the node that this runs on, of which CPU ``core`` (default: the last) is measured;
     ``sizes``: bytes of caches by name that the system does not say, or says wrongly. Raises UserError."""
+    require_linux("calibrate --node", "calibrate there, or write a machine file")
     effort = QUICK if quick else FULL
     system = read_system(core, dict(sizes or {}))
     core = max(system.core_cpus) if core is None else core
     _, content = target_named(base, "command line")
     with built() as program:
         print(f"measuring core {core} of {system.cpu_name}, about {8 if quick else 50} s ...", file=sys.stderr)
-        figures = measure(program, system, core, effort)
+        figures = measure(program, system, core, effort, progress)
         measured = read_off(figures, system, measure_node_bandwidth(program, system, effort))
     machine = machine_of(content, system, measured, effort)
     build_machine(machine, "machine.yaml")

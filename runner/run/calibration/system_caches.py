@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.system import usable_cpus
 
 _CPUS: Final = Path("sys/devices/system/cpu")
 _KINDS: Final = {"Data": "D", "Instruction": "I", "Unified": ""}
@@ -81,7 +82,7 @@ def read_system(
     ``sizes``: bytes of caches by name, instead of what the system says. Raises UserError where no cache is found, and
     for a CPU that does not exist or that this process may not use.
     """
-    cpus = allowed if allowed is not None else frozenset(os.sched_getaffinity(0))
+    cpus = allowed if allowed is not None else usable_cpus()
     chosen = max(cpus) if core is None else core
     if chosen not in cpus:
         raise UserError(f"--core {chosen}: this process may not use it; name one of {_listed(cpus)}")

@@ -29,11 +29,13 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.notes import Note
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import STACKS
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.readers import simpoint_bb
 from manyscale.runner.run.plans import launches
 from manyscale.runner.run.plans import stacks as stack_plans
 from manyscale.runner.run.plans.intervals import method_named
-from manyscale.runner.run.plans.stacks import CODE, SIMPROF
+from manyscale.runner.run.plans.stacks import SIMPROF
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
 from manyscale.sampling import estimate as interval_estimate
@@ -45,7 +47,7 @@ from manyscale.sampling.tbpoint import launch_samplers
 from manyscale.sampling.tbpoint.launch_samplers import LaunchPopulation
 
 OF_BLOCKS: Final = ("simpoint", "code", "random", "systematic", "second")
-OF_STACKS: Final = (SIMPROF, CODE, "random", "systematic", "second")
+OF_STACKS: Final = STACKS.further
 _DEFAULT: Final = {"intervals": OF_BLOCKS, "units": OF_STACKS, "launches": launches.DEFAULT_METHODS}
 
 
@@ -132,7 +134,7 @@ def load(
 def evaluate(
     profiles: Sequence[tuple[Profile, Sequence[str]]],
     seeds: int = 10,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Every method of every profile."""
     rows: list[Row] = []
@@ -146,7 +148,7 @@ def evaluate(
             rows.append(row)
             if len(first.label):
                 shown.append((profile, method, first))
-            progress(len(rows), total)
+            progress(len(rows), total, "evaluating")
     return Evaluation(seeds, rows, shown)
 
 

@@ -13,7 +13,7 @@ cores would wait for it, and any sample would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -25,6 +25,8 @@ import pyarrow.parquet as pq
 from manyscale.models.spelling import closest
 from manyscale.models.workload.columns import text_array
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import TASK_METHODS, TASK_SUFFIXES
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.run import study_runs
 from manyscale.runner.study import assign, parse_study
 from manyscale.sampling.taskpoint.options import source_choices
@@ -44,7 +46,6 @@ _PARTS: Final[dict[str, dict[str, Any]]] = {
     "settle": {"taskpoint.settle": 8},
     "unsettled": {"taskpoint.settle": 0},
 }
-_BEHIND: Final = [name for name in _PARTS if name not in ("lazy", "periodic", "interval")]
 DEFAULT_METHODS: Final = ("lazy+source", "periodic+source", "lazy", "periodic")
 COLUMNS: Final = ("error", "detailed_share", "speedup", "cpu_seconds")
 
@@ -60,7 +61,7 @@ def evaluate(
     changes: Sequence[tuple[str, Any]] = (),
     accept: Collection[str] = (),
     strict: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """A row (``table``) per trace, number of cores and method, full detail first, with its ``notes``; run directories
     in ``directory``. ``accept``, ``strict``: as of runs.
@@ -84,7 +85,7 @@ def evaluate(
                 row = _measured(base, keys, place(directory, stem, number, name), directory / "cache", **of_notes)
                 truth = truth or row
                 rows.append(_row(stem, number, name, row, truth))
-                progress(len(rows), total)
+                progress(len(rows), total, "evaluating")
     return rows
 
 
@@ -97,11 +98,11 @@ def changes_of(method: str) -> tuple[tuple[str, Any], ...]:
     """Keys of a study and their values, of a method such as lazy+source+classes. Raises UserError."""
     parts = method.split("+")
     unknown = [part for part in parts if part not in _PARTS]
-    if unknown or parts[0] not in ("lazy", "periodic", "interval") or (parts[0] == "interval" and len(parts) > 1):
+    if unknown or parts[0] not in TASK_METHODS or (parts[0] == "interval" and len(parts) > 1):
         near = closest(unknown[0], _PARTS) if unknown else None
         meant = "" if near is None else f"did you mean {near!r}? "
         raise UserError(
-            f"--method {method!r}: {meant}write lazy or periodic, with any of +{', +'.join(_BEHIND)} behind it, "
+            f"--method {method!r}: {meant}write lazy or periodic, with any of +{', +'.join(TASK_SUFFIXES)} behind it, "
             "or interval"
         )
     return tuple(pair for part in parts for pair in _PARTS[part].items())

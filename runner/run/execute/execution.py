@@ -13,11 +13,37 @@ from manyscale.runner import extras
 from manyscale.runner.cache import default_cache
 from manyscale.runner.errors import RunError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit
+from manyscale.runner.progress import Progress, silent
 from manyscale.runner.registry import lookup
 from manyscale.runner.run.store import Store
 
 RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
 _told: Final[set[str]] = set()
+_WHAT: Final = {
+    "replay": "replaying", "replay-coupled": "replaying", "stack-distances": "profiling", "gpu-profile": "profiling",
+    "gpu-outline": "profiling", "node-profile": "profiling", "last-uses": "profiling",
+}  # fmt: skip
+
+
+class _Watch:
+    """Tells the progress of units by what they weigh: a unit of mean weight counts as one."""
+
+    def __init__(self, units: Sequence[WorkUnit], progress: Progress) -> None:
+        weight = sum(unit.weight for unit in units) or 1
+        self._cost = {unit.key: unit.weight * len(units) / weight for unit in units}
+        self._what = {unit.key: _WHAT.get(unit.kind, "simulating") for unit in units}
+        self._units, self._progress, self._done, self._partly = len(units), progress, 0.0, 0.0
+        progress(0, len(units), self._what[units[0].key])
+
+    def part(self, key: str, share: float) -> None:
+        """A unit that runs has done this share."""
+        self._partly = max(self._partly, share * self._cost[key])
+        self._progress(self._done + self._partly, self._units, self._what[key])
+
+    def finished(self, key: str) -> None:
+        self._done += self._cost[key]
+        self._partly = 0.0
+        self._progress(min(self._done, self._units), self._units, self._what[key])
 
 
 @dataclass
@@ -33,12 +59,12 @@ class Counts:
 @dataclass
 class Execution:
     """Where and how units run, and what is told of it: ``record(kind, outcome, status)`` for every unit that is
-    finished, ``progress(done, total)`` as units finish."""
+    finished, ``progress(done, total, what)`` as units finish, or parts of them, weighed by their weights."""
 
     store: Store
     executor: Any
     record: Callable[[str, Outcome, str], None]
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Progress = silent
     counts: Counts = field(default_factory=Counts)
     outcomes: dict[str, tuple[str, Outcome, str]] = field(default_factory=dict)
 
@@ -56,10 +82,9 @@ class Execution:
                 waiting.append(unit)
         if not waiting:
             return
-        done = len(unique) - len(waiting)
+        watch = _Watch(waiting, self.progress)
         needed = {name for unit in waiting for name in unit.inputs.values()}
-        for outcome in self._outcomes(waiting, shared(needed)):
-            done += 1
+        for outcome in self._outcomes(waiting, shared(needed), watch):
             kind = unique[outcome.key].kind
             if outcome.error:
                 self.counts.failed += 1
@@ -67,10 +92,12 @@ class Execution:
                 raise RunError(outcome.error)
             self.counts.simulated += 1
             self._finish(kind, outcome, "simulated")
-            self.progress(done, len(unique))
+            watch.finished(outcome.key)
 
-    def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any]) -> Iterator[Outcome]:
+    def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], watch: _Watch) -> Iterator[Outcome]:
         together = [unit for unit in units if unit.shards != 1]
+        if hasattr(self.executor, "hear"):  # one whose units run elsewhere hears of them when they are finished
+            self.executor.hear = watch.part
         yield from self.executor.map([unit for unit in units if unit.shards == 1], shared, self.store)
         yield from self.executor.lockstep(together, shared, self.store)
 
@@ -95,7 +122,7 @@ class Workers:
     executor: str = "auto"
     address: str | None = None
     num_workers: int | None = None
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Progress = silent
 
     @property
     def folder(self) -> Path:

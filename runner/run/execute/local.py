@@ -10,8 +10,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
+from manyscale.models.kernels.team import Team
 from manyscale.runner.frames import in_large_frame
-from manyscale.runner.predict.units import Outcome, WorkUnit, compute, compute_member, of_members
+from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member, of_members
+from manyscale.runner.progress import heard
 from manyscale.runner.run.execute.state import HEAR_SECONDS, RunState
 from manyscale.runner.run.store import Store
 
@@ -55,7 +57,7 @@ class LocalExecutor:
     name = "local"
 
     def __init__(self, **_options: Any) -> None:
-        return
+        self.hear: Callable[[str, float], None] = lambda key, share: None  # which share of a unit is done
 
     def map(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], store: Store) -> Iterator[Outcome]:
         """Compute units and store their results; yields an outcome per unit as it is done."""
@@ -64,7 +66,9 @@ class LocalExecutor:
         with closing(_Aside()) as aside:
             while batch := state.next_batch(worker=0):
                 for unit in batch:
-                    outcome, arrays = aside(partial(compute, unit, shared))
+                    outcome, arrays = aside(
+                        partial(heard, partial(self.hear, unit.key), partial(compute, unit, shared))
+                    )
                     if not outcome.error:
                         store.write(unit.key, arrays)
                     finished = state.finished(outcome)
@@ -77,7 +81,7 @@ class LocalExecutor:
 
         for unit in units:
             count = unit.shards or os.cpu_count() or 1
-            members = in_threads(count, partial(compute_member, unit, shared))
+            members = in_threads(count, partial(_heard_member, partial(self.hear, unit.key), unit, shared))
             outcome = of_members([outcome for outcome, _ in members])
             if not outcome.error:
                 store.write(unit.key, members[0][1])
@@ -85,3 +89,9 @@ class LocalExecutor:
 
     def close(self) -> None:
         return
+
+
+def _heard_member(
+    hear: Callable[[float], None], unit: WorkUnit, shared: Mapping[str, Any], team: Team
+) -> tuple[Outcome, Arrays]:
+    return heard(hear, partial(compute_member, unit, shared, team))

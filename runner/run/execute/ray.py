@@ -47,6 +47,7 @@ from manyscale.runner.run.execute.ray_workers import (
 )
 from manyscale.runner.run.execute.state import MAX_ATTEMPTS, RunState
 from manyscale.runner.run.store import Store
+from manyscale.runner.system import usable_cpus
 
 CALLS_IN_FLIGHT: Final = 2  # per worker
 CALLS_PER_WORKER: Final = 4  # at least, for an even load
@@ -130,7 +131,7 @@ class RayExecutor:
                 self._initialise(ray)
         num_cpus = int(ray.cluster_resources().get("CPU", 0))
         if self._owns_ray and self._starts_own() and self._wanted_workers is None:
-            num_cpus = min(num_cpus, len(os.sched_getaffinity(0)))
+            num_cpus = min(num_cpus, len(usable_cpus()))
         wanted = self._wanted_workers or num_cpus
         if wanted > num_cpus or num_cpus < 1:
             self.close()

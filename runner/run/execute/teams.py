@@ -145,7 +145,10 @@ class ProcessTeam:
             own = path.with_suffix(".new")
             try:
                 with own.open("xb+") as file:
-                    os.posix_fallocate(file.fileno(), 0, size)  # fails here, not where a page is touched
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(file.fileno(), 0, size)  # fails here, not where a page is touched
+                    else:  # macOS
+                        file.truncate(size)
                     found = mmap.mmap(file.fileno(), size)
             except OSError as error:
                 own.unlink(missing_ok=True)

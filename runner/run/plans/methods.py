@@ -9,12 +9,19 @@ instances: run/plans/tasks.py. All plans have the columns element_kind, element_
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.input_kinds import INTERVALS, LAUNCHES, STACKS, TASKS, refuse_others
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 from manyscale.runner.run.plans import intervals, launches, stacks, tasks
 from manyscale.runner.run.plans.request import Planned, PlanRequest
+
+_OPTIONS: Final = {  # of fields of a request that not all kinds of input take
+    "sensitivity": "sensitivity", "measured": "measured", "cycles": "cycles", "exports": "export",
+    "projection": "projection", "warmup": "warmup",
+}  # fmt: skip
 
 
 def by_method(request: PlanRequest) -> Planned:
@@ -22,19 +29,12 @@ def by_method(request: PlanRequest) -> Planned:
     fit."""
     method, path = request.method, Path(request.path)
     is_stacks = stacks.is_asked(method, path)
-    for name in ("sensitivity", "measured"):
-        if getattr(request, name) and not is_stacks:
-            raise UserError(f"--{name}: is of method simprof, which plans sampling units of call stacks")
     is_taskpoint = method == tasks.TASKPOINT
     are_launches = not is_taskpoint and (launches.is_tbpoint(method) or launches.are_launches(path))
-    if request.cycles is not None and not are_launches:
-        raise UserError(f"--cycles: is of kernel launches, which {method} does not choose here")
-    if not (is_taskpoint or are_launches or is_stacks):
+    kind = TASKS if is_taskpoint else LAUNCHES if are_launches else STACKS if is_stacks else INTERVALS
+    refuse_others(kind, [f"--{option}" for name, option in _OPTIONS.items() if getattr(request, name)], method)
+    if kind is INTERVALS:
         return intervals.planned(request)
-    for name in ("exports", "projection", "warmup"):
-        if getattr(request, name):
-            option = name.removesuffix("s")
-            raise UserError(f"--{option}: is for intervals of basic-block vectors, which {method} does not choose")
     try:
         return (tasks if is_taskpoint else launches if are_launches else stacks).planned(request)
     except ValueError as error:
@@ -45,7 +45,7 @@ def write(planned: Planned, output: Path) -> Path:
     """Write a plan and the files beside it, into a folder or around a .parquet file; the plan's path. Raises UserError
     where that is taken."""
     if output.suffix != ".parquet":
-        directory = rundir.new_directory(output, planned.name, resume=False)
+        directory = rundir.new_directory(output, planned.name)
         file, stem = directory / "plan.parquet", directory / planned.name
     elif output.exists():
         raise UserError(f"{output}: is there already; name another file with -o")

@@ -44,14 +44,19 @@ def trace(
     *,
     keep_raw: bool = False,
     checks_memory: bool = False,
+    announces: bool = True,
 ) -> tuple[Workload, int]:
     """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
-    workload, and the program's exit status, negative for a signal. ``checks_memory``: see ``Device.write``. Raises
-    UserError."""
+    workload, and the program's exit status, negative for a signal. ``checks_memory``: see ``Device.write``;
+    ``announces``: a line on standard error says what is run. Raises UserError."""
     raw = directory / RAW
     try:
         raw.mkdir()
         device.write(raw, checks_memory=checks_memory)
+        if announces:
+            print(
+                f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}", file=sys.stderr, flush=True
+            )
         status = _run(command, program, kit, device, raw, cache)
         workload = replace(cuda.read(raw), name=directory.resolve().name)
     except UserError:
@@ -74,7 +79,6 @@ def _run(command: Sequence[str], program: launch.Program, kit: Toolkit, device: 
         "MANYSCALE_CUDA_DIR": str(raw.resolve()),
         "LD_PRELOAD": ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]),
     }
-    print(f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}", file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))
     while True:
         try:

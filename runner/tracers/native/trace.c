@@ -147,7 +147,7 @@ static void write_chunk(int stream, const void *data, uint64_t bytes) {
         uint64_t left = atomic_load(budget);
         do {
             if (left < total) {
-                ms_stop("the limit of --max-gb was reached");
+                ms_stop("the limit of --disk-gb was reached");
                 return;
             }
         } while (!atomic_compare_exchange_weak(budget, (unsigned long long *)&left, left - total));

@@ -24,6 +24,7 @@ from manyscale.runner.report import run_page as report
 from manyscale.runner.report.data import CATEGORIES, IDLE, calls, message_matrix, message_sizes, timeline
 from manyscale.runner.report.figures.sweep import axis_of
 from manyscale.runner.report.palette import COLOURS
+from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.report.text import binary_size, duration, embedded_json, percent, size
 from manyscale.runner.run.results import STATES, Result
 
@@ -98,7 +99,7 @@ def test_the_numbers_are_on_the_page(tmp_path: Path) -> None:
     # makespan 10.0004 us; rank 0 computes 2.500001 us, rank 1 2.0004 us: 2.2502005 us on average, 22.5 %
     for text in ("10.00 us", "1.00004e-05 s", "2.250 us", "22.5 %", "2.000 us", "2.500 us", "tiny on pair"):
         assert text in lines
-    assert "eight nodes of two cores" in page.text
+    assert "Predicted run of 2 ranks. Eight nodes of two cores" in page.text
     assert "informs [no-clock] the trace has <no> clock" in lines
     assert "made up, <b>too</b>" in lines
     assert "Nothing was sampled." in lines
@@ -303,9 +304,9 @@ def test_calls_with_their_times() -> None:
 
 
 @pytest.mark.contract
-def test_without_messages_the_page_says_so(tmp_path: Path) -> None:
+def test_without_messages_there_is_no_section_of_them(tmp_path: Path) -> None:
     page = written(replace(tiny.two_ranks(), messages=tiny.messages([])), tmp_path)
-    assert "There are none; messages inside collectives are not listed." in page.text
+    assert "Point-to-point messages" not in page.text
     assert "matrix" not in page.charts
 
 
@@ -362,7 +363,7 @@ def test_a_sweep_of_one_axis(tmp_path: Path) -> None:
             "application.load_balance": [0.9, 0.9, 0.9],
         },
     )
-    report.write_sweep(points, ["target.network.latency"], tmp_path, "<b>sweep</b>")
+    write_sweep(points, ["target.network.latency"], tmp_path, "<b>sweep</b>")
     page = check_self_contained((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.links == [f"points/{i:04d}/report.html" for i in range(3)]
     assert "<b>sweep</b>" in page.text
@@ -385,7 +386,7 @@ def test_a_sweep_of_two_axes_has_a_line_per_value_of_the_other(tmp_path: Path) -
         {"cpu_ratio": [1.0, 1.0, 2.0, 2.0], "target": ["a", "b", "a", "b"]},
         **{"application.makespan": [1.0, 2.0, 3.0, 4.0], "application.parallel_efficiency": [0.1, 0.2, 0.3, 0.4]},
     )
-    report.write_sweep(points, ["cpu_ratio", "target"], tmp_path, "two")
+    write_sweep(points, ["cpu_ratio", "target"], tmp_path, "two")
     charts = check_self_contained((tmp_path / "report.html").read_text(encoding="utf-8")).charts
     lines = {trace["name"]: (trace["x"], trace["y"]) for trace in charts["makespan-0"]["data"]}
     assert lines == {"target = a": ([1.0, 2.0], [1.0, 3.0]), "target = b": ([1.0, 2.0], [2.0, 4.0])}

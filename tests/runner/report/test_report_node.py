@@ -27,6 +27,7 @@ from manyscale.runner.report.palette import LINE_COLOURS
 from manyscale.runner.report.sections import node as report_node
 from manyscale.runner.report.sections import task_types as report_task_types
 from manyscale.runner.report.sections.machine import machine_table
+from manyscale.runner.report.sweep_page import write_sweep
 from manyscale.runner.run.results import Result
 from manyscale.runner.study.targets import build_machine, shipped_targets
 
@@ -355,7 +356,7 @@ def test_what_a_machine_does_not_say_is_left_out() -> None:
 
 def sweep(directory: Path, axes: dict[str, list[Any]], **columns: list[Any]) -> Outline:
     table = pa.table({"point_id": list(range(len(next(iter(axes.values()))))), **axes, **columns})
-    report.write_sweep(table, list(axes), directory, "sweep")
+    write_sweep(table, list(axes), directory, "sweep")
     page = check_self_contained((directory / "report.html").read_text(encoding="utf-8"))
     graph_objects = pytest.importorskip("plotly.graph_objects")
     for chart in page.charts.values():

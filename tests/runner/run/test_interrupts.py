@@ -67,7 +67,9 @@ from manyscale.runner.cli import main, run
 
 @contextmanager
 def progress():
-    def tell(done, total):
+    def tell(done, total, what):
+        if not done:
+            return
         print(*[process.pid for process in psutil.Process().children(recursive=True)], flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)

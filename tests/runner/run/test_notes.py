@@ -65,6 +65,10 @@ class TestNote:
         assert lines(many)[-1] == f"note: {many[-1]}"
         assert lines([*many, TOLD, GUESSED])[-1] == "note: and 2 more (1 changes, 1 informs)"
 
+    def test_of_several_runs_what_reads_alike_stands_once(self):
+        points = [changes("shared-links", "links are not shared", count=count) for count in (4, 7)]
+        assert lines([*points, TOLD]) == [f"note: {points[0]}", f"note: {TOLD}"]
+
     def test_what_is_refused(self):
         admit([GUESSED, TOLD])
         admit([TOLD], strict=True)

@@ -93,7 +93,7 @@ def test_a_limit_of_bytes_stops_recording_and_not_the_program(detail_programs, t
     raw, done = detail_programs.run(detail_programs.build("endings.c"), "2000", MANYSCALE_TRACE_BUDGET=str(budget))
     assert done.returncode == 0
     (process,) = read_processes(raw)
-    assert "max-gb" in process.stopped
+    assert "disk-gb" in process.stopped
     run = detail_programs.read(raw)
     assert 0 < run.of("sweep")["stores"] < 2_000_000
 

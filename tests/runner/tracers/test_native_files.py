@@ -76,9 +76,9 @@ def test_the_limit_stops_the_tracer_and_not_the_program(records, tmp_path):
     budget.write_bytes((100_000).to_bytes(8, "little"))
     done = run(records, tmp_path / "t", 100_000, "exit", MANYSCALE_TRACE_BUDGET=str(budget))
     assert (done.returncode, done.stdout) == (0, "went on to the end\n")
-    assert "the limit of --max-gb was reached; the program goes on" in done.stderr
+    assert "the limit of --disk-gb was reached; the program goes on" in done.stderr
     (process,) = read_processes(tmp_path / "t")
-    assert process.stopped == "the limit of --max-gb was reached"
+    assert process.stopped == "the limit of --disk-gb was reached"
     number = len(process.operations)
     is_done = (process.operations["flags"] & UNFINISHED) == 0  # the call that it stopped in may lack values
     assert np.all(process.operations["num_lists"][is_done] == 1)

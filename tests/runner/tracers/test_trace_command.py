@@ -126,9 +126,9 @@ def test_several_binaries(traced, compiled, mpi):
 
 @pytest.mark.contract
 def test_the_limit_on_disk_stops_the_tracer_only(traced, compiled, mpi):
-    outcome = traced([*mpi.start(2), compiled(ENDINGS, mpi.compiler)], "--max-gb", "0.0000005")
+    outcome = traced([*mpi.start(2), compiled(ENDINGS, mpi.compiler)], "--disk-gb", "0.0000005")
     assert outcome.status == 0, outcome.err
-    assert "the limit of --max-gb was reached" in outcome.err
+    assert "the limit of --disk-gb was reached" in outcome.err
     assert any("tracing stopped" in note for note in told(outcome.workload.notes))
 
 
@@ -152,8 +152,8 @@ def test_a_static_program_is_refused_with_the_reason(traced, compiled):
         (["--", "/no/such/program"], r"/no/such/program: no such program.*"),
         (["--ranks", "1-x", "--", "/bin/true"], r"--ranks 1-x: is no list of numbers from 0.*"),
         (["--iterations", "0", "--", "/bin/true"], r"--iterations 0: is no list of numbers from 1.*"),
-        (["--mpi", "lam", "--", "/bin/true"], r"argument --mpi: invalid choice.*"),
-        (["--max-gb", "many", "--", "/bin/true"], r"argument --max-gb: invalid float.*"),
+        (["--mpi", "lam", "--", "/bin/true"], r"--mpi lam: is none of mpich, openmpi.*"),
+        (["--disk-gb", "many", "--", "/bin/true"], r"--disk-gb many: is not a number.*"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_traced_is_refused_in_one_line(cli, tmp_path, words, line):

@@ -23,7 +23,7 @@ SEEDS = 20
 def test_errors_and_intervals(cli, tmp_path: Path, name: str) -> None:
     file = DATA / f"{name}.csv.gz"
     methods = "tbpoint,tbpoint:auto,random"
-    done = cli("evaluate", file, "--methods", methods, "--seeds", SEEDS, "-o", tmp_path / "e")
+    done = cli("evaluate", file, "--method", methods, "--draws", SEEDS, "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas().set_index(["method", "seed"])
     whole, _ = populations(file)

@@ -63,7 +63,7 @@ def test_block_sampling_is_of_the_detailed_model(cli, scene, refused, tmp_path):
     scene.good_trace()
     options = ("--model", "gpu=gpumech", "--sampling", "blocks=tbpoint")
     outcome = cli("run", "--workload", tmp_path / "trace", "--target", "rtx3070", *options)
-    refused(outcome, "sampling.blocks", "choose that model")
+    refused(outcome, "--sampling blocks=tbpoint", "choose that model")
 
 
 MAPPINGS = {

@@ -39,7 +39,7 @@ def test_points_of_one_machine_judged_on_another(cli, tmp_path: Path) -> None:
     files = [tmp_path / name / "multizone-8-detail.bb" for name in found]
     done = cli("plan", "--method", "sbbv+ccv", files[0], "-o", tmp_path / "plan")
     assert done.status == 0, done.err
-    done = cli("evaluate", files[0], "--on", files[1], "--methods", "sbbv+ccv,full", "-o", tmp_path / "e")
+    done = cli("evaluate", files[0], "--on", files[1], "--method", "sbbv+ccv,full", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     error = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas().groupby("method").error
     assert abs(error.max()["full"]) < 1e-3  # intervals differ by a block at their ends

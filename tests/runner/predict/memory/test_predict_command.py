@@ -182,7 +182,7 @@ def test_run_times_follow_the_equations(cli, tmp_path, traces):
 @pytest.mark.golden
 def test_parameters_of_amm_are_taken(cli, tmp_path, traces, target):
     """Operations that wait for each other: n lambda, and as printed one less."""
-    words = ["--target", target, "--sizes", TARGET, "--no-report", "--amm", "bound=latency"]
+    words = ["--target", target, "--sizes", TARGET, "--no-report", "--set", "amm.bound=latency"]
     assert cli("predict", *traces, *words, "-o", "out").status == 0
     rows = pq.read_table(tmp_path / "out" / "times.parquet").to_pylist()
     seconds = {(row["model"], row["cause"]): row["seconds"] for row in rows}
@@ -412,14 +412,23 @@ BAD = {
     "a binary CSV": (with_csv("\0\0"), ("m.csv",)),
     "no caches": (lambda _, t: [*t, "--sizes", "48", "--target", "fattree256"], ("fattree256: node.caches",)),
     "unknown target": (lambda _, t: [*t, "--sizes", "48", "--target", "nosuch"], ("unknown target 'nosuch'",)),
-    "unknown parameter": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap=8"], ("--amm gap: unknown", "gap_bytes")),
-    "no value": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes"], ("--amm",)),
-    "a truth for a number": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=true"], ("gap_bytes", "no number")),
-    "endless gaps": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=.inf"], ("gap_bytes", "no number")),
-    "gaps of a kind": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=wide"], ("gap_bytes", "no number")),
-    "gaps below zero": (lambda _, t: [*t, "--sizes", "48", "--amm", "gap_bytes=-1"], ("--amm: gap_bytes",)),
+    "unknown parameter": (
+        lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap=8"],
+        ("--set amm.gap: unknown parameter", "gap_bytes"),
+    ),
+    "no value": (
+        lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap_bytes"],
+        ("--set 'amm.gap_bytes': write KEY=VALUE",),
+    ),
+    "a truth for a number": (
+        lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap_bytes=true"],
+        ("gap_bytes", "no number"),
+    ),
+    "endless gaps": (lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap_bytes=.inf"], ("gap_bytes", "no number")),
+    "gaps of a kind": (lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap_bytes=wide"], ("gap_bytes", "no number")),
+    "gaps below zero": (lambda _, t: [*t, "--sizes", "48", "--set", "amm.gap_bytes=-1"], ("--set amm.gap_bytes: ",)),
     "other bound": (
-        lambda _, t: [*t, "--sizes", "48", "--amm", "bound=both"],
+        lambda _, t: [*t, "--sizes", "48", "--set", "amm.bound=both"],
         ("unknown value 'both'; known are throughput, latency",),
     ),
     "no sizes": (lambda _, t: t, ("--sizes",)),

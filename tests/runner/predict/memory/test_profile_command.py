@@ -147,7 +147,7 @@ def test_sampled_curves_are_near_the_exact_one(cli, tmp_path, sampling):
     1,881 words tell distances to within 1 / sqrt(940) = 3 %, so that the curve's cliffs move as much."""
     words = ["--granularity", "word", "--no-report"]
     assert cli("profile", MATMUL, *words, "-o", "exact").status == 0
-    assert cli("profile", MATMUL, *words, "--sampling", *sampling.split(), "--seed", 3, "-o", "sampled").status == 0
+    assert cli("profile", MATMUL, *words, "--method", *sampling.split(), "--seed", 3, "-o", "sampled").status == 0
     curves = []
     for name in ("exact", "sampled"):
         curve = pq.read_table(tmp_path / name / "miss_ratio_curve.parquet").to_pydict()
@@ -385,8 +385,8 @@ BAD = {
     "no unit": (lambda _: [OPTIONS, "--granularity", "64"], ("--granularity", "no unit")),
     "caches of bytes": (lambda _: [OPTIONS, "--granularity", "byte", "--simulate"], ("leave --granularity out",)),
     "no such rank": (lambda _: [OPTIONS, "--rank", 1], ("--rank and --thread leave nothing", "rank 0 thread 0")),
-    "no rate": (lambda _: [OPTIONS, "--sampling", "shards", "--rate", "0"], ("--rate '0'", "such as '1 %'")),
-    "too few units": (lambda _: [OPTIONS, "--sampling", "shards", "--rate", "9%"], ("rank 0 thread 0", "--rate")),
+    "no rate": (lambda _: [OPTIONS, "--method", "shards", "--rate", "0"], ("--rate '0'", "such as '1 %'")),
+    "too few units": (lambda _: [OPTIONS, "--method", "shards", "--rate", "9%"], ("rank 0 thread 0", "--rate")),
     "no sets": (lambda _: [OPTIONS, "--simulate", "0%"], ("--simulate '0%'",)),
     "sets together": (lambda _: [OPTIONS, "--together", "--simulate", "5%"], ("--simulate takes no share",)),
     "a negative seed": (lambda _: [OPTIONS, "--seed", -1], ("--seed -1",)),
@@ -429,7 +429,7 @@ ONE_BLOCK = "I  0400d7d4,8\n L 1ffefff000,8\n S 1ffefff008,8\n L 7fefe0584,4\n M
 def test_blocks_that_never_follow_one_another(cli, tmp_path, text, accesses, first_uses, method):
     """A change of a word is a load and a store; the addresses are in as many lines of 64 B as there are first uses."""
     (tmp_path / "a.lk").write_text(text)
-    outcome = cli("profile", "a.lk", "--sampling", method, "--rate", "100 %", "--simulate", "-o", "out")
+    outcome = cli("profile", "a.lk", "--method", method, "--rate", "100 %", "--simulate", "-o", "out")
     assert outcome.status == 0
     found = figures(tmp_path / "out")
     assert (found["memory.accesses"], found["memory.first_uses"]) == (accesses, first_uses)
@@ -441,9 +441,9 @@ def test_blocks_that_never_follow_one_another(cli, tmp_path, text, accesses, fir
 @pytest.mark.parametrize("method", ["statstack", "shards"])
 def test_a_sample_of_nothing_is_one_line(cli, tmp_path, method):
     (tmp_path / "a.lk").write_text("I  0400d7d4,8\n L 10,8\n")
-    outcome = cli("profile", "a.lk", "--sampling", method, "-o", "out")
+    outcome = cli("profile", "a.lk", "--method", method, "-o", "out")
     assert outcome.status == 2
-    assert "sample more with --rate, or use --sampling exact" in outcome.err
+    assert "sample more with --rate, or use --method exact" in outcome.err
     assert outcome.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -51,7 +51,7 @@ def test_a_method_by_the_source(method: str, tasks: str) -> None:
 @pytest.mark.contract
 @pytest.mark.parametrize("methods", ["fast", "lazy+cold", "interval+warm", "source", "lazy+sources", "lazy,"])
 def test_methods_that_there_are_not(cli, refused, tmp_path, methods):
-    outcome = cli("evaluate", EXAMPLE, "--methods", methods, "-o", "out")
+    outcome = cli("evaluate", EXAMPLE, "--method", methods, "-o", "out")
     refused(outcome, "--method", repr(methods.rpartition(",")[2]), "write lazy or periodic", "source")
     assert not (tmp_path / "out").exists()
 
@@ -68,7 +68,7 @@ def test_numbers_of_cores_that_make_no_sense(cli, refused, tmp_path, cores):
 def test_evaluate_compares_with_full_detail(cli, tmp_path: Path) -> None:
     """On the shipped example: within 5 % of full detail, less than all in detail."""
     methods = ["lazy", "lazy+classes+warm", "lazy+source"]
-    arguments = (EXAMPLE, "--target", "grass-high-performance", "--cores", "4", "--methods", ",".join(methods))
+    arguments = (EXAMPLE, "--target", "grass-high-performance", "--cores", "4", "--method", ",".join(methods))
     outcome = cli("evaluate", *arguments, "-o", "out")
     assert outcome.status == 0
     full, *rows = pq.read_table(tmp_path / "out" / "evaluation.parquet").to_pylist()

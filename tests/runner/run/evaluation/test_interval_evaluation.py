@@ -26,9 +26,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 def test_methods_against_the_truth(cli, profile, tmp_path):
-    done = cli(
-        "evaluate", profile, "--seeds", "4", "--methods", "simpoint,random,systematic,full", "-o", tmp_path / "e"
-    )
+    done = cli("evaluate", profile, "--draws", "4", "--method", "simpoint,random,systematic,full", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas()
     assert table.groupby("method").size().to_dict() == {"simpoint": 4, "random": 4, "systematic": 4, "full": 4}
@@ -48,7 +46,7 @@ def test_methods_against_the_truth(cli, profile, tmp_path):
 
 def test_intervals_of_several_of_each_cluster(cli, profile, tmp_path):
     """Each kind has one CPI, so all intervals are points that hold."""
-    done = cli("evaluate", profile, "--seeds", "3", "--methods", "simpoint:2,code:4,simpoint", "-o", tmp_path / "e")
+    done = cli("evaluate", profile, "--draws", "3", "--method", "simpoint:2,code:4,simpoint", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     rows = [line.split() for line in (tmp_path / "e" / "evaluation.txt").read_text().splitlines()[1:]]
     assert [(row[1], row[2]) for row in rows] == [("simpoint:2", "4.0"), ("code:4", "8.0"), ("simpoint", "2.0")]
@@ -59,17 +57,17 @@ def test_intervals_of_several_of_each_cluster(cli, profile, tmp_path):
 @pytest.mark.contract
 def test_the_same_seeds_give_the_same_bytes(cli, profile, tmp_path):
     for name in ("one", "two"):
-        assert cli("evaluate", profile, "--seeds", "2", "-o", tmp_path / name).status == 0
+        assert cli("evaluate", profile, "--draws", "2", "-o", tmp_path / name).status == 0
     for file in ("evaluation.parquet", "evaluation.txt", "report.html"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 @pytest.mark.parametrize(("arguments", "line"), [
-    (["--methods", "simpiont"], "--method 'simpiont': unknown; did you mean 'simpoint'?"),
-    (["--methods", "simprof"], "--method 'simprof': prog has no call stacks"),
-    (["--methods", "random:2"], "--method 'random:2': random makes no clusters; leave the number out"),
-    (["--methods", "simpoint:x"], "--method 'simpoint:x': write NAME:N, such as simpoint:3"),
-    (["--seeds", "0"], "--seeds 0: at least one is needed"),
+    (["--method", "simpiont"], "--method 'simpiont': unknown; did you mean 'simpoint'?"),
+    (["--method", "simprof"], "--method 'simprof': prog has no call stacks"),
+    (["--method", "random:2"], "--method 'random:2': random makes no clusters; leave the number out"),
+    (["--method", "simpoint:x"], "--method 'simpoint:x': write NAME:N, such as simpoint:3"),
+    (["--draws", "0"], "--draws 0: at least one is needed"),
 ])  # fmt: skip
 def test_what_is_refused(cli, profile, tmp_path, arguments, line):
     done = cli("evaluate", profile, *arguments, "-o", tmp_path / "e")
@@ -94,7 +92,7 @@ class TestAnotherMachine:
         return path
 
     def errors(self, cli, tmp_path, *arguments) -> np.ndarray:
-        done = cli("evaluate", *arguments, "--seeds", "3", "-o", tmp_path / "e")
+        done = cli("evaluate", *arguments, "--draws", "3", "-o", tmp_path / "e")
         assert done.status == 0, done.err
         return pq.read_table(tmp_path / "e" / "evaluation.parquet").column("error").to_numpy()
 
@@ -110,26 +108,26 @@ class TestAnotherMachine:
             expected.append(plan.column("weight").to_numpy() @ of_points / self.CPI.mean() - 1)
         assert np.any(np.abs(expected) > 0.01)
         other = self.table(tmp_path / "other.csv", self.CPI)
-        found = self.errors(cli, tmp_path, profile, "--methods", "simpoint", "--on", other)
+        found = self.errors(cli, tmp_path, profile, "--method", "simpoint", "--on", other)
         assert found == pytest.approx(expected)
 
     def test_a_profile_judges_like_its_table(self, cli, profile, tmp_path):
         table = self.table(tmp_path / "other.csv", self.CPI)
-        by_table = self.errors(cli, tmp_path, profile, "--methods", "simpoint,random", "--on", table)
+        by_table = self.errors(cli, tmp_path, profile, "--method", "simpoint,random", "--on", table)
         (tmp_path / "e").rename(tmp_path / "before")
         (tmp_path / "b").mkdir()
         (tmp_path / "b" / "that.bb").write_text("T:1:1000\n" * 40)  # its vectors play no part
         self.table(tmp_path / "b" / "that.cpi.csv", self.CPI)
         assert np.array_equal(by_table, self.errors(
-            cli, tmp_path, profile, "--methods", "simpoint,random", "--on", tmp_path / "b" / "that.bb"
+            cli, tmp_path, profile, "--method", "simpoint,random", "--on", tmp_path / "b" / "that.bb"
         ))  # fmt: skip
 
     @pytest.mark.theory
     def test_how_much_ipc_varies_within_phases(self, cli, profile, tmp_path):
         """IPC 1/2 and 1/4 on the other machine, alike in each kind: nothing of it within; and by hand if it is not."""
         for cpi, within in (np.repeat([2.0, 4.0, 2.0, 4.0], 10), 0.0), (self.CPI, None):
-            done = cli("evaluate", profile, "--methods", "simpoint", "--on", self.table(tmp_path / "o.csv", cpi),
-                       "--seeds", "1", "-o", tmp_path / f"e{within}")  # fmt: skip
+            done = cli("evaluate", profile, "--method", "simpoint", "--on", self.table(tmp_path / "o.csv", cpi),
+                       "--draws", "1", "-o", tmp_path / f"e{within}")  # fmt: skip
             shown = float(done.out.splitlines()[1].split()[-1].rstrip("%")) / 100
             ipc = (1 / cpi).reshape(2, 2, 10)
             expected = np.mean([ipc[:, kind].std() for kind in (0, 1)]) / ipc.std()

@@ -105,7 +105,7 @@ def test_cycles_of_a_table(cli, counters, tmp_path):
         pa.table({"launch_id": launches.column("launch_id"), "cycles": launches.column("warp_instructions")}),
         tmp_path / "cycles.parquet",
     )
-    done = cli("evaluate", BFS, "--cycles", tmp_path / "cycles.parquet", "--seeds", "2", "-o", tmp_path / "e")
+    done = cli("evaluate", BFS, "--cycles", tmp_path / "cycles.parquet", "--draws", "2", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas()
     error = table.set_index("method").error.abs()
@@ -114,7 +114,7 @@ def test_cycles_of_a_table(cli, counters, tmp_path):
 
 
 def test_errors_against_known_cycles(cli, counters, tmp_path):
-    done = cli("evaluate", counters, "--seeds", "3", "-o", tmp_path / "e")
+    done = cli("evaluate", counters, "--draws", "3", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas().set_index("method")
     assert list(dict.fromkeys(table.index)) == list(DEFAULT_METHODS)
@@ -132,7 +132,7 @@ def test_errors_against_known_cycles(cli, counters, tmp_path):
 @pytest.mark.contract
 def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     """Of launches, intervals and task instances."""
-    done = cli("evaluate", counters, "--seeds", "1", "-o", tmp_path / "e")
+    done = cli("evaluate", counters, "--draws", "1", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     ours = pq.read_schema(tmp_path / "e" / "evaluation.parquet")
     row = dict.fromkeys(("time", "error", "half_width", "detailed_share", "cpu_seconds", "speedup"), 1.0)
@@ -146,7 +146,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     (["plan", "--method", "tbpoint:some"], ["--method 'tbpoint:some'", "tbpoint:auto"]),
     (["plan", "--method", "simpoint"], ["--method 'simpoint'", "is none of kernel launches; did you mean 'tbpoint'"]),
     (["plan", "--method", "tbpoint", "--set", "treshold=1"], ["--set: treshold: unknown key"]),
-    (["plan", "--method", "tbpoint", "--export", "gem5"], ["--export: ", "tbpoint does not choose"]),
+    (["plan", "--method", "tbpoint", "--export", "gem5"], ["--export: ", "tbpoint chooses kernel launches here"]),
     (["plan", "--method", "taskpoint", "--cycles", "few.csv"], ["--cycles: is of kernel launches"]),
     (["plan", "--method", "tbpoint", "--set", "bbv_scale=1"], ["prog.csv: has counters alone", "need a trace"]),
     (["plan", "--method", "tbpoint", "--target", "rtx3070"], ["prog.csv: has counters alone", "leave --target out"]),
@@ -154,7 +154,7 @@ def test_columns_that_mean_the_same_are_the_same(cli, counters, tmp_path):
     (["plan", "--method", "tbpoint", "--cycles", "none.csv"], ["none.csv: is no table of cycles"]),
     (["plan", "--method", "tbpoint", "--cycles", "odd.csv"], ["odd.csv: needs the columns launch_id and cycles"]),
     (["plan", "--method", "tbpoint", "--cycles", "few.csv"], ["few.csv: has no cycles of launch 2"]),
-    (["evaluate", "--methods", "lazy"], ["--method 'lazy'", "is none of kernel launches; known are"]),
+    (["evaluate", "--method", "lazy"], ["--method 'lazy'", "is none of kernel launches; known are"]),
     (["evaluate", "--on", "other"], ["prog.csv --on other: has kernel launches"]),
 ])  # fmt: skip
 def test_what_is_refused(cli, refused, counters, tmp_path, monkeypatch, arguments, needles):

@@ -195,9 +195,9 @@ def test_baselines_on_call_stacks(cli, tmp_path, method):
     (["--method", "simprof", "--set", "pieces=101"], "--set pieces=101: not all sampling units are known to have 101"),
     (["--method", "simprof", "--set", "units=4"], "4 elements are too few for 3 strata"),
     (["--method", "simprof", "--measured", "none.csv"], "none.csv: cannot be read"),
-    (["--method", "simprof", "--export", "gem5"], "--export: is for intervals of basic-block vectors"),
+    (["--method", "simprof", "--export", "gem5"], "--export: is of intervals of basic-block vectors"),
     (["--method", "random", "--measured", "none.csv"], "--measured: is of method simprof"),
-    (["--method", "simpoint", "--measured", "none.csv"], "--measured: is of method simprof"),
+    (["--method", "simpoint", "--measured", "none.csv"], "--measured: is of sampling units of call stacks"),
     (["--method", "simprof", "--sensitivity", "SELF"], "is named wc, as another profile"),
     (["--method", "simprof", "--sensitivity", "BARE"], "the cycles of its sampling units are not known"),
 ])  # fmt: skip
@@ -236,7 +236,7 @@ def test_measured_tables_that_are_wrong(cli, tmp_path, text, said):
 
 
 def test_evaluate_compares_code_too(cli, tmp_path):
-    done = cli("evaluate", written(tmp_path, "wc"), "--seeds", "5", "-o", tmp_path / "e")
+    done = cli("evaluate", written(tmp_path, "wc"), "--draws", "5", "-o", tmp_path / "e")
     assert done.status == 0, done.err
     table = pq.read_table(tmp_path / "e" / "evaluation.parquet").to_pandas()
     assert set(table.method) == {"simprof", "code", "random", "systematic", "second"}

@@ -1,0 +1,150 @@
+"""``calibrate``: a target machine from measured ping-pongs, or of the node that this runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from manyscale.runner.api.answer import Answer, kept
+from manyscale.runner.api.folders import Folder, Output
+from manyscale.runner.api.progress import Progress, watched
+from manyscale.runner.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from manyscale.models.workload.notes import Note
+    from manyscale.runner.run.calibration.network import NetworkCalibration
+    from manyscale.runner.run.calibration.node import NodeCalibration
+
+MACHINE, FIT, PLOT = "machine.yaml", "calibration.json", "calibration.html"
+_LEAST_CACHE: Final = 1024  # bytes
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CalibrateResult(Answer):
+    """A calibrated machine. ``machine``: the content of its file, which every function takes as a ``target``;
+    ``found``: what was fitted or measured."""
+
+    machine: Mapping[str, Any]
+    found: NetworkCalibration | NodeCalibration
+    notes: Sequence[Note] = ()
+    folder: Folder | None = None
+
+    @property
+    def title(self) -> str:
+        return f"machine {self.machine['name']}"
+
+    def facts(self) -> Mapping[str, str]:
+        from manyscale.runner.run.calibration.network import NetworkCalibration
+
+        if isinstance(self.found, NetworkCalibration):
+            network = self.machine["network"]
+            worst = 100 * abs(self.found.fit.residual)
+            return {
+                "latency": str(network["latency"]),
+                "bandwidth": str(network["bandwidth"]),
+                "eager threshold": str(network.get("eager_threshold", "none")),
+                "residuals": f"mean {worst.mean():.2f} %, largest {worst.max():.2f} %",
+            }
+        measured = self.found.measured
+        latencies = (f"{name} {cycles:.1f}" for name, cycles in measured.latency_cycles.items())
+        return {"clock": f"{measured.frequency_ghz:.3f} GHz", "latency in cycles": ", ".join(latencies)}
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """The content of ``calibration.json``."""
+        from manyscale.runner.run.calibration import network, node
+
+        if isinstance(self.found, network.NetworkCalibration):
+            return network.figures(self.found)
+        return node.figures(self.found)
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        rows = self.figures.get("measurements")
+        return {} if not isinstance(rows, list) else {"measurements": lambda: _table(rows)}
+
+    def _write(self, directory: Path) -> None:
+        from manyscale.runner.report import calibration_page
+        from manyscale.runner.run import directory as rundir
+        from manyscale.runner.run.calibration.network import NetworkCalibration
+
+        if isinstance(self.found, NetworkCalibration):
+            page = calibration_page.network_page(self.found)
+        else:
+            page = calibration_page.node_page(self.found)
+        rundir.write_yaml(directory / MACHINE, self.machine)
+        rundir.write_atomically(directory / FIT, json.dumps(self.figures, indent=1) + "\n")
+        rundir.write_atomically(directory / PLOT, page)
+
+
+def calibrate(
+    measurements: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    output: Output = None,
+    *,
+    node: bool = False,
+    quick: bool = False,
+    core: int | None = None,
+    caches: Mapping[str, str] | None = None,
+    base: str | PathLike[str] = "laptop",
+    progress: Progress = False,
+) -> CalibrateResult:
+    """Make a target machine: its network from ``measurements`` (files of osu_latency and osu_bw, IMB PingPong, NetPIPE,
+    or CSV), or with ``node`` caches, memory and instructions of this node.
+
+    ``base``: the machine whose network or node is replaced. Of a node: ``quick``, in 10 s and less exactly; ``core``,
+    the CPU that is measured (default: the last); ``caches``, sizes that the system does not say, such as
+    {"L3": "32 MiB"}. Raises UserError.
+    """
+    paths = [measurements] if isinstance(measurements, str | PathLike) else list(measurements)
+    if node and paths:
+        raise UserError(
+            f"--node measures this node, {paths[0]} is of a network: calibrate one, then the other with --base "
+            "DIR/machine.yaml"
+        )
+    if node:
+        from manyscale.runner.run.calibration.node import calibrate_node
+
+        sizes = {name: _cache_size(name, size) for name, size in (caches or {}).items()}
+        with watched(progress) as show:
+            measured = calibrate_node(fspath(base), quick=quick, core=core, sizes=sizes, progress=show)
+        return kept(CalibrateResult(measured.machine, measured), output, "calibration")
+    if not paths:
+        raise UserError("calibrate needs measured ping-pongs, or --node to measure this node")
+    given = {"quick": quick or None, "core": core, "set": caches or None}
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"--{name} goes with --node")
+    from manyscale.runner.run.calibration.network import calibrate_network
+
+    fitted = calibrate_network([Path(path) for path in paths], fspath(base))
+    return kept(CalibrateResult(fitted.machine, fitted), output, "calibration")
+
+
+def _cache_size(name: str, size: str) -> int:
+    """Bytes. Raises UserError."""
+    import re
+
+    from manyscale.models.workload.quantities import parse_bytes
+
+    if not re.fullmatch(r"L[1-9][DI]?", name):
+        raise UserError(
+            f"--cache-size {name}={size}: of a node this sets sizes of caches, such as L1D='32 KiB' or L3='32 MiB'"
+        )
+    try:
+        found = parse_bytes(size)
+    except ValueError as error:
+        raise UserError(f"--cache-size {name}: {error}") from None
+    if found < _LEAST_CACHE:
+        raise UserError(f"--cache-size {name}={size}: a cache has at least 1 KiB")
+    return found
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows)

@@ -1,0 +1,241 @@
+"""How the time of a program changes with the number of cores or ranks: ``scaling``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from manyscale.models.workload.notes import Note, in_order
+from manyscale.runner.api.answer import Answer, distinct
+from manyscale.runner.api.comparisons import RunLike, run_path
+from manyscale.runner.api.folders import Folder, Output, Scratch, place
+from manyscale.runner.api.inputs import Asked, StudyLike, TargetLike, asked_study, cache_folder, is_trace_path
+from manyscale.runner.api.progress import Progress
+from manyscale.runner.api.studies import predicted
+from manyscale.runner.api.study_results import RunResult, SweepResult
+from manyscale.runner.errors import UserError
+from manyscale.runner.report.text import duration, percent
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.compare import is_run
+from manyscale.runner.run.parquet import write_table
+from manyscale.runner.run.pop import pop_table, run_efficiencies, scaled
+from manyscale.runner.study import parse_study
+
+CORES: Final = "mapping.cores_per_rank"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ScalingResult(Answer):
+    """How a program's time changes. Table ``scaling``: a row per run, by its cores: label, num_ranks, num_cores,
+    makespan_s, speed_up and efficiency against the first, and the efficiencies of POP."""
+
+    name: str
+    rows: pa.Table
+    notes: Sequence[Note] = ()
+    folder: Folder | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {self.rows.num_rows} runs"
+
+    def facts(self) -> Mapping[str, str]:
+        return {
+            name: f"{duration(row['makespan_s'])}, speed-up {row['speed_up']:.3f}, "
+            f"efficiency {percent(row['efficiency'])}"
+            for name, row in zip(distinct(self.rows.column("label").to_pylist()), self.rows.to_pylist(), strict=True)
+        }
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """All rows of the table."""
+        return {"rows": self.rows.to_pylist()}
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        return {"scaling": lambda: self.rows}
+
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report import figures
+
+        return figures.scaling(self.rows)
+
+    def write_page(self, directory: Path) -> None:
+        """Write ``report.html`` into a folder."""
+        from manyscale.runner.report import scaling_page
+
+        rundir.write_page(directory, scaling_page.page(self.rows, f"Scaling of {self.name}", self.notes))
+
+    def save(self, directory: str | PathLike[str], *, report: bool = True) -> Path:
+        """Write the table and the runs into a new folder; with ``report`` a page, too. Raises UserError."""
+        saved = super().save(directory)
+        if report:
+            self.write_page(saved)
+        return saved
+
+
+def scaling(
+    studies: StudyLike | RunLike | Sequence[StudyLike | RunLike],
+    output: Output = None,
+    *,
+    cores: Sequence[int] | None = None,
+    axis: tuple[str, Sequence[Any]] | None = None,
+    weak: bool = False,
+    target: TargetLike | None = None,
+    format: str | None = None,
+    time: str | None = None,
+    model: Mapping[str, str] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    executor: str = "auto",
+    address: str | None = None,
+    workers: int | None = None,
+    cache: str | PathLike[str] | None = None,
+    report: bool = True,
+    accept: Collection[str] = (),
+    strict: bool = False,
+    progress: Progress = False,
+) -> ScalingResult:
+    """How the time of a program changes with the number of its cores or ranks.
+
+    Of one study, or trace with ``target``, at several numbers of ``cores`` of each rank, or along another ``axis``
+    (dotted key, values); or of several studies, traces, run directories or results on different numbers of ranks.
+    Traces with measured times are taken as they were measured unless a ``target`` is named; what is no run yet is
+    predicted. ``weak``: the work per rank was meant to stay, and the speed-up is that of the work done. All else as
+    ``run`` has it.
+
+    Speed-up is the time of the run on the fewest cores over the time of each; its efficiency that over the growth of
+    the cores. ``output``: a folder for ``scaling.parquet``, with ``report`` a page, and the runs in
+    ``runs``. Raises UserError
+    for bad input, RunError if a run fails.
+    """
+    given = [studies] if _is_one(studies) else list(studies)  # type: ignore[arg-type]
+    swept = _axis(cores, axis, len(given))
+    changes = {
+        "target": target, "format": format, "time": time, "model": model, "sampling": sampling, "set": set, "seed": seed
+    }  # fmt: skip
+    how = {
+        "executor": executor, "address": address, "workers": workers, "cache": cache, "report": False, "accept": accept,
+        "strict": strict, "progress": progress,
+    }  # fmt: skip
+    scratch = Scratch() if output is None else None
+    name = f"{_name_of(given[0])}-scaling"
+    with rundir.new_results(scratch.path / "result" if scratch else place(output)[0], name) as directory:
+        runs_folder = directory / "runs"
+        if swept is not None:
+            runs = _swept(asked_study(given[0], **changes), *swept, runs_folder, how)  # type: ignore[arg-type]
+        else:
+            chosen = [_chosen(each, changes) for each in given]  # all are sound before the first is predicted
+            runs = [
+                each if isinstance(each, _Run) else _run_of(each, runs_folder / f"{number:02d}-{_name_of(study)}", how)
+                for number, (each, study) in enumerate(zip(chosen, given, strict=True), start=1)
+            ]
+        folder = cache_folder(cache)
+        table = _table(runs, weak, folder)
+        notes = in_order(note for run in runs for note in run.notes)
+        result = ScalingResult(name.removesuffix("-scaling"), table, notes, Folder(directory, scratch))
+        write_table(table, directory / "scaling.parquet")
+        if report and scratch is None:
+            result.write_page(directory)
+    return result
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run directory or measured trace, what it is called, and the cores of each rank (None: not known)."""
+
+    label: str
+    path: Path
+    cores_per_rank: int | None
+    notes: Sequence[Note] = ()
+
+
+def _is_one(studies: Any) -> bool:
+    return isinstance(studies, str | PathLike | Mapping | Answer) or not isinstance(studies, Sequence)
+
+
+def _axis(
+    cores: Sequence[int] | None, axis: tuple[str, Sequence[Any]] | None, num_studies: int
+) -> tuple[str, list[Any]] | None:
+    """The axis of the sweep, if there is one. Raises UserError for what does not go together."""
+    if cores is not None and axis is not None:
+        raise UserError(f"cores and axis ({axis[0]}): give one of the two")
+    if cores is not None:
+        axis = (CORES, cores)
+    if axis is not None and num_studies > 1:
+        raise UserError(f"{axis[0]}: is varied of one study, {num_studies} are named; ask of them one by one")
+    if axis is None and num_studies < 2:
+        raise UserError(
+            "one study alone does not scale: vary its cores (cores=[1, 2, 4]; --cores 1,2,4) or another key (axis), or "
+            "name more studies or traces, on other numbers of ranks"
+        )
+    if axis is not None and len(axis[1]) < 2:
+        raise UserError(f"{axis[0]}: needs at least two values to see how the time changes")
+    return None if axis is None else (axis[0], list(axis[1]))
+
+
+def _name_of(study: Any) -> str:
+    if isinstance(study, Answer):
+        return str(getattr(study, "name", "runs"))
+    if isinstance(study, Mapping):
+        return str(
+            study.get("name") or Path(str(study.get("workload", {}).get("path", "study"))).name.partition(".")[0]
+        )
+    if isinstance(study, str | PathLike):
+        return Path(fspath(study)).name.partition(".")[0] or "study"
+    return getattr(study, "name", None) or "study"
+
+
+def _swept(asked: Asked, key: str, values: list[Any], directory: Path, how: Mapping[str, Any]) -> list[_Run]:
+    """A study at all values of a key."""
+    if parse_study(asked.content, asked.place).sweep:
+        raise UserError(f"{asked.place}: is a sweep already; ask of one of its points, or name several studies")
+    found = predicted(asked._replace(content={**asked.content, "sweep": {key: values}}), directory, **how)
+    assert isinstance(found, SweepResult)
+    base = parse_study(asked.content, asked.place).mapping.cores_per_rank
+    short = key.rpartition(".")[2]
+    return [
+        _Run(
+            f"{short}={value}", directory / "points" / f"{index:04d}", int(value) if key == CORES else base, point.notes
+        )
+        for index, (value, point) in enumerate(zip(values, found.points, strict=True))
+    ]
+
+
+def _chosen(study: Any, changes: Mapping[str, Any]) -> _Run | Asked:
+    """One of several: a run or a measured trace as it is, else the study that is to be predicted. Raises UserError."""
+    if isinstance(study, Answer) or (isinstance(study, str | PathLike) and is_run(Path(study))):
+        path = run_path(study)
+        return _Run(_label(path), path, _cores_of(path), study.notes if isinstance(study, Answer) else ())
+    if changes["target"] is None and isinstance(study, str | PathLike) and is_trace_path(Path(study)):
+        return _Run(_label(Path(study)), Path(study), None)  # as it was measured
+    asked = asked_study(study, **changes)
+    if parse_study(asked.content, asked.place).sweep:
+        raise UserError(f"{asked.place}: is a sweep; name single studies, or vary one key of one study")
+    return asked
+
+
+def _run_of(asked: Asked, directory: Path, how: Mapping[str, Any]) -> _Run:
+    """A study, predicted into ``directory``."""
+    found = predicted(asked, directory, **how)
+    assert isinstance(found, RunResult)
+    return _Run(found.name, directory, parse_study(asked.content, asked.place).mapping.cores_per_rank, found.notes)
+
+
+def _cores_of(run: Path) -> int:
+    mapping = rundir.read_resolved(run).get("mapping", {})
+    return int(mapping.get("cores_per_rank", 1))
+
+
+def _label(path: Path) -> str:
+    return path.name or str(path)
+
+
+def _table(runs: Sequence[_Run], weak: bool, cache: Path) -> pa.Table:
+    found = sorted(((run_efficiencies(run.path, None, cache), run) for run in runs), key=lambda one: one[0].num_ranks)
+    cores = [None if run.cores_per_rank is None else each.num_ranks * run.cores_per_rank for each, run in found]
+    return scaled(pop_table([each for each, _ in found], weak), cores, [run.label for _, run in found])

@@ -1,0 +1,413 @@
+"""Traces: ``trace`` records one, ``convert`` writes it in another format, ``extrapolate`` makes one for more ranks;
+``iterations`` and ``clusters`` say what repeats in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from manyscale.models.workload import MAX_RANKS, Workload
+from manyscale.models.workload.notes import Errs, Note, changes
+from manyscale.runner.api.answer import Answer, kept
+from manyscale.runner.api.folders import Folder, Output, Scratch, place
+from manyscale.runner.api.inputs import TraceLike, cache_folder, changed, read_workload
+from manyscale.runner.api.progress import Progress, watched
+from manyscale.runner.errors import UserError
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.study import WorkloadChoice, parse_study
+from manyscale.runner.study.traces import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from manyscale.runner.run.extrapolation.quality import Extrapolation
+    from manyscale.runner.run.iterations import IterationFigures
+    from manyscale.sampling.phases.burst_clusters import BurstClusters
+
+_PathLike = str | PathLike[str]
+EXTRAPOLATION: Final = "extrapolation.json"
+_GB: Final = 10**9
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TraceResult(Answer):
+    """A workload and the folder that it was written to, which every function takes as a trace. ``status``: the exit
+    status of the program that was traced, negative for a signal; ``format``: that of the files. Tables: those of the
+    workload that hold something."""
+
+    workload: Workload
+    folder: Folder
+    notes: Sequence[Note] = ()
+    status: int = 0
+    format: str = "workload"
+
+    @property
+    def path(self) -> Path:
+        """Where the trace is."""
+        return self.folder.path
+
+    @property
+    def title(self) -> str:
+        return f"trace {self.workload.name}"
+
+    def facts(self) -> Mapping[str, str]:
+        found = {"holds": counted(self.workload), "format": self.format}
+        if self.status:
+            found["program"] = f"signal {-self.status}" if self.status < 0 else f"exit status {self.status}"
+        return found if self.folder.is_temporary else found | {"files": str(self.folder.path)}
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """Rows of each table."""
+        return {name: table.num_rows for name, table in self.workload.tables.items() if table.num_rows}
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        known = self.workload.tables
+        return {name: partial(known.__getitem__, name) for name, table in known.items() if table.num_rows}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ExtrapolateResult(TraceResult):
+    """A workload for more ranks than were traced, and what its trends say (``found``)."""
+
+    found: Extrapolation | None = None
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """The content of ``extrapolation.json``: trends, their intervals, checks on the smaller traces."""
+        from manyscale.runner.run.extrapolation.quality import figures
+
+        return figures(self.found) if self.found is not None else {}
+
+    def summary(self) -> str:
+        """The table to read, as the command prints it."""
+        from manyscale.runner.run.extrapolation.quality import printed
+
+        return printed(self.found) if self.found is not None else ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class IterationsResult(Answer):
+    """The iterations of a trace's main loop. Table ``iterations``: where each begins and ends on each rank.
+    ``found``: what they hold; None where there are none."""
+
+    workload: Workload
+    iterations: pa.Table
+    found: IterationFigures | None
+    folder: Folder | None = None
+
+    @property
+    def notes(self) -> Sequence[Note]:  # type: ignore[override]
+        return self.workload.notes
+
+    @property
+    def title(self) -> str:
+        return f"iterations of {self.workload.name}"
+
+    def facts(self) -> Mapping[str, str]:
+        from manyscale.runner.report.text import duration, percent
+
+        if self.found is None:
+            return {"iterations": "none: nothing repeats often and long enough"}
+        count = self.found.count_of_rank
+        shown = f"{count.max()}" if (count == count.max()).all() else f"{count.min()} to {count.max()}"
+        how = "marked in the source" if self.found.annotated else "found by their period"
+        return {
+            "iterations": f"{shown} per rank, {how}",
+            "compute of one": duration(float(self.found.compute_s.mean())),
+            "share of the compute": percent(self.found.compute_share),
+        }
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """Compute in s and operations of each iteration, means over ranks, and the shares that all hold."""
+        found = self.found
+        if found is None:
+            return {"iterations": 0}
+        return {
+            "iterations": int(found.count_of_rank.max()),
+            "annotated": found.annotated,
+            "compute_s": found.compute_s.tolist(),
+            "operations": found.operations.tolist(),
+            "operations_share": found.operations_share,
+            "compute_share": found.compute_share,
+        }
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        return {"iterations": lambda: self.iterations}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ClustersResult(Answer):
+    """Phase clusters of a trace's bursts (``found``). Table ``clusters``: the cluster of each phase."""
+
+    workload: Workload
+    found: BurstClusters
+    folder: Folder | None = None
+
+    @property
+    def notes(self) -> Sequence[Note]:  # type: ignore[override]
+        return self.workload.notes
+
+    @property
+    def title(self) -> str:
+        return f"phase clusters of {self.workload.name}"
+
+    def facts(self) -> Mapping[str, str]:
+        return {"clusters": str(self.found.num_clusters), "axes": f"{self.found.axes}, radius {self.found.eps:.4g}"}
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """A row per cluster: bursts, share of the time, mean duration in ps, IPC, share of the ranks, place."""
+        from dataclasses import asdict
+
+        from manyscale.runner.run.clusters import cluster_rows
+
+        return {"clusters": [asdict(row) for row in cluster_rows(self.workload, self.found)]}
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        from manyscale.runner.run.clusters import clusters_table
+
+        return {"clusters": lambda: clusters_table(self.found)}
+
+    def _write(self, directory: Path) -> None:
+        from manyscale.runner.report import clusters_page
+        from manyscale.runner.run.clusters import cluster_rows, clusters_table
+        from manyscale.runner.run.parquet import write_table
+
+        write_table(clusters_table(self.found), directory / "clusters.parquet")
+        rows = cluster_rows(self.workload, self.found)
+        clusters_page.write(self.workload, self.found, rows, directory / "clusters.html")
+
+
+def trace(
+    command: Sequence[str],
+    output: Output = None,
+    *,
+    level: Literal["mpi", "tasks", "detailed", "stacks", "gpu"] = "mpi",
+    ranks: Sequence[int] | None = (0,),
+    iterations: Sequence[int] | None = (2,),
+    regions: str | None = None,
+    route: Literal["coverage", "qemu", "valgrind"] = "coverage",
+    function: str | None = None,
+    counting: _PathLike | None = None,
+    source: Literal["auto", "perf", "py-spy", "jfr"] = "auto",
+    unit_instructions: int = 100_000_000,
+    unit_time: str = "100 ms",
+    snapshots: int = 10,
+    max_gb: float | None = None,
+    mpi: Literal["mpich", "openmpi"] | None = None,
+    keep_raw: bool = False,
+    shown: str = "rtx3070",
+    check_memory: bool = False,
+    cache: _PathLike | None = None,
+    progress: bool = False,
+) -> TraceResult:
+    """Run a program under the tracer and write the workload that all else reads. The program's output is its own.
+
+    ``level``: mpi, tasks, detailed, stacks or gpu. Of the detailed level: ``ranks`` and ``iterations`` (from 1; None: all),
+    ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of call
+    stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with ``snapshots``.
+    Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops at an access to
+    what is not allocated, even where hardware would not notice. ``max_gb`` on disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay;
+    ``progress``: a line on standard error says what is run.
+
+    Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
+    """
+    from manyscale.models.workload.quantities import parse_time_ps
+    from manyscale.runner.tracers import session
+    from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
+
+    if level == "gpu":
+        return _trace_gpu(
+            list(command), output, shown, cache_folder(cache),
+            keep_raw=keep_raw, checks_memory=check_memory, announces=progress,
+        )  # fmt: skip
+    sampling = DEFAULT_SAMPLING
+    if level == "stacks":
+        try:
+            sampling = Sampling(unit_instructions, parse_time_ps(unit_time), snapshots)
+        except ValueError as error:
+            raise UserError(f"--unit-instructions, --unit-time, --snapshots: {error}") from None
+    what = session.Recording(
+        level=level, ranks=ranks, iterations=iterations, regions=regions, route=route, function=function,
+        counting=None if counting is None else Path(counting), source=source, sampling=sampling,
+        max_bytes=None if max_gb is None else int(max_gb * _GB), announces=progress,
+    )  # fmt: skip
+    program = session.find_program(list(command), what, mpi)
+    scratch = Scratch() if output is None else None
+    wanted = scratch.path / "trace" if scratch else place(output)[0]
+    directory = rundir.new_directory(wanted, "trace")
+    found, status = session.trace(list(command), program, what, directory, cache_folder(cache), keep_raw=keep_raw)
+    return TraceResult(found, Folder(directory, scratch), found.notes, status)
+
+
+def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, **how: bool) -> TraceResult:
+    from manyscale.runner.study.shown_device import shown_device
+    from manyscale.runner.tracers.cuda import session
+
+    device = shown_device(shown)
+    program, kit = session.find_program(command)
+    scratch = Scratch() if output is None else None
+    directory = rundir.new_directory(scratch.path / "trace" if scratch else place(output)[0], "trace")
+    found, status = session.trace(command, program, kit, device, directory, cache, **how)
+    return TraceResult(found, Folder(directory, scratch), found.notes, status)
+
+
+def convert(
+    trace: TraceLike,
+    output: Output = None,
+    *,
+    to: str = "workload",
+    format: str = "auto",
+    flop_rate: str = "1 Gflop/s",
+    time_unit: str = "1 ns",
+    time: Literal["auto", "cpu", "process", "wall"] = "auto",
+    application: int = 1,
+    target: str | PathLike[str] | Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+    progress: Progress = False,
+) -> TraceResult:
+    """Read a trace in any format (path or shipped name) and write it in another, ``to``.
+
+    ``flop_rate``: the speed behind a trace's flop counts; ``time_unit``: of a format that names none; ``time``: the
+    clock of phases; ``application``: which one of a trace with several; ``target``: the machine whose collectives are
+    written as messages (goal); ``set``: keys that settle what the trace leaves open, such as workload.polls. Raises
+    UserError.
+    """
+    from manyscale.runner.registry import lookup
+    from manyscale.runner.study.targets import resolve_target
+    from manyscale.runner.study.traces import read_recorded
+    from manyscale.runner.study.traces import read_workload as read_choice
+
+    choice = {
+        "path": fspath(trace), "format": format, "flop_rate": flop_rate, "time_unit": time_unit,
+        "application": application, "time": time,
+    }  # fmt: skip
+    content = changed({"workload": choice, "target": "laptop"}, target=target, set=set)
+    study = parse_study(content, "command line")
+    write_trace = lookup("trace-writer", to)
+    further = {}
+    if target is not None:
+        if "collectives" not in signature(write_trace).parameters:
+            raise UserError(f"--target: format {to} names collectives, whatever the machine; leave it out")
+        further["collectives"] = resolve_target(study)[0].network.collectives
+    with watched(progress) as show:
+        show(0, 0, "reading")
+        # a workload alone can tell what only polling did, and what other clocks show
+        workload = (read_recorded if to == "workload" else read_choice)(study.workload)
+        show(0, 0, "writing")
+        scratch = Scratch() if output is None else None
+        wanted = scratch.path / workload.name if scratch else place(output)[0]
+        with rundir.new_results(wanted, workload.name) as directory:
+            write_trace(workload, directory, **further)
+    notes = (*workload.notes, *_left_out(workload, to))
+    return TraceResult(workload, Folder(directory, scratch), notes, format=to)
+
+
+def _left_out(workload: Workload, form: str) -> list[Note]:
+    """What of the workload takes time, and no format but its own can say."""
+    from manyscale.models.machine.storage import accesses
+
+    count = 0 if form == "workload" else len(accesses(workload).row)
+    text = f"format {form} says nothing of files: {count} accesses take no time there"
+    return [changes("accesses-left-out", text, count=count, errs=Errs.short)] if count else []
+
+
+def extrapolate(
+    traces: Sequence[TraceLike],
+    ranks: int,
+    output: Output = None,
+    *,
+    grid: Sequence[int] | None = None,
+    format: str = "auto",
+    progress: Progress = False,
+) -> ExtrapolateResult:
+    """Make a workload for more ``ranks`` than were traced, from traces of one program on different numbers of ranks.
+    ``grid``: its shape, the first number varies fastest (default: as the largest trace's). Raises UserError."""
+    import json
+
+    from manyscale.runner.readers import workload_folder
+    from manyscale.runner.run.extrapolation import extrapolation
+    from manyscale.runner.run.extrapolation.quality import figures
+    from manyscale.runner.study.traces import read_workload as read_choice
+
+    given = [traces] if isinstance(traces, str | PathLike) else list(traces)
+    if not 1 <= ranks <= MAX_RANKS:
+        raise UserError(f"--ranks {ranks}: between 1 and {MAX_RANKS} can be replayed")
+    if len(given) < 2:
+        first = fspath(given[0]) if given else "extrapolate"
+        raise UserError(f"{first}: one trace has no trend; give traces of two or more numbers of ranks")
+    shape = None if grid is None else _shape(grid)
+    paths = [fspath(each) for each in given]
+    read: list[tuple[str, Workload]] = []
+    with watched(progress) as show:
+        for path in paths:
+            show(len(read), len(paths), "reading")
+            read.append((path, read_choice(WorkloadChoice(path=path, format=format))))
+        show(0, 0, "extrapolating")
+        found = extrapolation(read, ranks, shape)
+    scratch = Scratch() if output is None else None
+    wanted = scratch.path / "extrapolation" if scratch else place(output)[0]
+    workload = found.result.workload
+    with rundir.new_results(wanted, "extrapolation") as directory:
+        rundir.write_atomically(directory / EXTRAPOLATION, json.dumps(figures(found), indent=1) + "\n")
+        workload_folder.write(workload, directory)
+    return ExtrapolateResult(workload, Folder(directory, scratch), workload.notes, found=found)
+
+
+def _shape(grid: Sequence[int]) -> tuple[int, int, int]:
+    if not 1 <= len(grid) <= 3 or any(size < 1 for size in grid):
+        text = "x".join(map(str, grid))
+        raise UserError(f"--grid {text}: write one to three positive numbers, e.g. 6x6x6 (the first varies fastest)")
+    sizes = [*grid, 1, 1]
+    return (sizes[0], sizes[1], sizes[2])
+
+
+def iterations(
+    trace: TraceLike,
+    output: Output = None,
+    *,
+    format: str = "auto",
+    min_repeats: int = 3,
+    level: int = 0,
+    cache: _PathLike | None = None,
+) -> IterationsResult:
+    """Find the iterations of a trace's main loop. ``min_repeats``: rounds of a loop; ``level``: 0 the main loop, 1 the
+    one inside, and so on. Raises UserError."""
+    from manyscale.models.workload.iterations import find_iterations
+    from manyscale.runner.run.iterations import iteration_figures
+
+    workload = read_workload(trace, cache, format=format)
+    try:
+        table = find_iterations(workload, min_repeats, level)
+    except ValueError as error:
+        raise UserError(f"--min-repeats, --level: {error}") from None
+    found = IterationsResult(workload, table, iteration_figures(workload, table))
+    return kept(found, output, f"{workload.name}-iterations")
+
+
+def clusters(
+    trace: TraceLike,
+    output: Output = None,
+    *,
+    format: str = "auto",
+    axes: Literal["auto", "instructions", "ipc", "duration"] = "auto",
+    eps: float | None = None,
+    min_points: int = 10,
+    coverage: float = 0.99,
+    cache: _PathLike | None = None,
+) -> ClustersResult:
+    """Find the phase clusters of a trace's bursts. ``axes``: what stands beside duration; ``eps``: the radius, of axes
+    scaled to 0..1 (found by default); ``min_points``: bursts that are dense; ``coverage``: the share of the time that
+    is clustered. Raises UserError."""
+    from manyscale.runner.run.clusters import clusters_of
+
+    workload = read_workload(trace, cache, format=format)
+    found = clusters_of(workload, axes=axes, eps=eps, min_points=min_points, coverage=coverage)
+    return kept(ClustersResult(workload, found), output, f"{workload.name}-clusters")

@@ -1,0 +1,122 @@
+"""The top of a run's page: what was simulated, in one line and in cards. What was not simulated, or follows from there
+being one rank alone, is not said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.report.text import cards_html, duration, percent, size
+from manyscale.runner.run.results import Result
+
+Card = tuple[str, str, str]  # label, value, more
+
+
+def has_ranks(result: Result) -> bool:
+    """Whether ranks wait for each other: several, or one that sends itself messages. Else efficiencies are 100 % by
+    definition, and calls of MPI, if there are any, cost nothing."""
+    return result.workload.num_ranks > 1 or result.messages.num_rows > 0
+
+
+def has_launches(result: Result) -> bool:
+    """Whether kernels were launched on a GPU."""
+    return result.launches is not None and result.launches.num_rows > 0
+
+
+def subtitle(result: Result) -> str:
+    """What ran, and the machine."""
+    num_ranks = result.workload.num_ranks
+    parts = [f"{num_ranks:,} ranks"] if has_ranks(result) else []
+    if result.launches is not None and has_launches(result):
+        launches = result.launches.num_rows
+        kernels = len(set(result.launches.column("kernel_name").to_pylist()))
+        parts.append(f"{_counted(launches, 'launch', 'launches')} of {_counted(kernels, 'kernel', 'kernels')}")
+    elif result.intervals is not None:
+        parts.append(f"a program of {result.intervals.num_rows:,} intervals")
+    about = result.machine.description
+    return f"Predicted run of {' with '.join(parts) or 'one process'}. {about[:1].upper()}{about[1:]}"
+
+
+def headline(result: Result) -> str:
+    """HTML of the cards: the time first, then what was simulated, then the target."""
+    cards = [_time(result), *_of_launches(result), *_of_intervals(result), *_of_nodes(result), *_of_ranks(result)]
+    cards.append(_target(result))
+    cards += [("Sweep point", str(value), key) for key, value in result.sweep_point.items()]
+    return cards_html(cards)
+
+
+def _time(result: Result) -> Card:
+    seconds = result.makespan_seconds
+    makespan = result.statistics["application.makespan"]
+    interval = (
+        f"{duration(makespan.ci_low)} to {duration(makespan.ci_high)}"
+        if makespan.ci_low is not None and makespan.ci_high is not None
+        else f"{seconds:.12g} s"
+    )
+    return "Predicted time", duration(seconds), interval
+
+
+def _of_launches(result: Result) -> Iterator[Card]:
+    if not has_launches(result):
+        return
+    figures = result.statistics
+    launches, simulated = (int(figures[f"gpu.{name}"].value) for name in ("launches", "simulated_launches"))
+    share = float(figures["gpu.simulated_share"].value)
+    of = f"{simulated:,} simulated, {percent(share)} of the instructions" if share < 1 else "all simulated"
+    yield "Launches", f"{launches:,}", of
+    cycles = figures["gpu.cycles"]
+    latency = int(figures["gpu.launch_latency"].value)
+    between = "" if cycles.ci_low is None else f"{cycles.ci_low:,.0f} to {cycles.ci_high:,.0f}; "
+    yield "Cycles", f"{cycles.value:,}", f"{between}{latency:,} of them launch latency"
+    yield "IPC", f"{figures['gpu.ipc'].value:.4g}", "warp instructions per cycle, all SMs"
+    yield "L1, L2 misses", _ratios(figures.get("gpu.l1_miss_ratio"), figures.get("gpu.l2_miss_ratio")), "of accesses"
+
+
+def _ratios(*statistics: Statistic | None) -> str:
+    return ", ".join("-" if each is None else percent(float(each.value)) for each in statistics)
+
+
+def _of_intervals(result: Result) -> Iterator[Card]:
+    figures = result.statistics
+    if result.intervals is None:
+        return
+    cpi = figures["intervals.cpi"]
+    between = "of the program" if cpi.ci_low is None else f"{cpi.ci_low:.4g} to {cpi.ci_high:.4g}"
+    yield "Cycles per instruction", f"{cpi.value:.4g}", between
+    of = f"of {figures['intervals.total'].value:,}, {figures['intervals.share'].value:.1%} of the instructions"
+    yield "Simulated intervals", f"{figures['intervals.simulated'].value:,}", of
+
+
+def _of_nodes(result: Result) -> Iterator[Card]:
+    """Cores of ranks, and IPC where cores were simulated."""
+    if result.intervals is not None or "node.cores_per_rank" not in result.statistics:
+        return
+    cores = result.statistics["node.cores_per_rank"].value
+    ipc = result.statistics.get("node.ipc")
+    yield "Cores of a rank", f"{cores:,}", "" if ipc is None else f"{ipc.value:.3g} instructions per cycle and core"
+
+
+def _of_ranks(result: Result) -> Iterator[Card]:
+    if not has_ranks(result):
+        return
+    efficiency = result.statistics.get("application.parallel_efficiency")
+    if efficiency is not None:
+        yield "Parallel efficiency", percent(float(efficiency.value)), "computing / all time"
+    yield "Ranks", f"{result.workload.num_ranks:,}", f"{result.workload.num_operations:,} MPI calls"
+    payload = result.statistics.get("application.bytes")
+    more = "" if payload is None else f"{size(float(payload.value))} of payload"
+    yield "Messages", f"{result.messages.num_rows:,}", more
+
+
+def _target(result: Result) -> Card:
+    machine = result.machine
+    gpu = Gpu.of(machine.node) if has_launches(result) else None
+    if gpu is not None and not has_ranks(result):
+        return "Target", machine.name, f"{gpu.sms} SMs at {gpu.frequency_hz / 1e6:g} MHz"
+    nodes, cores = _counted(machine.num_nodes, "node", "nodes"), _counted(machine.num_cores, "core", "cores")
+    return "Target", machine.name, f"{nodes}, {cores}"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
