@@ -210,12 +210,13 @@ def trace(
 ) -> TraceResult:
     """Run a program under the tracer and write the workload that all else reads. The program's output is its own.
 
-    ``level``: mpi, tasks, detailed, stacks or gpu. Of the detailed level: ``ranks`` and ``iterations`` (from 1; None: all),
-    ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of call
-    stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with ``snapshots``.
-    Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops at an access to
-    what is not allocated, even where hardware would not notice. ``max_gb`` on disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay;
-    ``progress``: a line on standard error says what is run.
+    ``level``: mpi, tasks, detailed, stacks or gpu. Of the detailed level: ``ranks`` and ``iterations`` (from 1; None:
+    all), ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of
+    call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
+    ``snapshots``. Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops
+    at an access to what is not allocated, even where hardware would not notice. ``max_gb`` on disk; ``mpi``: the
+    program's library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard
+    error says what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
