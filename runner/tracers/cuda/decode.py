@@ -170,7 +170,7 @@ class _Rows:
                 table[row, : len(values)] = values
             registers[name] = table
         kinds = {"pc": np.int64, "opcode": np.int32, "immediate": np.int32, "bypasses_l1": np.bool_}
-        columns = {
+        columns: dict[str, np.ndarray] = {
             name: np.array(values, np.int64).astype(kinds.get(name, np.uint8)) for name, values in self._columns.items()
         }
         return StaticInstructions(tuple(self._opcodes), **columns, **registers)

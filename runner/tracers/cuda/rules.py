@@ -84,7 +84,7 @@ def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Dec
 
 def _with_predicates(operands: Sequence[Operand], first: int, most: int) -> tuple[list[Operand], list[Operand]]:
     """Predicates that are written, at ``first`` and behind, filled with PT up to ``most``; and what follows."""
-    written = []
+    written: list[Operand] = []
     place = first
     while place < len(operands) and operands[place].is_predicate and len(written) < most:
         written.append(operands[place])

@@ -53,11 +53,7 @@ def trace(
     try:
         raw.mkdir()
         device.write(raw, checks_memory=checks_memory)
-        if announces:
-            print(
-                f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}", file=sys.stderr, flush=True
-            )
-        status = _run(command, program, kit, device, raw, cache)
+        status = _run(command, program, kit, device, raw, cache, announces)
         workload = replace(cuda.read(raw), name=directory.resolve().name)
     except UserError:
         shutil.rmtree(directory)
@@ -68,7 +64,15 @@ def trace(
     return workload, status
 
 
-def _run(command: Sequence[str], program: launch.Program, kit: Toolkit, device: Device, raw: Path, cache: Path) -> int:
+def _run(
+    command: Sequence[str],
+    program: launch.Program,
+    kit: Toolkit,
+    device: Device,
+    raw: Path,
+    cache: Path,
+    announces: bool,
+) -> int:
     assert program.path is not None
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
         linked = device_code.linked(program.path)
@@ -79,6 +83,9 @@ def _run(command: Sequence[str], program: launch.Program, kit: Toolkit, device: 
         "MANYSCALE_CUDA_DIR": str(raw.resolve()),
         "LD_PRELOAD": ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]),
     }
+    if announces:
+        told = f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}"
+        print(told, file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))
     while True:
         try:
