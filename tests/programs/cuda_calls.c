@@ -160,6 +160,18 @@ static void graphs(void) {
     SHOW(cudaEventRecord(event, stream));
     SHOW(cudaEventElapsedTime(&milliseconds, first, event));
     printf("%d\n", milliseconds >= 0);
+    char *asked;
+    SHOW(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    SHOW(cudaMallocAsync((void **)&asked, 16, stream));
+    SHOW(cudaMemsetAsync(asked, 'q', 16, stream));
+    SHOW(cudaStreamEndCapture(stream, &graph));
+    SHOW(cudaGraphInstantiate(&made, graph, 0));
+    SHOW(cudaGraphLaunch(made, stream));
+    SHOW(cudaFree(asked));
+    SHOW(cudaMemset(asked, 'r', 16)); /* it is freed */
+    SHOW(cudaGraphLaunch(made, stream)); /* which allocates it anew */
+    SHOW(cudaMemcpy(text, asked, 2, cudaMemcpyDefault));
+    printf("%.2s\n", text);
     SHOW(cudaStreamDestroy(other));
     SHOW(cudaStreamDestroy(other));
     SHOW(cudaStreamQuery(other));

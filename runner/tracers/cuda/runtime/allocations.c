@@ -53,10 +53,31 @@ cudaError_t cudaMalloc3D(struct cudaPitchedPtr *into, struct cudaExtent extent) 
     return error;
 }
 
+// What a graph allocates keeps its address and its room, though the graph frees it.
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before,
+                                     size_t num_before, struct cudaMemAllocNodeParams *given) {
+    LOCKED;
+    if (given == NULL) return failed(cudaErrorInvalidValue);
+    const cudaError_t error = allocate(&given->dptr, given->bytesize, MEMORY_DEVICE, 0);
+    Operation again = {.kind = OP_ALLOCATE, .to = given->dptr, .width = given->bytesize};
+    return error == cudaSuccess ? graph_add_after(into, graph, before, num_before, &again) : error;
+}
+
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before,
+                                    size_t num_before, void *place) {
+    LOCKED;
+    if (place == NULL) return failed(cudaErrorInvalidValue);
+    Operation nothing = {.kind = OP_EMPTY};
+    return graph_add_after(into, graph, before, num_before, &nothing);
+}
+
+cudaError_t cudaDeviceGraphMemTrim(int number) { return number ? failed(cudaErrorInvalidDevice) : done(); }
+
 cudaError_t cudaMallocAsync(void **into, size_t bytes, cudaStream_t stream) {
     if (stream_of(stream) == NULL) return failed(cudaErrorInvalidResourceHandle);
-    if (stream_of(stream)->capture) return not_supported("cudaMallocAsync while a stream is captured");
-    return allocate(into, bytes, MEMORY_DEVICE, 0);
+    const cudaError_t error = allocate(into, bytes, MEMORY_DEVICE, 0);
+    Operation again = {.kind = OP_ALLOCATE, .to = into ? *into : NULL, .width = bytes};
+    return error == cudaSuccess && stream_of(stream)->capture ? submit(stream, &again) : error;
 }
 
 cudaError_t cudaMallocFromPoolAsync(void **into, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
@@ -71,8 +92,8 @@ cudaError_t cudaFree(void *place) {
 
 cudaError_t cudaFreeAsync(void *place, cudaStream_t stream) {
     if (stream_of(stream) == NULL) return failed(cudaErrorInvalidResourceHandle);
-    if (stream_of(stream)->capture) return not_supported("cudaFreeAsync while a stream is captured");
-    return cudaFree(place);
+    Operation nothing = {.kind = OP_EMPTY};
+    return stream_of(stream)->capture ? submit(stream, &nothing) : cudaFree(place);
 }
 
 cudaError_t cudaFreeHost(void *place) {

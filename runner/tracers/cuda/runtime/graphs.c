@@ -132,8 +132,8 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 
 // Nodes
 
-static cudaError_t add(cudaGraphNode_t *into, cudaGraph_t given, const cudaGraphNode_t *before, size_t num_before,
-                       Operation *operation) {
+cudaError_t graph_add_after(cudaGraphNode_t *into, cudaGraph_t given, const cudaGraphNode_t *before, size_t num_before,
+                            Operation *operation) {
     Graph *graph = (Graph *)given;
     if (into == NULL || graph == NULL || (num_before && before == NULL)) {
         operation_free(operation);
@@ -178,7 +178,7 @@ static cudaError_t of_set(Operation *into, const struct cudaMemsetParams *given)
         LOCKED;                                                                                                    \
         Operation operation;                                                                                       \
         const cudaError_t error = of(&operation, given);                                                           \
-        return error == cudaSuccess ? add(into, graph, before, num_before, &operation) : failed(error);            \
+        return error == cudaSuccess ? graph_add_after(into, graph, before, num_before, &operation) : failed(error);            \
     }
 ADDS(cudaGraphAddKernelNode, struct cudaKernelNodeParams, of_kernel)
 ADDS(cudaGraphAddMemcpyNode, struct cudaMemcpy3DParms, of_copy)
@@ -191,7 +191,7 @@ cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *into, cudaGraph_t graph, c
     Operation operation;
     copy_of(&operation, to, bytes, from, bytes, bytes, 1, kind);
     const cudaError_t error = operation_check(&operation);
-    return error == cudaSuccess ? add(into, graph, before, num_before, &operation) : failed(error);
+    return error == cudaSuccess ? graph_add_after(into, graph, before, num_before, &operation) : failed(error);
 }
 
 cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before,
@@ -199,14 +199,14 @@ cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *into, cudaGraph_t graph, const
     LOCKED;
     if (given == NULL || given->fn == NULL) return failed(cudaErrorInvalidValue);
     Operation operation = {.kind = OP_HOST, .host_function = given->fn, .user = given->userData};
-    return add(into, graph, before, num_before, &operation);
+    return graph_add_after(into, graph, before, num_before, &operation);
 }
 
 cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before,
                                   size_t num_before) {
     LOCKED;
     Operation operation = {.kind = OP_EMPTY};
-    return add(into, graph, before, num_before, &operation);
+    return graph_add_after(into, graph, before, num_before, &operation);
 }
 
 cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before,
@@ -214,7 +214,7 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *into, cudaGraph_t graph,
     LOCKED;
     if (child == NULL) return failed(cudaErrorInvalidValue);
     Operation operation = {.kind = OP_GRAPH, .child = graph_clone((Graph *)child)};
-    return add(into, graph, before, num_before, &operation);
+    return graph_add_after(into, graph, before, num_before, &operation);
 }
 
 #if CUDART_VERSION >= 13000
@@ -244,6 +244,7 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *t
     static const enum cudaGraphNodeType types[] = {
         [OP_KERNEL] = cudaGraphNodeTypeKernel, [OP_COPY] = cudaGraphNodeTypeMemcpy, [OP_SET] = cudaGraphNodeTypeMemset,
         [OP_HOST] = cudaGraphNodeTypeHost, [OP_EVENT] = cudaGraphNodeTypeEventRecord, [OP_EMPTY] = cudaGraphNodeTypeEmpty,
+        [OP_ALLOCATE] = cudaGraphNodeTypeMemAlloc,
         [OP_GRAPH] = cudaGraphNodeTypeGraph};
     if (node == NULL || type == NULL) return failed(cudaErrorInvalidValue);
     *type = types[node->operation.kind];

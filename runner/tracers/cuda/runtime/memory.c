@@ -83,7 +83,9 @@ bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags)
     const size_t at = behind(start);
     if (at > 0 && allocations[at - 1].start + allocations[at - 1].bytes > start) return false;
     if (at < num_allocations && allocations[at].start < start + bytes) return false;
-    return insert(at, (Allocation){start, bytes, kind, flags});
+    if (!insert(at, (Allocation){start, bytes, kind, flags})) return false;
+    if (kind == MEMORY_DEVICE) device_bytes_in_use += spaced(bytes);
+    return true;
 }
 
 const Allocation *memory_find(uint64_t address) {

@@ -77,6 +77,11 @@ cudaError_t run_operation(const Operation *operation, const Stream *stream) {
         case OP_EVENT: return cudaEventRecord(operation->event, NULL);
         case OP_GRAPH: return graph_run(operation->child, stream);
         case OP_EMPTY: break;
+        case OP_ALLOCATE:  // again, where the program freed it
+            if (memory_find((uint64_t)operation->to) == NULL &&
+                !memory_add((uint64_t)operation->to, operation->width, MEMORY_DEVICE, 0))
+                return cudaErrorMemoryAllocation;
+            break;
     }
     return cudaSuccess;
 }

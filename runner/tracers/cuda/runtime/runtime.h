@@ -80,7 +80,7 @@ const char *function_problem(const Function *function);  // why it cannot be run
 const Variable *variable_of(const void *host);
 
 // ---- operations.c: what streams are given
-typedef enum { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_EMPTY, OP_GRAPH } OperationKind;
+typedef enum { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_EMPTY, OP_ALLOCATE, OP_GRAPH } OperationKind;
 typedef struct Graph Graph;
 typedef struct Operation {
     OperationKind kind;
@@ -128,6 +128,8 @@ void streams_end_capture(const Graph *graph);
 // ---- graphs.c
 Graph *graph_new(void);
 void graph_add(Graph *graph, Operation *operation);  // takes it
+cudaError_t graph_add_after(cudaGraphNode_t *into, cudaGraph_t graph, const cudaGraphNode_t *before, size_t num_before,
+                            Operation *operation);   // the same, for the entry points
 cudaError_t graph_run(const Graph *graph, const Stream *stream);
 Graph *graph_clone(const Graph *graph);
 void graph_free(Graph *graph);

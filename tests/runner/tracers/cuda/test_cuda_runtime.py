@@ -100,7 +100,8 @@ def test_graphs_streams_and_events(lines):
     built = [OK] * 7 + ["ABAB 4", OK, BAD]  # the copy runs behind the set, though it was added before
     timed = ["cudaErrorInvalidResourceHandle", OK, OK, OK, "1"]
     gone = [OK, "cudaErrorInvalidResourceHandle", "cudaErrorInvalidResourceHandle"]
-    assert printed == [OK] * 4 + captured + launched + built + timed + gone
+    allocated = [OK] * 7 + [BAD, OK, OK, "qq"]
+    assert printed == [OK] * 4 + captured + launched + built + timed + allocated + gone
     assert "note cuda-host-times 1 cudaEventElapsedTime" in events
 
 
