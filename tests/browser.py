@@ -21,7 +21,8 @@ PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 NARROW: Final = 360  # pixels: the width of a small telephone
 WIDE: Final = 1280
 
-# An element's look as far as focus can change it. Contents of other origins and hidden elements are no stops.
+# An element's look as far as focus can change it: visible where the ring has a contrast of 3 to what is behind it (WCAG
+# 1.4.11), and no element around it is transparent; a ring that is the browser's own ("auto") has two colours for this.
 _FOCUSED: Final = """() => {
   let element = document.activeElement;
   while (element && element.shadowRoot && element.shadowRoot.activeElement) element = element.shadowRoot.activeElement;
@@ -35,9 +36,24 @@ _FOCUSED: Final = """() => {
   element.blur();
   const blurred = look(element);
   element.focus({ preventScroll: true, focusVisible: true });
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    const [r, g, b] = parts.map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  let opacity = 1, behind = "rgb(255, 255, 255)";
+  for (let node = element; node instanceof Element; node = node.parentElement) {
+    opacity *= Number(getComputedStyle(node).opacity);
+  }
+  for (let node = element.parentElement; node instanceof Element; node = node.parentElement) {
+    const colour = getComputedStyle(node).backgroundColor;
+    if (!/, 0\\)$|transparent/.test(colour)) { behind = colour; break; }
+  }
+  const ring = getComputedStyle(element), two = [light(ring.outlineColor), light(behind)].sort((a, b) => b - a);
+  const isClear = ["none", "auto"].includes(ring.outlineStyle) || (two[0] + 0.05) / (two[1] + 0.05) >= 3;
   const rest = (element.textContent || "").trim().slice(0, 40);
   if (!element.dataset.testStop) element.dataset.testStop = String(window.testStops = (window.testStops || 0) + 1);
-  return { stop: element.dataset.testStop, visible: focused !== blurred,
+  return { stop: element.dataset.testStop, visible: focused !== blurred && isClear && opacity > 0.5,
     name: element.tagName.toLowerCase() + (element.id ? "#" + element.id : "") + " " + rest };
 }"""
 
@@ -137,6 +153,7 @@ def keyboard(page: Page, most: int = 400) -> list[str]:
     page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 0); }")
     for _ in range(most):
         page.keyboard.press("Tab")
+        page.evaluate("() => Promise.all(document.getAnimations().map((each) => each.finished.catch(() => 0)))")
         stop: dict[str, Any] | None = page.evaluate(_FOCUSED)
         if stop is None or stop["stop"] in seen:
             break

@@ -81,8 +81,10 @@ PAGES: Final[dict[str, Callable[[Path], Path]]] = {
     "what-if": _of(ms.what_if, "lulesh-8"),
     "plan": _of(ms.plan, PHASES, "simpoint"),
     "compare": _compare,
-    "evaluate-tasks": _of(ms.evaluate, str(DATA / "detail" / "cholesky-4.omt.xz"), cores=[4]),
-    "evaluate-profiles": _of(ms.evaluate, PHASES, seeds=2),
+    "evaluate-tasks": _of(
+        ms.evaluate, str(DATA / "detail" / "cholesky-4.omt.xz"), cores=[4], target="grass-high-performance"
+    ),
+    "evaluate-profiles": _of(ms.evaluate, PHASES, draws=2),
     "scaling": _of(ms.scaling, ["lulesh-8", "lulesh-64"]),
     "predict": _of(ms.predict, "matmul", [40], target="epyc-zen4", steady=True),
     "profile": _of(ms.profile, "matmul-20", target="epyc-zen4", simulate="100 %"),

@@ -55,6 +55,8 @@ def test_a_page_wider_than_a_telephone_is_found(browser: Browser, tmp_path: Path
     ("old", "new", "said"),
     [
         ("outline: 3px solid", "outline: none", "focus is not visible: button"),
+        ("outline: 3px solid", "outline: 3px solid #eee", "focus is not visible: button"),
+        ("<main>", '<main style="opacity: 0.4">', "focus is not visible: button"),
         ("<button>", '<button onfocus="this.blur()">', "not reached by Tab: a"),
     ],
 )

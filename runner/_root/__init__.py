@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from manyscale.runner.api.answer import Answer
     from manyscale.runner.api.catalogue import AccuracyResult, ExamplesResult, accuracy, examples
     from manyscale.runner.api.comparisons import CompareResult, PopResult, compare, pop
+    from manyscale.runner.api.evaluations import EvaluationResult, evaluate
     from manyscale.runner.api.finished import StatusResult, report, status
     from manyscale.runner.api.inputs import load_study, read_workload
     from manyscale.runner.api.machines import CalibrateResult, calibrate
     from manyscale.runner.api.memory import IntervalsResult, PredictResult, ProfileResult, predict, profile
-    from manyscale.runner.api.plans import EvaluationResult, PlanResult, evaluate, plan
+    from manyscale.runner.api.plans import PlanResult, plan
     from manyscale.runner.api.scaling import ScalingResult, scaling
     from manyscale.runner.api.studies import run, sweep, what_if
     from manyscale.runner.api.study_results import RunResult, SweepResult, WhatIfResult
@@ -92,7 +93,7 @@ _PLACES: Final = {
     "CalibrateResult": "api.machines",
     "ClustersResult": "api.traces",
     "CompareResult": "api.comparisons",
-    "EvaluationResult": "api.plans",
+    "EvaluationResult": "api.evaluations",
     "ExamplesResult": "api.catalogue",
     "ExtrapolateResult": "api.traces",
     "IntervalsResult": "api.memory",
@@ -114,7 +115,7 @@ _PLACES: Final = {
     "clusters": "api.traces",
     "compare": "api.comparisons",
     "convert": "api.traces",
-    "evaluate": "api.plans",
+    "evaluate": "api.evaluations",
     "examples": "api.catalogue",
     "extrapolate": "api.traces",
     "iterations": "api.traces",

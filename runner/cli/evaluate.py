@@ -66,8 +66,8 @@ def arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate, write and print."""
+    from manyscale.runner.api.evaluations import evaluate
     from manyscale.runner.api.folders import NUMBERED
-    from manyscale.runner.api.plans import evaluate
     from manyscale.runner.run.evaluation.profiles import is_profile
     from manyscale.runner.study import parse_assignment
 

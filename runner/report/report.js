@@ -5,6 +5,7 @@
   const own = document.currentScript;
   const config = {
     displaylogo: false, responsive: true,
+    showSendToCloud: false,  // a button that uploads the chart
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toggleSpikelines"],
   };
   const NARROW = 560;  // pixels of a chart that has no room for names beside its lines

@@ -163,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
             "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         with path.open("rb") as file:
-            self._head(HTTPStatus.OK, os.fstat(file.fileno()).st_size, kind, policy)
+            # pages in the sandbox are of no origin, and load the script that they share as any other page would
+            self._head(HTTPStatus.OK, os.fstat(file.fileno()).st_size, kind, policy, "cross-origin")
             if self.command != "HEAD":
                 shutil.copyfileobj(file, self.wfile, 1 << 18)
 
@@ -177,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def _head(self, status: HTTPStatus, size: int, kind: str, policy: str) -> None:
+    def _head(self, status: HTTPStatus, size: int, kind: str, policy: str, readers: str = "same-origin") -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(size))
@@ -185,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Cross-Origin-Resource-Policy", readers)
         self.end_headers()
 
 

@@ -133,10 +133,10 @@ def test_a_block_of_options_stands_in_the_study_and_reaches_its_sampler(others, 
     assert figures["sampling.ranks"]["value"] == 3
     assert figures["application.compute"]["ci_low"] < figures["application.compute"]["ci_high"]
     for assignment, words in (
-        ("drawn.numbr=3", "drawn.numbr: unknown key; remove it or mend its spelling"),
+        ("drawn.numbr=3", "drawn.numbr: unknown key; did you mean 'number'?"),
         ("drawn.number=0", "drawn.number: 0 is below 1"),
         ("drawn.number=6", "drawn.number: five are enough"),
-        ("drwn.number=1", "drwn: unknown key; remove it or mend its spelling"),
+        ("drwn.number=1", "drwn: unknown key; did you mean 'drawn'?"),
     ):
         done = run(others, *common, "--set", assignment, "-o", tmp_path / "refused")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)

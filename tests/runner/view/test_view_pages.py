@@ -37,9 +37,9 @@ def address(folder: Path) -> Iterator[str]:
     (folder / "scratch").mkdir()
     made_run(folder / "runs" / "first", RANKS, EACH)
     made_run(folder / "runs" / "more" / "second", RANKS, 2 * EACH, shift=1)
-    (folder / "runs" / "first" / "report.html").write_text(
-        "<!DOCTYPE html><title>A report</title><script>document.title += '!'</script>"
-    )
+    page = '<!DOCTYPE html><title>A report</title><script src="../shared.js"></script><script>share()</script>'
+    (folder / "runs" / "first" / "report.html").write_text(page)
+    (folder / "runs" / "shared.js").write_text("const share = () => { document.title += '!'; };")
     with ViewServer(Runs(folder / "runs"), Timelines(folder / "scratch", folder / "cache")) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server.address

@@ -1,0 +1,187 @@
+"""How far samples are from what they stand for: ``evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from manyscale.models.workload.notes import Note, in_order
+from manyscale.runner import shipped
+from manyscale.runner.api.answer import Answer, kept
+from manyscale.runner.api.folders import Folder, Output, Scratch, place
+from manyscale.runner.api.inputs import (
+    TraceLike,
+    required_target,
+)
+from manyscale.runner.api.progress import Progress, watched
+from manyscale.runner.errors import UserError
+from manyscale.runner.notes import admit
+from manyscale.runner.run import directory as rundir
+from manyscale.runner.run.parquet import write_table
+
+_PathLike = str | PathLike[str]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class EvaluationResult(Answer):
+    """How far samples are from the whole. Table ``evaluation``: of profiles a row per profile, method and seed, of task
+    instances one per trace, number of cores and method; ``summary``: the same to read; ``page``: as HTML, "" where none
+    is wanted."""
+
+    evaluation: pa.Table
+    summary: str
+    page: str
+    notes: Sequence[Note] = ()
+    folder: Folder | None = None
+
+    @property
+    def title(self) -> str:
+        workloads = dict.fromkeys(self.evaluation.column("workload").to_pylist())
+        return f"samples of {', '.join(workloads)} against the whole"
+
+    def facts(self) -> Mapping[str, str]:
+        errors: dict[str, list[float]] = {}
+        for row in self.evaluation.to_pylist():
+            errors.setdefault(row["method"], []).append(abs(row["error"]))
+        return {
+            method: f"error {sum(found) / len(found):.2%} in the mean, {max(found):.2%} at most"
+            for method, found in errors.items()
+        }
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """All rows of the table."""
+        return {"rows": self.evaluation.to_pylist()}
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        return {"evaluation": lambda: self.evaluation}
+
+    def _write(self, directory: Path) -> None:
+        write_table(self.evaluation, directory / "evaluation.parquet")
+        rundir.write_atomically(directory / "evaluation.txt", self.summary)
+        if self.page:
+            rundir.write_page(directory, self.page)
+
+
+def evaluate(
+    traces: TraceLike | Sequence[TraceLike],
+    output: Output = None,
+    *,
+    target: _PathLike | None = None,
+    cores: Sequence[int] = (8, 16, 32, 64),
+    methods: Sequence[str] | None = None,
+    on: Sequence[_PathLike] | None = None,
+    cycles: _PathLike | None = None,
+    draws: int = 10,
+    iterations: str = "joined",
+    set: Mapping[str, Any] | None = None,
+    cache: _PathLike | None = None,
+    report: bool = True,
+    accept: Collection[str] = (),
+    strict: bool = False,
+    progress: Progress = False,
+) -> EvaluationResult:
+    """How far samples are from what they stand for.
+
+    Of traces with tasks and their detailed level: methods of TaskPoint (``lazy`` or ``periodic`` with any of +source,
+    +types and so on, or ``interval``) on ``target`` with so many ``cores``, ``iterations`` as ``sampling.iterations``
+    says, ``set`` replacing keys of the studies. Of profiles of intervals, call stacks or kernel launches with known
+    cycles: the methods of ``plan``, each drawn ``draws`` times, with seeds from 0; ``on``, another machine's profile of
+    each, judges; ``cycles``: a table of those of launches.
+
+    Raises UserError for traces of both kinds and what does not go with them, RunError if a run fails.
+    """
+    from manyscale.runner.run.evaluation import profiles, tasks
+
+    given = [traces] if isinstance(traces, str | PathLike) else list(traces)
+    paths = [shipped.trace_path(fspath(each)) for each in given]
+    of_profiles = [path for path in paths if profiles.is_profile(path)]
+    if not paths:
+        raise UserError("evaluate: name at least one trace or profile")
+    if len(of_profiles) == len(paths):
+        if draws < 1:
+            raise UserError(f"--draws {draws}: at least one is needed")
+        judges = None if on is None else [fspath(each) for each in on]
+        return _of_profiles(
+            paths, output, None if methods is None else ",".join(methods), judges,
+            None if cycles is None else Path(cycles), draws, None if cache is None else Path(cache), report, accept,
+            strict, progress,
+        )  # fmt: skip
+    if of_profiles:
+        raise UserError(
+            f"{of_profiles[0]}: is a profile, others are traces with tasks; evaluate the two kinds one by one"
+        )
+    if on or cycles is not None:
+        raise UserError("--on and --cycles: judge profiles of intervals and launches; these are traces with tasks")
+    machine = required_target(target)
+    assert isinstance(machine, str)  # keys of it are replaced by ``set``
+    chosen = tasks.DEFAULT_METHODS if methods is None else methods
+    for method in chosen:
+        tasks.changes_of(method)
+    if not cores or any(number < 1 for number in cores):
+        raise UserError(f"--cores {','.join(map(str, cores))}: write numbers of at least 1, such as 8,16,32,64")
+    return _of_tasks(
+        paths, output, chosen, cores, machine, iterations, set or {}, report, accept, strict, progress
+    )  # fmt: skip
+
+
+def _of_profiles(
+    paths: Sequence[str],
+    output: Output,
+    methods: str | None,
+    on: Sequence[str] | None,
+    cycles: Path | None,
+    draws: int,
+    cache: Path | None,
+    report: bool,
+    accept: Collection[str],
+    strict: bool,
+    progress: Progress,
+) -> EvaluationResult:
+    from manyscale.runner.report import evaluation_page
+    from manyscale.runner.run.evaluation import profiles
+
+    loaded = profiles.load(paths, methods, on, cycles, cache)
+    notes = in_order(note for profile, _ in loaded for note in profile.notes)
+    admit(notes, accept, strict=strict)
+    with watched(progress) as show:
+        found = profiles.evaluate(loaded, draws, show)
+    table, summary = profiles.table(found.rows), profiles.summary(found.rows)
+    page = evaluation_page.profiles_page(found) if report else ""
+    return kept(EvaluationResult(table, summary, page, notes), output, "evaluation")
+
+
+def _of_tasks(
+    paths: Sequence[str],
+    output: Output,
+    methods: Sequence[str],
+    cores: Sequence[int],
+    target: str,
+    iterations: str,
+    changes: Mapping[str, Any],
+    report: bool,
+    accept: Collection[str],
+    strict: bool,
+    progress: Progress,
+) -> EvaluationResult:
+    from manyscale.runner.report import evaluation_page
+    from manyscale.runner.run.evaluation import tasks
+
+    scratch = Scratch() if output is None else None
+    directory = rundir.new_directory(scratch.path / "result" if scratch else place(output)[0], "evaluation")
+    with watched(progress) as show:
+        rows = tasks.evaluate(
+            paths, directory, methods, cores, target=target, iterations=iterations, changes=list(changes.items()),
+            accept=accept, strict=strict, progress=show,
+        )  # fmt: skip
+    table = tasks.table(rows)
+    notes = in_order(note for row in rows for note in row["notes"])
+    page = evaluation_page.tasks_page(rows, directory) if report else ""
+    found = EvaluationResult(table, tasks.summary(table), page, notes, Folder(directory, scratch))
+    found._write(directory)
+    return found
