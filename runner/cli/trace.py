@@ -64,8 +64,9 @@ def arguments(parser: Parser) -> None:
         help="of --level gpu: stop at an access to what is not allocated, even where hardware would not notice",
     )  # fmt: skip
     parser.add_argument(
-        "--nvcc", action="store_true", help="print what nvcc needs to link a program that --level gpu can trace"
-    )
+        "--nvcc", nargs="?", const="flags", choices=("flags", "path"),
+        help="print what nvcc needs to link a program that --level gpu can trace, or where nvcc is",
+    )  # fmt: skip
     add_cache(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to write")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
@@ -84,7 +85,9 @@ def run(options: argparse.Namespace) -> int:
     if options.nvcc:
         from manyscale.runner.tracers.cuda import compiler
 
-        print(shlex.join(compiler.flags(compiler.toolkit(), options.cache or default_cache())))
+        kit = compiler.toolkit()
+        is_path = options.nvcc == "path"
+        print(kit.tool("nvcc") if is_path else shlex.join(compiler.flags(kit, options.cache or default_cache())))
         return 0
     if options.output is None:
         raise UserError("no folder to write; name it with -o DIR")

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from page_blocks import PageInfo, all_pages, run_page
 
+from manyscale.runner.errors import UserError
+from manyscale.runner.tracers.cuda.compiler import toolkit
+
 
 def pages_below(*places: str) -> list[object]:
     """The pages whose names begin with one of ``places`` and that no test of their own covers."""
@@ -17,7 +20,7 @@ def pages_below(*places: str) -> list[object]:
 
 def hold_to_its_word(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the page in an empty folder; skipped, by name, where a tool that it needs is missing."""
-    missing = [tool for tool in info.needs if shutil.which(tool) is None]
+    missing = [tool for tool in info.needs if not _is_there(tool)]
     if missing:
         pytest.skip(f"{info.name} needs {', '.join(missing)}")
     folder = tmp_path / "page"
@@ -25,3 +28,13 @@ def hold_to_its_word(info: PageInfo, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run_page(info, folder, tmp_path / "cache")
+
+
+def _is_there(tool: str) -> bool:
+    if tool != "nvcc":
+        return shutil.which(tool) is not None
+    try:  # pip has it beside Python's packages, not on the PATH
+        toolkit()
+    except UserError:
+        return False
+    return True

@@ -11,10 +11,11 @@ import sass_programs
 pytestmark = pytest.mark.theory
 _WORDS = np.array([0, 1, 2, 31, 32, 33, 63, 64, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)
 _FLOATS = np.array(
-    [0.0, -0.0, 1.0, -1.0, 1.5, 3.4e38, -3.4e38, 1e-45, -1e-40, 1.17549435e-38, math.inf, -math.inf, math.nan], np.float32
+    [0.0, -0.0, 1.0, -1.0, 1.5, 3.4e38, -3.4e38, 1e-45, -1e-40, 1.17549435e-38, math.inf, -math.inf, math.nan],
+    np.float32,
 )  # fmt: skip
 _DOUBLES = np.array(
-    [0.0, -0.0, 1.0, -1.0, 1.5, 1.7e308, -1.7e308, 5e-324, -1e-310, 2.2250738585072014e-308, math.inf, -math.inf, math.nan]
+    [0.0, -0.0, 1.0, -1.0, 1.5, 1.7e308, -1.7e308, 5e-324, -1e-310, 2.3e-308, math.inf, -math.inf, math.nan]
 )  # fmt: skip
 
 
