@@ -61,10 +61,10 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     """A chunked array as one array: its only chunk, or a copy."""
     if column.num_chunks == 1:
         return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.nulls(0, column.type)  # pa.array and combine_chunks would import pandas
     combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):
-        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
-    return combined
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def first_rows(ranks: np.ndarray, num_ranks: int) -> np.ndarray:
