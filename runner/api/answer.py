@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from manyscale.runner.api.folders import Folder, Output
 
 LONGEST: Final = 400  # characters of a repr
-_LONGEST_FACT: Final = 100
+_LONGEST_LINE: Final = 120
+_LONGEST_NAME: Final = 50  # of a fact, so that the line has room for its text
 
 
 class Answer(ABC):
@@ -127,13 +128,14 @@ class Answer(ABC):
         rundir.write_atomically(directory / "figures.json", self.to_json() + "\n")
 
     def __repr__(self) -> str:
-        shown = self.facts()
-        width = max(map(len, shown), default=0)
-        lines = [_shortened(self.title, _LONGEST_FACT)]
-        lines += [_shortened(f"  {name:<{width}}  {text}", _LONGEST_FACT) for name, text in shown.items()]
+        shown = [(_shortened(name, _LONGEST_NAME), text) for name, text in self.facts().items()]
+        width = max((len(name) for name, _ in shown), default=0)
+        room = _LONGEST_LINE - width - 4
+        lines = [_shortened(self.title, _LONGEST_LINE)]
+        lines += [f"  {name:<{width}}  {_shortened(text, room)}" for name, text in shown]
         told = noted(self.notes)
         if told:
-            lines.append(_shortened(f"  {told}", _LONGEST_FACT))
+            lines.append(_shortened(f"  {told}", _LONGEST_LINE))
         while len("\n".join(lines)) > LONGEST:
             del lines[-2 if told and len(lines) > 2 else -1]
         return "\n".join(lines)
@@ -196,4 +198,12 @@ def noted(notes: Sequence[Note]) -> str:
 
 
 def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 4] + " ..."
+    """Cut between its parts, or else its words, so that no figure is read wrong; within one only where it is all."""
+    if len(text) <= longest:
+        return text
+    room = longest - len(" ...")
+    for separator in (", ", " "):
+        whole = text[: room + len(separator)].rpartition(separator)[0]
+        if whole.strip():
+            return whole + " ..."
+    return text[:room] + " ..."

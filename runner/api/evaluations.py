@@ -61,6 +61,11 @@ class EvaluationResult(Answer):
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
         return {"evaluation": lambda: self.evaluation}
 
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report.figures.evaluation import evaluation
+
+        return evaluation(self.evaluation)
+
     def _write(self, directory: Path) -> None:
         write_table(self.evaluation, directory / "evaluation.parquet")
         rundir.write_atomically(directory / "evaluation.txt", self.summary)
@@ -152,7 +157,7 @@ def _of_profiles(
     with watched(progress) as show:
         found = profiles.evaluate(loaded, draws, show)
     table, summary = profiles.table(found.rows), profiles.summary(found.rows)
-    page = evaluation_page.profiles_page(found) if report else ""
+    page = evaluation_page.profiles_page(found, notes) if report else ""
     return kept(EvaluationResult(table, summary, page, notes), output, "evaluation")
 
 

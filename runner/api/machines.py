@@ -68,6 +68,14 @@ class CalibrateResult(Answer):
         rows = self.figures.get("measurements")
         return {} if not isinstance(rows, list) else {"measurements": lambda: _table(rows)}
 
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report.figures import calibration
+        from manyscale.runner.run.calibration.network import NetworkCalibration
+
+        if isinstance(self.found, NetworkCalibration):
+            return calibration.network_times(self.found)
+        return calibration.node_latency(self.found)
+
     def _write(self, directory: Path) -> None:
         from manyscale.runner.report import calibration_page
         from manyscale.runner.run import directory as rundir

@@ -79,6 +79,11 @@ class ProfileResult(Answer):
             "transitions": lambda: profile_result.transitions_table(made),
         }
 
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report.figures.memory import profile
+
+        return profile(self.found)
+
     def summary(self) -> str:
         """Lines to read, as the command prints them."""
         from manyscale.runner.report import profile_page
@@ -194,6 +199,11 @@ class PredictResult(Answer):
             "profile": lambda: predict_result.profiles_table(made),
             "statistics": lambda: statistics_table(predict_result.figures(made)),
         }
+
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report.figures.prediction import predict
+
+        return predict(self.found)
 
     def summary(self) -> str:
         """Lines to read, as the command prints them."""

@@ -69,6 +69,11 @@ class PlanResult(Answer):
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
         return {"plan": lambda: self.plan}
 
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report import figures
+
+        return figures.plan(self.plan)
+
     def _write(self, directory: Path) -> None:
         from manyscale.runner.report import plan_page
         from manyscale.runner.run.plans import methods

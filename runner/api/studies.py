@@ -165,7 +165,7 @@ def predicted_what_ifs(asked: Asked, output: Output = None, **options: Any) -> W
     """The same of a study's content, ``options`` as of ``predicted``."""
     if list(parse_study(asked.content, asked.place).sweep) != [what_ifs.AXIS]:
         raise UserError(f"{asked.place}: is a sweep; ask of one of its points, or run the study with --what-if")
-    found = predicted(asked, output, point_reports=False, self_contained=True, **options)
+    found = predicted(asked, output, point_reports=False, self_contained=True, resume=None, **options)
     assert isinstance(found, WhatIfResult)
     return found
 
@@ -179,7 +179,7 @@ def predicted(
     workers: int | None = None,
     host: _PathLike | None = None,
     cache: _PathLike | None = None,
-    resume: bool = False,
+    resume: bool | None = False,
     report: bool = True,
     point_reports: bool = True,
     self_contained: bool = False,
@@ -188,7 +188,8 @@ def predicted(
     yes: bool = False,
     progress: Progress = False,
 ) -> RunResult | SweepResult:
-    """A study's content, sweep or not, predicted and written; arguments as those of ``run``."""
+    """A study's content, sweep or not, predicted and written; arguments as those of ``run``; ``resume`` is None
+    where nobody can ask for it."""
     check_executor(executor, workers)
     directory, scratch = place(output)
     with watched(progress) as show:

@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import one_chunk
+from manyscale.models.workload.notes import Note, in_order
+from manyscale.runner.report.figures.evaluation import evaluation
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections.phases import phases_over_time
-from manyscale.runner.report.text import table
+from manyscale.runner.report.text import notes_html, table
 from manyscale.runner.run.evaluation import profiles, tasks
 from manyscale.runner.run.evaluation.profiles import Evaluation
 
 _ONE: Final = {"intervals": "interval", "units": "unit", "launches": "launch"}
+_BARS: Final = "Bars: the mean size of the errors; lines: from the least to the largest, over all"
 
 
-def profiles_page(found: Evaluation) -> str:
+def profiles_page(found: Evaluation, notes: Sequence[Note] = ()) -> str:
     """Errors, and of methods that find phases CPI over the run, by phase."""
     page = Page("Samples of profiles against the whole", f"Estimates of CPI, {found.seeds} seeds for each method.")
+    page.add("", notes_html(notes))
     header = (
         "profile",
         "method",
@@ -42,7 +47,8 @@ def profiles_page(found: Evaluation) -> str:
         )
         for row in found.rows
     ]  # fmt: skip
-    page.add("Errors", table(header, cells, numeric_from=2))
+    chart = _errors(page, profiles.table(found.rows))
+    page.add("Errors", chart, table(header, cells, numeric_from=2), note=f"{_BARS} seeds.")
     for number, (profile, method, choice) in enumerate(found.shown):
         names = [f"phase {each}" for each in range(int(choice.label.max()) + 1)]
         chart = phases_over_time(
@@ -59,6 +65,7 @@ def tasks_page(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
     """All rows, and CPI over the task instances by task type as they are in full detail, with those that each method
     simulated in detail; of the first number of cores."""
     page = Page("Samples of task instances against full detail", "Errors of the time of the simulated iterations.")
+    page.add("", notes_html(in_order(note for row in rows for note in row["notes"])))
     header = ("workload", "cores", "method", "error", "half-width", "holds", "in detail", "speed-up")
     sampled = [row for row in rows if row["method"] != tasks.FULL]
     cells = [
@@ -70,7 +77,8 @@ def tasks_page(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
         )
         for row in sampled
     ]  # fmt: skip
-    page.add("Errors", table(header, cells, numeric_from=3))
+    chart = _errors(page, tasks.table(rows))
+    page.add("Errors", chart, table(header, cells, numeric_from=3), note=f"{_BARS} numbers of cores.")
     for number, row in enumerate(sampled):
         if row["cores"] == rows[0]["cores"]:
             full, own = (
@@ -89,3 +97,7 @@ def tasks_page(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
             note = "CPI of task instances in full detail, in the order of their creation; marked: simulated in detail."
             page.add(f"{row['workload']}, {row['cores']} cores: {row['method']}", chart, note=note)
     return page.html()
+
+
+def _errors(page: Page, found: pa.Table) -> str:
+    return page.chart("errors", "figure", 360, evaluation(found), "error of each method") if found.num_rows else ""

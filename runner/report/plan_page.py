@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.notes import Note
+from manyscale.runner.report import figures
+from manyscale.runner.report.figures.plan import of_kind
 from manyscale.runner.report.page import Page
-from manyscale.runner.report.palette import LINE_COLOURS, axis
 from manyscale.runner.report.text import cards_html, escape, notes_html
 from manyscale.runner.report.text import table as html_table
 
-MOST_POINTS: Final = 4000  # of the chart
 MOST_ROWS: Final = 100
 _PLURAL: Final = {"launch": "launches"}
 
@@ -35,10 +35,10 @@ def page(table: pa.Table, title: str, summary: str = "", notes: Sequence[Note] =
     made.add("", cards_html(cards, first=""), notes_html(notes))
     made.add("What the method says", lines)
     for number, kind in enumerate(kinds):
-        own = table.filter(pa.array([each == kind for each in kind_of]))
+        own = of_kind(table, kind)
         made.add(
             f"Chosen {_many(kind)}",
-            _chart(made, f"plan-{number}", own, kind),
+            made.chart(f"plan-{number}", "figure", 380, figures.plan(own), f"weight of each chosen {kind}"),
             _strata(own),
             note=f"Each point is a chosen {kind}, at its number in the order of the run; colours and markers tell the "
             "groups apart.",
@@ -49,36 +49,6 @@ def page(table: pa.Table, title: str, summary: str = "", notes: Sequence[Note] =
 
 def _many(kind: str) -> str:
     return _PLURAL.get(kind, f"{kind}s").replace("_", " ")
-
-
-def _chart(made: Page, element: str, own: pa.Table, kind: str) -> str:
-    """Weight of each chosen element against its number, a trace for each stratum."""
-    ids, weight = (to_numpy(own.column(name)).astype(float) for name in ("element_id", "weight"))
-    stratum = [("all" if each is None else str(each)) for each in own.column("stratum").to_pylist()]
-    names = list(dict.fromkeys(stratum))
-    step = max(1, -(-len(ids) // MOST_POINTS))
-    symbols = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
-    data: list[dict[str, Any]] = []
-    for index, name in enumerate(names):
-        mine = np.flatnonzero(np.array([each == name for each in stratum]))[::step]
-        data.append(
-            {
-                "type": "scatter", "mode": "markers", "name": f"group {name}", "x": ids[mine].tolist(),
-                "y": [float(f"{each:.6g}") for each in weight[mine]],
-                "marker": {
-                    "size": 8, "color": LINE_COLOURS[index % len(LINE_COLOURS)],
-                    "symbol": symbols[index // len(LINE_COLOURS) % len(symbols)],
-                },
-                "hovertemplate": f"{kind} %{{x:,}}: weight %{{y:.4~g}}<extra>%{{fullData.name}}</extra>",
-            }
-        )  # fmt: skip
-    shares = float(weight.max(initial=0.0)) <= 1.0
-    layout = {
-        "xaxis": axis(f"number of the {kind}".replace("_", " "), exponentformat="none"),
-        "yaxis": axis("weight (share of the whole)" if shares else "weight (elements stood for)", rangemode="tozero"),
-        "showlegend": 1 < len(names) <= 30, "hovermode": "closest",
-    }  # fmt: skip
-    return made.chart(element, "figure", 380, {"data": data, "layout": layout}, f"weight of each chosen {kind}")
 
 
 def _strata(own: pa.Table) -> str:

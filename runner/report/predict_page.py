@@ -12,22 +12,17 @@ from manyscale.runner.predict.memory import predict_result
 from manyscale.runner.predict.memory.growth import blocks_by_accesses, by_block
 from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
 from manyscale.runner.predict.memory.prediction import Time
+from manyscale.runner.report.figures.memory import MOST_BLOCKS, Parts, blocks_apart
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections import predict_charts as charts
 from manyscale.runner.report.sections.machine import machine_table
-from manyscale.runner.report.sections.memory_charts import (
-    Parts,
-    blocks_apart,
-    level_chart,
-    profile_chart,
-)
+from manyscale.runner.report.sections.memory_charts import level_chart, profile_chart
 from manyscale.runner.report.statistics import write_figures
 from manyscale.runner.report.text import cards_html, duration, escape, items, notes_html, percent, table
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 
 MOST_PROFILES: Final = 6  # predicted sizes whose profiles are drawn
-MOST_BLOCKS: Final = 6  # drawn apart in a profile
 LEAST_CAUSE: Final = 0.0005  # of the time at some size; a smaller cause has no row
 
 
@@ -116,7 +111,8 @@ def _add_times(page: Page, result: PredictResult) -> None:
         "Run time",
         charts.time_chart(page, result),
         _times(result),
-        note="; ".join(f"{name}: {text}" for name, text in MODELS.items() if name in charts.models_of(result)) + ".",
+        note="; ".join(f"{name}: {text}" for name, text in MODELS.items() if name in predict_result.models_of(result))
+        + ".",
     )
     if charts.compared(result):
         page.add("Error of the run time", charts.error_chart(page, result), note="Predicted over measured, minus 1.")
@@ -171,7 +167,7 @@ def _hit_rates(result: PredictResult) -> str:
 
 
 def _times(result: PredictResult) -> str:
-    models = charts.models_of(result)
+    models = predict_result.models_of(result)
     errors = charts.compared(result)
     header = ["input", "instructions", *(escape(model) for model in models)]
     header += ["measured", *(f"error of {escape(model)}" for model in errors)] if errors else []
@@ -219,7 +215,7 @@ def _limits(result: PredictResult) -> list[str]:
         "One thread runs alone: nobody else uses the shared caches or main memory's bandwidth.",
         "SDCM maps lines to sets at random; where many addresses lie a power of two apart, fewer accesses hit.",
     ]
-    models = charts.models_of(result)
+    models = predict_result.models_of(result)
     if "printed" in models or "corrected" in models:
         found.append(
             "AMM (printed, corrected): nothing overlaps, so times are upper bounds, several times too long on cores "

@@ -6,15 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from manyscale.runner.predict.memory import profile_result
 from manyscale.runner.predict.memory.profile_result import ProfileResult
+from manyscale.runner.report.figures.memory import most_used_blocks
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.sections.machine import machine_table
 from manyscale.runner.report.sections.memory_charts import (
-    Parts,
-    blocks_apart,
     curve_chart,
     level_chart,
     profile_chart,
@@ -24,7 +21,6 @@ from manyscale.runner.report.text import binary_size, cards_html, escape, items,
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
 
-MOST_BLOCKS: Final = 6  # drawn apart
 MOST_ROWS: Final = 100
 MOST_PRINTED: Final = 12
 
@@ -82,7 +78,7 @@ def _page(result: ProfileResult) -> str:
     page.add("", _cards(result), notes_html(result.notes))
     page.add(
         "Reuse profile",
-        profile_chart(page, "profile", {name: _blocks(result)}),
+        profile_chart(page, "profile", {name: most_used_blocks(result)}),
         note="Probability of each stack distance: distinct units between two uses of a unit (0 is drawn at 0.5). "
         "Profiles of blocks are weighed by their accesses and add up to the whole.",
     )
@@ -119,15 +115,6 @@ def _cards(result: ProfileResult) -> str:
             hits = percent(rates.whole[index], profile_result.half_width(result, model, index))
             cards.append((f"{name} hits", hits, f"of all accesses, {model}"))
     return cards_html(cards)
-
-
-def _blocks(result: ProfileResult) -> Parts:
-    """The profiles of the blocks with most accesses, and of the others together."""
-    by_block = result.by_block
-    count = np.bincount(by_block.site, by_block.count)
-    shown = [block for block in np.argsort(-count, kind="stable")[:MOST_BLOCKS].tolist() if count[block] > 0]
-    functions = result.workload.tables["blocks"].column("function")
-    return blocks_apart(by_block, shown, [f"{functions[block].as_py()} block {block}".strip() for block in shown])
 
 
 def _hit_rates(result: ProfileResult) -> str:

@@ -33,7 +33,7 @@ class Options:
     that shall not refuse the result; ``strict``: those that change a number refuse it, too; ``yes``: a
     sweep may have any number of points. ``report``: write pages and, up to some size, traces; ``point_reports``: of
     the points of a sweep, too; ``self_contained``: pages of a sweep hold the script that draws, too; ``traces``: kinds
-    that are written whatever their size."""
+    that are written whatever their size. ``resume``: None where the caller offers no such thing."""
 
     output: Path | None = None
     executor: str = "auto"
@@ -41,7 +41,7 @@ class Options:
     num_workers: int | None = None
     host: Path | None = None
     cache: Path | None = None
-    resume: bool = False
+    resume: bool | None = False
     report: bool = True
     point_reports: bool = True
     self_contained: bool = False
@@ -117,7 +117,7 @@ def run_study(content: dict[str, Any], place: str, beside: Path | None, options:
     if not study.sweep:  # as _write_point has it, so that a finished run can be resumed
         resolved["target"] = dict(prepared[0].case.machine_content)
     inputs = {study.workload.path: workload.digest}
-    _check_resumed(directory, resolved, inputs, options.resume)
+    _check_resumed(directory, resolved, inputs, bool(options.resume))
     journal: rundir.Journal | None = None
     status = "failed"
     refused = False

@@ -46,6 +46,11 @@ class PredictResult:
         return in_order([*(note for each in self.predictions for note in each.notes), *traces])
 
 
+def models_of(result: PredictResult) -> list[str]:
+    """The models that give a time at some input, the plainest first."""
+    return [name for name in MODELS if any(name in each.times for each in result.predictions)]
+
+
 def figures(result: PredictResult) -> dict[str, Statistic]:
     """The figures of ``stats.json``: ``size.N.`` and what is predicted at N."""
     found: dict[str, Statistic] = {}

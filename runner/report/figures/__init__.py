@@ -7,8 +7,9 @@ Several views of a figure are plotly's own buttons in it (``layout.updatemenus``
 from __future__ import annotations
 
 from manyscale.runner.report.figures.differences import compare, what_if
+from manyscale.runner.report.figures.plan import plan
 from manyscale.runner.report.figures.scaling import scaling
 from manyscale.runner.report.figures.sweep import sweep
 from manyscale.runner.report.figures.timeline import timeline
 
-__all__ = ["compare", "scaling", "sweep", "timeline", "what_if"]
+__all__ = ["compare", "plan", "scaling", "sweep", "timeline", "what_if"]

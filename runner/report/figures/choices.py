@@ -50,6 +50,11 @@ def with_views(data: list[dict[str, Any]], layout: dict[str, Any], views: Sequen
     return {"data": shown, "layout": whole}
 
 
+def without_legend(figure: Mapping[str, Any]) -> dict[str, Any]:
+    """The figure where its names stand beside it, in the page."""
+    return {**figure, "layout": {**figure["layout"], "showlegend": False}}
+
+
 def _assigned(mapping: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
     if len(keys) == 1:
         return mapping | {keys[0]: value}

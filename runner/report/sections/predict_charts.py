@@ -3,26 +3,22 @@ their errors (figure 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from manyscale.runner.predict.memory.growth import Growth, growing_parts
-from manyscale.runner.predict.memory.predict_result import MODELS, PredictResult
+from manyscale.runner.predict.memory.predict_result import PredictResult, models_of
+from manyscale.runner.report.figures.choices import without_legend
+from manyscale.runner.report.figures.prediction import hit_rates, run_times
 from manyscale.runner.report.page import Page, colour_legend, line_legend
 from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis, line_style
-from manyscale.runner.report.text import duration, escape
+from manyscale.runner.report.text import escape
 
 MOST_BARS: Final = 24  # blocks, and inputs of each
 MOST_GROWING: Final = 3  # blocks whose distances are drawn
 LEAST_SHARE: Final = 0.001  # of all executions, for a block to be drawn
 FOURTHS: Final = ("nearest", "second", "third", "farthest")
-
-
-def models_of(result: PredictResult) -> list[str]:
-    """The models that give a time at some input, the plainest first."""
-    return [name for name in MODELS if any(name in each.times for each in result.predictions)]
 
 
 def best_model(result: PredictResult) -> str:
@@ -118,68 +114,16 @@ def _positive(values: np.ndarray) -> list[float]:
 
 
 def hit_rate_chart(page: Page, result: PredictResult) -> str:
-    """Hit rate of each level against the input: SDCM with its band, and with real sets."""
-    sizes = [each.size for each in result.predictions]
-    data: list[dict[str, Any]] = []
-    for index, name in enumerate(result.caches):
-        colour = LINE_COLOURS[index % len(LINE_COLOURS)]
-        rates = [each.sdcm[name] for each in result.predictions]
-        data.append(
-            {
-                "type": "scatter", "mode": "lines+markers", "name": f"{name}, SDCM", "x": sizes,
-                "y": [rate.value for rate in rates], "line": {"color": colour, "dash": "dot"},
-                "error_y": _bars([(rate.value, rate.low, rate.high) for rate in rates]),
-                "hovertemplate": f"input %{{x:,}}<br>%{{y:.3%}}<extra>{escape(name)}, SDCM</extra>",
-            }
-        )  # fmt: skip
-        known = [(each.size, each.set_aware.whole[index]) for each in result.predictions if each.set_aware is not None]
-        if known:
-            data.append(
-                {
-                    "type": "scatter", "mode": "lines+markers", "name": f"{name}, real sets",
-                    "x": [size for size, _ in known], "y": [ratio for _, ratio in known], "line": {"color": colour},
-                    "hovertemplate": f"input %{{x:,}}<br>%{{y:.3%}}<extra>{escape(name)}, real sets</extra>",
-                }
-            )  # fmt: skip
-    layout = {"showlegend": False, "xaxis": _inputs(sizes), "yaxis": axis("hits of all accesses", tickformat=".1%")}
-    chart = page.chart("hit-rates", "figure", 320, {"data": data, "layout": layout}, "hit rates by input")
+    """``figures.prediction.hit_rates`` with its names."""
+    chart = page.chart("hit-rates", "figure", 320, without_legend(hit_rates(result)), "hit rates by input")
     return line_legend(list(result.caches)) + chart + '<p class="note">Dotted: SDCM; solid: real sets.</p>'
 
 
 def time_chart(page: Page, result: PredictResult) -> str:
-    """Run time against the input, by model, with what was measured."""
-    models = models_of(result)
-    data: list[dict[str, Any]] = []
-    for index, model in enumerate(models):
-        known = [(each.size, each.times[model]) for each in result.predictions if model in each.times]
-        ends = [
-            (
-                time.seconds,
-                time.seconds if time.low is None else time.low,
-                time.seconds if time.high is None else time.high,
-            )
-            for _, time in known
-        ]
-        points = [(size, time.seconds) for size, time in known]
-        data.append(_times(model, points, LINE_COLOURS[index % len(LINE_COLOURS)]) | {"error_y": _bars(ends)})
-    if result.measured:
-        measured = sorted(result.measured.items())
-        marker = {"color": "#1c2530", "size": 10, "symbol": "x"}
-        data.append(_times("measured", measured, "#1c2530") | {"mode": "markers", "marker": marker})
-    sizes = [each.size for each in result.predictions] + list(result.measured)
-    layout = {"showlegend": False, "xaxis": _inputs(sizes), "yaxis": axis("run time (s)", type="log")}
-    chart = page.chart("times", "figure", 360, {"data": data, "layout": layout}, "run time by input")
+    """``figures.prediction.run_times`` with its names."""
+    chart = page.chart("times", "figure", 360, without_legend(run_times(result)), "run time by input")
     note = '<p class="note">Crosses: measured.</p>' if result.measured else ""
-    return line_legend(models) + chart + note
-
-
-def _times(name: str, points: list[tuple[int, float]], colour: str) -> dict[str, Any]:
-    return {
-        "type": "scatter", "mode": "lines+markers", "name": name, "x": [size for size, _ in points],
-        "y": [seconds for _, seconds in points], "line": {"color": colour},
-        "customdata": [duration(seconds) for _, seconds in points],
-        "hovertemplate": "input %{x:,}<br>%{customdata}<extra>" + escape(name) + "</extra>",
-    }  # fmt: skip
+    return line_legend(models_of(result)) + chart + note
 
 
 def error_chart(page: Page, result: PredictResult) -> str:
@@ -199,16 +143,3 @@ def error_chart(page: Page, result: PredictResult) -> str:
     }  # fmt: skip
     chart = page.chart("errors", "figure", 300, {"data": data, "layout": layout}, "error of the run time by input")
     return line_legend(models_of(result)) + chart
-
-
-def _bars(ends: list[tuple[float, float, float]]) -> dict[str, Any]:
-    """Error bars from (value, low, high)."""
-    return {
-        "type": "data", "symmetric": False, "thickness": 1,
-        "array": [max(high - value, 0.0) for value, _, high in ends],
-        "arrayminus": [max(value - low, 0.0) for value, low, _ in ends],
-    }  # fmt: skip
-
-
-def _inputs(sizes: list[int]) -> Mapping[str, Any]:
-    return axis("input", type="log" if max(sizes) > 4 * min(sizes) else "linear")

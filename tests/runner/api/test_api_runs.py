@@ -201,4 +201,4 @@ def test_plots_are_the_figures_of_the_reports(study) -> None:
     for answer in (*drawn, ms.scaling(study, axis=("cpu_ratio", [1, 2]))):
         assert isinstance(answer.plot(), plotly.Figure)
     with pytest.raises(ms.UserError, match="nothing to draw"):
-        ms.plan(study).plot()
+        ms.examples().plot()

@@ -271,7 +271,8 @@ def test_the_page_shows_the_figures(cli, tmp_path, traces, target):
     page = checked_page(tmp_path / "out" / "report.html")
     charts = {"blocks", "growth", "hit-rates", "levels", "profile", "times"}
     assert set(page.charts) == charts
-    assert [choice["label"] for choice in page.charts["profile"]["choices"]] == ["40 (traced)", "48", str(TARGET)]
+    (menu,) = page.charts["profile"]["layout"]["updatemenus"]
+    assert [button["label"] for button in menu["buttons"]] == ["40 (traced)", "48", str(TARGET)]
     found = figures(tmp_path / "out")
     lines = page.text.split("\n")
     for level in GEOMETRIES:
