@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from manyscale.models.workload.notes import Note
-    from manyscale.runner.run.accuracy import Row
+    from manyscale.runner.run.questions.accuracy import Row
 
 _LEVELS: Final = ("rank", "iteration", "task", "launch", "block", "interval")
 SEAMS: Final = ("reader", "cpu", "gpu", "network", *(f"{level}-sampler" for level in _LEVELS), "executor")
@@ -130,7 +130,7 @@ def examples() -> ExamplesResult:
 def accuracy(cases: Sequence[str] = (), *, cache: str | PathLike[str] | None = None) -> AccuracyResult:
     """Predict the shipped validation cases (all by default) and compare with their references. Raises UserError for an
     unknown name."""
-    from manyscale.runner.run.accuracy import evaluate_cases
+    from manyscale.runner.run.questions.accuracy import evaluate_cases
 
     given = [cases] if isinstance(cases, str) else list(cases)
     return AccuracyResult(evaluate_cases(given, None if cache is None else Path(cache)))

@@ -17,10 +17,10 @@ from manyscale.runner.api.inputs import cache_folder
 from manyscale.runner.errors import UserError
 from manyscale.runner.notes import admit
 from manyscale.runner.report.text import duration, percent, signed_duration
-from manyscale.runner.run import compare as comparing
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.pop import pop_table, run_efficiencies, scaled
+from manyscale.runner.run.questions import compare as comparing
+from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.study.targets import target_named
 
 RunLike = str | PathLike[str] | Answer

@@ -22,14 +22,14 @@ from manyscale.runner.errors import UserError, WrongKeyError
 from manyscale.runner.notes import admit
 from manyscale.runner.predict.memory import predict_result, profile_result
 from manyscale.runner.report.text import duration, percent
-from manyscale.runner.run import memory
 from manyscale.runner.run.execute.execution import Workers
+from manyscale.runner.run.questions import memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from manyscale.models.memory.amm.amm import AmmParameters
-    from manyscale.runner.run.interval_profile import IntervalProfile
+    from manyscale.runner.run.questions.interval_profile import IntervalProfile
 
 _PathLike = str | PathLike[str]
 _OF_DISTANCES: Final[dict[str, object]] = {  # arguments that intervals have no use for, and their defaults
@@ -154,7 +154,7 @@ class IntervalsResult(Answer):
         return None if self.directory is None else self.directory / f"{self.found.name}.bb"
 
     def _write(self, directory: Path) -> None:
-        from manyscale.runner.run.interval_profile import write_intervals
+        from manyscale.runner.run.questions.interval_profile import write_intervals
 
         write_intervals(self.found.intervals, directory, self.found.name)
 
@@ -263,7 +263,7 @@ def profile(
     with watched(progress) as show:
         how = Workers(None if cache is None else Path(cache), executor, address, workers, show)
         if interval is not None:
-            from manyscale.runner.run.interval_profile import interval_profile
+            from manyscale.runner.run.questions.interval_profile import interval_profile
 
             for name, value in _OF_DISTANCES.items():
                 if given[name] != value:

@@ -21,9 +21,9 @@ from manyscale.runner.api.study_results import RunResult, SweepResult
 from manyscale.runner.errors import UserError
 from manyscale.runner.report.text import duration, percent
 from manyscale.runner.run import directory as rundir
-from manyscale.runner.run.compare import is_run
 from manyscale.runner.run.parquet import write_table
-from manyscale.runner.run.pop import pop_table, run_efficiencies, scaled
+from manyscale.runner.run.questions.compare import is_run
+from manyscale.runner.run.questions.pop import pop_table, run_efficiencies, scaled
 from manyscale.runner.study import parse_study
 
 CORES: Final = "mapping.cores_per_rank"

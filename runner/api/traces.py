@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from manyscale.runner.run.extrapolation.quality import Extrapolation
-    from manyscale.runner.run.iterations import IterationFigures
+    from manyscale.runner.run.questions.iterations import IterationFigures
     from manyscale.sampling.phases.burst_clusters import BurstClusters
 
 _PathLike = str | PathLike[str]
@@ -166,19 +166,19 @@ class ClustersResult(Answer):
         """A row per cluster: bursts, share of the time, mean duration in ps, IPC, share of the ranks, place."""
         from dataclasses import asdict
 
-        from manyscale.runner.run.clusters import cluster_rows
+        from manyscale.runner.run.questions.clusters import cluster_rows
 
         return {"clusters": [asdict(row) for row in cluster_rows(self.workload, self.found)]}
 
     def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
-        from manyscale.runner.run.clusters import clusters_table
+        from manyscale.runner.run.questions.clusters import clusters_table
 
         return {"clusters": lambda: clusters_table(self.found)}
 
     def _write(self, directory: Path) -> None:
         from manyscale.runner.report import clusters_page
-        from manyscale.runner.run.clusters import cluster_rows, clusters_table
         from manyscale.runner.run.parquet import write_table
+        from manyscale.runner.run.questions.clusters import cluster_rows, clusters_table
 
         write_table(clusters_table(self.found), directory / "clusters.parquet")
         rows = cluster_rows(self.workload, self.found)
@@ -382,7 +382,7 @@ def iterations(
     """Find the iterations of a trace's main loop. ``min_repeats``: rounds of a loop; ``level``: 0 the main loop, 1 the
     one inside, and so on. Raises UserError."""
     from manyscale.models.workload.iterations import find_iterations
-    from manyscale.runner.run.iterations import iteration_figures
+    from manyscale.runner.run.questions.iterations import iteration_figures
 
     workload = read_workload(trace, cache, format=format)
     try:
@@ -407,7 +407,7 @@ def clusters(
     """Find the phase clusters of a trace's bursts. ``axes``: what stands beside duration; ``eps``: the radius, of axes
     scaled to 0..1 (found by default); ``min_points``: bursts that are dense; ``coverage``: the share of the time that
     is clustered. Raises UserError."""
-    from manyscale.runner.run.clusters import clusters_of
+    from manyscale.runner.run.questions.clusters import clusters_of
 
     workload = read_workload(trace, cache, format=format)
     found = clusters_of(workload, axes=axes, eps=eps, min_points=min_points, coverage=coverage)

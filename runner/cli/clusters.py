@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.folders import NUMBERED
     from manyscale.runner.api.traces import clusters
     from manyscale.runner.report import clusters_page
-    from manyscale.runner.run.clusters import cluster_rows
+    from manyscale.runner.run.questions.clusters import cluster_rows
 
     made = clusters(
         options.workload, options.output or NUMBERED, format=options.format, axes=options.axes, eps=options.eps,

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(rows: Sequence[Mapping[str, Any]], top: int) -> None:
     """The ``top`` rows of each group that differ; of the whole run all."""
-    from manyscale.runner.run.compare import TITLES
+    from manyscale.runner.run.questions.compare import TITLES
 
     for group, title in TITLES.items():
         mine = [row for row in rows if row["group"] == group]

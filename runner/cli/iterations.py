@@ -16,7 +16,7 @@ from manyscale.runner.cli.options import (
 from manyscale.runner.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from manyscale.runner.run.iterations import IterationFigures
+    from manyscale.runner.run.questions.iterations import IterationFigures
 
 MOST_ROWS: Final = 20
 

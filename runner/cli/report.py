@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from manyscale.runner.api.finished import report
 
     if options.trace:
-        from manyscale.runner.run.asked_traces import write_traces
+        from manyscale.runner.run.questions.asked_traces import write_traces
 
         files = write_traces(options.directory, options.trace)
         print(f"traces: {', '.join(map(str, files))}")

@@ -12,7 +12,7 @@ from manyscale.models.workload import Workload
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import GREY, LINE_COLOURS, axis
 from manyscale.runner.report.text import duration, percent, table
-from manyscale.runner.run.clusters import ClusterRow
+from manyscale.runner.run.questions.clusters import ClusterRow
 from manyscale.sampling.phases.burst_clusters import (
     CYCLES,
     INSTRUCTIONS,

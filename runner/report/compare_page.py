@@ -21,7 +21,7 @@ from manyscale.runner.report.text import (
     size,
 )
 from manyscale.runner.report.text import table as html_table
-from manyscale.runner.run.compare import TITLES
+from manyscale.runner.run.questions.compare import TITLES
 
 MOST_ROWS: Final = 25  # of a group
 _WHOLE: Final = ("figure", "gpu")  # groups of which all rows are shown

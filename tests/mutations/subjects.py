@@ -170,7 +170,7 @@ def _stream(path: Path, scratch: Path) -> None:
 
 
 def _sizes(path: Path, scratch: Path) -> None:
-    from manyscale.runner.run.memory import read_measured
+    from manyscale.runner.run.questions.memory import read_measured
 
     read_measured(path)
 

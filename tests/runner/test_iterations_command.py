@@ -10,7 +10,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.iterations import find_iterations
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.cli.iterations import summary
-from manyscale.runner.run.iterations import iteration_figures
+from manyscale.runner.run.questions.iterations import iteration_figures
 
 MS = 10**9
 

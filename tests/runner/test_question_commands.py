@@ -20,9 +20,9 @@ from manyscale.models.workload import MEASURED_SCHEMA, Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import simgrid_ti, workload_folder
-from manyscale.runner.run.efficiencies import efficiencies
 from manyscale.runner.run.places import occurrence, places
-from manyscale.runner.run.pop import pop_table, run_efficiencies
+from manyscale.runner.run.questions.efficiencies import efficiencies
+from manyscale.runner.run.questions.pop import pop_table, run_efficiencies
 from manyscale.runner.study import apply_what_if, parse_study, sweep_points, what_if
 
 COST_US = 10 + 0.8e-3 * (984 + 16)  # of 984 bytes

@@ -19,7 +19,7 @@ from simgrid.prediction import predict_workload
 from manyscale.models.machine import Machine
 from manyscale.models.workload import Workload
 from manyscale.runner.readers import paraver
-from manyscale.runner.run.efficiencies import Efficiencies, efficiencies, scaling
+from manyscale.runner.run.questions.efficiencies import Efficiencies, efficiencies, scaling
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 

@@ -21,7 +21,7 @@ from simgrid.prediction import Prediction, predict_workload
 from manyscale.models.workload import Workload
 from manyscale.runner import shipped
 from manyscale.runner.readers import simgrid_ti
-from manyscale.runner.run.accuracy import evaluate_cases
+from manyscale.runner.run.questions.accuracy import evaluate_cases
 
 MAKESPAN_S = {
     "comd-8": 0.064999,

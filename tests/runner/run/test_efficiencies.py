@@ -8,7 +8,7 @@ import pytest
 from manyscale.models.workload import SCHEMAS, Workload
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import paraver
-from manyscale.runner.run.efficiencies import efficiencies, scaling, scaling_table
+from manyscale.runner.run.questions.efficiencies import efficiencies, scaling, scaling_table
 from manyscale.runner.study import parse_study
 from manyscale.runner.study.targets import resolve_target
 

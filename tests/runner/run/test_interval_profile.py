@@ -10,7 +10,7 @@ import pytest
 from manyscale.models.node.interval_watch import NodeIntervals
 from manyscale.runner.predict.intervals.node_intervals import population_of
 from manyscale.runner.readers import simpoint_bb
-from manyscale.runner.run.interval_profile import write_intervals
+from manyscale.runner.run.questions.interval_profile import write_intervals
 from manyscale.sampling.population import intervals_of
 
 # two cores, three blocks, three intervals; core 1 executes nothing in the first one and nothing of block 0

@@ -12,8 +12,8 @@ import pyarrow as pa
 from manyscale.models.machine import Network
 from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.errors import UserError
-from manyscale.runner.run.compare import is_run, load_run
-from manyscale.runner.run.efficiencies import Efficiencies, efficiencies, scaling_table
+from manyscale.runner.run.questions.compare import is_run, load_run
+from manyscale.runner.run.questions.efficiencies import Efficiencies, efficiencies, scaling_table
 from manyscale.runner.run.results import STATES
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload

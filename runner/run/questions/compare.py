@@ -24,8 +24,8 @@ from manyscale.models.workload.notes import Note, from_json, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
-from manyscale.runner.run.efficiencies import efficiencies
 from manyscale.runner.run.places import occurrence, places
+from manyscale.runner.run.questions.efficiencies import efficiencies
 from manyscale.runner.run.results import RANKS_SCHEMA, STATES, ranks_table
 from manyscale.runner.study import WorkloadChoice
 from manyscale.runner.study.traces import read_workload
