@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +27,9 @@ from manyscale.models.workload.iterations import find_iterations, windows
 from manyscale.models.workload.loop_search import find_loops
 from manyscale.models.workload.task_tables import EVENTS_SCHEMA, ITERATIONS_SCHEMA, EventKind
 from manyscale.runner import shipped
-from manyscale.runner.cli.iterations import run as iterations
+from manyscale.runner.cli import main
 from manyscale.runner.cli.iterations import summary as iterations_summary
-from manyscale.runner.errors import UserError
+from manyscale.runner.run.questions.iterations import iteration_figures
 from manyscale.runner.study import WorkloadChoice, traces
 
 HALO = ("isend 1 100", "irecv 1 100", "waitall")
@@ -351,22 +350,20 @@ class TestRealTraces:
 
     def test_command(self, tmp_path, capsys):
         given = str(shipped.folder() / "nas-is-A-8.tar.zst")
-        options = argparse.Namespace(
-            workload=given, format="auto", cache=tmp_path, min_repeats=3, level=0, output=tmp_path / "found.parquet"
-        )
-        assert iterations(options) == 0
+        table = tmp_path / "found.parquet"
+        assert main(["iterations", given, "-o", str(table), "--cache", str(tmp_path / "cache")]) == 0
         assert capsys.readouterr().out.startswith("nas-is-A-8: 11 iterations per rank, found by their period")
-        assert pq.read_table(options.output).select(ITERATIONS_SCHEMA.names).num_rows == 88
-        options.level = -1
-        with pytest.raises(UserError, match="levels count from 0"):
-            iterations(options)
+        assert pq.read_table(table).select(ITERATIONS_SCHEMA.names).num_rows == 88
+        assert main(["iterations", given, "--depth", "-1", "--cache", str(tmp_path / "cache")]) == 2
+        assert "levels count from 0" in capsys.readouterr().err
 
     def test_summary(self):
         trace = example("comd-8")
-        lines = iterations_summary(trace, find_iterations(trace))
+        lines = iterations_summary(trace.name, iteration_figures(trace, find_iterations(trace)))
         assert lines[0].startswith("comd-8: 20 iterations per rank, found by their period; they hold 85.2 %")
         assert len(lines) == 22
-        assert "no iterations" in iterations_summary(trace, find_iterations(trace).slice(0, 0))[0]
+        nothing = iteration_figures(trace, find_iterations(trace).slice(0, 0))
+        assert "no iterations" in iterations_summary(trace.name, nothing)[0]
 
 
 MARK, PARALLEL, LOOP = EventKind.iteration, EventKind.parallel_begin, EventKind.loop_begin

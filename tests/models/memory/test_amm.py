@@ -279,9 +279,9 @@ def test_estimates_are_values():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"form": "other"}, "form: 'other' is none of printed, corrected"),
-        ({"bound": ""}, "bound: '' is none of"),
-        ({"operations": "some"}, "operations: 'some' is none of"),
+        ({"form": "other"}, "form: unknown value 'other'; known are printed, corrected"),
+        ({"bound": ""}, "bound: unknown value ''; known are"),
+        ({"operations": "some"}, "operations: unknown value 'some'; known are"),
         ({"block_bytes": 0}, "block_bytes: 0 is less than a byte"),
         ({"gap_bytes": -1}, "gap_bytes: -1 is not at least 0"),
         ({"transfer_bytes": float("nan")}, "transfer_bytes: nan"),

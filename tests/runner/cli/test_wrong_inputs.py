@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -206,7 +207,10 @@ sys.exit(entry.process())
 @pytest.mark.parametrize("program", [INTERRUPTED_IMPORT, INTERRUPTED_READING])
 def test_an_interrupted_start_is_one_line(folder: Path, program: str) -> None:
     before = contents(folder)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=folder,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # tests may run in the background
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "manyscale: interrupted; run the command again\n"
     assert contents(folder) == before
