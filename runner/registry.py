@@ -158,6 +158,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "simgrid-ti": "manyscale.runner.report.traces.simgrid_ti:write_trace",
         "goal": "manyscale.runner.report.traces.goal:write_trace",
         "paraver": "manyscale.runner.report.traces.paraver:write_trace",
+        "accelsim": "manyscale.runner.report.traces.accelsim:write_trace",
     },
     # a writer is a function of (result, directory)
     "writer": {

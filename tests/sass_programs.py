@@ -54,6 +54,7 @@ class Launch(ctypes.Structure):
         ("allocate", ctypes.c_void_p),
         ("release", ctypes.c_void_p),
         ("system_calls", ctypes.c_uint64 * 8),
+        ("lanes", ctypes.c_void_p),
     ]
 
 

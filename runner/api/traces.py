@@ -205,6 +205,7 @@ def trace(
     keep_raw: bool = False,
     shown: str = "rtx3070",
     check_memory: bool = False,
+    keep_addresses: bool = False,
     cache: _PathLike | None = None,
     progress: bool = False,
 ) -> TraceResult:
@@ -214,9 +215,10 @@ def trace(
     all), ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of
     call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
     ``snapshots``. Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops
-    at an access to what is not allocated, even where hardware would not notice. ``max_gb`` on disk; ``mpi``: the
-    program's library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard
-    error says what is run.
+    at an access to what is not allocated, even where hardware would not notice; ``keep_addresses``: the tracer's files
+    stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format. ``max_gb`` on
+    disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a
+    line on standard error says what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
@@ -227,7 +229,7 @@ def trace(
     if level == "gpu":
         return _trace_gpu(
             list(command), output, shown, cache_folder(cache),
-            keep_raw=keep_raw, checks_memory=check_memory, announces=progress,
+            keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
         )  # fmt: skip
     sampling = DEFAULT_SAMPLING
     if level == "stacks":

@@ -21,11 +21,12 @@ from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.models.workload.notes import Errs, Note, changes, informs, to_json
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.cuda.lanes import Recorded, RecordedLaunches
 from manyscale.runner.readers.cuda.layout import EVENTS, KERNELS, PROCESS, STATIC_COLUMNS, STATICS
 from manyscale.runner.readers.cuda.records import block_batches
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.rank_tables import rank_tables
-from manyscale.runner.readers.stores.launch_store import LaunchStore, LaunchWriter, StoredLaunch, launches_table
+from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch, launches_table
 
 NAME: Final = "cuda"
 
@@ -66,13 +67,17 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     chosen = _chosen(events, options)
     folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
     launches: dict[int, StoredLaunch] = {}
+    recorded: dict[int, Recorded] = {}
     try:
         for launch in chosen:
             launches[launch.launch_id] = _stored(launch, kernels, processes[0], folder)
+            listed = tuple(kernels[launch.kernel][0].get("listed", ()))
+            lanes = processes[0] / f"launch-{launch.launch_id}.lanes"
+            recorded[launch.launch_id] = Recorded(lanes, listed)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    store = LaunchStore(launches)
+    store = RecordedLaunches(launches, recorded)
     weakref.finalize(store, shutil.rmtree, folder, True)
     copies = np.array(events.copies, np.int64).reshape(-1, 3)
     tables: dict[str, pa.Table] = rank_tables(1, {}) | {
@@ -103,6 +108,8 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
         for each in described:
             end = first + int(each["rows"])
             rows = {name: values[first:end] for name, values in columns.items()}
+            if len(each.get("listed", ())) not in (0, end - first):
+                raise ValueError(f"{end - first} instructions are listed")
             found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows)))
             first = end
         if any(len(values) != first for values in columns.values()):

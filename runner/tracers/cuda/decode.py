@@ -32,16 +32,19 @@ INSTRUCTION: Final = np.dtype(
 )  # fmt: skip
 _GUARD: Final = re.compile(r"@(!?)(U?)P(\d|T)\s+")
 _BYTES: Final = 16  # of an instruction
+_ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS"))  # whose addresses are recorded
 
 
 @dataclass(frozen=True)
 class Code:
     """``code`` INSTRUCTION[n]; ``static``: n rows, and behind them two more for each generic access, for the windows of
-    shared and of local memory; ``unknown``: texts that nothing executes, by their places."""
+    shared and of local memory; ``unknown``: texts that nothing executes, by their places; ``listed``: of each row the
+    registers, opcode and width as Accel-Sim's traces have them."""
 
     code: np.ndarray
     static: StaticInstructions
     unknown: dict[int, str]
+    listed: list[str]
 
 
 @dataclass(frozen=True)
@@ -85,16 +88,16 @@ def decode(texts: Sequence[str], pcs: Sequence[int], words: Sequence[int], archi
             continue
         record["guard"], record["guard_flags"] = parts.guard, parts.guard_flags
         _fill(record, decoded, word)
-        row = rows.add(parts.opcode, parts.operands, pc)
+        row = rows.add(parts.opcode, parts.operands, pc, decoded)
         record["space"], record["access"] = row.space, row.access
-        record["size"] = decoded.size or row.thread_bytes
+        record["size"] = row.thread_bytes
         if row.is_generic:
             record["modifiers"] |= MODIFIERS["GENERIC"]
             generic.append(place)
     for place in generic:
         first = rows.repeated(place, (Space.shared, Space.local))
         code[place]["extra"] = (int(code[place]["extra"]) & 0xFFFF) | first << 16
-    return Code(code, rows.static(), unknown)
+    return Code(code, rows.static(), unknown, rows.listed)
 
 
 def _fill(record: np.void, decoded: Decoded, word: int) -> None:
@@ -131,8 +134,9 @@ class _Rows:
             name: [] for name in ("pc", "opcode", "unit", "space", "access", "immediate", "bypasses_l1")
         }
         self._registers: dict[str, list[list[int]]] = {"destinations": [], "sources": []}
+        self.listed: list[str] = []
 
-    def add(self, opcode: str, operands: Sequence[ops.Operand], pc: int) -> _Row:
+    def add(self, opcode: str, operands: Sequence[ops.Operand], pc: int, decoded: Decoded | None = None) -> _Row:
         found = classify(opcode, False, self._architecture)
         destinations, sources = _registers(opcode, operands)
         wide = wide_registers(opcode, destinations, sources)
@@ -149,7 +153,10 @@ class _Rows:
             self._columns[name].append(value)
         for name, registers in zip(self._registers, wide, strict=True):
             self._registers[name].append(registers[:MAX_OPERANDS])
-        return _Row(int(found.space), int(found.access), found.is_generic, found.thread_bytes)
+        thread_bytes = (decoded.size if decoded else 0) or found.thread_bytes
+        width = thread_bytes if decoded and decoded.op in _ACCESSES else 0
+        self.listed.append(f"{_counted(destinations)} {opcode} {_counted(sources)} {width}")
+        return _Row(int(found.space), int(found.access), found.is_generic, thread_bytes)
 
     def repeated(self, row: int, spaces: Sequence[Space]) -> int:
         """The row again, of other spaces; the number of the first."""
@@ -159,6 +166,7 @@ class _Rows:
                 column.append(int(space) if name == "space" else column[row])
             for registers in self._registers.values():
                 registers.append(registers[row])
+            self.listed.append(self.listed[row])
         return first
 
     def static(self) -> StaticInstructions:
@@ -174,6 +182,10 @@ class _Rows:
             name: np.array(values, np.int64).astype(kinds.get(name, np.uint8)) for name, values in self._columns.items()
         }
         return StaticInstructions(tuple(self._opcodes), **columns, **registers)
+
+
+def _counted(registers: Sequence[int]) -> str:
+    return " ".join((str(len(registers)), *(f"R{number}" for number in registers)))
 
 
 def _registers(opcode: str, operands: Sequence[ops.Operand]) -> tuple[list[int], list[int]]:

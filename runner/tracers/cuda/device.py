@@ -34,10 +34,11 @@ class Device:
     shared_reserved: int
     shared_unit: int
 
-    def write(self, folder: Path, *, checks_memory: bool = False) -> None:
+    def write(self, folder: Path, *, checks_memory: bool = False, keeps_lanes: bool = False) -> None:
         """Write it as the runtime reads it: a line for each key. ``checks_memory``: a launch stops at an access to what
-        is not allocated, even where hardware would not notice."""
+        is not allocated, even where hardware would not notice; ``keeps_lanes``: which lanes of a warp execute, and the
+        address of each, are recorded, too."""
         values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
         values |= {"major": self.capability // 10, "minor": self.capability % 10}
-        values["checks_memory"] = int(checks_memory)
+        values |= {"checks_memory": int(checks_memory), "keeps_lanes": int(keeps_lanes)}
         (folder / DEVICE).write_text("".join(f"{key} {value}\n" for key, value in values.items()))

@@ -20,7 +20,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel, Variable
-from manyscale.runner.tracers.cuda.decode import decode
+from manyscale.runner.tracers.cuda.decode import Code, decode
 from manyscale.runner.tracers.cuda.device_code import disassembled
 from manyscale.runner.tracers.cuda.listing import Listing, functions
 
@@ -143,7 +143,8 @@ class _Tables:
     def _add_kernel(
         self, cubin: Cubin, kernel: CubinKernel, listing: Listing | None, places: dict[str, tuple[int, int]]
     ) -> None:
-        code, static, problem = _decoded(cubin, kernel, listing)
+        decoded, problem = _decoded(cubin, kernel, listing)
+        code, static = decoded.code, decoded.static
         row = _kernel_row(kernel, places, len(self._parameters))
         row["name"], row["code"] = self._text.name(kernel.name), self._text.add(code.tobytes())
         row["problem"], row["num_instructions"] = self._text.name(problem) if problem else 0, len(code)
@@ -158,6 +159,7 @@ class _Tables:
                 "architecture": cubin.architecture,
                 "opcodes": list(static.opcodes),
                 "rows": len(static.pc),
+                "listed": decoded.listed,
             }
         )
 
@@ -247,10 +249,8 @@ def _kernel_row(kernel: CubinKernel, places: dict[str, tuple[int, int]], first_p
     return row
 
 
-def _decoded(
-    cubin: Cubin, kernel: CubinKernel, listing: Listing | None
-) -> tuple[np.ndarray, StaticInstructions, str | None]:
-    """Code, what it is, and why it cannot be run: that is told when it is launched, and only then."""
+def _decoded(cubin: Cubin, kernel: CubinKernel, listing: Listing | None) -> tuple[Code, str | None]:
+    """Code, and why it cannot be run: that is told when it is launched, and only then."""
     problem = None
     if listing is None:
         problem = f"kernel {kernel.name}: cuobjdump shows no code of it"
@@ -258,9 +258,7 @@ def _decoded(
         problem = f"kernel {kernel.name}: its code calls functions of other sections, which is not supported"
     else:
         try:
-            decoded = decode(listing.texts, listing.pcs, listing.words, cubin.architecture)
-            return decoded.code, decoded.static, None
+            return decode(listing.texts, listing.pcs, listing.words, cubin.architecture), None
         except UserError as error:
             problem = f"kernel {kernel.name}: {error}"
-    nothing = decode([], [], [], cubin.architecture)
-    return nothing.code, nothing.static, problem
+    return decode([], [], [], cubin.architecture), problem

@@ -44,22 +44,23 @@ def trace(
     *,
     keep_raw: bool = False,
     checks_memory: bool = False,
+    keeps_lanes: bool = False,
     announces: bool = True,
 ) -> tuple[Workload, int]:
     """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
-    workload, and the program's exit status, negative for a signal. ``checks_memory``: see ``Device.write``;
-    ``announces``: a line on standard error says what is run. Raises UserError."""
+    workload, and the program's exit status, negative for a signal. ``checks_memory``, ``keeps_lanes``: see
+    ``Device.write``; ``announces``: a line on standard error says what is run. Raises UserError."""
     raw = directory / RAW
     try:
         raw.mkdir()
-        device.write(raw, checks_memory=checks_memory)
+        device.write(raw, checks_memory=checks_memory, keeps_lanes=keeps_lanes)
         status = _run(command, program, kit, device, raw, cache, announces)
         workload = replace(cuda.read(raw), name=directory.resolve().name)
     except UserError:
         shutil.rmtree(directory)
         raise
     workload_folder.write(workload, directory)
-    if not keep_raw:
+    if not keep_raw and not keeps_lanes:
         shutil.rmtree(raw)
     return workload, status
 

@@ -108,6 +108,7 @@ static void load(const Context *at) {
     }
     for (int word = 0; word < words; word++) set_word(at, &instruction->operands[0], word, into[word]);
     record_accesses(at, addresses, space);
+    record_addresses(at, addresses);
 }
 
 static void store(const Context *at) {
@@ -128,6 +129,7 @@ static void store(const Context *at) {
         else for (int word = 0; word < words; word++) memcpy(to + 4 * word, &values[word][lane], 4);
     }
     record_accesses(at, addresses, space);
+    record_addresses(at, addresses);
 }
 
 // LDC d, c[bank][register + offset]
@@ -228,6 +230,7 @@ static void atomic(const Context *at) {
         set(at, 0, low);
     }
     record_accesses(at, addresses, space);
+    record_addresses(at, addresses);
 }
 
 // LDGSTS [shared], [global]: a copy; with a false predicate zeros are written.
@@ -252,6 +255,7 @@ static void copy(const Context *at) {
     Context copied = *at;
     copied.mask &= copies;
     record_accesses(&copied, from, SPACE_GLOBAL);
+    record_addresses(at, from);
 }
 
 bool execute_memory(const Context *at) {

@@ -189,7 +189,8 @@ static uint8_t *bank_zero(const Launch *launch, uint32_t local_bytes, uint32_t *
 
 int sass_run(Launch *launch) {
     const Kernel *kernel = launch->kernel;
-    Block block = {.launch = launch, .kernel = kernel, .records = launch->record != NULL};
+    Block block = {.launch = launch, .kernel = kernel, .records = launch->record != NULL,
+                   .keeps_lanes = launch->record != NULL && launch->lanes != NULL};
     launch->problem[0] = 0;
     launch->error = 0;
     memset(launch->system_calls, 0, sizeof launch->system_calls);

@@ -24,11 +24,30 @@ void record_instruction(const Context *at) {
         record->row = grown(record->row, record->room_rows, sizeof *record->row);
         record->active = grown(record->active, record->room_rows, 1);
         record->accesses = grown(record->accesses, record->room_rows, 1);
+        if (at->block->keeps_lanes) {
+            record->mask = grown(record->mask, record->room_rows, sizeof *record->mask);
+            record->lanes = grown(record->lanes, record->room_rows, 1);
+        }
     }
     uint32_t place = record->num_rows++;
     record->row[place] = (int32_t)at->instruction->row;
     record->active[place] = (uint8_t)__builtin_popcount(at->mask);
     record->accesses[place] = 0;
+    if (at->block->keeps_lanes) {
+        record->mask[place] = at->mask;
+        record->lanes[place] = 0;
+    }
+}
+
+void record_addresses(const Context *at, const uint64_t *addresses) {
+    if (!at->block->keeps_lanes) return;
+    Record *record = &at->warp->record;
+    if (record->num_addresses + LANES > record->room_addresses) {
+        record->room_addresses = 2 * record->room_addresses + 1024;
+        record->address = grown(record->address, record->room_addresses, sizeof *record->address);
+    }
+    EACH_LANE if (at->mask >> lane & 1) record->address[record->num_addresses++] = (int64_t)addresses[lane];
+    record->lanes[record->num_rows - 1] = (uint8_t)__builtin_popcount(at->mask);
 }
 
 typedef struct {
@@ -91,11 +110,12 @@ static void global_requests(const Context *at, const uint64_t *addresses, Reques
     if (is_atomic) for (uint32_t k = 0; k < requests->count; k++) requests->written[k] = 0xffffffffu;
 }
 
-// Word w of a lane stands beside those of the same word of the warp's other lanes.
+// Word w of a lane stands beside those of the same word of the warp's other lanes; words lie an odd number of lines apart,
+// as they do where traces are read (runner/readers/accelsim/parser.py).
 static void local_requests(const Context *at, const uint64_t *addresses, Requests *requests) {
     const Instruction *instruction = at->instruction;
     const Block *block = at->block;
-    uint64_t stride = (uint64_t)block->launch->grid[0] * block->launch->grid[1] * block->launch->grid[2] * block->num_warps;
+    uint64_t stride = (uint64_t)block->launch->grid[0] * block->launch->grid[1] * block->launch->grid[2] * block->num_warps | 1;
     uint64_t warp = block->number * block->num_warps + at->warp->index;
     uint32_t words = instruction->size >= 4 ? instruction->size / 4 : 1, bytes = instruction->size < 4 ? instruction->size : 4;
     for (uint32_t word = 0; word < words; word++)
@@ -149,32 +169,49 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     record->accesses[last] = (uint8_t)requests.count;
 }
 
-static void put(const Block *block, const void *bytes, size_t size) {
-    if (size && fwrite(bytes, 1, size, block->launch->record) != size && !block->launch->problem[0])
+static void put(const Block *block, FILE *file, const void *bytes, size_t size) {
+    if (size && fwrite(bytes, 1, size, file) != size && !block->launch->problem[0])
         snprintf(block->launch->problem, sizeof block->launch->problem, "the record of a launch cannot be written; make room on the disk");
 }
 
+#define PUT_ALL(file, field, count) \
+    for (uint32_t k = 0; k < block->num_warps; k++) \
+        put(block, file, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
+
+static void write_lanes(const Block *block) {
+    FILE *file = block->launch->lanes;
+    const uint64_t windows[2] = {block->launch->shared_base, block->launch->local_base};
+    uint32_t head[2] = {0, 0};
+    if (block->number == 0) put(block, file, windows, sizeof windows);
+    for (uint32_t k = 0; k < block->num_warps; k++) {
+        head[0] += block->warps[k].record.num_rows;
+        head[1] += block->warps[k].record.num_addresses;
+    }
+    put(block, file, head, sizeof head);
+    PUT_ALL(file, mask, num_rows);
+    PUT_ALL(file, lanes, num_rows);
+    PUT_ALL(file, address, num_addresses);
+}
+
 void write_block(Block *block) {
+    FILE *file = block->launch->record;
     uint32_t head[3] = {block->num_warps, 0, 0};
     for (uint32_t k = 0; k < block->num_warps; k++) {
         head[1] += block->warps[k].record.num_rows;
         head[2] += block->warps[k].record.num_sectors;
     }
-    put(block, head, sizeof head);
-#define PUT_ALL(field, count) \
-    for (uint32_t k = 0; k < block->num_warps; k++) \
-        put(block, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
-    for (uint32_t k = 0; k < block->num_warps; k++) put(block, &block->warps[k].record.num_rows, 4);
-    for (uint32_t k = 0; k < block->num_warps; k++) put(block, &block->warps[k].record.num_sectors, 4);
-    PUT_ALL(row, num_rows);
-    PUT_ALL(active, num_rows);
-    PUT_ALL(accesses, num_rows);
-    PUT_ALL(sector, num_sectors);
-    PUT_ALL(written, num_sectors);
-#undef PUT_ALL
+    put(block, file, head, sizeof head);
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_rows, 4);
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_sectors, 4);
+    PUT_ALL(file, row, num_rows);
+    PUT_ALL(file, active, num_rows);
+    PUT_ALL(file, accesses, num_rows);
+    PUT_ALL(file, sector, num_sectors);
+    PUT_ALL(file, written, num_sectors);
+    if (block->keeps_lanes) write_lanes(block);
 }
 
-void clear_record(Record *record) { record->num_rows = record->num_sectors = 0; }
+void clear_record(Record *record) { record->num_rows = record->num_sectors = record->num_addresses = 0; }
 
 void free_record(Record *record) {
     free(record->row);
@@ -182,5 +219,8 @@ void free_record(Record *record) {
     free(record->accesses);
     free(record->sector);
     free(record->written);
+    free(record->mask);
+    free(record->lanes);
+    free(record->address);
     memset(record, 0, sizeof *record);
 }

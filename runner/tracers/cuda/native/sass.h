@@ -93,6 +93,7 @@ typedef struct {
     uint64_t (*allocate)(uint64_t bytes);  // malloc of threads, 0: there is no room
     int (*release)(uint64_t address);
     uint64_t system_calls[8];     // out: of functions of the system (system.h), by their numbers
+    FILE *lanes;                  // beside `record`: which lanes execute, and their addresses; NULL: not kept
 } Launch;
 
 // Runs all blocks of a launch, in the order of the grid; 0, or -1 with a problem that names kernel and place.
@@ -104,5 +105,10 @@ int sass_run(Launch *launch);
 //   int32 row[instructions], uint8 active[instructions], uint8 accesses[instructions],
 //   int64 sector[accesses], uint32 written[accesses]
 // with the meaning of models/workload/launch_trace.py (LaunchTrace).
+//
+// A file of lanes: uint64 shared_base, local_base; then for each block
+//   uint32 instructions, uint32 addresses,
+//   uint32 mask[instructions], uint8 addresses[instructions], int64 address[addresses]
+// in the order of the record: lanes that execute, and the generic or own address of each, in the lanes' order.
 
 #endif

@@ -26,6 +26,10 @@ typedef struct {
     int64_t *sector;
     uint32_t *written;
     uint32_t num_rows, num_sectors, room_rows, room_sectors;
+    uint32_t *mask;                // of each row, where lanes are kept
+    uint8_t *lanes;                // of each row: its addresses
+    int64_t *address;
+    uint32_t num_addresses, room_addresses;
 } Record;
 
 typedef struct {
@@ -65,7 +69,7 @@ typedef struct {
     uint64_t executed;
     struct { uint64_t low, high; } known[NUM_KNOWN];  // allocations that were accessed last
     uint32_t next_known;
-    bool records;
+    bool records, keeps_lanes;
 } Block;
 
 // What an instruction needs beside itself. ``mask``: lanes that execute it.
@@ -246,6 +250,7 @@ void free_waiting(Warp *warp);
 // Records (record.c)
 void record_instruction(const Context *at);
 void record_accesses(const Context *at, const uint64_t *addresses, int space);
+void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
 void write_block(Block *block);
 void clear_record(Record *record);
 void free_record(Record *record);

@@ -104,16 +104,22 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .shared_base = SHARED_WINDOW,
         .num_sms = (uint32_t)device()->sms,
         .find_allocation = memory_bounds,
-        .record = session_launch_file(id),
+        .record = session_launch_file(id, ""),
         .allocate = allocate_for_threads,
         .release = release_of_threads,
+        .lanes = device()->keeps_lanes ? session_launch_file(id, ".lanes") : NULL,
     };
     running = function->kernel.name;
     const int ended = sass_run(&launch);
     for (int k = 0; k < 8; k++)
         if (launch.system_calls[k]) session_note("cuda-system-functions", running);
-    const bool is_written = !ferror(launch.record);
-    if (fclose(launch.record) || !is_written) {
+    bool is_written = !ferror(launch.record);
+    is_written &= !fclose(launch.record);
+    if (launch.lanes) {
+        is_written &= !ferror(launch.lanes);
+        is_written &= !fclose(launch.lanes);
+    }
+    if (!is_written) {
         session_message("the record of launch %llu cannot be written; name a folder with room by -o", (unsigned long long)id);
         _Exit(2);
     }

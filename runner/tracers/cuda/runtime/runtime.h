@@ -18,13 +18,14 @@ typedef struct {
     int register_unit, l2_bytes, shared_per_sm, shared_per_block, shared_optin, shared_reserved, shared_unit;
     uint64_t memory_bytes;
     int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
+    int keeps_lanes;    // whether masks and addresses of lanes are recorded
 } Device;
 
 const Device *device(void);
 const char *session_folder(void);  // that the command made
 void session_event(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line of the process's `events`
 void session_note(const char *code, const char *name);  // once for each name; counted
-FILE *session_launch_file(uint64_t launch_id);
+FILE *session_launch_file(uint64_t launch_id, const char *suffix);
 void session_message(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on standard error
 int session_lock(void);
 void session_unlock(int *locked);

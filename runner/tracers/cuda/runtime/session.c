@@ -64,7 +64,7 @@ static void read_device(void) {
         {"l2_bytes", &shown.l2_bytes}, {"shared_per_sm", &shown.shared_per_sm},
         {"shared_per_block", &shown.shared_per_block}, {"shared_optin", &shown.shared_optin},
         {"shared_reserved", &shown.shared_reserved}, {"shared_unit", &shown.shared_unit},
-        {"checks_memory", &shown.checks_memory},
+        {"checks_memory", &shown.checks_memory}, {"keeps_lanes", &shown.keeps_lanes},
     };
     char path[4096], line[512];
     snprintf(path, sizeof path, "%s/device", session_folder());
@@ -149,10 +149,10 @@ void session_note(const char *code, const char *name) {
     notes[num_notes++].count = 1;
 }
 
-FILE *session_launch_file(uint64_t launch_id) {
+FILE *session_launch_file(uint64_t launch_id, const char *suffix) {
     char path[4200];
     if (events == NULL) open_events();
-    snprintf(path, sizeof path, "%s/launch-%llu", process_folder, (unsigned long long)launch_id);
+    snprintf(path, sizeof path, "%s/launch-%llu%s", process_folder, (unsigned long long)launch_id, suffix);
     FILE *file = opened(path, "wb");
     setvbuf(file, NULL, _IOFBF, 1 << 20);
     return file;
