@@ -41,6 +41,7 @@ def test_a_run_and_its_report_need_no_ray(command: Command, tmp_path: Path) -> N
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_would_repay_ray_stays_in_one_process_and_says_so(command: Command, tmp_path: Path) -> None:
     sweep = ["run", "lulesh-8", "--set", "sweep={cpu_ratio: [1, 2]}", "-o", "sweep", "--no-report"]
     done = command(*sweep, without=["ray"], pays=0.0)
@@ -62,6 +63,7 @@ def test_ray_asked_for_by_name_is_refused_in_one_line(command: Command, tmp_path
 NO_CHARTS = "manyscale: charts are left out of pages: Plotly is not installed (pip install plotly)\n"
 
 
+@pytest.mark.slow
 def test_a_run_and_its_report_without_plotly_have_everything_but_charts(command: Command, tmp_path: Path) -> None:
     done = command("run", "lulesh-8", "-o", "run", without=["plotly", "ray"])
     assert (done.returncode, done.stderr) == (0, NO_CHARTS)
@@ -73,6 +75,7 @@ def test_a_run_and_its_report_without_plotly_have_everything_but_charts(command:
     assert "<script" not in page
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_sweep_without_plotly_refer_to_no_script(command: Command, tmp_path: Path) -> None:
     done = command("run", "lulesh-8", "--set", "sweep={cpu_ratio: [1, 2]}", "-o", "sweep", without=["plotly"])
     assert (done.returncode, done.stderr) == (0, NO_CHARTS)
@@ -82,6 +85,7 @@ def test_the_pages_of_a_sweep_without_plotly_refer_to_no_script(command: Command
     assert not list((tmp_path / "sweep").glob("*.js"))
 
 
+@pytest.mark.slow
 def test_a_page_of_another_command_without_plotly(command: Command, tmp_path: Path) -> None:
     done = command("clusters", "lulesh-8", "-o", "found", without=["plotly"])
     assert (done.returncode, done.stderr) == (0, NO_CHARTS)

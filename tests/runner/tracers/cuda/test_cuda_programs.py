@@ -88,6 +88,7 @@ def test_an_access_outside_an_allocation_goes_on_as_on_hardware(nvcc, trace):
     assert [note.code for note in workload_folder.read(folder).notes] == ["cuda-outside-allocation"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "options"), [("33", ["--check-memory"]), ("10000000", [])])
 def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace, first, options):
     """Of thread 31 one behind the end, or of all far away."""
@@ -102,6 +103,7 @@ def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace,
     assert "cuda-launch-stopped" in [note.code for note in workload_folder.read(folder).notes]
 
 
+@pytest.mark.slow
 def test_code_for_another_gpu_is_refused_and_ptx_is_compiled(nvcc, trace, tmp_path):
     program = nvcc("hopper", EMPTY, "-gencode", "arch=compute_90,code=sm_90")
     status, _, told, folder = trace([str(program)], "--as", "a100")
@@ -123,6 +125,7 @@ def test_a_static_runtime_is_told_how_to_relink(nvcc, trace):
     assert "`manyscale trace --nvcc`" in told
 
 
+@pytest.mark.slow
 def test_a_program_without_cuda_and_one_without_launches(nvcc, trace):
     status, _, told, _ = trace(["/bin/true"])
     assert (status, told.count("\n")) == (2, 1)
@@ -134,6 +137,7 @@ def test_a_program_without_cuda_and_one_without_launches(nvcc, trace):
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_two_units_with_kernels_of_one_name_are_told_apart(kit, nvcc, trace, build_folder, link_flags):
     """Each has a static variable and a kernel of the same name."""
     unit = (
@@ -181,7 +185,8 @@ int main(int count, char **) {
 """
 
 
-@pytest.mark.parametrize(("architecture", "shown"), [(80, "a100"), pytest.param(90, "h100", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("architecture", "shown"), [(80, "a100"), (90, "h100")])
 def test_functions_of_the_system(nvcc, trace, architecture, shown):
     program = nvcc(f"system-{architecture}", SYSTEM, f"-arch=sm_{architecture}")
     status, printed, _, folder = trace([str(program)], "--as", shown)
@@ -190,6 +195,7 @@ def test_functions_of_the_system(nvcc, trace, architecture, shown):
     assert [note.code for note in workload_folder.read(folder).notes] == ["cuda-system-functions"]
 
 
+@pytest.mark.slow
 def test_an_assertion_of_a_thread_fails(nvcc, trace):
     program = nvcc("system-80", SYSTEM, "-arch=sm_80")
     _, printed, told, _ = trace([str(program), "again"])
