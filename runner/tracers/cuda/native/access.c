@@ -35,7 +35,7 @@ static void outside(const Context *at, const char *space, uint64_t address, int 
 static bool is_global(const Context *at, uint64_t address, uint32_t size) {
     Block *block = at->block;
     for (uint32_t k = 0; k < NUM_KNOWN; k++)
-        if (address >= block->known[k].low && address + size <= block->known[k].high) return true;
+        if (address >= block->known[k].low && address < block->known[k].high && address + size <= block->known[k].high) return true;
     if (block->launch->find_allocation == NULL) return true;
     uint64_t low, high;
     if (!block->launch->find_allocation(address, &low, &high) || address + size > high) return false;
@@ -69,6 +69,35 @@ static uint8_t *place_of(const Context *at, int space, uint64_t address, int lan
     return NULL;
 }
 
+// Where the bytes of all lanes stand, where that needs one look: they lie in one allocation, or in the block's own memory,
+// and are aligned. Lanes that do not execute get the place of one that does. False: each lane needs a look of its own.
+static bool places_of(const Context *at, int space, const uint64_t *addresses, uint8_t *places[LANES]) {
+    const Block *block = at->block;
+    const uint64_t size = at->instruction->size, first = lowest(at->mask);
+    const bool is_global = space == SPACE_GLOBAL;
+    uint64_t low = 0, high = space == SPACE_SHARED ? block->shared_bytes : block->local_bytes, wrong = 0;
+    if (at->instruction->modifiers & GENERIC) return false;
+    if (is_global) {
+        uint32_t k = 0;
+        while (k < NUM_KNOWN && !(addresses[first] >= block->known[k].low && addresses[first] < block->known[k].high)) k++;
+        if (k == NUM_KNOWN) return false;
+        low = block->known[k].low;
+        high = block->known[k].high;
+    }
+    const uint64_t keep = is_global ? ~0ull : WINDOW_BYTES - 1;
+    uint64_t offsets[LANES];
+    EACH_LANE {
+        const uint64_t offset = (at->mask >> lane & 1 ? addresses[lane] : addresses[first]) & keep;
+        wrong |= (uint64_t)(offset < low || offset >= high) | (uint64_t)(offset + size > high) | (offset & (size - 1));
+        offsets[lane] = offset;
+    }
+    if (wrong) return false;
+    if (is_global) EACH_LANE places[lane] = (uint8_t *)(uintptr_t)offsets[lane];
+    else if (space == SPACE_SHARED) EACH_LANE places[lane] = block->shared + offsets[lane];
+    else EACH_LANE places[lane] = at->warp->local + (size_t)lane * block->local_bytes + offsets[lane];
+    return true;
+}
+
 // The window that a generic address lies in.
 static int window_of(const Context *at, uint64_t address) {
     const Launch *launch = at->block->launch;
@@ -98,7 +127,12 @@ static void load(const Context *at) {
     uint32_t into[4][LANES];
     addresses_of(at, &instruction->operands[1], addresses);
     int space = space_of(at, addresses);
-    EACH_LANE {
+    uint8_t *places[LANES];
+    if (places_of(at, space, addresses, places)) {
+        if (words == 1 && instruction->size == 4) EACH_LANE memcpy(&into[0][lane], places[lane], 4);
+        else if (words == 1) EACH_LANE into[0][lane] = extended(instruction, places[lane]);
+        else for (int word = 0; word < words; word++) EACH_LANE memcpy(&into[word][lane], places[lane] + 4 * word, 4);
+    } else EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
         const uint8_t *from = place_of(at, own, addresses[lane], lane);
@@ -120,7 +154,12 @@ static void store(const Context *at) {
     addresses_of(at, &instruction->operands[0], addresses);
     int space = space_of(at, addresses);
     for (int word = 0; word < words; word++) values[word] = plain(at, &instruction->operands[1], word, tmp[word]);
-    EACH_LANE {
+    uint8_t *places[LANES];
+    if (places_of(at, space, addresses, places)) {
+        const size_t bytes = words == 1 && instruction->size < 4 ? instruction->size : 4;
+        EACH_LANE if (at->mask >> lane & 1)
+            for (int word = 0; word < words; word++) memcpy(places[lane] + 4 * word, &values[word][lane], bytes);
+    } else EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
         uint8_t *to = place_of(at, own, addresses[lane], lane);

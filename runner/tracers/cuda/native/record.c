@@ -131,8 +131,10 @@ static void local_requests(const Context *at, const uint64_t *addresses, Request
 static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
     uint64_t words[32][LANES * 4];
     uint32_t counts[32] = {0}, most = 0, size = at->instruction->size;
+    uint64_t before = ~0ull;
     EACH_LANE {
-        if (!(at->mask >> lane & 1)) continue;
+        if (!(at->mask >> lane & 1) || addresses[lane] == before) continue;  // the lane before asks for the same
+        before = addresses[lane];
         uint64_t first = (addresses[lane] & (WINDOW_BYTES - 1)) >> 2, last = ((addresses[lane] & (WINDOW_BYTES - 1)) + size - 1) >> 2;
         for (uint64_t word = first; word <= last; word++) {
             uint32_t bank = word & 31, k = 0;
