@@ -99,6 +99,7 @@ def assert_equal(found: LaunchTrace, expected: LaunchTrace) -> None:
     assert np.array_equal(*opcodes)
 
 
+@pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.skipif(not RECORDED.is_dir(), reason="needs the traces in $MANYSCALE_DATA")
 def test_equal_to_nvbit_on_hardware_but_for_bases(nvcc, tracer_cache, tmp_path):
@@ -127,6 +128,7 @@ def test_equal_to_nvbit_on_hardware_but_for_bases(nvcc, tracer_cache, tmp_path):
     assert [(address + base, size) for address, size in copies[0]] == copies[1]
 
 
+@pytest.mark.slow
 def test_read_again_it_is_the_same(nvcc, tracer_cache, tmp_path):
     program = nvcc("mixed", MIXED, "-arch=sm_80")
     raw = traced(program, tracer_cache, tmp_path / "traced")
