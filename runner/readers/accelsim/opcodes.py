@@ -276,7 +276,9 @@ def _conversion_widths(root: str, modifiers: Sequence[str], num_sources: int) ->
 
 def _matrix_widths(root: str, modifiers: Sequence[str], num_sources: int) -> tuple[int, tuple[int, ...]]:
     """Of D = A x B + C: rows x columns of each by the bits of an element, over 32 threads and 32 bits."""
-    shape = next((modifier for modifier in modifiers if re.fullmatch(r"(16|8)8\d+|64x\d+x\d+", modifier)), None)
+    shape = next((modifier for modifier in modifiers if re.fullmatch(r"(16|8)x?8x?\d+|64x\d+x\d+", modifier)), None)
+    if shape and not shape.startswith("64x"):
+        shape = shape.replace("x", "")  # on Hopper DMMA.16x8x4
     if shape is None:
         return 1, (1,) * num_sources
     if "x" in shape:  # a group of four warps; A and B, in shared memory, have no registers

@@ -11,9 +11,11 @@ CONTROL: Final = (
 OTHERS: Final = (
     "NOP", "MOV", "MOV_PAIR", "IADD3", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL", "IMNMX",
     "VIADDMNMX", "VIMNMX3", "IABS", "POPC", "FLO", "BREV", "BMSK", "SGXT", "PLOP3", "P2R", "R2P",
-    "FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD2", "HMUL2", "HFMA2", "FSETP", "DSETP", "FSEL", "FMNMX",
+    "FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD2", "HMUL2", "HFMA2", "HSET2", "HSETP2", "HMNMX2", "FSET",
+    "FSETP", "DSETP", "FSEL", "FMNMX",
     "MUFU", "FCHK", "F2I", "I2F", "I2I", "F2F", "FRND", "F2FP",
     "LOAD", "STORE", "LDC", "ATOMIC", "LDGSTS",
+    "HMMA", "IMMA", "DMMA", "BMMA", "LDSM", "STSM", "MOVM", "IDP", "VABSDIFF", "PACK_INTEGERS", "VMNMX",
     "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
 )  # fmt: skip
 OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}
@@ -39,6 +41,11 @@ SCALE_SHIFT: Final = 20  # three bits: by how much the register of an address is
 TYPES: Final = {
     name: number
     for number, name in enumerate(("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64", "F16", "F32", "F64", "BF16"))
+}
+SMALL_TYPES: Final = {"E4M3": 12, "E5M2": 13}  # of packed conversions alone
+ELEMENTS: Final = {  # of matrices
+    name: number
+    for number, name in enumerate(("F16", "BF16", "TF32", "E4M3", "E5M2", "S8", "U8", "S4", "U4", "B1", "F64"))
 }
 MUFU: Final = {
     name: number
@@ -68,7 +75,8 @@ SPECIAL: Final = {
 def header() -> str:
     """The text of ``ops.h``."""
     groups = {
-        "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES, "MUFU_": MUFU,
+        "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES | SMALL_TYPES,
+        "ELEMENT_": ELEMENTS, "MUFU_": MUFU,
         "PRMT_": PRMT, "SHFL_": SHFL, "VOTE_": VOTE, "MATCH_": MATCH, "ATOMIC_": ATOMIC, "BAR_": BAR, "SR_": SPECIAL,
     }  # fmt: skip
     lines = ["// Made by codes.py.", "#ifndef MANYSCALE_OPS_H", "#define MANYSCALE_OPS_H"]

@@ -24,6 +24,7 @@ _WORD: Final = re.compile(r"(U?R\d+|U?RZ|U?P\d|U?PT|B\d+|PR|SR_?\w*(?:\.\w+)?|SR
 _HEX: Final = re.compile(r"-?0x[0-9a-f]+$")
 _FLOAT: Final = re.compile(r"[+-]?(INF|QNAN|SNAN|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+)$", re.IGNORECASE)
 _CONSTANT: Final = re.compile(r"c\[(0x[0-9a-f]+)\]\[(.*)\]((?:\.\w+)*)$")
+_SCOREBOARD: Final = re.compile(r"SB\d|\{\d?|\d\}")  # what DEPBAR waits for: SB0, {4,3}
 _ADDRESS: Final = re.compile(r"(?:desc\[UR\d+\])?\[([^\]]*)\]((?:\.\w+)*)$")
 _SPECIAL: Final = {
     **{f"SR_{name.replace('_', '.')}": number for name, number in SPECIAL.items() if name[-2:] in ("_X", "_Y", "_Z")},
@@ -98,6 +99,8 @@ def parse(text: str) -> Operand:
         return Operand(IMMEDIATE, flags, value=int(word, 16) & 0xFFFFFFFF, text=text)
     elif _FLOAT.match(word):
         return Operand(IMMEDIATE, flags, is_floating=True, text=text)
+    if _SCOREBOARD.match(word):
+        return Operand(text=text)
     if match := _CONSTANT.match(word):
         return _with_suffixes(_constant(int(match[1], 16), match[2], flags, text), match[3])
     if match := _ADDRESS.match(word):
@@ -113,7 +116,7 @@ def _with_suffixes(operand: Operand, suffixes: str) -> Operand:
             operand = replace(operand, index=_BYTES[suffix], flags=operand.flags | (HIGH if suffix == "H1" else 0))
         elif suffix in _HALVES:
             operand = replace(operand, flags=operand.flags | _HALVES[suffix])
-        elif suffix not in ("reuse", "64", "B0", "H0", "ROW", "COL"):
+        elif suffix not in ("reuse", "64", "B0", "H0", "ROW", "COL"):  # of matrices: in ``text``
             raise UnknownOperandError(operand.text)
     return operand
 

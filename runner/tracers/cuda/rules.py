@@ -6,8 +6,7 @@ programs. Operands stand in the order that the interpreter's functions name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from manyscale.runner.tracers.cuda import operands as ops
@@ -25,50 +24,18 @@ from manyscale.runner.tracers.cuda.codes import (
     TYPES,
     VOTE,
 )
+from manyscale.runner.tracers.cuda.given import (
+    Decoded,
+    Given,
+    Rule,
+    UnknownInstructionError,
+    addressed,
+    compared,
+    plain,
+)
 from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
-
-
-class UnknownInstructionError(ValueError):
-    """An instruction, or a form of one, that the interpreter does not execute."""
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """``target``: byte address of a branch's target in the function; ``size``: bytes of a constant that is loaded."""
-
-    op: str
-    operands: Sequence[Operand] = ()
-    modifiers: int = 0
-    extra: int = 0
-    target: int | None = None
-    size: int = 0
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a rule is given: the root without a leading U of uniform ones, its modifiers, operands, place and word."""
-
-    root: str
-    modifiers: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    pc: int
-    word: int
-
-    def has(self, *names: str) -> bool:
-        return any(name in self.modifiers for name in names)
-
-    def bits(self, **named: str) -> int:
-        """Bits of ``MODIFIERS`` whose names, as arguments, are set where one of the given words is a modifier."""
-        return sum(MODIFIERS[name] for name, words in named.items() if self.has(*words.split()))
-
-    def left(self, *known: str) -> None:
-        """Raises UnknownInstructionError where a modifier is none of ``known``."""
-        other = [each for each in self.modifiers if each not in known]
-        if other:
-            raise UnknownInstructionError(f"{self.root}.{other[0]}")
-
-
-Rule = Callable[[Given], Decoded]
+from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
+from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
 
 
 def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Decoded:
@@ -92,35 +59,21 @@ def _with_predicates(operands: Sequence[Operand], first: int, most: int) -> tupl
     return written + [TRUE_PREDICATE] * (most - len(written)), list(operands[place:])
 
 
-def _compared(given: Given) -> int:
-    code = next((COMPARISONS[each] for each in given.modifiers if each in COMPARISONS), None)
-    if code is None:
-        raise UnknownInstructionError(given.root)
-    return code | next((BOOLEANS[each] for each in given.modifiers if each in BOOLEANS), 0)
-
-
 def _setp(op: str, *known: str) -> Rule:
     def rule(given: Given) -> Decoded:
         given.left(*known, *COMPARISONS, *BOOLEANS)
         operands = list(given.operands)
         while len(operands) < 6:
             operands.append(TRUE_PREDICATE)
-        bits = _compared(given) | given.bits(UNSIGNED="U32", CARRY="EX", FLUSHES="FTZ")
+        bits = compared(given) | given.bits(UNSIGNED="U32", CARRY="EX", FLUSHES="FTZ")
         return Decoded(op, operands, bits)
 
     return rule
 
 
-def _plain(op: str, count: int, *known: str, **named: str) -> Rule:
-    """As it stands: ``count`` operands, modifiers ``known``, of which ``named`` set bits."""
-
-    def rule(given: Given) -> Decoded:
-        given.left(*known)
-        if len(given.operands) != count:
-            raise UnknownInstructionError(given.root)
-        return Decoded(op, given.operands, given.bits(**named))
-
-    return rule
+def _fset(given: Given) -> Decoded:
+    given.left("BF", "FTZ", *COMPARISONS, *BOOLEANS)
+    return Decoded("FSET", given.operands, compared(given) | given.bits(FLUSHES="FTZ"), int(given.has("BF")))
 
 
 def _nothing(given: Given) -> Decoded:
@@ -190,9 +143,16 @@ def _select(op: str) -> Rule:
     return rule
 
 
-def _viaddmnmx(given: Given) -> Decoded:
-    given.left("U32")
-    return Decoded("VIADDMNMX", given.operands, given.bits(UNSIGNED="U32"))
+def _minimum(root: str) -> Rule:
+    """VIMNMX, VIADDMNMX, VIMNMX3; with halves, or where nothing below zero is left, as packed integers."""
+
+    def rule(given: Given) -> Decoded:
+        if given.has("S16x2", "U16x2", "RELU"):
+            return packed_minimum(given)
+        given.left("U32", "S32")
+        return Decoded("IMNMX" if root == "VIMNMX" else root, given.operands, given.bits(UNSIGNED="U32"))
+
+    return rule
 
 
 def _p2r(given: Given) -> Decoded:
@@ -224,19 +184,6 @@ def _float(op: str) -> Rule:
         given.left("FTZ", "SAT", *ROUNDINGS)
         rounding = next((ROUNDINGS[each] for each in given.modifiers if each in ROUNDINGS), 0)
         return Decoded(op, given.operands, given.bits(FLUSHES="FTZ", SATURATES="SAT") | rounding)
-
-    return rule
-
-
-def _half(op: str) -> Rule:
-    def rule(given: Given) -> Decoded:
-        given.left("MMA", "F32", "BF16_V2", "SAT", "RELU", "FTZ")
-        operands = list(given.operands)
-        floating = [place for place, each in enumerate(operands) if each.is_floating]
-        if floating:  # two halves, written as numbers, are one word
-            operands[floating[0] : floating[0] + 2] = [operands[floating[0]]]
-        bits = given.bits(BFLOAT="BF16_V2", SATURATES="SAT", RELU="RELU")
-        return Decoded(op, operands, bits)
 
     return rule
 
@@ -278,26 +225,10 @@ def _i2fp(given: Given) -> Decoded:
     return Decoded("I2F", given.operands, 0, TYPES["F32"] | TYPES[source] << 8 | rounding << 16)
 
 
-def _f2fp(given: Given) -> Decoded:
-    given.left("PACK_AB", "BF16", "F16", "F32", "RELU")
-    return Decoded("F2FP", given.operands, given.bits(RELU="RELU"), TYPES["BF16" if given.has("BF16") else "F16"])
-
-
 _MEMORY_WORDS: Final = (
     "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM",
     "EF", "EL", "LU", "EU", "NA", "LTC64B", "LTC128B", "LTC256B", "MMIO", "PRIVATE", "CI", "PF1", "PF2",
 )  # fmt: skip
-
-
-def _addressed(given: Given, operand: Operand) -> Operand:
-    """With E the register of an address is a pair, and so is a uniform one."""
-    if operand.kind != ops.ADDRESS:
-        raise UnknownInstructionError(given.root)
-    flags = operand.flags & ~ops.LOW
-    if given.has("E"):
-        flags |= 0 if operand.flags & ops.LOW else ops.WIDE
-        flags |= ops.HIGH
-    return Operand(operand.kind, flags, operand.number, operand.index, operand.value, operand.scale, text=operand.text)
 
 
 def _signed(given: Given) -> int:
@@ -309,12 +240,12 @@ def _load(given: Given) -> Decoded:
     operands = [each for each in given.operands if not each.is_predicate]
     if len(operands) != 2:
         raise UnknownInstructionError(given.root)
-    return Decoded("LOAD", [operands[0], _addressed(given, operands[1])], _signed(given))
+    return Decoded("LOAD", [operands[0], addressed(given, operands[1])], _signed(given))
 
 
 def _store(given: Given) -> Decoded:
     given.left(*_MEMORY_WORDS)
-    return Decoded("STORE", [_addressed(given, given.operands[0]), given.operands[1]])
+    return Decoded("STORE", [addressed(given, given.operands[0]), given.operands[1]])
 
 
 def _ldc(given: Given) -> Decoded:
@@ -351,20 +282,20 @@ def _atomic(given: Given) -> Decoded:
     if not values:  # ATOMS.POPC.INC adds one
         values = [Operand(ops.IMMEDIATE, value=1)]
     values += [ZERO] * (2 - len(values))
-    return Decoded("ATOMIC", [d, _addressed(given, address), *values], 0, operation | type_ << 8)
+    return Decoded("ATOMIC", [d, addressed(given, address), *values], 0, operation | type_ << 8)
 
 
 def _reduction(given: Given) -> Decoded:
     operation, type_ = _operation(given)
     address, value = (each for each in given.operands if not each.is_predicate)
-    return Decoded("ATOMIC", [NOTHING, _addressed(given, address), value, ZERO], 0, operation | type_ << 8)
+    return Decoded("ATOMIC", [NOTHING, addressed(given, address), value, ZERO], 0, operation | type_ << 8)
 
 
 def _ldgsts(given: Given) -> Decoded:
     given.left(*_MEMORY_WORDS, "BYPASS", "ACCESS", "ZFILL")
     to, source, *with_ = given.operands
     narrow = Operand(to.kind, to.flags & ~ops.LOW, to.number, to.index, to.value, to.scale, text=to.text)
-    return Decoded("LDGSTS", [narrow, _addressed(given, source), *with_])
+    return Decoded("LDGSTS", [narrow, addressed(given, source), *with_])
 
 
 def _shfl(given: Given) -> Decoded:
@@ -390,7 +321,7 @@ def _match(given: Given) -> Decoded:
 
 
 def _redux(given: Given) -> Decoded:
-    given.left("S32", "U32", *ATOMIC)
+    given.left("S32", "U32", "SUM", *ATOMIC)
     operation = next((ATOMIC[each] for each in given.modifiers if each in ATOMIC), ATOMIC["AND"])
     if given.has("SUM"):
         operation = ATOMIC["ADD"]
@@ -496,29 +427,30 @@ _RULES: Final[dict[str, Rule]] = {
          "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR"), _nothing
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
-    "IADD3": _iadd3, "VIADD": _plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
+    "IADD3": _iadd3, "VIADD": plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
     "ISETP": _setp("ISETP", "U32", "EX", "S32"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
-    "VIMNMX": _select("IMNMX"), "VIADDMNMX": _viaddmnmx, "VIMNMX3": _select("VIMNMX3"),
+    **{root: _minimum(root) for root in ("VIMNMX", "VIADDMNMX", "VIMNMX3")},
     "IABS": _count("IABS"), "POPC": _count("POPC"), "FLO": _count("FLO"), "BREV": _count("BREV"),
-    "BMSK": _plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": _plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
+    "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
-    **{root: _half(root) for root in ("HADD2", "HMUL2", "HFMA2")},
-    "FSETP": _setp("FSETP", "FTZ"), "DSETP": _setp("DSETP"), "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
-    "MUFU": _mufu, "FCHK": _plain("FCHK", 3, "DIVIDE"),
+    **MATRICES, **PACKED,
+    "FSETP": _setp("FSETP", "FTZ"), "FSET": _fset, "DSETP": _setp("DSETP"),
+    "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
+    "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),
     "F2I": _conversion("F2I", "S32", "F32", "kind"), "I2F": _conversion("I2F", "F32", "S32", "kind"),
     "F2F": _conversion("F2F", "F32", "F32", "to"), "FRND": _conversion("FRND", "F32", "F32", "both"),
-    "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp, "F2FP": _f2fp,
+    "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp,
     **dict.fromkeys(("LD", "LDG", "LDS", "LDL"), _load),
     **dict.fromkeys(("ST", "STG", "STS", "STL"), _store),
     "LDC": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
     **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
     "S2R": _special, "CS2R": _special, "S2UR": _special,
-    "LEPC": _own_address, "ELECT": _plain("ELECT", 2), "B2R": _b2r,
+    "LEPC": _own_address, "ELECT": plain("ELECT", 2), "B2R": _b2r,
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
-    "BSYNC": _plain("BSYNC", 1), "BREAK": _plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
+    "BSYNC": plain("BSYNC", 1), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
     "NANOSLEEP": lambda given: Decoded("NANOSLEEP"), "BPT": lambda given: Decoded("TRAP"),
     "KILL": lambda given: Decoded("EXIT"),
 }  # fmt: skip

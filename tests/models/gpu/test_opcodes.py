@@ -140,6 +140,8 @@ def test_unknown_memory_is_classed_by_its_name() -> None:
         ("IMMA.16864.S4.S4", 4, 4, 2, 4),
         ("BMMA.168256.XOR.POPC", 4, 4, 2, 4),
         ("DMMA.884", 4, 2, 2, 4),
+        ("DMMA.8x8x4", 4, 2, 2, 4),
+        ("DMMA.16x8x16", 8, 16, 8, 8),
         ("HMMA.884.F32.F32.STEP0", 2, 2, 2, 2),
     ],
 )

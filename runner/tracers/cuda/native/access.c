@@ -1,14 +1,12 @@
 // Loads, stores and atomics in global, shared, local and constant memory.
+#include "access.h"
 #include "warp.h"
-
-enum { SPACE_NONE, SPACE_GLOBAL, SPACE_LOCAL, SPACE_SHARED, SPACE_CONSTANT };  // as launch_trace.py's Space
 
 static uint64_t wide_uniform(const Warp *warp, uint32_t number) {
     return (uint64_t)uniform_of(warp, number + (number < NO_UNIFORM)) << 32 | uniform_of(warp, number);
 }
 
-// Address of each lane that an operand gives.
-static void addresses_of(const Context *at, const Operand *operand, uint64_t *into) {
+void addresses_of(const Context *at, const Operand *operand, uint64_t *into) {
     const Warp *warp = at->warp;
     uint32_t scale = at->instruction->modifiers >> SCALE_SHIFT & 7;
     bool is_wide = operand->flags & FLAG_WIDE, uniform_is_wide = operand->flags & FLAG_HIGH;
@@ -45,8 +43,7 @@ static bool is_global(const Context *at, uint64_t address, uint32_t size) {
     return true;
 }
 
-// Where a lane's bytes stand in this process, NULL where nothing is allocated.
-static uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
+uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
     Block *block = at->block;
     uint32_t size = at->instruction->size;
     if (size > 1 && address % (size < 16 ? size : 16)) {
@@ -196,7 +193,7 @@ static void load_constant(const Context *at) {
     for (uint32_t word = 0; word < words; word++) set_word(at, &instruction->operands[0], (int)word, into[word]);
 }
 
-static uint64_t combined(const Context *at, uint64_t old, uint64_t value, uint64_t other) {
+static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_t other) {
     const Instruction *instruction = at->instruction;
     uint32_t type = instruction->extra >> 8 & 0xff;
     bool less;
@@ -257,7 +254,7 @@ static void atomic(const Context *at) {
         memcpy(&before, place, instruction->size);
         uint64_t with = is_wide ? (uint64_t)value_high[lane] << 32 | value[lane] : value[lane];
         uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
-        uint64_t after = combined(at, before, with, third);
+        uint64_t after = updated(at, before, with, third);
         memcpy(place, &after, instruction->size);
         old[lane] = before;
     }

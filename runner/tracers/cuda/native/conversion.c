@@ -42,33 +42,6 @@ uint16_t bfloat_of(double value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void unpack_halves(const Context *at, int place, float into[2][LANES]) {
-    const Operand *operand = &at->instruction->operands[place];
-    uint32_t tmp[LANES];
-    const uint32_t *values = plain(at, operand, 0, tmp);
-    bool brain = at->instruction->modifiers & BFLOAT;
-    for (int part = 0; part < 2; part++) {
-        int from = operand->flags & FLAG_LOW ? 0 : operand->flags & FLAG_HIGH ? 1 : operand->flags & FLAG_SWAPPED ? !part : part;
-        EACH_LANE {
-            uint16_t bits = (uint16_t)(values[lane] >> 16 * from);
-            if (operand->flags & FLAG_ABSOLUTE) bits &= 0x7fff;
-            if (operand->flags & FLAG_NEGATED) bits ^= 0x8000;
-            into[part][lane] = brain ? bfloat_value(bits) : half_value(bits);
-        }
-    }
-}
-
-void pack_halves(const Context *at, int place, float from[2][LANES]) {
-    uint32_t into[LANES];
-    EACH_LANE {
-        uint16_t low, high;
-        memcpy(&low, &from[0][lane], 2);
-        memcpy(&high, &from[1][lane], 2);
-        into[lane] = (uint32_t)high << 16 | low;
-    }
-    set(at, place, into);
-}
-
 static bool is_wide(uint32_t type) { return type == TYPE_U64 || type == TYPE_S64 || type == TYPE_F64; }
 
 static void read_float(const Context *at, int place, uint32_t type, double *into) {
@@ -150,7 +123,7 @@ static void write_float(const Context *at, uint32_t type, const double *values, 
             memcpy(&into[lane], &value, 4);
             if (isnan(value)) into[lane] = 0x7fffffffu;
         } else {
-            into[lane] = type == TYPE_BF16 ? bfloat_of(values[lane]) : half_of(values[lane]);
+            into[lane] = small_of(values[lane], type == TYPE_BF16 ? &BFLOAT16 : &HALF, at->instruction->extra >> 16 & 3, false);
         }
     }
     set(at, 0, into);
@@ -213,17 +186,43 @@ static void integer_to_float(const Context *at) {
     write_float(at, to, wide_values, rounding);
 }
 
-// F2FP.PACK_AB d, a, b: a in the upper half, b in the lower.
+static const Format *format_of(uint32_t type) {
+    switch (type) {
+    case TYPE_BF16: return &BFLOAT16;
+    case TYPE_E4M3: return &E4M3;
+    case TYPE_E5M2: return &E5M2;
+    default: return &HALF;
+    }
+}
+
+// F2FP.PACK_AB d, a, b: a in the upper half, b in the lower; numbers of 8 bits fill the lower half, and the upper one
+// is c's lower. F2FP.UNPACK_B d, b: both numbers of b, which are c's kind or d's.
 static void pack(const Context *at) {
-    uint32_t type = at->instruction->extra & 0xff, into[LANES];
+    const Instruction *instruction = at->instruction;
+    const Format *to = format_of(instruction->extra & 0xff), *from = format_of(instruction->extra >> 8 & 0xff);
+    int width = 1 + to->exponent_bits + to->fraction_bits, source = 1 + from->exponent_bits + from->fraction_bits;
+    int rounding = instruction->extra >> 16 & 3;
+    bool saturates = instruction->modifiers & SATURATES;
+    uint32_t into[LANES], tmp[LANES], rest[LANES];
     double high[LANES], low[LANES];
-    read_float(at, 1, TYPE_F32, high);
-    read_float(at, 2, TYPE_F32, low);
+    if (instruction->extra >> 18 & 1) {
+        const Operand *operand = &instruction->operands[2];
+        const uint32_t *values = plain(at, operand, 0, tmp);
+        EACH_LANE {
+            uint32_t pair = operand->flags & FLAG_HIGH ? values[lane] >> 16 : values[lane];
+            low[lane] = small_value(pair & ((1u << source) - 1), from);
+            high[lane] = small_value(pair >> source & ((1u << source) - 1), from);
+        }
+    } else {
+        read_float(at, 1, TYPE_F32, high);
+        read_float(at, 2, TYPE_F32, low);
+    }
+    const uint32_t *merged = plain(at, &instruction->operands[3], 0, rest);
     EACH_LANE {
         double a = high[lane], b = low[lane];
-        if (at->instruction->modifiers & RELU) a = a > 0 ? a : 0, b = b > 0 ? b : 0;
-        uint16_t upper = type == TYPE_BF16 ? bfloat_of(a) : half_of(a), lower = type == TYPE_BF16 ? bfloat_of(b) : half_of(b);
-        into[lane] = (uint32_t)upper << 16 | lower;
+        if (instruction->modifiers & RELU) a = a <= 0 ? 0 : a, b = b <= 0 ? 0 : b;
+        into[lane] = small_of(a, to, rounding, saturates) << width | small_of(b, to, rounding, saturates);
+        if (width == 8) into[lane] |= merged[lane] << 16;
     }
     set(at, 0, into);
 }

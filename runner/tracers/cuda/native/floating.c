@@ -1,10 +1,8 @@
-// Floating-point arithmetic in 32 and 64 bits; packed halves.
+// Floating-point arithmetic in 32 and 64 bits.
 #include <fenv.h>
 
 #include "halves.h"
 #include "warp.h"
-
-void set_compared(const Context *at, uint32_t held, uint32_t with);  // integer.c
 
 // Rounding other than to nearest: the host's, out of line so that nothing is moved past fesetround.
 static int rounding_of(uint32_t modifiers) {
@@ -69,7 +67,7 @@ static void output_twice(const Context *at, const double *values) {
 }
 
 #define COMPARED(type)                                                                             \
-    static uint32_t compared_##type(const Context *at, const type *a, const type *b) {             \
+    uint32_t compared_##type(const Context *at, const type *a, const type *b) {                    \
         uint32_t held = 0, unordered = 0, code = at->instruction->modifiers & COMPARISON;          \
         EACH_LANE unordered |= (uint32_t)(isnan(a[lane]) || isnan(b[lane])) << lane;               \
         switch (code & 7) {                                                                        \
@@ -178,27 +176,6 @@ static uint32_t needs_care(const float *a, const float *b) {
     return held;
 }
 
-static void halves(const Context *at) {
-    const Instruction *instruction = at->instruction;
-    float a[2][LANES], b[2][LANES], c[2][LANES], into[2][LANES];
-    bool adds = instruction->op == OP_HADD2, fuses = instruction->op == OP_HFMA2;
-    unpack_halves(at, 1, a);
-    unpack_halves(at, 2, b);
-    if (fuses) unpack_halves(at, 3, c);
-    for (int part = 0; part < 2; part++)
-        EACH_LANE {
-            double x = a[part][lane], y = b[part][lane];
-            // sums and products of halves are exact in a double, so that each result is rounded once
-            double exact = adds ? x + y : fuses ? x * y + (double)c[part][lane] : x * y;
-            into[part][lane] = 0;
-            double kept = instruction->modifiers & SATURATES ? exact > 0 ? exact < 1 ? exact : 1 : 0 : exact;
-            if (instruction->modifiers & RELU) kept = kept > 0 ? kept : 0;
-            uint16_t bits = instruction->modifiers & BFLOAT ? bfloat_of(kept) : half_of(kept);
-            memcpy(&into[part][lane], &bits, 2);
-        }
-    pack_halves(at, 0, into);
-}
-
 bool execute_float(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint32_t first[LANES], second[LANES], held;
@@ -209,11 +186,13 @@ bool execute_float(const Context *at) {
     case OP_DADD:
     case OP_DMUL:
     case OP_DFMA: arithmetic_twice(at); return true;
-    case OP_HADD2:
-    case OP_HMUL2:
-    case OP_HFMA2: halves(at); return true;
     case OP_FSETP:
         set_compared(at, compared_float(at, input(at, 2, first), input(at, 3, second)), predicate(at, 4));
+        return true;
+    case OP_FSET:  // 1, or all bits
+        held = combined(at, compared_float(at, input(at, 1, first), input(at, 2, second)), predicate(at, 3));
+        EACH_LANE first[lane] = held >> lane & 1 ? at->instruction->extra ? 0x3f800000u : 0xffffffffu : 0;
+        set(at, 0, first);
         return true;
     case OP_DSETP: {
         double a[LANES], b[LANES];

@@ -19,16 +19,18 @@ static uint32_t compared(const Context *at, const uint32_t *a, const uint32_t *b
     return held;
 }
 
-// Both results of a comparison: (held AND/OR/XOR input) and (not held ... input).
-void set_compared(const Context *at, uint32_t held, uint32_t with) {
-    uint32_t not_held = ~held;
+uint32_t combined(const Context *at, uint32_t held, uint32_t with) {
     switch (at->instruction->modifiers & BOOLEAN) {
-    case BOOLEAN_AND: held &= with; not_held &= with; break;
-    case BOOLEAN_OR: held |= with; not_held |= with; break;
-    default: held ^= with; not_held ^= with; break;
+    case BOOLEAN_AND: return held & with;
+    case BOOLEAN_OR: return held | with;
+    default: return held ^ with;
     }
-    set_predicate(at, 0, held);
-    set_predicate(at, 1, not_held);
+}
+
+void set_compared(const Context *at, uint32_t held, uint32_t with) {
+    uint32_t first = combined(at, held, with), second = combined(at, ~held, with);
+    set_predicate(at, 0, first);
+    set_predicate(at, 1, second);
 }
 
 // ISETP p, q, a, b, with [, low]: with EX the low words' result decides where the high ones are equal.

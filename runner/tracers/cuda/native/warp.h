@@ -233,10 +233,20 @@ static inline void set_predicate(const Context *at, int place, uint32_t held) {
     }
 }
 
+// A comparison (held AND/OR/XOR with), and both results of one: that, and (not held ... with). (integer.c)
+uint32_t combined(const Context *at, uint32_t held, uint32_t with);
+void set_compared(const Context *at, uint32_t held, uint32_t with);
+// Lanes where a comparison of the instruction holds. (floating.c)
+uint32_t compared_float(const Context *at, const float *a, const float *b);
+uint32_t compared_double(const Context *at, const double *a, const double *b);
+
 // Families of instructions; each executes those that it knows. False: it is none of them.
 bool execute_integer(const Context *at);
 bool execute_float(const Context *at);
 bool execute_conversion(const Context *at);
+bool execute_halves(const Context *at);
+bool execute_packed(const Context *at);
+bool execute_matrix(const Context *at);
 bool execute_memory(const Context *at);
 bool execute_warp(const Context *at);
 // Instructions that change which lanes run, or what runs next.

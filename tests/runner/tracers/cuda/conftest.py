@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sass_programs
 
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.cuda import compiler
 from manyscale.runner.tracers.cuda.compiler import Toolkit
+
+
+@pytest.fixture(scope="session")
+def sass(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The interpreter."""
+    return sass_programs.build(tmp_path_factory.mktemp("sass"))
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,6 @@ _DOUBLES = np.array(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def sass(tmp_path_factory):
-    return sass_programs.build(tmp_path_factory.mktemp("sass"))
-
-
 def _words(count: int, seed: int) -> np.ndarray:
     """uint32[n, count]: each pair of edge cases in the first two columns, and random words."""
     generator = np.random.default_rng(seed)
