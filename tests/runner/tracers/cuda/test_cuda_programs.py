@@ -201,3 +201,18 @@ def test_an_assertion_of_a_thread_fails(nvcc, trace):
     _, printed, told, _ = trace([str(program), "again"])
     assert printed[4] == "device-side assert triggered"
     assert "void hello(int): block: [0,0,0], thread: [1,0,0] Assertion `threadIdx.x != 1` failed." in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "shown", "shape"), [(75, "turing", "1688"), (80, "a100", "16816"), (90, "h100", "16816")]
+)
+def test_matrices_are_multiplied_by_tensor_cores(nvcc, trace, tmp_path, architecture, shown, shape):
+    shown = turing(tmp_path) if shown == "turing" else shown
+    program = nvcc(f"wmma-{architecture}", (PROGRAMS / "cuda_wmma.cu").read_text(), f"-arch=sm_{architecture}")
+    status, printed, told, folder = trace([str(program)], "--as", shown)
+    assert (status, printed[:2]) == (0, ["0 wrong", "0 wrong"]), told
+    launch = workload_folder.read(folder).gpu.trace(1)
+    names = np.array(launch.static.opcodes)[launch.static.opcode[launch.instruction]]
+    products = np.count_nonzero(names == f"HMMA.{shape}.F32")
+    assert products == 16 * 4 * (2 if shape == "16816" else 4)  # 16 tiles, 4 steps, 16 x 16 x 16 in each
