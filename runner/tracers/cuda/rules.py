@@ -179,11 +179,16 @@ def _without_byte(operand: Operand) -> Operand:
     return Operand(operand.kind, operand.flags, operand.number, 0, operand.value, text=operand.text)
 
 
+_POWERS: Final = {"D2": -1, "D4": -2, "D8": -3, "M2": 1, "M4": 2, "M8": 3}  # FMUL's product is scaled before it rounds
+
+
 def _float(op: str) -> Rule:
     def rule(given: Given) -> Decoded:
-        given.left("FTZ", "SAT", *ROUNDINGS)
+        given.left("FTZ", "SAT", *ROUNDINGS, *(_POWERS if op == "FMUL" else ()))
         rounding = next((ROUNDINGS[each] for each in given.modifiers if each in ROUNDINGS), 0)
-        return Decoded(op, given.operands, given.bits(FLUSHES="FTZ", SATURATES="SAT") | rounding)
+        power = next((_POWERS[each] for each in given.modifiers if each in _POWERS), 0)
+        bits = given.bits(FLUSHES="FTZ", SATURATES="SAT") | rounding
+        return Decoded(op, given.operands, bits, power & 0xFFFFFFFF)
 
     return rule
 

@@ -23,6 +23,10 @@ __attribute__((noinline)) static void added(const float *a, const float *b, floa
 __attribute__((noinline)) static void multiplied(const float *a, const float *b, float *into) {
     EACH_LANE into[lane] = a[lane] * b[lane];
 }
+// The product of two floats is exact in a double, so that it rounds once.
+__attribute__((noinline)) static void multiplied_scaled(const float *a, const float *b, double scale, float *into) {
+    EACH_LANE into[lane] = (float)((double)a[lane] * b[lane] * scale);
+}
 __attribute__((noinline)) static void fused_twice(const double *a, const double *b, const double *c, double *into) {
     EACH_LANE into[lane] = fma(a[lane], b[lane], c[lane]);
 }
@@ -96,6 +100,7 @@ static void arithmetic(const Context *at) {
     if (rounding != FE_TONEAREST) fesetround(rounding);
     if (instruction->op == OP_FFMA) fused(a, b, c, into);
     else if (instruction->op == OP_FADD) added(a, b, into);
+    else if (instruction->extra) multiplied_scaled(a, b, ldexp(1.0, (int32_t)instruction->extra), into);
     else multiplied(a, b, into);
     if (rounding != FE_TONEAREST) fesetround(FE_TONEAREST);
     output(at, into);

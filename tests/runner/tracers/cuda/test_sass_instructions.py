@@ -185,6 +185,17 @@ def test_singles(sass, line):
         assert _same(found, _SINGLE[line](*values.T))
 
 
+@pytest.mark.parametrize(("name", "scale"), [("D2", 0.5), ("D8", 0.125), ("M4", 4)])
+def test_scaled_products_round_once(sass, name, scale):
+    values = _floats(2, 17)
+    found = sass_programs.run(sass, [f"FMUL.{name} R24, R4, R5"], [values])[0].view(np.float32)
+    with np.errstate(all="ignore"):
+        expected = (values[:, 0].astype(float) * values[:, 1] * scale).astype(np.float32)
+        rounded_before = values[:, 0] * values[:, 1] * np.float32(scale)
+    assert _same(found, expected)
+    assert not _same(rounded_before, expected)
+
+
 def test_fused_singles_round_once(sass):
     values = _floats(3, 7)
     found = sass_programs.run(sass, ["FFMA R24, R4, R5, R6"], [values])[0].view(np.float32)
