@@ -200,7 +200,10 @@ def report(results: dict[str, dict[int, Result]], missing: dict[str, str], archi
     for program in PROGRAMS:
         lines += [f"- {program.name}, sm_{arch}: {r.problem}" for arch, r in results[program.name].items() if r.problem]
     lines += [f"- {name}: {reason}" for name, reason in NOT_RIGHT.items()]
-    lines += [f"- {name}: uses texture references, which CUDA 12 removed; first error: `{error}`" for name, error in missing.items()]
+    lines += [
+        f"- {name}: uses texture references, which CUDA 12 removed; first error: `{error}`"
+        for name, error in missing.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
