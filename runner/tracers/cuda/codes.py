@@ -44,8 +44,7 @@ TYPES: Final = {
 }
 SMALL_TYPES: Final = {"E4M3": 12, "E5M2": 13}  # of packed conversions alone
 ELEMENTS: Final = {  # of matrices
-    name: number
-    for number, name in enumerate(("F16", "BF16", "TF32", "E4M3", "E5M2", "S8", "U8", "S4", "U4", "B1", "F64"))
+    name: number for number, name in enumerate(("F16", "BF16", "TF32", "S8", "U8", "S4", "U4", "B1", "F64"))
 }
 MUFU: Final = {
     name: number

@@ -24,7 +24,7 @@ static int bits_of(uint32_t element) {
     switch (element) {
     case ELEMENT_B1: return 1;
     case ELEMENT_S4: case ELEMENT_U4: return 4;
-    case ELEMENT_S8: case ELEMENT_U8: case ELEMENT_E4M3: case ELEMENT_E5M2: return 8;
+    case ELEMENT_S8: case ELEMENT_U8: return 8;
     case ELEMENT_TF32: return 32;
     case ELEMENT_F64: return 64;
     default: return 16;
@@ -45,27 +45,51 @@ static void gather(const Context *at, const Shape *shape, uint32_t left[ROWS][WO
     }
 }
 
-static double element_value(uint32_t word, int place, uint32_t element) {
+// As half_value, without branches: a loop of it is compiled to vectors.
+static inline float quick_half(uint32_t bits) {
+    uint32_t whole = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
     float value;
+    memcpy(&value, &whole, 4);
+    value *= 0x1p112f;
+    memcpy(&whole, &value, 4);
+    whole |= sign | ((bits & 0x7c00) == 0x7c00 ? 0x7f800000u : 0);
+    memcpy(&value, &whole, 4);
+    return value;
+}
+
+// The numbers of a row's words.
+static void numbers_of(const uint32_t *words, int count, uint32_t element, double *into) {
     switch (element) {
-    case ELEMENT_F16: return half_value((uint16_t)(word >> 16 * place));
-    case ELEMENT_BF16: return bfloat_value((uint16_t)(word >> 16 * place));
-    case ELEMENT_E4M3: return small_value(word >> 8 * place & 0xff, &E4M3);
-    case ELEMENT_E5M2: return small_value(word >> 8 * place & 0xff, &E5M2);
+    case ELEMENT_F16:
+        for (int k = 0; k < count; k++) {
+            into[2 * k] = quick_half(words[k]);
+            into[2 * k + 1] = quick_half(words[k] >> 16);
+        }
+        break;
+    case ELEMENT_BF16:
+        for (int k = 0; k < count; k++) {
+            into[2 * k] = bfloat_value((uint16_t)words[k]);
+            into[2 * k + 1] = bfloat_value((uint16_t)(words[k] >> 16));
+        }
+        break;
     default:
-        word &= 0xffffe000u;  // of TF32's 19 bits
-        memcpy(&value, &word, 4);
-        return value;
+        for (int k = 0; k < count; k++) {
+            uint32_t word = words[k] & 0xffffe000u;  // TF32 has 19 bits
+            float value;
+            memcpy(&value, &word, 4);
+            into[k] = value;
+        }
     }
 }
 
-static int32_t element_integer(uint32_t word, int place, uint32_t element) {
-    switch (element) {
-    case ELEMENT_S8: return (int8_t)(word >> 8 * place);
-    case ELEMENT_U8: return (uint8_t)(word >> 8 * place);
-    case ELEMENT_S4: return (int32_t)(word >> 4 * place << 28) >> 28;
-    default: return (int32_t)(word >> 4 * place & 15);
-    }
+static void integers_of(const uint32_t *words, int count, uint32_t element, int32_t *into) {
+    bool is_signed = element == ELEMENT_S8 || element == ELEMENT_S4;
+    int bits = bits_of(element), up = 32 - bits, each = 32 / bits;
+    for (int k = 0; k < count; k++)
+        for (int place = 0; place < each; place++) {
+            uint32_t part = words[k] >> bits * place << up;
+            into[each * k + place] = is_signed ? (int32_t)part >> up : (int32_t)(part >> up);
+        }
 }
 
 // The lane's accumulator i of 32 (or 64) bits: its row and column.
@@ -112,48 +136,64 @@ static void write_sums(const Context *at, const Shape *shape, double sums[ROWS][
     }
 }
 
-// HMMA, QMMA: products are exact in a double, sums are rounded to 53 bits, and the result once to its own type. What
+// HMMA: products are exact in a double, sums are rounded to 53 bits, and the result once to its own type. What
 // hardware does between is not published: it aligns the terms of a few products and cuts off what lies below.
 static void multiply(const Context *at) {
     Shape shape = shape_of(at->instruction);
     uint32_t left[ROWS][WORDS], right[COLUMNS][WORDS];
-    double a[ROWS][DEPTH], b[DEPTH][COLUMNS], sums[ROWS][COLUMNS];
-    int each = 32 / bits_of(shape.left);
+    double a[ROWS][DEPTH], across[COLUMNS][DEPTH], b[DEPTH][COLUMNS], sums[ROWS][COLUMNS];
+    int words = shape.depth * bits_of(shape.left) / 32;
     gather(at, &shape, left, right);
-    for (int row = 0; row < 8 * shape.halves; row++)
-        for (int k = 0; k < shape.depth; k++) a[row][k] = element_value(left[row][k / each], k % each, shape.left);
+    for (int row = 0; row < 8 * shape.halves; row++) numbers_of(left[row], words, shape.left, a[row]);
+    for (int column = 0; column < COLUMNS; column++) numbers_of(right[column], words, shape.right, across[column]);
     for (int k = 0; k < shape.depth; k++)
-        for (int column = 0; column < COLUMNS; column++)
-            b[k][column] = element_value(right[column][k / each], k % each, shape.right);
+        for (int column = 0; column < COLUMNS; column++) b[k][column] = across[column][k];
     read_sums(at, &shape, sums);
-    for (int row = 0; row < 8 * shape.halves; row++)
+    for (int row = 0; row < 8 * shape.halves; row++) {
+        double sum[COLUMNS];
+        memcpy(sum, sums[row], sizeof sum);
         for (int k = 0; k < shape.depth; k++)
-            for (int column = 0; column < COLUMNS; column++) sums[row][column] += a[row][k] * b[k][column];
+            for (int column = 0; column < COLUMNS; column++) sum[column] += a[row][k] * b[k][column];
+        memcpy(sums[row], sum, sizeof sum);
+    }
     write_sums(at, &shape, sums);
 }
 
-static int64_t dot(const Shape *shape, const uint32_t *left, const uint32_t *right) {
-    int64_t sum = 0;
-    int each = 32 / bits_of(shape->left);
-    if (shape->left == ELEMENT_B1) {
-        for (int word = 0; word < shape->depth / 32; word++)
-            sum += __builtin_popcount(shape->intersects ? left[word] & right[word] : left[word] ^ right[word]);
-        return sum;
-    }
-    for (int k = 0; k < shape->depth; k++)
-        sum += element_integer(left[k / each], k % each, shape->left) * element_integer(right[k / each], k % each, shape->right);
-    return sum;
+static void multiply_bits(const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t right[COLUMNS][WORDS],
+                          int32_t sums[ROWS][COLUMNS]) {
+    for (int row = 0; row < 8 * shape->halves; row++)
+        for (int column = 0; column < COLUMNS; column++)
+            for (int word = 0; word < shape->depth / 32; word++) {
+                uint32_t a = left[row][word], b = right[column][word];
+                sums[row][column] += __builtin_popcount(shape->intersects ? a & b : a ^ b);
+            }
 }
 
-// IMMA, BMMA: sums wrap, or saturate.
+static void multiply_parts(const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t right[COLUMNS][WORDS],
+                           int32_t sums[ROWS][COLUMNS]) {
+    int32_t a[ROWS][DEPTH], across[COLUMNS][DEPTH], b[DEPTH][COLUMNS];
+    int words = shape->depth * bits_of(shape->left) / 32;
+    for (int row = 0; row < 8 * shape->halves; row++) integers_of(left[row], words, shape->left, a[row]);
+    for (int column = 0; column < COLUMNS; column++) integers_of(right[column], words, shape->right, across[column]);
+    for (int k = 0; k < shape->depth; k++)
+        for (int column = 0; column < COLUMNS; column++) b[k][column] = across[column][k];
+    for (int row = 0; row < 8 * shape->halves; row++)
+        for (int k = 0; k < shape->depth; k++)
+            for (int column = 0; column < COLUMNS; column++) sums[row][column] += a[row][k] * b[k][column];
+}
+
+// IMMA, BMMA: sums wrap, or saturate; those of the products alone are far below 2^31.
 static void multiply_integers(const Context *at) {
     Shape shape = shape_of(at->instruction);
     uint32_t left[ROWS][WORDS], right[COLUMNS][WORDS], tmp[LANES], into[2 * ROWS / 8][LANES];
+    int32_t sums[ROWS][COLUMNS] = {0};
     gather(at, &shape, left, right);
+    if (shape.left == ELEMENT_B1) multiply_bits(&shape, left, right, sums);
+    else multiply_parts(&shape, left, right, sums);
     for (int i = 0; i < 2 * shape.halves; i++) {
         const uint32_t *values = plain(at, &at->instruction->operands[3], i, tmp);
         EACH_LANE {
-            int64_t sum = (int32_t)values[lane] + dot(&shape, left[row_of(lane, i)], right[column_of(lane, i)]);
+            int64_t sum = (int64_t)(int32_t)values[lane] + sums[row_of(lane, i)][column_of(lane, i)];
             if (at->instruction->modifiers & SATURATES) sum = sum < INT32_MIN ? INT32_MIN : sum > INT32_MAX ? INT32_MAX : sum;
             into[i][lane] = (uint32_t)sum;
         }

@@ -134,6 +134,19 @@ def test_sums_are_rounded_once(sass):
         assert np.array_equal(_multiplied(sass, opcode, a, b, c, ("F16", "F16")), _accumulator(exact.astype(kind)))
 
 
+def test_halves_of_all_sizes(sass):
+    """Subnormal ones, too, and the least bits of a TF32 operand, which are not there."""
+    a = np.zeros((16, 8), np.float16)
+    a[:, 0] = [6e-8, -6e-8, 6.1e-5, 6.0e-5, -0.0, 65504, 1e-6, 3e-5, 1, -2, 1e-4, 0.1, 100, -65504, 5.96e-8, 0]
+    one = np.eye(8, dtype=np.float16)
+    found = _multiplied(sass, "HMMA.1688.F32", a, one, np.zeros((16, 8), np.float32), ("F16", "F16"))
+    assert np.array_equal(found, _accumulator(a.astype(np.float32)))
+    single = np.random.default_rng(6).normal(0, 1, (16, 8)).astype(np.float32)
+    zeros = np.zeros((16, 8), np.float32)
+    found = _multiplied(sass, "HMMA.1688.F32.TF32", single, np.eye(8), zeros, ("TF32", "TF32"))
+    assert np.array_equal(found.view(np.uint32), _accumulator(single.view(np.uint32) & 0xFFFFE000))
+
+
 def test_what_is_no_number_stays_in_its_row(sass):
     a, b, c = np.ones((16, 8), np.float16), np.ones((8, 8), np.float16), np.zeros((16, 8), np.float32)
     a[3, 2], a[5, 1] = np.inf, np.nan
