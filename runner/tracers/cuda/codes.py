@@ -14,7 +14,7 @@ OTHERS: Final = (
     "FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD2", "HMUL2", "HFMA2", "HSET2", "HSETP2", "HMNMX2", "FSET",
     "FSETP", "DSETP", "FSEL", "FMNMX",
     "MUFU", "FCHK", "F2I", "I2F", "I2I", "F2F", "FRND", "F2FP",
-    "LOAD", "STORE", "LDC", "ATOMIC", "LDGSTS",
+    "LOAD", "STORE", "LDC", "ATOMIC", "QSPC", "LDGSTS",
     "HMMA", "IMMA", "DMMA", "BMMA", "LDSM", "STSM", "MOVM", "IDP", "VABSDIFF", "PACK_INTEGERS", "VMNMX",
     "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
 )  # fmt: skip
@@ -43,6 +43,7 @@ TYPES: Final = {
     for number, name in enumerate(("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64", "F16", "F32", "F64", "BF16"))
 }
 SMALL_TYPES: Final = {"E4M3": 12, "E5M2": 13}  # of packed conversions alone
+PAIRS: Final = {"F16x2": 14, "BF16x2": 15}  # of atomics alone
 ELEMENTS: Final = {  # of matrices
     name: number for number, name in enumerate(("F16", "BF16", "TF32", "S8", "U8", "S4", "U4", "B1", "F64"))
 }
@@ -56,7 +57,9 @@ VOTE: Final = {name: number for number, name in enumerate(("ALL", "ANY", "EQ"))}
 MATCH: Final = {"ANY": 0, "ALL": 1}
 ATOMIC: Final = {
     name: number
-    for number, name in enumerate(("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC"))
+    for number, name in enumerate(
+        ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC", "CAST")
+    )
 }
 BAR: Final = {name: number for number, name in enumerate(("POPC", "AND", "OR"))}
 SPECIAL: Final = {
@@ -74,7 +77,7 @@ SPECIAL: Final = {
 def header() -> str:
     """The text of ``ops.h``."""
     groups = {
-        "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES | SMALL_TYPES,
+        "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES | SMALL_TYPES | PAIRS,
         "ELEMENT_": ELEMENTS, "MUFU_": MUFU,
         "PRMT_": PRMT, "SHFL_": SHFL, "VOTE_": VOTE, "MATCH_": MATCH, "ATOMIC_": ATOMIC, "BAR_": BAR, "SR_": SPECIAL,
     }  # fmt: skip

@@ -18,6 +18,7 @@ from manyscale.runner.tracers.cuda.codes import (
     MATCH,
     MODIFIERS,
     MUFU,
+    PAIRS,
     PRMT,
     ROUNDINGS,
     SHFL,
@@ -263,6 +264,7 @@ def _ldc(given: Given) -> Decoded:
 
 _TYPES_OF_ATOMICS: Final = {
     "64": "U64", "S32": "S32", "S64": "S64", "F32": "F32", "F64": "F64", "U32": "U32", "U64": "U64",
+    **{name: name for name in PAIRS},
 }  # fmt: skip
 
 
@@ -273,27 +275,37 @@ def _operation(given: Given) -> tuple[int, int]:
     if given.root == "ATOMS" and given.has("POPC") and given.has("INC"):
         operation = "POPC_INC"
     if given.has("CAST", "SPIN"):
-        operation = "CAS"
+        operation = "CAST"
     known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN", "32"}
     given.left(*known)
-    return ATOMIC[operation], TYPES[type_]
+    return ATOMIC[operation], (TYPES | PAIRS)[type_]
 
 
 def _atomic(given: Given) -> Decoded:
-    """d, address, value, other."""
+    """d, address, value, other; of a sum of pairs a predicate, too: whether its address is global (else not done)."""
     operation, type_ = _operation(given)
     operands = [each for each in given.operands if not each.is_predicate]
     d, address, *values = operands
     if not values:  # ATOMS.POPC.INC adds one
         values = [Operand(ops.IMMEDIATE, value=1)]
     values += [ZERO] * (2 - len(values))
-    return Decoded("ATOMIC", [d, addressed(given, address), *values], 0, operation | type_ << 8)
+    done = [given.operands[0]] if type_ in PAIRS.values() and given.operands[0].is_predicate else []
+    return Decoded("ATOMIC", [d, addressed(given, address), *values, *done], 0, operation | type_ << 8)
 
 
 def _reduction(given: Given) -> Decoded:
     operation, type_ = _operation(given)
     address, value = (each for each in given.operands if not each.is_predicate)
     return Decoded("ATOMIC", [NOTHING, addressed(given, address), value, ZERO], 0, operation | type_ << 8)
+
+
+def _space(given: Given) -> Decoded:
+    """QSPC: whether a generic address lies in shared memory."""
+    given.left("E", "S")
+    held, d, address = given.operands
+    if not given.has("S") or d.number != ops.ZERO_REGISTER:
+        raise UnknownInstructionError("QSPC")
+    return Decoded("QSPC", [held, addressed(given, address)])
 
 
 def _ldgsts(given: Given) -> Decoded:
@@ -450,6 +462,7 @@ _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("ST", "STG", "STS", "STL"), _store),
     "LDC": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
     **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
+    "QSPC": _space,
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
     "S2R": _special, "CS2R": _special, "S2UR": _special,
     "LEPC": _own_address, "ELECT": plain("ELECT", 2), "B2R": _b2r,

@@ -1,5 +1,6 @@
 // Loads, stores and atomics in global, shared, local and constant memory.
 #include "access.h"
+#include "halves.h"
 #include "warp.h"
 
 static uint64_t wide_uniform(const Warp *warp, uint32_t number) {
@@ -193,6 +194,15 @@ static void load_constant(const Context *at) {
     for (uint32_t word = 0; word < words; word++) set_word(at, &instruction->operands[0], (int)word, into[word]);
 }
 
+static uint32_t pair_sum(uint32_t a, uint32_t b, bool brain) {
+    uint32_t sum = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        uint16_t x = (uint16_t)(a >> shift), y = (uint16_t)(b >> shift);
+        sum |= (uint32_t)(brain ? bfloat_of((double)bfloat_value(x) + bfloat_value(y)) : half_of((double)half_value(x) + half_value(y))) << shift;
+    }
+    return sum;
+}
+
 static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_t other) {
     const Instruction *instruction = at->instruction;
     uint32_t type = instruction->extra >> 8 & 0xff;
@@ -219,6 +229,7 @@ static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_
             memcpy(&old, &a, 8);
             return old;
         }
+        if (type == TYPE_F16x2 || type == TYPE_BF16x2) return pair_sum((uint32_t)old, (uint32_t)value, type == TYPE_BF16x2);
         return old + value;
     case ATOMIC_MIN: return less ? value : old;
     case ATOMIC_MAX: return less || value == old ? old : value;
@@ -228,18 +239,20 @@ static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_
     case ATOMIC_OR: return old | value;
     case ATOMIC_XOR: return old ^ value;
     case ATOMIC_EXCH: return value;
+    case ATOMIC_CAST:
     case ATOMIC_CAS: return old == value ? other : old;
     case ATOMIC_POPC_INC: return old + 1;  // one for each lane
     default: fail(at, "atomic operation %u is not executed", instruction->extra & 0xff); return old;
     }
 }
 
-// Operands: d, address, value, other; reductions have no d (its kind is none). Lanes in ascending order.
+// Operands: d, address, value, other; reductions have no d (its kind is none). Lanes in ascending order. A fifth operand is
+// a predicate: the lanes whose address is global, which alone are served. CAST gives 1 where it has stored, else 0.
 static void atomic(const Context *at) {
     const Instruction *instruction = at->instruction;
-    uint64_t addresses[LANES], old[LANES];
-    uint32_t tmp[4][LANES];
-    bool is_wide = instruction->size == 8;
+    uint64_t addresses[LANES], old[LANES] = {0};
+    uint32_t tmp[4][LANES], done = 0;
+    bool is_wide = instruction->size == 8, only_global = instruction->operands[4].kind != OPERAND_NONE;
     addresses_of(at, &instruction->operands[1], addresses);
     int space = space_of(at, addresses);
     const uint32_t *value = plain(at, &instruction->operands[2], 0, tmp[0]), *other = plain(at, &instruction->operands[3], 0, tmp[1]);
@@ -248,6 +261,8 @@ static void atomic(const Context *at) {
     EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
+        if (only_global && own != SPACE_GLOBAL) continue;
+        done |= 1u << lane;
         uint8_t *place = place_of(at, own, addresses[lane], lane);
         if (place == NULL) return;
         uint64_t before = 0;
@@ -256,8 +271,9 @@ static void atomic(const Context *at) {
         uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
         uint64_t after = updated(at, before, with, third);
         memcpy(place, &after, instruction->size);
-        old[lane] = before;
+        old[lane] = (instruction->extra & 0xff) == ATOMIC_CAST ? before == with : before;
     }
+    if (only_global) set_predicate(at, 4, done);
     if (is_wide) {
         set_wide(at, 0, old);
     } else {
@@ -265,8 +281,19 @@ static void atomic(const Context *at) {
         EACH_LANE low[lane] = (uint32_t)old[lane];
         set(at, 0, low);
     }
-    record_accesses(at, addresses, space);
+    Context served = *at;
+    served.mask = done;
+    record_accesses(&served, addresses, space);
     record_addresses(at, addresses);
+}
+
+// QSPC p, address: lanes whose generic address is one of shared memory.
+static void ask(const Context *at) {
+    uint64_t addresses[LANES];
+    uint32_t held = 0;
+    addresses_of(at, &at->instruction->operands[1], addresses);
+    EACH_LANE held |= (uint32_t)(window_of(at, addresses[lane]) == SPACE_SHARED) << lane;
+    set_predicate(at, 0, held);
 }
 
 // LDGSTS [shared], [global]: a copy; with a false predicate zeros are written.
@@ -299,6 +326,7 @@ bool execute_memory(const Context *at) {
     case OP_LOAD: load(at); return true;
     case OP_STORE: store(at); return true;
     case OP_LDC: load_constant(at); return true;
+    case OP_QSPC: ask(at); return true;
     case OP_ATOMIC: atomic(at); return true;
     case OP_LDGSTS: copy(at); return true;
     default: return false;

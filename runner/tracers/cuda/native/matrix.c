@@ -284,6 +284,7 @@ static void move_matrices(const Context *at, bool is_load) {
     Context given = *at;
     if (matrices < 4) given.mask &= (1u << 8 * matrices) - 1;
     record_accesses(&given, addresses, SPACE_SHARED);
+    record_addresses(at, addresses);
 }
 
 // MOVM d, a: a matrix of halves is transposed between the lanes.

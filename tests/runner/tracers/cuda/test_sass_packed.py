@@ -230,3 +230,27 @@ def test_lanes_match_and_reduce(sass):
         assert found[0][32 * warp : 32 * warp + 32].tolist() == masks
         assert set(found[1][32 * warp : 32 * warp + 32]) == {own.sum()}
         assert set(found[2][32 * warp : 32 * warp + 32]) == {own.max()}
+
+
+def test_an_exchange_tells_whether_it_stored(sass):
+    """How a sum of singles in shared memory is compiled: each lane tries until it is the one that stored."""
+    values = np.random.default_rng(11).integers(-9, 9, 64).astype(np.float32)
+    lines = ["STS [RZ], RZ", "BAR.SYNC 0x0", "LDS R6, [RZ]", "FADD R7, R6, R4", "ATOMS.CAST.SPIN R8, [RZ], R6, R7",
+             "ISETP.EQ.U32.AND P0, PT, R8, 0x1, PT", "@!P0 BRA 0x50", "BAR.SYNC 0x0", "LDS R24, [RZ]"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [values], shared_bytes=4)[0].view(np.float32)
+    assert set(found) == {values.sum()}
+
+
+def test_sums_of_pairs_in_memory(sass):
+    a, b = _pairs(12)
+    form = "ADD.F16x2.RN.STRONG.GPU"
+    lines = [f"ATOM.E.{form} P0, R24, [R2.64], R5", "LDG.E R25, [R2.64]", "QSPC.E.S P1, RZ, [R2]", "MOV R6, 0x10",
+             "MOV R7, 0x7e00", f"ATOM.E.{form} P2, RZ, [R6.64], R5", "QSPC.E.S P3, RZ, [R6]",
+             "P2R R26, PR, RZ, 0xf"]  # fmt: skip
+    found = sass_programs.run(
+        sass, lines, [np.ascontiguousarray(each).view(np.uint32) for each in (a, b)], shared_bytes=64
+    )
+    with np.errstate(invalid="ignore", over="ignore"):
+        assert _same(_halves(found[1]), a + b)
+    assert np.array_equal(found[0], a.copy().view(np.uint32)[:, 0])
+    assert set(found[2]) == {0b1001}  # done in global memory, and not in shared, where it is said to lie
