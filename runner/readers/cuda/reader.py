@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tempfile
 import weakref
@@ -21,6 +22,7 @@ from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.models.workload.notes import Errs, Note, changes, informs, to_json
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.bounds import MOST, whole
 from manyscale.runner.readers.cuda.lanes import Recorded, RecordedLaunches
 from manyscale.runner.readers.cuda.layout import EVENTS, KERNELS, PROCESS, STATIC_COLUMNS, STATICS
 from manyscale.runner.readers.cuda.records import block_batches
@@ -29,6 +31,7 @@ from manyscale.runner.readers.rank_tables import rank_tables
 from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch, launches_table
 
 NAME: Final = "cuda"
+MOST_OF_COLUMN: Final = 2**31 - 1  # of the table of launches
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class _Launch:
     block: tuple[int, int, int]
     dynamic_shared: int
     stream: int
+    is_whole: bool
 
 
 @dataclass
@@ -70,10 +74,14 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     recorded: dict[int, Recorded] = {}
     try:
         for launch in chosen:
-            launches[launch.launch_id] = _stored(launch, kernels, processes[0], folder)
+            stored = _stored(launch, kernels, processes[0], folder)
+            if stored is None:
+                continue
             listed = tuple(kernels[launch.kernel][0].get("listed", ()))
             lanes = processes[0] / f"launch-{launch.launch_id}.lanes"
-            recorded[launch.launch_id] = Recorded(lanes, listed)
+            launches[launch.launch_id], recorded[launch.launch_id] = stored, Recorded(lanes, listed)
+        if not launches:
+            raise UserError(f"{path}: no launch completed a block{_last(events)}")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -110,6 +118,10 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
             rows = {name: values[first:end] for name, values in columns.items()}
             if len(each.get("listed", ())) not in (0, end - first):
                 raise ValueError(f"{end - first} instructions are listed")
+            if not isinstance(each["name"], str):
+                raise ValueError("a kernel's name is no text")
+            for name in ("shared_bytes", "registers", "architecture"):
+                each[name] = whole(each[name], path / KERNELS, name, most=MOST_OF_COLUMN)
             found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows)))
             first = end
         if any(len(values) != first for values in columns.values()):
@@ -122,14 +134,20 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
 
 def _stored(
     launch: _Launch, kernels: list[tuple[dict[str, Any], StaticInstructions]], process: Path, folder: Path
-) -> StoredLaunch:
+) -> StoredLaunch | None:
+    """None of a launch that stopped before it completed a block."""
     if not 0 <= launch.kernel < len(kernels):
         raise UserError(f"{process / EVENTS}: launch {launch.launch_id} is of a kernel that {KERNELS} does not have")
     described, static = kernels[launch.kernel]
     writer = LaunchWriter(folder / str(launch.launch_id))
     try:
-        for blocks in block_batches(process / f"launch-{launch.launch_id}", len(static.pc)):
+        record = process / f"launch-{launch.launch_id}"
+        for blocks in block_batches(record, len(static.pc)):
             writer.add(blocks)
+        if writer.num_blocks != math.prod(launch.grid) and launch.is_whole:
+            raise UserError(f"{record}: holds {writer.num_blocks} blocks of {math.prod(launch.grid)}; trace it again")
+        if not writer.num_blocks:
+            return None
         head = {
             "kernel_name": described["name"],
             "grid": list(launch.grid),
@@ -154,22 +172,24 @@ def _events(path: Path) -> _Events:
     for number, line in enumerate(lines, 1):
         words = line.split(" ")
         try:
-            _add(found, words)
+            _add(found, words, f"{path}:{number}")
         except (ValueError, IndexError):
             raise UserError(f"{path}:{number}: {line[:60]!r} is no event; trace the program again") from None
     return found
 
 
-def _add(found: _Events, words: list[str]) -> None:
+def _add(found: _Events, words: list[str], place: str) -> None:
     if words[0] == "launch":
-        numbers = [int(word) for word in words[1:12]]
-        grid, block = (numbers[2], numbers[3], numbers[4]), (numbers[5], numbers[6], numbers[7])
-        found.launches.append(_Launch(numbers[0], numbers[1], grid, block, numbers[8], numbers[9]))
+        launch_id, kernel, *shape, shared, stream = (
+            whole(word, place, "a launch", most=MOST_OF_COLUMN if k < 9 else MOST) for k, word in enumerate(words[1:11])
+        )
+        grid, block = (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])
+        found.launches.append(_Launch(launch_id, kernel, grid, block, shared, stream, words[12] == "whole"))
     elif words[0] == "copy":
-        before, address, size = (int(word) for word in words[1:4])
-        found.copies.append((before, address, size))
+        before, address, size = (whole(word, place, "a copy") for word in words[1:4])
+        found.copies.append((min(before, MOST_OF_COLUMN), address, size))
     elif words[0] == "note":
-        found.notes.append(_note(words[1], int(words[2]), " ".join(words[3:])))
+        found.notes.append(_note(words[1], whole(words[2], place, "a note's count"), " ".join(words[3:])))
     elif words[0] == "problem":
         found.problems.append(" ".join(words[2:]))
     elif words[0] == "end":

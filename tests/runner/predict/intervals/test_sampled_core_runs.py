@@ -18,7 +18,7 @@ OUTPUTS = ("stats.json", "plan.parquet", "timeline/intervals.parquet", "timeline
 
 
 def run(place: Path, program: str, method: str, seed: int = 0, executor: str = "local", **options: Any) -> Any:
-    chosen = {name: options.pop(name) for name in ("num_workers", "report") if name in options}
+    chosen = {name: options.pop(name) for name in ("workers", "report") if name in options}
     study = {
         "workload": {"path": str(folder() / f"{program}.tar.zst")}, "target": "epyc-zen4",
         "model": {"cpu": "detailed"}, "sampling": {"intervals": method}, "seed": seed,
