@@ -91,7 +91,7 @@ def test_an_access_outside_an_allocation_goes_on_as_on_hardware(nvcc, trace):
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "options"), [("33", ["--check-memory"]), ("10000000", [])])
 def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace, first, options):
-    """Of thread 31 one behind the end, or of all far away; it is the only launch, so that nothing is left to predict."""
+    """Of thread 31 one behind the end, or of all far away. It is the only launch: nothing is left to predict."""
     program = nvcc("kernels-80", KERNELS, "-arch=sm_80")
     status, printed, told, folder = trace([str(program), "outside", first], *options)
     assert printed[1:3] == ["cudaErrorIllegalAddress"] * 2
