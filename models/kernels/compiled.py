@@ -117,7 +117,8 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
     for package, names, plain in _OWN_IMPORTS.findall(text):
         imported.append(package or plain)
         held = vars(sys.modules[package]) if package else {}
-        modules = [held.get(name) for name in re.findall(r"\w+", names)]
+        plain_names = re.sub(r"#.*", "", names)
+        modules = [held.get(name) for name in re.findall(r"(\w+)(?:\s+as\s+\w+)?", plain_names)]
         imported += [module.__name__ for module in modules if isinstance(module, ModuleType)]
     return _hash(text), tuple(name for name in imported if name in sys.modules)
 

@@ -110,6 +110,21 @@ def test_two_processes_compile_a_kernel_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "kept").rglob("*.lock"))
 
 
+def test_what_else_is_loaded_does_not_change_a_digest() -> None:
+    """Else a wheel's kernels, which a process with all modules copies, are not those that a command looks for. The
+    module imports one under the name of another."""
+    program = """
+from manyscale.models.kernels import compiled
+import manyscale.models.node.detailed_kernel as module
+alone = compiled.sources_digest(module.__name__)
+import manyscale.models.cpu.dataflow
+compiled._source.cache_clear()
+print(alone == compiled.sources_digest(module.__name__))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_a_kernel_cannot_be_a_closure() -> None:
     step = 1
     with pytest.raises(ValueError, match="function's variables"):
