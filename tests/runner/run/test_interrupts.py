@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import still_there
 
 from manyscale.runner.run import directory as rundir
 
@@ -134,7 +135,7 @@ def test_no_process_goes_on(cli: Callable, tmp_path: Path, executor: str) -> Non
     assert run.returncode == 143
     assert err == f"manyscale: terminated; continue with: manyscale {shlex.join(words)} --resume\n"
     alive = [psutil.Process(process) for process in processes if psutil.pid_exists(process)]
-    assert psutil.wait_procs(alive, timeout=5)[1] == []
+    assert still_there(alive, seconds=5) == []
     assert rundir.read_manifest(Path("out"))["status"] == "interrupted"
     continued(cli, err)
 

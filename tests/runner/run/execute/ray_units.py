@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import psutil
 
 from manyscale.runner.predict.units import Outcome, WorkUnit, unit_key
 from manyscale.runner.run.store import Store
@@ -67,8 +66,3 @@ def by_key(units: list[WorkUnit], outcomes: list[Outcome]) -> dict[str, Outcome]
     assert len(outcomes) == len(found) == len(units)
     assert all(outcome.arrays is None for outcome in outcomes)
     return found
-
-
-def still_there(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    return list(alive)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from processes import still_there
 from ray_units import (
     SHARED,
     burst_units,
@@ -22,7 +23,6 @@ from ray_units import (
     odd_unit,
     pooled_unit,
     run,
-    still_there,
     stored_bytes,
 )
 
