@@ -1,5 +1,5 @@
-"""The GPU of a target as a traced CUDA program is shown it: what the target's description says, and what only NVIDIA's
-public specifications say."""
+"""The GPU of a target as a traced CUDA program is shown it: as many SMs, clocks and caches as the target's description
+says; what an SM holds, as hardware of its compute capability has it; and what only NVIDIA's data sheets say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.errors import UserError
 from manyscale.runner.shipped import shipped_targets
 from manyscale.runner.study.targets import target_named
+from manyscale.runner.tracers.cuda.capabilities import capability
 from manyscale.runner.tracers.cuda.device import Device
 
 _KIB: Final = 1 << 10
@@ -21,7 +22,6 @@ _SPECIFIED: Final = {
 }
 _OF_OTHERS: Final = 8 * _GIB  # memory of a GPU of the user's own, which no key of a target says
 _SHARED_PER_BLOCK: Final = 48 * _KIB  # unless a kernel asks for more: of every compute capability
-_AMPERE: Final = 80
 
 
 def shown_device(target: str) -> Device:
@@ -30,14 +30,8 @@ def shown_device(target: str) -> Device:
     gpu = Gpu.of(machine.node)
     if gpu is None:
         raise UserError(f"--as {target}: has no GPU; targets with one are {', '.join(_with_gpus())}")
-    if gpu.compute_capability < 75:
-        raise UserError(
-            f"--as {target}: is of compute capability {gpu.compute_capability / 10}; CUDA programs are traced for 7.5 "
-            "and later"
-        )
+    hardware = capability(gpu.compute_capability, f"--as {target}")
     name, memory, memory_clock, bus = _SPECIFIED.get(target, (machine.name, _OF_OTHERS, 0, 0))
-    reserved = _KIB if gpu.compute_capability >= _AMPERE else 0
-    shared = gpu.shared_memory.size_bytes
     return Device(
         target=target,
         name=name,
@@ -48,16 +42,16 @@ def shown_device(target: str) -> Device:
         bus_bits=bus,
         memory_bytes=memory,
         l2_bytes=gpu.l2.size_bytes,
-        warps=gpu.warps,
-        threads_per_sm=gpu.threads,
-        blocks_per_sm=gpu.blocks,
-        registers_per_sm=gpu.registers,
-        register_unit=gpu.register_unit,
-        shared_per_sm=shared,
-        shared_per_block=min(_SHARED_PER_BLOCK, shared),
-        shared_optin=shared - reserved,
-        shared_reserved=reserved,
-        shared_unit=128 if gpu.compute_capability >= _AMPERE else 256,
+        warps=hardware.warps,
+        threads_per_sm=hardware.threads,
+        blocks_per_sm=hardware.blocks,
+        registers_per_sm=hardware.registers,
+        register_unit=hardware.register_unit,
+        shared_per_sm=hardware.shared,
+        shared_per_block=_SHARED_PER_BLOCK,
+        shared_optin=hardware.shared_optin,
+        shared_reserved=hardware.shared_reserved,
+        shared_unit=hardware.shared_unit,
     )
 
 
