@@ -68,7 +68,7 @@ SPECIAL: Final = {
         (
             "TID_X", "TID_Y", "TID_Z", "CTAID_X", "CTAID_Y", "CTAID_Z", "NCTAID_X", "NCTAID_Y", "NCTAID_Z", "TID",
             "NTID", "LANEID", "WARPID", "SMID", "NSMID", "EQMASK", "LTMASK", "LEMASK", "GTMASK", "GEMASK", "SWINHI",
-            "LWINHI", "CLOCK", "CLOCK_HIGH", "TIMER", "TIMER_HIGH", "ZERO",
+            "LWINHI", "CLOCK", "CLOCK_HIGH", "TIMER", "TIMER_HIGH", "ZERO", "RANK",
         )
     )
 }  # fmt: skip

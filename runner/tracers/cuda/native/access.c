@@ -36,12 +36,23 @@ static bool is_global(const Context *at, uint64_t address, uint32_t size) {
     for (uint32_t k = 0; k < NUM_KNOWN; k++)
         if (address >= block->known[k].low && address < block->known[k].high && address + size <= block->known[k].high) return true;
     if (block->launch->find_allocation == NULL) return true;
+    const uint64_t constants = (uint64_t)(uintptr_t)block->banks[0];  // parameters whose address was taken
+    if (address >= constants && address + size <= constants + block->bank_bytes[0]) return true;
     uint64_t low, high;
     if (!block->launch->find_allocation(address, &low, &high) || address + size > high) return false;
     block->known[block->next_known].low = low;
     block->known[block->next_known].high = high;
     block->next_known = (block->next_known + 1) % NUM_KNOWN;
     return true;
+}
+
+uint8_t *shared_place(const Block *block, uint32_t address, uint32_t size) {
+    const uint32_t rank = address >> 24, offset = address & (WINDOW_BYTES - 1);
+    if (rank != block->rank) {
+        if (rank >= block->num_peers) return NULL;
+        block = block->peers[rank];
+    }
+    return (uint64_t)offset + size <= block->shared_bytes ? block->shared + offset : NULL;
 }
 
 uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
@@ -53,9 +64,9 @@ uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
         return NULL;
     }
     if (space == SPACE_SHARED) {
-        address &= WINDOW_BYTES - 1;
-        if (address + size <= block->shared_bytes) return block->shared + address;
-        outside(at, "shared", address, lane);
+        uint8_t *place = shared_place(block, (uint32_t)address, size);
+        if (place != NULL) return place;
+        outside(at, "shared", address & (WINDOW_BYTES - 1), lane);
     } else if (space == SPACE_LOCAL) {
         address &= WINDOW_BYTES - 1;
         if (address + size <= block->local_bytes) return at->warp->local + (size_t)lane * block->local_bytes + address;
@@ -82,10 +93,12 @@ static bool places_of(const Context *at, int space, const uint64_t *addresses, u
         low = block->known[k].low;
         high = block->known[k].high;
     }
-    const uint64_t keep = is_global ? ~0ull : WINDOW_BYTES - 1;
+    // of shared memory that of this block alone: another rank gives an offset outside
+    const uint64_t keep = is_global ? ~0ull : space == SPACE_SHARED ? 0xffffffffu : WINDOW_BYTES - 1;
+    const uint64_t own = space == SPACE_SHARED ? (uint64_t)block->rank << 24 : 0;
     uint64_t offsets[LANES];
     EACH_LANE {
-        const uint64_t offset = (at->mask >> lane & 1 ? addresses[lane] : addresses[first]) & keep;
+        const uint64_t offset = ((at->mask >> lane & 1 ? addresses[lane] : addresses[first]) & keep) - own;
         wrong |= (uint64_t)(offset < low || offset >= high) | (uint64_t)(offset + size > high) | (offset & (size - 1));
         offsets[lane] = offset;
     }
@@ -99,7 +112,7 @@ static bool places_of(const Context *at, int space, const uint64_t *addresses, u
 // The window that a generic address lies in.
 static int window_of(const Context *at, uint64_t address) {
     const Launch *launch = at->block->launch;
-    if (address - launch->shared_base < WINDOW_BYTES) return SPACE_SHARED;
+    if (address - launch->shared_base < 1ull << 32) return SPACE_SHARED;
     if (address - launch->local_base < WINDOW_BYTES) return SPACE_LOCAL;
     return SPACE_GLOBAL;
 }

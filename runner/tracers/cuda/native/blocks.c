@@ -173,12 +173,31 @@ static bool run_block(Block *block) {
     return !block->launch->problem[0];
 }
 
+// What code for sm_90 reads of clusters: their shape, the reciprocals of its last two numbers (rounded up, so that a
+// quotient that is cut is right), how many there are, and the blocks of one. Here each block is a cluster.
+static void put_clusters(uint8_t *bank, const Launch *launch) {
+    const uint32_t shape[3] = {1, 1, 1}, blocks = 1;
+    const float reciprocals[2] = {1, 1};
+    memcpy(bank + 0x144, shape, sizeof shape);
+    memcpy(bank + 0x154, reciprocals, sizeof reciprocals);
+    memcpy(bank + 0x15c, launch->grid, sizeof launch->grid);
+    memcpy(bank + 0x188, &blocks, sizeof blocks);
+}
+
 static uint8_t *bank_zero(const Launch *launch, uint32_t local_bytes, uint32_t *bytes) {
     const Kernel *kernel = launch->kernel;
     *bytes = kernel->parameter_offset + kernel->parameter_bytes + 4096;
     if (*bytes < 0x10000) *bytes = 0x10000;
-    uint8_t *bank = calloc(1, *bytes);
+    *bytes = (*bytes + 127) / 128 * 128;
+    uint8_t *bank = aligned_alloc(128, *bytes);  // parameters have addresses, too, and keep their alignment
     if (bank == NULL) return NULL;
+    memset(bank, 0, *bytes);
+    if (kernel->architecture >= 90 && kernel->architecture < 100) {
+        const uint64_t parameters = (uint64_t)(uintptr_t)bank + kernel->parameter_offset;
+        memcpy(bank + 0x2c, &launch->dynamic_shared_bytes, 4);
+        memcpy(bank + 0x198, &parameters, sizeof parameters);
+        put_clusters(bank, launch);
+    }
     memcpy(bank, launch->block, 12);
     memcpy(bank + 0xc, launch->grid, 12);
     memcpy(bank + 0x18, &launch->shared_base, 8);

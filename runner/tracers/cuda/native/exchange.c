@@ -122,7 +122,8 @@ static void special(const Context *at) {
     case SR_CLOCK_HIGH: value = block->executed >> 32; break;
     case SR_TIMER: value = now(); break;
     case SR_TIMER_HIGH: value = now() >> 32; break;
-    default: break;  // SRZ, SR_CgaCtaId
+    case SR_RANK: value = block->rank; break;
+    default: break;  // SRZ
     }
     if (at->instruction->modifiers & BITS_64) {
         uint64_t both[LANES];

@@ -53,7 +53,7 @@ typedef struct {
     uint32_t red_count, red_and, red_or, result_count, result_and, result_or;
 } BlockBarrier;
 
-typedef struct {
+typedef struct Block {
     Launch *launch;
     const Kernel *kernel;
     uint32_t ctaid[3];
@@ -70,6 +70,10 @@ typedef struct {
     struct { uint64_t low, high; } known[NUM_KNOWN];  // allocations that were accessed last
     uint32_t next_known;
     bool records, keeps_lanes;
+    // The blocks of its cluster by their ranks, this one among them; NULL where it stands alone, with rank 0. A shared
+    // address holds the rank of its block in bits 24 to 31.
+    struct Block **peers;
+    uint32_t rank, num_peers;
 } Block;
 
 // What an instruction needs beside itself. ``mask``: lanes that execute it.

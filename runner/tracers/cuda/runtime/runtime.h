@@ -47,8 +47,10 @@ typedef struct {
     unsigned flags;
 } Allocation;
 
-#define SHARED_WINDOW 0x1fffe0000000ull  // of 16 MiB each, in the generic address space
-#define LOCAL_WINDOW 0x1fffe1000000ull
+// In the generic address space, with lower words of zero: code for sm_90 puts its own behind SR_SWINHI. The shared one has
+// 16 MiB for each of a cluster's blocks.
+#define SHARED_WINDOW 0x1ffe00000000ull
+#define LOCAL_WINDOW 0x1fff00000000ull
 
 uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags);  // 0: there is no room
 bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags);  // memory that is there already
