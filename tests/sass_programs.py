@@ -33,6 +33,8 @@ class Kernel(ctypes.Structure):
         ("architecture", ctypes.c_uint32),
         ("banks", ctypes.c_void_p * 8),
         ("bank_bytes", ctypes.c_uint32 * 8),
+        ("parts", ctypes.c_void_p),
+        ("num_parts", ctypes.c_uint32),
     ]
 
 

@@ -95,7 +95,7 @@ def flags(kit: Toolkit, cache: Path) -> list[str]:
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}; name another folder with --cache") from None
     return [
-        "-cudart", "none", f"-L{folder}", "-lcudart",
+        "-cudart", "shared", f"-L{folder}",
         "-Xlinker", "--enable-new-dtags", "-Xlinker", f"-rpath={library.parent}",
     ]  # fmt: skip
 

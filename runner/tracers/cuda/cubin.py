@@ -21,6 +21,7 @@ _MAX_THREADS, _PARAM_CBANK, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK, _PARAMET
     0x05, 0x0A, 0x10, 0x11, 0x12, 0x17, 0x2F,
 )  # fmt: skip
 _ABSOLUTE_64: Final = (2, 4)  # R_CUDA_64, R_CUDA_G64: an address in the generic space
+_IN_CODE: Final = {56: "low", 57: "high", 58: "call", 75: "call"}  # R_CUDA_ABS32_LO_32, _HI_32, ABS47_34, ABS55_16_34
 _MOST_THREADS: Final = 1024
 _RESERVED_SHARED: Final = 1024  # bytes that the system takes of a block's shared memory, before it, since 9.0
 
@@ -45,10 +46,22 @@ class Relocation:
     addend: int
 
 
+@dataclass(frozen=True)
+class CodeRelocation:
+    """The instruction at ``offset`` has the address of ``symbol`` plus ``addend``: its ``low`` or ``high`` word as an
+    immediate, or as the place that it calls (``call``)."""
+
+    offset: int
+    part: str
+    symbol: Variable
+    addend: int
+
+
 @dataclass
 class CubinKernel:
-    """``parameters``: (offset, bytes) of each. ``banks``: constant banks of its own. ``shared``: static bytes of a
-    block, with the ``reserved`` ones; ``code_relocations``: whether its code names other sections' addresses."""
+    """A kernel, or a function in a section of its own that kernels call. ``parameters``: (offset, bytes) of each.
+    ``banks``: constant banks of its own. ``shared``: static bytes of a block, with the ``reserved`` ones; ``stack``:
+    bytes of a thread; ``code_bytes``: of its section."""
 
     name: str
     registers: int = 0
@@ -60,12 +73,14 @@ class CubinKernel:
     parameter_bytes: int = 0
     parameters: dict[int, tuple[int, int]] = field(default_factory=dict)
     banks: dict[int, bytes] = field(default_factory=dict)
-    code_relocations: bool = False
+    code_bytes: int = 0
+    code_relocations: list[CodeRelocation] = field(default_factory=list)
 
 
 class Cubin:
-    """``kernels`` by mangled name; ``banks``: constant banks that all kernels share; ``sections``: of variables, by
-    name, with their content (None: zeros) and size. Raises UserError for a damaged file."""
+    """``kernels`` and other ``functions`` by mangled name; ``banks``: constant banks that all kernels share;
+    ``sections``: of variables, by name, with their content (None: zeros) and size. Raises UserError for a damaged
+    file."""
 
     def __init__(self, path: Path, architecture: int) -> None:
         self.path, self.architecture = path, architecture
@@ -140,6 +155,15 @@ class Cubin:
 
     @cached_property
     def kernels(self) -> dict[str, CubinKernel]:
+        return {name: each for name, each in self._all_functions.items() if f".nv.constant0.{name}" in self._content}
+
+    @cached_property
+    def functions(self) -> dict[str, CubinKernel]:
+        """What is linked from several units has functions in sections of their own."""
+        return {name: each for name, each in self._all_functions.items() if name not in self.kernels}
+
+    @cached_property
+    def _all_functions(self) -> dict[str, CubinKernel]:
         of_functions = {name.removeprefix(".nv.info."): name for name in self._content if name.startswith(".nv.info.")}
         found = {name: self._kernel(name, section) for name, section in of_functions.items()}
         for attribute, value in _attributes(self._content.get(".nv.info") or b""):
@@ -169,8 +193,15 @@ class Cubin:
         for number in range(1, NUM_BANKS):
             if content := self._content.get(f".nv.constant{number}.{name}"):
                 kernel.banks[number] = content
-        kernel.code_relocations = any(self._sizes.get(f"{kind}.text.{name}") for kind in (".rel", ".rela"))
+        kernel.code_bytes = self._sizes.get(f".text.{name}", 0)
+        kernel.code_relocations = list(self._code_relocations(f".text.{name}"))
         return kernel
+
+    def _code_relocations(self, section: str) -> Iterator[CodeRelocation]:
+        """Of a kind that is not known, ``part`` is its number."""
+        for prefix in (".rel", ".rela"):
+            for offset, kind, symbol, addend in _entries(self._content.get(prefix + section) or b"", prefix == ".rela"):
+                yield CodeRelocation(offset, _IN_CODE.get(kind, str(kind)), self._variable(symbol), addend)
 
 
 def _shared_banks() -> dict[str, int]:

@@ -16,10 +16,11 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, NO_REGISTER, Access, Space, StaticInstructions
+from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.opcodes import classify, wide_registers
 from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import MODIFIERS, OPS, SCALE_SHIFT
-from manyscale.runner.tracers.cuda.given import Decoded, UnknownInstructionError
+from manyscale.runner.tracers.cuda.given import Decoded, UnknownInstructionError, moved
 from manyscale.runner.tracers.cuda.rules import rule_of
 
 MOST: Final = 9  # operands of a record
@@ -33,6 +34,7 @@ INSTRUCTION: Final = np.dtype(
 )  # fmt: skip
 _GUARD: Final = re.compile(r"@(!?)(U?)P(\d|T)\s+")
 _BYTES: Final = 16  # of an instruction
+_MOST_ROWS: Final = 1 << 16  # an instruction's ``extra`` has 16 bits for the row of its accesses to other spaces
 _ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS"))  # whose addresses are recorded
 
 
@@ -69,9 +71,12 @@ def taken_apart(text: str) -> Text:
     return Text(guard, flags, opcode, tuple(ops.parse(part) for part in ops.split(rest)))
 
 
-def decode(texts: Sequence[str], pcs: Sequence[int], words: Sequence[int], architecture: int) -> Code:
-    """Decode a function's instructions: texts, byte addresses (0, 16, 32, ...), 128-bit words; for an SM version (80).
-    O(instructions)."""
+def decode(
+    texts: Sequence[str], pcs: Sequence[int], words: Sequence[int], architecture: int, begins: Sequence[int] = ()
+) -> Code:
+    """Decode a kernel's instructions: texts, byte addresses (0, 16, 32, ...), 128-bit words; for an SM version (80).
+    ``begins``: of each the address at which its function begins, from which its text counts; all 0 where none are
+    given. O(instructions)."""
     code = np.zeros(len(texts), INSTRUCTION)
     unknown: dict[int, str] = {}
     rows = _Rows(architecture)
@@ -81,7 +86,8 @@ def decode(texts: Sequence[str], pcs: Sequence[int], words: Sequence[int], archi
         record["row"], record["target"] = place, -1
         try:
             parts = taken_apart(text)
-            decoded = rule_of(parts.opcode, parts.operands, pc, word)
+            begin = begins[place] if begins else 0
+            decoded = moved(rule_of(parts.opcode, parts.operands, pc - begin, word), begin)
         except (ops.UnknownOperandError, UnknownInstructionError):
             unknown[place] = text
             record["op"], record["guard"] = OPS["UNKNOWN"], ops.TRUE
@@ -95,6 +101,8 @@ def decode(texts: Sequence[str], pcs: Sequence[int], words: Sequence[int], archi
         if row.is_generic:
             record["modifiers"] |= MODIFIERS["GENERIC"]
             generic.append(place)
+    if generic and len(texts) + 2 * len(generic) >= _MOST_ROWS:
+        raise UserError(f"its code has {len(texts)} instructions, more than are executed together")
     for place in generic:
         first = rows.repeated(place, (Space.shared, Space.local))
         code[place]["extra"] = (int(code[place]["extra"]) & 0xFFFF) | first << 16

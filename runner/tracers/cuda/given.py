@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import BOOLEANS, COMPARISONS, MODIFIERS
@@ -16,7 +16,8 @@ class UnknownInstructionError(ValueError):
 
 @dataclass(frozen=True)
 class Decoded:
-    """``target``: byte address of a branch's target in the function; ``size``: bytes of a constant that is loaded."""
+    """``target``: byte address of a branch's target in the function; ``size``: bytes of a constant that is loaded;
+    ``counts_from_begin``: whether ``extra`` of a jump, or the last operand, counts from where the function begins."""
 
     op: str
     operands: Sequence[Operand] = ()
@@ -24,6 +25,18 @@ class Decoded:
     extra: int = 0
     target: int | None = None
     size: int = 0
+    counts_from_begin: bool = False
+
+
+def moved(decoded: Decoded, begin: int) -> Decoded:
+    """The same where the function does not begin at 0, but at byte ``begin``."""
+    target = None if decoded.target is None else decoded.target + begin
+    if not decoded.counts_from_begin or begin == 0:
+        return replace(decoded, target=target)
+    if decoded.op == "JUMP":
+        return replace(decoded, extra=(decoded.extra + begin) & 0xFFFFFFFF)
+    *others, place = decoded.operands
+    return replace(decoded, operands=[*others, replace(place, value=place.value + begin)])
 
 
 @dataclass(frozen=True)

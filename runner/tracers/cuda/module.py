@@ -18,25 +18,26 @@ import numpy as np
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
+from manyscale.runner.tracers.cuda import linked_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit
-from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel, Variable
-from manyscale.runner.tracers.cuda.decode import Code, decode
+from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel
+from manyscale.runner.tracers.cuda.decode import decode
 from manyscale.runner.tracers.cuda.device_code import disassembled
+from manyscale.runner.tracers.cuda.linked_code import LinkedCode
 from manyscale.runner.tracers.cuda.listing import Listing, functions
 
 MODULES: Final = "modules"
-_MAGIC: Final = b"MSCUDA01"
+_MAGIC: Final = b"MSCUDA02"
 _IMAGE_ADDRESS: Final = 0x400000000000
 _PAGE: Final = 4096
 _SPACING: Final = 512  # of what stands in a module's memory
 _STACK: Final = 1024  # bytes of a thread's stack, at least, where it has one: CUDA's default limit
-_SYSTEM_FUNCTIONS: Final = 0x1FFFD0000000
-_SYSTEM_NAMES: Final = ("vprintf", "malloc", "free", "__assertfail")
 
 _HEADER: Final = np.dtype(
     [("magic", "S8"), ("num_modules", "<u4"), ("num_kernels", "<u4"), ("num_variables", "<u4"),
-     ("num_parameters", "<u4"), ("modules", "<u8"), ("kernels", "<u8"), ("variables", "<u8"), ("parameters", "<u8"),
-     ("image", "<u8"), ("image_bytes", "<u8"), ("image_address", "<u8")]
+     ("num_parameters", "<u4"), ("num_parts", "<u4"), ("padding", "<u4"), ("modules", "<u8"), ("kernels", "<u8"),
+     ("variables", "<u8"), ("parameters", "<u8"), ("parts", "<u8"), ("image", "<u8"), ("image_bytes", "<u8"),
+     ("image_address", "<u8")]
 )  # fmt: skip
 _MODULE: Final = np.dtype(
     [("architecture", "<u4"), ("first_kernel", "<u4"), ("num_kernels", "<u4"), ("first_variable", "<u4"),
@@ -46,11 +47,12 @@ _KERNEL: Final = np.dtype(
     [("name", "<u8"), ("code", "<u8"), ("problem", "<u8"), ("num_instructions", "<u4"), ("num_registers", "<u4"),
      ("shared_bytes", "<u4"), ("shared_reserved", "<u4"), ("local_bytes", "<u4"), ("parameter_offset", "<u4"),
      ("parameter_bytes", "<u4"), ("first_parameter", "<u4"), ("num_parameters", "<u4"), ("max_threads", "<u4"),
-     ("bank_address", "<u8", NUM_BANKS), ("bank_bytes", "<u4", NUM_BANKS)]
+     ("first_part", "<u4"), ("num_parts", "<u4"), ("bank_address", "<u8", NUM_BANKS), ("bank_bytes", "<u4", NUM_BANKS)]
 )  # fmt: skip
 _VARIABLE: Final = np.dtype(
     [("name", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("is_constant", "<u4"), ("padding", "<u4")]
 )  # fmt: skip
+_PART: Final = np.dtype([("name", "<u8"), ("address", "<u8"), ("bytes", "<u4"), ("first", "<u4")])
 _PARAMETER: Final = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
 
 
@@ -120,6 +122,8 @@ class _Tables:
         self._kernels: list[np.ndarray] = []
         self._variables: list[np.ndarray] = []
         self._parameters: list[tuple[int, int]] = []
+        self._parts: list[tuple[int, int, int, int]] = []
+        self._code_end = linked_code.CODE_ADDRESS
         self._statics: list[StaticInstructions] = []
         self._described: list[dict[str, object]] = []
 
@@ -128,33 +132,41 @@ class _Tables:
         module["architecture"], module["address"] = cubin.architecture, self._memory.end
         module["first_kernel"], module["num_kernels"] = len(self._kernels), len(cubin.kernels)
         module["first_variable"], module["num_variables"] = len(self._variables), len(cubin.variables)
-        places = _placed(cubin, self._memory)
+        code_places, self._code_end = linked_code.addresses(cubin, self._code_end)
+        if self._code_end - linked_code.CODE_ADDRESS > linked_code.MOST_CODE:
+            raise UserError(f"the program has more than {linked_code.MOST_CODE >> 20} MiB of device code")
+        places = _placed(cubin, self._memory, code_places)
         module["bytes"] = self._memory.end - int(module["address"])
         self._memory.align()
         self._modules.append(module)
         for kernel in cubin.kernels.values():
-            self._add_kernel(cubin, kernel, listings.get(kernel.name), places)
+            self._add_kernel(cubin, kernel, listings, places)
         for each in cubin.variables:
             row = np.zeros((), _VARIABLE)
-            row["name"], row["address"], row["bytes"] = self._text.name(each.name), _address(each, places), each.size
+            row["name"], row["bytes"] = self._text.name(each.name), each.size
+            row["address"] = linked_code.address_of(each, places)
             row["is_constant"] = each.section.startswith(".nv.constant")
             self._variables.append(row)
 
     def _add_kernel(
-        self, cubin: Cubin, kernel: CubinKernel, listing: Listing | None, places: dict[str, tuple[int, int]]
+        self, cubin: Cubin, kernel: CubinKernel, listings: Mapping[str, Listing], places: dict[str, tuple[int, int]]
     ) -> None:
-        decoded, problem = _decoded(cubin, kernel, listing)
+        linked, problem = _linked(cubin, kernel, listings, places)
+        decoded = linked.code
         code, static = decoded.code, decoded.static
         row = _kernel_row(kernel, places, len(self._parameters))
         row["name"], row["code"] = self._text.name(kernel.name), self._text.add(code.tobytes())
         row["problem"], row["num_instructions"] = self._text.name(problem) if problem else 0, len(code)
+        row["num_registers"], row["local_bytes"] = linked.registers, _stack(linked.stack)
+        row["first_part"], row["num_parts"] = len(self._parts), len(linked.parts)
+        self._parts += [(self._text.name(each.name), each.address, each.size, each.first) for each in linked.parts]
         self._kernels.append(row)
         self._parameters += [kernel.parameters[index] for index in sorted(kernel.parameters)]
         self._statics.append(static)
         self._described.append(
             {
                 "name": kernel.name,
-                "registers": kernel.registers,
+                "registers": linked.registers,
                 "shared_bytes": kernel.shared - kernel.reserved,
                 "architecture": cubin.architecture,
                 "opcodes": list(static.opcodes),
@@ -171,6 +183,7 @@ class _Tables:
             "kernels": np.array(self._kernels, _KERNEL),
             "variables": np.array(self._variables, _VARIABLE),
             "parameters": np.array(self._parameters, _PARAMETER),
+            "parts": np.array(self._parts, _PART),
         }
         for name, rows in tables.items():
             header[f"num_{name}"], header[name] = len(rows), self._text.add(rows.tobytes())
@@ -200,8 +213,8 @@ def _write_statics(folder: Path, described: Sequence[dict[str, object]], statics
     (folder / KERNELS).write_text(json.dumps(described) + "\n")
 
 
-def _placed(cubin: Cubin, memory: _Memory) -> dict[str, tuple[int, int]]:
-    """(address, bytes) of each section with variables and of each constant bank, relocated."""
+def _placed(cubin: Cubin, memory: _Memory, places: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """(address, bytes) of each section with variables and of each constant bank, relocated, beside those of code."""
     contents: dict[str, tuple[bytes | None, int]] = dict(cubin.sections)
     contents |= {f".nv.constant{number}": (content, len(content)) for number, content in cubin.banks.items()}
     for kernel in cubin.kernels.values():
@@ -209,7 +222,7 @@ def _placed(cubin: Cubin, memory: _Memory) -> dict[str, tuple[int, int]]:
             f".nv.constant{number}.{kernel.name}": (content, len(content)) for number, content in kernel.banks.items()
         }
     address = memory.end
-    places = {}
+    places = dict(places)
     for name, (_, size) in contents.items():
         places[name] = (address, size)
         address += -(-size // _SPACING) * _SPACING
@@ -219,25 +232,16 @@ def _placed(cubin: Cubin, memory: _Memory) -> dict[str, tuple[int, int]]:
         if not size:
             continue  # of a section that nothing reads
         target = changed.setdefault(each.section, bytearray(content or bytes(size)))
-        value = _address(each.symbol, places) + each.addend
+        value = linked_code.address_of(each.symbol, places) + each.addend
         target[each.offset : each.offset + 8] = value.to_bytes(8, "little")
     for name, (content, size) in contents.items():
         memory.add(bytes(changed[name]) if name in changed else content, size)
     return places
 
 
-def _address(symbol: Variable, places: dict[str, tuple[int, int]]) -> int:
-    if symbol.section in places:
-        return places[symbol.section][0] + symbol.offset
-    if symbol.name in _SYSTEM_NAMES:
-        return _SYSTEM_FUNCTIONS + 16 * (1 + _SYSTEM_NAMES.index(symbol.name))
-    return 0
-
-
 def _kernel_row(kernel: CubinKernel, places: dict[str, tuple[int, int]], first_parameter: int) -> np.ndarray:
     row = np.zeros((), _KERNEL)
-    row["num_registers"], row["shared_bytes"], row["shared_reserved"] = kernel.registers, kernel.shared, kernel.reserved
-    row["local_bytes"] = -(-max(kernel.stack, _STACK) // 16) * 16 if kernel.stack else 0
+    row["shared_bytes"], row["shared_reserved"] = kernel.shared, kernel.reserved
     row["parameter_offset"], row["parameter_bytes"] = kernel.parameter_offset, kernel.parameter_bytes
     row["first_parameter"], row["num_parameters"] = first_parameter, len(kernel.parameters)
     row["max_threads"] = kernel.max_threads
@@ -249,16 +253,16 @@ def _kernel_row(kernel: CubinKernel, places: dict[str, tuple[int, int]], first_p
     return row
 
 
-def _decoded(cubin: Cubin, kernel: CubinKernel, listing: Listing | None) -> tuple[Code, str | None]:
+def _stack(size: int) -> int:
+    return -(-max(size, _STACK) // 16) * 16 if size else 0
+
+
+def _linked(
+    cubin: Cubin, kernel: CubinKernel, listings: Mapping[str, Listing], places: dict[str, tuple[int, int]]
+) -> tuple[LinkedCode, str | None]:
     """Code, and why it cannot be run: that is told when it is launched, and only then."""
-    problem = None
-    if listing is None:
-        problem = f"kernel {kernel.name}: cuobjdump shows no code of it"
-    elif kernel.code_relocations:
-        problem = f"kernel {kernel.name}: its code calls functions of other sections, which is not supported"
-    else:
-        try:
-            return decode(listing.texts, listing.pcs, listing.words, cubin.architecture), None
-        except UserError as error:
-            problem = f"kernel {kernel.name}: {error}"
-    return decode([], [], [], cubin.architecture), problem
+    try:
+        return linked_code.linked(cubin, kernel, listings, places), None
+    except UserError as error:
+        nothing = decode([], [], [], cubin.architecture)
+        return LinkedCode(nothing, (), kernel.registers, kernel.stack), f"kernel {kernel.name}: {error}"

@@ -367,18 +367,21 @@ def _branch(given: Given) -> Decoded:
 
 
 def _jump(given: Given) -> Decoded:
-    """By a register: bytes from a label that the text gives (RET, CALL), or from the instruction behind (BRX)."""
+    """By a register: bytes from a label that the text gives (RET, CALL), or from the instruction behind (BRX); with ABS
+    an address of code."""
     register, *offset = [each for each in given.operands if each.kind != ops.PREDICATE]
     signed = 0
     if offset:
         signed = offset[0].value - (1 << 32) if offset[0].value >> 31 else offset[0].value
     if given.root in ("BRX", "BRXU", "JMX"):
         signed += given.pc + 16
-    return Decoded("JUMP", [register], 0, signed & 0xFFFFFFFF)
+    return Decoded("JUMP", [register], 0, signed & 0xFFFFFFFF, counts_from_begin=not given.has("ABS"))
 
 
 def _call(given: Given) -> Decoded:
     given.left("REL", "ABS", "NOINC")
+    if len(given.operands) == 1 and given.operands[0].kind == ops.IMMEDIATE and given.has("ABS"):
+        return Decoded("JUMP", given.operands)
     if len(given.operands) == 1 and given.operands[0].kind == ops.IMMEDIATE and given.has("REL"):
         return Decoded("CALL", (), 0, target=given.operands[0].value)
     if given.operands and given.operands[0].kind == ops.REGISTER:
@@ -429,7 +432,7 @@ def _own_address(given: Given) -> Decoded:
     """LEPC: the instruction's address from the function's begin, or that of a label."""
     given.left()
     place = given.operands[1].value if len(given.operands) > 1 else given.pc
-    return Decoded("MOV_PAIR", [given.operands[0], Operand(ops.IMMEDIATE, value=place)])
+    return Decoded("MOV_PAIR", [given.operands[0], Operand(ops.IMMEDIATE, value=place)], counts_from_begin=True)
 
 
 def _r2ur(given: Given) -> Decoded:

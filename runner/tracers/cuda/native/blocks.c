@@ -9,8 +9,12 @@ void fail(const Context *at, const char *format, ...) {
     char *problem = at->block->launch->problem;
     if (problem[0]) return;
     if (at->block->launch->error == 0) at->block->launch->error = STOP_FAILURE;
-    int length = snprintf(problem, sizeof at->block->launch->problem, "%s+0x%x: ", at->block->kernel->name,
-                          (uint32_t)(at->instruction - at->block->kernel->code) * 16);
+    const Kernel *kernel = at->block->kernel;
+    const char *name = kernel->name;
+    uint32_t place = (uint32_t)(at->instruction - kernel->code), first = 0;
+    for (uint32_t k = 0; k < kernel->num_parts; k++)
+        if (place >= kernel->parts[k].first) name = kernel->parts[k].name, first = kernel->parts[k].first;
+    int length = snprintf(problem, sizeof at->block->launch->problem, "%s+0x%x: ", name, (place - first) * 16);
     if (length < 0 || (size_t)length >= sizeof at->block->launch->problem) return;
     va_list words;
     va_start(words, format);

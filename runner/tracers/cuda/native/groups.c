@@ -70,7 +70,16 @@ static void part(Warp *warp, Group *group, uint32_t taken, uint32_t target) {
     }
 }
 
-// Jump to where each lane's address says; addresses are bytes from the begin of the function.
+// Bytes from the begin of the kernel's code, of an address of code; anything else as it is.
+static int64_t in_code(const Kernel *kernel, int64_t to) {
+    for (uint32_t k = 0; k < kernel->num_parts; k++) {
+        const uint32_t offset = (uint32_t)to - kernel->parts[k].address;
+        if (offset < kernel->parts[k].bytes) return (int64_t)kernel->parts[k].first * 16 + offset;
+    }
+    return to;
+}
+
+// Jump to where each lane's address says: an address of code, or bytes from the begin of the kernel's.
 static void part_by_address(const Context *at, Group *group, const int64_t *bytes) {
     Warp *warp = at->warp;
     uint32_t left = at->mask, fallen = group->mask & ~at->mask;
@@ -86,6 +95,7 @@ static void part_by_address(const Context *at, Group *group, const int64_t *byte
             to = call_system(at, same, system_function(to));
             if (at->block->launch->problem[0]) return;
         }
+        to = in_code(at->block->kernel, to);
         if (to < 0 || to % 16 || to / 16 >= at->block->kernel->num_instructions) {
             fail(at, "jumps to 0x%llx, which is outside the function", (unsigned long long)to);
             return;

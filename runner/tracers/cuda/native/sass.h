@@ -52,6 +52,11 @@ typedef struct {
     Operand operands[MAX_OPERANDS];
 } Instruction;               // 24 + 72 = 96 bytes
 
+typedef struct {  // a function in a kernel's code that has an address, by its lower word
+    const char *name;
+    uint32_t address, bytes, first;  // index of its first instruction
+} CodePart;
+
 typedef struct {
     const char *name;             // mangled
     const Instruction *code;
@@ -64,6 +69,8 @@ typedef struct {
     uint32_t architecture;        // 80: code for sm_80
     const uint8_t *banks[NUM_BANKS];  // constant banks but 0 (bank 4 relocated)
     uint32_t bank_bytes[NUM_BANKS];
+    const CodePart *parts;        // none where the code names no addresses of code
+    uint32_t num_parts;
 } Kernel;
 
 // Why a launch stops, by the numbers that CUDA's errors have.

@@ -55,6 +55,17 @@ cudaError_t cudaFuncSetSharedMemConfig(const void *host, enum cudaSharedMemConfi
     return function_of(host) ? done() : failed(cudaErrorInvalidDeviceFunction);
 }
 
+#if CUDART_VERSION >= 11000
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *into, const void *host) {
+    LOCKED;
+    Function *function = function_of(host);
+    if (into == NULL) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    *into = (cudaFunction_t)function;
+    return done();
+}
+#endif
+
 #if CUDART_VERSION >= 12000
 cudaError_t cudaFuncGetName(const char **name, const void *host) {
     LOCKED;

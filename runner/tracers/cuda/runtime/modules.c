@@ -101,6 +101,12 @@ static void add_function(const Registered *entry, uint32_t number) {
                             .shared_bytes = stored->shared_bytes, .local_bytes = stored->local_bytes,
                             .parameter_offset = stored->parameter_offset, .parameter_bytes = stored->parameter_bytes,
                             .architecture = module->architecture};
+    CodePart *parts = calloc(stored->num_parts + 1, sizeof *parts);
+    const StoredPart *given = TABLE(StoredPart, parts) + stored->first_part;
+    for (uint32_t k = 0; k < stored->num_parts; k++)
+        parts[k] = (CodePart){text(given[k].name), (uint32_t)given[k].address, given[k].bytes, given[k].first};
+    made->kernel.parts = parts;
+    made->kernel.num_parts = stored->num_parts;
     for (int k = 0; k < NUM_BANKS; k++) {
         made->kernel.banks[k] = stored->bank_bytes[k] ? (const uint8_t *)stored->bank_address[k] : NULL;
         made->kernel.bank_bytes[k] = stored->bank_bytes[k];

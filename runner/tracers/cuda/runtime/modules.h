@@ -5,12 +5,12 @@
 
 #include "sass.h"
 
-#define MODULES_MAGIC "MSCUDA01"
+#define MODULES_MAGIC "MSCUDA02"
 
 typedef struct {
     char magic[8];
-    uint32_t num_modules, num_kernels, num_variables, num_parameters;
-    uint64_t modules, kernels, variables, parameters;  // offsets of the tables
+    uint32_t num_modules, num_kernels, num_variables, num_parameters, num_parts, padding;
+    uint64_t modules, kernels, variables, parameters, parts;  // offsets of the tables
     uint64_t image, image_bytes, image_address;        // memory of all modules: where it stands in the file, and at run time
 } StoredHeader;
 
@@ -31,6 +31,7 @@ typedef struct {
     uint32_t local_bytes;
     uint32_t parameter_offset, parameter_bytes, first_parameter, num_parameters;
     uint32_t max_threads;  // of a block
+    uint32_t first_part, num_parts;  // of its code: functions that have addresses
     uint64_t bank_address[NUM_BANKS];
     uint32_t bank_bytes[NUM_BANKS];
 } StoredKernel;
@@ -43,5 +44,10 @@ typedef struct {
 typedef struct {
     uint32_t offset, bytes;
 } StoredParameter;
+
+typedef struct {
+    uint64_t name, address;
+    uint32_t bytes, first;  // index of its first instruction in the kernel's code
+} StoredPart;
 
 #endif

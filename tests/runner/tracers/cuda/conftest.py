@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import sass_programs
 
+from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
+from manyscale.runner.shipped import shipped_targets
 from manyscale.runner.tracers.cuda import compiler
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 
@@ -51,3 +53,35 @@ def nvcc(kit: Toolkit, link_flags: list[str], build_folder: Path) -> Callable[..
         return made
 
     return build
+
+
+@pytest.fixture
+def trace(tmp_path, tracer_cache, capfd):
+    """``trace(command, *options)``: (exit status, lines of the program, what was said, folder)."""
+
+    def run(command: list[str], *options: str) -> tuple[int, list[str], str, Path]:
+        folder = tmp_path / "traced"
+        words = ["trace", "--level", "gpu", "--cache", str(tracer_cache), "-o", str(folder), *options, "--", *command]
+        status = main(words)
+        captured = capfd.readouterr()
+        return status, captured.out.splitlines(), captured.err, folder
+
+    return run
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """``shown(architecture)``: a target whose GPU has it; of compute capability 7.5 none is shipped."""
+
+    def target(architecture: int) -> str:
+        if architecture != 75:
+            return {80: "a100", 86: "rtx3070", 90: "h100"}[architecture]
+        text = shipped_targets()["rtx3070"].read_text()
+        for old, new in (("compute_capability: 86", "compute_capability: 75"), ("size: 100 KiB", "size: 64 KiB"),
+                         ("64 KiB, 100 KiB]", "64 KiB]"), ("name: rtx3070", "name: turing")):  # fmt: skip
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "turing.yaml").write_text(text)
+        return str(tmp_path / "turing.yaml")
+
+    return target

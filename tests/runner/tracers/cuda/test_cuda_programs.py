@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.runner.cli import main
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.shipped import shipped_targets
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 KERNELS = (PROGRAMS / "cuda_kernels.cu").read_text()
@@ -18,44 +16,12 @@ HEAP = 0x200000000000  # where the first allocation stands
 EMPTY = "#include <cuda_runtime.h>\n__global__ void nothing() {}\nint main() { nothing<<<1, 1>>>(); return 0; }\n"
 
 
-@pytest.fixture
-def trace(tmp_path, tracer_cache, capfd):
-    """``trace(command, *options)``: (exit status, lines of the program, what was said, folder)."""
-
-    def run(command: list[str], *options: str) -> tuple[int, list[str], str, Path]:
-        folder = tmp_path / "traced"
-        words = ["trace", "--level", "gpu", "--cache", str(tracer_cache), "-o", str(folder), *options, "--", *command]
-        status = main(words)
-        captured = capfd.readouterr()
-        return status, captured.out.splitlines(), captured.err, folder
-
-    return run
-
-
-def turing(folder: Path) -> str:
-    """A target of compute capability 7.5, of which none is shipped."""
-    text = shipped_targets()["rtx3070"].read_text()
-    for old, new in (("compute_capability: 86", "compute_capability: 75"), ("size: 100 KiB", "size: 64 KiB"),
-                     ("64 KiB, 100 KiB]", "64 KiB]"), ("name: rtx3070", "name: turing")):  # fmt: skip
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "turing.yaml").write_text(text)
-    return str(folder / "turing.yaml")
-
-
 @pytest.mark.parametrize(
-    ("architecture", "shown"),
-    [
-        pytest.param(75, "turing", marks=pytest.mark.slow),
-        (80, "a100"),
-        pytest.param(86, "rtx3070", marks=pytest.mark.slow),
-        pytest.param(90, "h100", marks=pytest.mark.slow),
-    ],
+    "architecture", [pytest.param(each, marks=[] if each == 80 else pytest.mark.slow) for each in (75, 80, 86, 90)]
 )
-def test_kernels_find_what_the_module_file_holds(nvcc, trace, tmp_path, architecture, shown):
-    shown = turing(tmp_path) if shown == "turing" else shown
+def test_kernels_find_what_the_module_file_holds(nvcc, trace, shown, architecture):
     program = nvcc(f"kernels-{architecture}", KERNELS, f"-arch=sm_{architecture}")
-    status, printed, told, folder = trace([str(program)], "--as", shown)
+    status, printed, told, folder = trace([str(program)], "--as", shown(architecture))
     assert status == 0, told
     # of an SM: 100, 164, 228 KiB; a block takes 50,000 + 256 bytes and 1 KiB of the system's, in units of 128
     blocks = {75: 64 << 10, 86: 100 << 10, 80: 164 << 10, 90: 228 << 10}[architecture] // 51328
@@ -204,13 +170,10 @@ def test_an_assertion_of_a_thread_fails(nvcc, trace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("architecture", "shown", "shape"), [(75, "turing", "1688"), (80, "a100", "16816"), (90, "h100", "16816")]
-)
-def test_matrices_are_multiplied_by_tensor_cores(nvcc, trace, tmp_path, architecture, shown, shape):
-    shown = turing(tmp_path) if shown == "turing" else shown
+@pytest.mark.parametrize(("architecture", "shape"), [(75, "1688"), (80, "16816"), (90, "16816")])
+def test_matrices_are_multiplied_by_tensor_cores(nvcc, trace, shown, architecture, shape):
     program = nvcc(f"wmma-{architecture}", (PROGRAMS / "cuda_wmma.cu").read_text(), f"-arch=sm_{architecture}")
-    status, printed, told, folder = trace([str(program)], "--as", shown)
+    status, printed, told, folder = trace([str(program)], "--as", shown(architecture))
     assert (status, printed[:2]) == (0, ["0 wrong", "0 wrong"]), told
     launch = workload_folder.read(folder).gpu.trace(1)
     names = np.array(launch.static.opcodes)[launch.static.opcode[launch.instruction]]
