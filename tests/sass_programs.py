@@ -87,33 +87,36 @@ def run(
     words: dict[int, int] | None = None,
     block: int | None = None,
     shared_bytes: int = 0,
+    stored: int = _STORED,
+    architecture: int = 80,
 ) -> list[np.ndarray]:
-    """What a thread for each row of the inputs (uint32[n, k] or uint32[n]) leaves in R24, R25, R26 and R27.
+    """What a thread for each row of the inputs (uint32[n, k] or uint32[n]) leaves in R24, R25, R26 and R27, or in
+    ``stored`` registers from R24 on.
 
     The inputs stand in R4, R5, ... when ``lines`` begin; R0 is the thread. ``words``: of a line, the upper half of its
     encoding's low word, which holds an immediate that is written with a point. Raises StoppedError.
     """
     table = np.ascontiguousarray(np.column_stack([each.reshape(len(each), -1).view(np.uint32) for each in inputs]))
     number, columns = table.shape
-    out = np.zeros((number, _STORED), np.uint32)
+    out = np.zeros((number, stored), np.uint32)
     before = [
         "S2R R0, SR_TID.X",
         f"IMAD.WIDE.U32 R2, R0, {hex(4 * columns)}, c[0x0][0x160]",
         *(f"LDG.E R{4 + k}, [R2.64+{hex(4 * k)}]" for k in range(columns)),
     ]
     after = [
-        f"IMAD.WIDE.U32 R2, R0, {hex(4 * _STORED)}, c[0x0][0x168]",
-        *(f"STG.E [R2.64+{hex(4 * k)}], R{24 + k}" for k in range(_STORED)),
+        f"IMAD.WIDE.U32 R2, R0, {hex(4 * stored)}, c[0x0][0x168]",
+        *(f"STG.E [R2.64+{hex(4 * k)}], R{24 + k}" for k in range(stored)),
         "EXIT",
     ]
     texts = [*before, *lines, *after]
     encodings = [(words or {}).get(k - len(before), 0) << 32 for k in range(len(texts))]
-    decoded = decode.decode(texts, [16 * k for k in range(len(texts))], encodings, 80)
+    decoded = decode.decode(texts, [16 * k for k in range(len(texts))], encodings, architecture)
     assert decoded.unknown == {}
     code = np.ascontiguousarray(decoded.code)
     kernel = Kernel(
-        name=b"kernel", code=code.ctypes.data, num_instructions=len(code), num_registers=64, shared_bytes=shared_bytes,
-        parameter_offset=_PARAMETERS, parameter_bytes=16, architecture=80,
+        name=b"kernel", code=code.ctypes.data, num_instructions=len(code), num_registers=255, shared_bytes=shared_bytes,
+        parameter_offset=_PARAMETERS, parameter_bytes=16, architecture=architecture,
     )  # fmt: skip
     parameters = ctypes.create_string_buffer(struct.pack("<QQ", table.ctypes.data, out.ctypes.data), 16)
     launch = Launch(
@@ -122,4 +125,4 @@ def run(
     )  # fmt: skip
     if sass.sass_run(ctypes.byref(launch)):
         raise StoppedError(launch.problem.decode())
-    return [out[:, k].copy() for k in range(_STORED)]
+    return [out[:, k].copy() for k in range(stored)]

@@ -15,7 +15,7 @@ OTHERS: Final = (
     "FSETP", "DSETP", "FSEL", "FMNMX",
     "MUFU", "FCHK", "F2I", "I2F", "I2I", "F2F", "FRND", "F2FP",
     "LOAD", "STORE", "LDC", "ATOMIC", "QSPC", "LDGSTS",
-    "HMMA", "IMMA", "DMMA", "BMMA", "LDSM", "STSM", "MOVM", "IDP", "VABSDIFF", "PACK_INTEGERS", "VMNMX",
+    "HMMA", "IMMA", "DMMA", "BMMA", "WGMMA", "LDSM", "STSM", "MOVM", "IDP", "VABSDIFF", "PACK_INTEGERS", "VMNMX",
     "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
 )  # fmt: skip
 OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}
@@ -45,7 +45,8 @@ TYPES: Final = {
 SMALL_TYPES: Final = {"E4M3": 12, "E5M2": 13}  # of packed conversions alone
 PAIRS: Final = {"F16x2": 14, "BF16x2": 15}  # of atomics alone
 ELEMENTS: Final = {  # of matrices
-    name: number for number, name in enumerate(("F16", "BF16", "TF32", "S8", "U8", "S4", "U4", "B1", "F64"))
+    name: number
+    for number, name in enumerate(("F16", "BF16", "TF32", "S8", "U8", "S4", "U4", "B1", "F64", "E4M3", "E5M2"))
 }
 MUFU: Final = {
     name: number

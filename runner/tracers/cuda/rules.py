@@ -35,6 +35,7 @@ from manyscale.runner.tracers.cuda.given import (
     plain,
 )
 from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
+from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
 from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
 
@@ -444,7 +445,7 @@ def _r2ur(given: Given) -> Decoded:
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "YIELD", "FENCE", "PREEXIT",
-         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR"), _nothing
+         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "WARPGROUP", "USETMAXREG"), _nothing
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
     "IADD3": _iadd3, "VIADD": plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
@@ -454,7 +455,7 @@ _RULES: Final[dict[str, Rule]] = {
     "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
-    **MATRICES, **PACKED,
+    **MATRICES, **PACKED, **HOPPER,
     "FSETP": _setp("FSETP", "FTZ"), "FSET": _fset, "DSETP": _setp("DSETP"),
     "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
     "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),

@@ -2,7 +2,7 @@
 // the PTX ISA says ("Matrix fragments for mma"): lane = 4 * group + own; words of 32 bits of a row of A, or of a column
 // of B, go round the four lanes of a group.
 #include "access.h"
-#include "halves.h"
+#include "elements.h"
 #include "warp.h"
 
 enum { ROWS = 16, COLUMNS = 8, WORDS = 8, DEPTH = 64 };
@@ -20,17 +20,6 @@ static Shape shape_of(const Instruction *instruction) {
     return (Shape){extra & 15, extra >> 4 & 15, (int)(extra >> 8 & 0x1ff), extra >> 17 & 1 ? 2 : 1, extra >> 18 & 1, extra >> 19 & 1};
 }
 
-static int bits_of(uint32_t element) {
-    switch (element) {
-    case ELEMENT_B1: return 1;
-    case ELEMENT_S4: case ELEMENT_U4: return 4;
-    case ELEMENT_S8: case ELEMENT_U8: return 8;
-    case ELEMENT_TF32: return 32;
-    case ELEMENT_F64: return 64;
-    default: return 16;
-    }
-}
-
 // Words of A by rows and of B by columns: register r of A holds the rows of half r % halves.
 static void gather(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t right[COLUMNS][WORDS]) {
     uint32_t tmp[LANES];
@@ -43,53 +32,6 @@ static void gather(const Context *at, const Shape *shape, uint32_t left[ROWS][WO
         const uint32_t *values = plain(at, &at->instruction->operands[2], r, tmp);
         EACH_LANE right[lane >> 2][4 * r + (lane & 3)] = values[lane];
     }
-}
-
-// As half_value, without branches: a loop of it is compiled to vectors.
-static inline float quick_half(uint32_t bits) {
-    uint32_t whole = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
-    float value;
-    memcpy(&value, &whole, 4);
-    value *= 0x1p112f;
-    memcpy(&whole, &value, 4);
-    whole |= sign | ((bits & 0x7c00) == 0x7c00 ? 0x7f800000u : 0);
-    memcpy(&value, &whole, 4);
-    return value;
-}
-
-// The numbers of a row's words.
-static void numbers_of(const uint32_t *words, int count, uint32_t element, double *into) {
-    switch (element) {
-    case ELEMENT_F16:
-        for (int k = 0; k < count; k++) {
-            into[2 * k] = quick_half(words[k]);
-            into[2 * k + 1] = quick_half(words[k] >> 16);
-        }
-        break;
-    case ELEMENT_BF16:
-        for (int k = 0; k < count; k++) {
-            into[2 * k] = bfloat_value((uint16_t)words[k]);
-            into[2 * k + 1] = bfloat_value((uint16_t)(words[k] >> 16));
-        }
-        break;
-    default:
-        for (int k = 0; k < count; k++) {
-            uint32_t word = words[k] & 0xffffe000u;  // TF32 has 19 bits
-            float value;
-            memcpy(&value, &word, 4);
-            into[k] = value;
-        }
-    }
-}
-
-static void integers_of(const uint32_t *words, int count, uint32_t element, int32_t *into) {
-    bool is_signed = element == ELEMENT_S8 || element == ELEMENT_S4;
-    int bits = bits_of(element), up = 32 - bits, each = 32 / bits;
-    for (int k = 0; k < count; k++)
-        for (int place = 0; place < each; place++) {
-            uint32_t part = words[k] >> bits * place << up;
-            into[each * k + place] = is_signed ? (int32_t)part >> up : (int32_t)(part >> up);
-        }
 }
 
 // The lane's accumulator i of 32 (or 64) bits: its row and column.
@@ -112,13 +54,6 @@ static void read_sums(const Context *at, const Shape *shape, double sums[ROWS][C
             sums[row_of(lane, 2 * i)][column_of(lane, 1)] = half_value((uint16_t)(values[lane] >> 16));
         }
     }
-}
-
-static uint32_t single_bits(double value) {
-    float narrow = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &narrow, 4);
-    return isnan(narrow) ? 0x7fffffffu : bits;
 }
 
 static void write_sums(const Context *at, const Shape *shape, double sums[ROWS][COLUMNS]) {

@@ -250,6 +250,7 @@ bool execute_float(const Context *at);
 bool execute_conversion(const Context *at);
 bool execute_halves(const Context *at);
 bool execute_packed(const Context *at);
+bool execute_warpgroup(const Context *at);
 bool execute_matrix(const Context *at);
 bool execute_memory(const Context *at);
 bool execute_warp(const Context *at);
