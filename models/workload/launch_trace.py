@@ -14,6 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from manyscale.models.workload.instruction_details import InstructionDetails
+
 MAX_OPERANDS: Final = 12  # registers of a static instruction that are read, or written
 NO_REGISTER: Final = -1
 
@@ -63,7 +65,8 @@ class StaticInstructions:
     """Rows of int64 ``pc``; ``opcode`` int32 into ``opcodes``; ``unit`` uint8 (UnitClass); ``space`` uint8 (Space);
     ``access`` uint8 (Access); ``immediate`` int32 (v5 and later, else 0); ``bypasses_l1`` bool; ``destinations`` and
     ``sources`` int16[rows, MAX_OPERANDS], filled with NO_REGISTER (general registers from 0, uniform ones from 256;
-    those that hold zero are left out; all registers of wide operands are listed)."""
+    those that hold zero are left out; all registers of wide operands are listed). ``details``: what is known beyond
+    what models read, of launches that manyscale's own tracer recorded."""
 
     opcodes: tuple[str, ...]
     pc: np.ndarray
@@ -75,6 +78,7 @@ class StaticInstructions:
     bypasses_l1: np.ndarray
     destinations: np.ndarray
     sources: np.ndarray
+    details: InstructionDetails | None = None
 
 
 @dataclass(frozen=True)

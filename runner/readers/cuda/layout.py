@@ -29,6 +29,7 @@ STATIC_COLUMNS: Final = {
     "destinations": np.int16,
     "sources": np.int16,
 }
+DIVERGED: Final = 0x80  # of ``active``: the lanes of the warp parted there
 BLOCK_COLUMNS: Final = (  # (of which count: warps 0, instructions 1, accesses 2; name; type)
     (0, "warp_instructions", np.dtype("<i4")),
     (0, "warp_accesses", np.dtype("<i4")),

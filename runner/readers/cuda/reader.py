@@ -19,6 +19,7 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
+from manyscale.models.workload.instruction_details import KINDS, InstructionDetails
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.models.workload.notes import Errs, Note, changes, informs, to_json
 from manyscale.runner.errors import UserError
@@ -112,6 +113,7 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
         described = json.loads((path / KERNELS).read_text())
         with np.load(path / STATICS, allow_pickle=False) as stored:
             columns = {name: stored[name].astype(kind) for name, kind in STATIC_COLUMNS.items()}
+            known = {name: stored[name].astype(kind) for name, kind in KINDS.items() if name in stored}
         found, first = [], 0
         for each in described:
             end = first + int(each["rows"])
@@ -122,13 +124,27 @@ def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
                 raise ValueError("a kernel's name is no text")
             for name in ("shared_bytes", "registers", "architecture"):
                 each[name] = whole(each[name], path / KERNELS, name, most=MOST_OF_COLUMN)
-            found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows)))
+            details = _details(each, known, first, end) if "texts" in each else None
+            found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows, details=details)))
             first = end
-        if any(len(values) != first for values in columns.values()):
+        if any(len(values) != first for values in (columns | known).values()):
             raise ValueError(f"{first} rows are expected")
     except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         told = str(error).splitlines()[0][:100]
         raise UserError(f"{path}: {KERNELS} or {STATICS} is damaged ({told}); trace the program again") from None
+    return found
+
+
+def _details(described: dict[str, Any], columns: dict[str, np.ndarray], first: int, end: int) -> InstructionDetails:
+    """Raises ValueError where they are not of as many instructions."""
+    texts = {"text": described["texts"], "listed": described["listed"]}
+    if any(len(each) != end - first for each in texts.values()):
+        raise ValueError(f"texts of {end - first} instructions are expected")
+    rows: dict[str, Any] = {name: values[first:end] for name, values in columns.items()}
+    rows |= {name: tuple(map(str, each)) for name, each in texts.items()}
+    found = InstructionDetails(files=tuple(map(str, described["files"])), **rows)
+    if end > first and int(found.source_file.max()) >= len(found.files):
+        raise ValueError("a file of source has no name")
     return found
 
 

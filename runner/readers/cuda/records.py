@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.cuda.layout import BLOCK_COLUMNS
+from manyscale.runner.readers.cuda.layout import BLOCK_COLUMNS, DIVERGED
 from manyscale.runner.readers.stores.launch_store import Blocks
 
 BATCH_INSTRUCTIONS: Final = 1 << 20
@@ -72,4 +72,6 @@ def _check(
 
 
 def _joined(warps: list[int], columns: dict[str, list[np.ndarray]]) -> Blocks:
-    return Blocks(np.array(warps, np.int64), **{name: np.concatenate(values) for name, values in columns.items()})
+    joined = {name: np.concatenate(values) for name, values in columns.items()}
+    active = joined.pop("active")
+    return Blocks(np.array(warps, np.int64), **joined, active=active & ~np.uint8(DIVERGED), diverged=active >= DIVERGED)

@@ -1,8 +1,8 @@
 """Launches' instructions on disk: a folder for each, with Parquet files, which a trace is read into once.
 
 ``instructions.parquet`` has a row for each thread block, in row groups of about a million instructions;
-``static.parquet`` the static instructions, and in its metadata what the head of the trace says and what the launch
-comes to. A folder appears whole or not at all, with its checksums.
+``static.parquet`` the static instructions (``static_columns``), and in its metadata what the head of the trace says and
+what the launch comes to. A folder appears whole or not at all, with its checksums.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.models.workload.launch_trace import MAX_OPERANDS, LaunchTrace, StaticInstructions
+from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores.static_columns import (
+    STATIC_COLUMNS,
+    Counts,
+    static_instructions,
+    static_table,
+    stored_counts,
+)
 
 VERSION: Final = 2  # raised when what is stored changes its form
 _HEADER: Final = b"manyscale"
@@ -45,21 +52,13 @@ _SCHEMA: Final = pa.schema(
 )
 _INSTRUCTIONS: Final = "instructions.parquet"
 _STATIC: Final = "static.parquet"
-_STATIC_COLUMNS: Final = {
-    "pc": np.int64,
-    "opcode": np.int32,
-    "unit": np.uint8,
-    "space": np.uint8,
-    "access": np.uint8,
-    "immediate": np.int32,
-    "bypasses_l1": np.uint8,
-}
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Consecutive blocks: warps of each (int64[blocks]); instructions and accesses of each warp (int32[warps]); and
-    the columns of ``LaunchTrace``."""
+    the columns of ``LaunchTrace``. ``diverged`` bool[instructions]: whether lanes of the warp parted there, where the
+    trace tells; it is not stored, only counted."""
 
     warps: np.ndarray
     warp_instructions: np.ndarray
@@ -69,6 +68,7 @@ class Blocks:
     accesses: np.ndarray
     sector: np.ndarray
     written: np.ndarray
+    diverged: np.ndarray | None = None
 
 
 def offsets(counts: np.ndarray) -> np.ndarray:
@@ -88,7 +88,8 @@ class LaunchWriter:
         self._writer: Any = None
         self.num_blocks = self.num_warps = self.num_accesses = 0
         self._thread_sum = self._thread_squares = 0
-        self.executed = np.zeros(0, np.int64)
+        self.executed = self._threads = self._diverged = np.zeros(0, np.int64)
+        self._tells_divergence = True
         try:
             self._unfinished.mkdir(parents=True)
             self._writer = pq.ParquetWriter(
@@ -134,9 +135,11 @@ class LaunchWriter:
         self.num_blocks += len(blocks.warps)
         self.num_warps += len(blocks.warp_instructions)
         self.num_accesses += len(blocks.sector)
-        executed = np.bincount(blocks.instruction, minlength=len(self.executed))
-        executed[: len(self.executed)] += self.executed
-        self.executed = executed
+        self.executed = _counted(self.executed, blocks.instruction)
+        self._threads = _counted(self._threads, blocks.instruction, blocks.active)
+        self._tells_divergence &= blocks.diverged is not None
+        if blocks.diverged is not None:
+            self._diverged = _counted(self._diverged, blocks.instruction[blocks.diverged])
 
     def close(self, static: StaticInstructions, head: dict[str, Any]) -> StoredLaunch:
         """Finish the folder. ``head``: the columns of ``launches`` that the trace's head gives, and ``notes``."""
@@ -154,12 +157,8 @@ class LaunchWriter:
             "block_size_cov": float(variance**0.5 / mean) if mean else 0.0,
             "digest": self._digest(static, head),
         }
-        columns = [to_arrow(getattr(static, name).astype(kind)) for name, kind in _STATIC_COLUMNS.items()]
-        columns += [
-            pa.FixedSizeListArray.from_arrays(to_arrow(values.reshape(-1)), MAX_OPERANDS)
-            for values in (static.destinations, static.sources)
-        ]
-        table = pa.Table.from_arrays(columns, names=[*_STATIC_COLUMNS, "destinations", "sources"])
+        diverged = self._diverged if self._tells_divergence else None
+        table = static_table(static, Counts.of_rows(len(static.pc), self.executed, self._threads, diverged))
         try:
             self._writer.close()
             table = table.replace_schema_metadata({_HEADER: json.dumps(content).encode()})
@@ -182,7 +181,7 @@ class LaunchWriter:
         names = ("kernel_name", "grid", "block", "shared_bytes", "registers", "binary_version")
         state = hashlib.blake2b(json.dumps([VERSION, *(head[name] for name in names)]).encode(), digest_size=20)
         state.update(json.dumps(static.opcodes).encode())
-        for name in (*_STATIC_COLUMNS, "destinations", "sources"):
+        for name in (*STATIC_COLUMNS, "destinations", "sources"):
             state.update(np.ascontiguousarray(getattr(static, name)).data)
         for each in self._hashes.values():
             state.update(each.digest())
@@ -219,13 +218,23 @@ class StoredLaunch:
 
     @cached_property
     def static(self) -> StaticInstructions:
-        columns = {name: to_numpy(self._static.column(name)) for name in _STATIC_COLUMNS}
-        columns["bypasses_l1"] = columns["bypasses_l1"].view(np.bool_)
-        lists = [
-            to_numpy(self._static.column(name).combine_chunks().flatten()).reshape(-1, MAX_OPERANDS)
-            for name in ("destinations", "sources")
-        ]
-        return StaticInstructions(tuple(self.head["opcodes"]), **columns, destinations=lists[0], sources=lists[1])
+        try:
+            return static_instructions(self._static, tuple(self.head["opcodes"]))
+        except (KeyError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    @cached_property
+    def counts(self) -> Counts:
+        """How often each static instruction was executed, by how many threads, and how often it parted a warp."""
+        stored = stored_counts(self._static)
+        if stored is not None:
+            return stored
+        number = len(self.static.pc)
+        executed = threads = np.zeros(number, np.int64)
+        for group in self._groups():
+            executed = _counted(executed, group.instruction)
+            threads = _counted(threads, group.instruction, group.active)
+        return Counts(executed, threads, None)
 
     def trace(self, launch_id: int) -> LaunchTrace:
         """All of it."""
@@ -277,7 +286,7 @@ class StoredLaunch:
 
     def executed(self) -> dict[str, int]:
         """Warp instructions by the root of their opcode, those that were executed."""
-        counts = np.array(self.head["executed"] if "executed" in self.head else self._counted(), np.int64)
+        counts = np.array(self.head["executed"], np.int64) if "executed" in self.head else self.counts.executed
         roots = [opcode.split(".")[0] for opcode in self.head["opcodes"]]
         of_opcode = np.bincount(self.static.opcode[: len(counts)], counts, minlength=len(roots)).astype(np.int64)
         found: dict[str, int] = {}
@@ -286,18 +295,18 @@ class StoredLaunch:
                 found[root] = found.get(root, 0) + count
         return found
 
-    def _counted(self) -> np.ndarray:
-        """int64[static instructions]: of folders that do not say how often each was executed."""
-        found = np.zeros(len(self.static.pc), np.int64)
-        for group in self._groups():
-            found += np.bincount(group.instruction, minlength=len(found))
-        return found
-
     def copy(self, folder: Path) -> StoredLaunch:
         """The same launch in another folder."""
         if folder.resolve() != self.folder.resolve():
             shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         return StoredLaunch(folder)
+
+
+def _counted(known: np.ndarray, rows: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """``known`` and how often each row stands in ``rows``, or the sum of its weights; int64, as long as need be."""
+    found = np.bincount(rows, weights, minlength=len(known)).astype(np.int64)
+    found[: len(known)] += known
+    return found
 
 
 def _part(group: Blocks, first: int, end: int) -> Blocks:

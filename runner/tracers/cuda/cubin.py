@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.runner.errors import UserError
+from manyscale.runner.tracers.cuda.source_lines import SourceLines, source_lines
 
 NUM_BANKS: Final = 8
 _SMALL, _BYTE, _HALF, _SIZED = 1, 2, 3, 4  # how an attribute's value is stored
@@ -176,6 +177,19 @@ class Cubin:
             elif kernel is not None:
                 kernel.stack = max(kernel.stack, number)
         return {name: kernel for name, kernel in found.items() if f".text.{name}" in self._content}
+
+    @cached_property
+    def lines(self) -> dict[str, SourceLines]:
+        """Lines of source of each kernel that was compiled with them. Raises UserError for a damaged table."""
+        content = self._content.get(".debug_line") or b""
+        entries: list[tuple[int, int, int, int]] = []
+        for name in (".rel.debug_line", ".rela.debug_line"):
+            entries += _entries(self._content.get(name) or b"", name.startswith(".rela"))
+        functions = [self._places[symbol].removeprefix(".text.") for _, _, symbol, _ in sorted(entries)]
+        try:
+            return source_lines(content, functions)
+        except ValueError as error:
+            raise UserError(f"{self.path.name}: .debug_line: is damaged ({error}); build without -lineinfo") from None
 
     def _kernel(self, name: str, section: str) -> CubinKernel:
         kernel = CubinKernel(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -42,12 +42,13 @@ _ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS"))  # whose add
 class Code:
     """``code`` INSTRUCTION[n]; ``static``: n rows, and behind them two more for each generic access, for the windows of
     shared and of local memory; ``unknown``: texts that nothing executes, by their places; ``listed``: of each row the
-    registers, opcode and width as Accel-Sim's traces have them."""
+    registers, opcode and width as Accel-Sim's traces have them; ``places``: which instruction each row is of."""
 
     code: np.ndarray
     static: StaticInstructions
     unknown: dict[int, str]
     listed: list[str]
+    places: list[int]
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,12 @@ def decode(
             generic.append(place)
     if generic and len(texts) + 2 * len(generic) >= _MOST_ROWS:
         raise UserError(f"its code has {len(texts)} instructions, more than are executed together")
+    places = list(range(len(texts)))
     for place in generic:
+        places += [place, place]
         first = rows.repeated(place, (Space.shared, Space.local))
         code[place]["extra"] = (int(code[place]["extra"]) & 0xFFFF) | first << 16
-    return Code(code, rows.static(), unknown, rows.listed)
+    return Code(code, rows.static(), unknown, rows.listed, places)
 
 
 def _fill(record: np.void, decoded: Decoded, word: int) -> None:
@@ -180,14 +183,14 @@ class _Rows:
 
     def static(self) -> StaticInstructions:
         number = len(self._columns["pc"])
-        registers = {}
+        registers: dict[str, Any] = {}
         for name, lists in self._registers.items():
             table = np.full((number, MAX_OPERANDS), NO_REGISTER, np.int16)
             for row, values in enumerate(lists):
                 table[row, : len(values)] = values
             registers[name] = table
         kinds = {"pc": np.int64, "opcode": np.int32, "immediate": np.int32, "bypasses_l1": np.bool_}
-        columns: dict[str, np.ndarray] = {
+        columns: dict[str, Any] = {
             name: np.array(values, np.int64).astype(kinds.get(name, np.uint8)) for name, values in self._columns.items()
         }
         return StaticInstructions(tuple(self._opcodes), **columns, **registers)

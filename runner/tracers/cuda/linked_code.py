@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from manyscale.models.workload.instruction_details import InstructionDetails
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.cuda.cubin import CodeRelocation, Cubin, CubinKernel, Variable
 from manyscale.runner.tracers.cuda.decode import Code, decode
+from manyscale.runner.tracers.cuda.details import details
 from manyscale.runner.tracers.cuda.listing import Listing
 
 CODE_ADDRESS: Final = 0x1FFFC0000000
@@ -49,6 +51,7 @@ class LinkedCode:
     parts: tuple[Part, ...]
     registers: int
     stack: int
+    details: InstructionDetails
 
 
 def addresses(cubin: Cubin, end: int) -> tuple[dict[str, tuple[int, int]], int]:
@@ -67,6 +70,7 @@ def linked(cubin: Cubin, kernel: CubinKernel, listings: Mapping[str, Listing], p
     words: list[int] = []
     begins: list[int] = []
     parts = []
+    lines: list[tuple[str, int]] = []
     for each in reached:
         listing = listings.get(each.name)
         if listing is None:
@@ -78,11 +82,17 @@ def linked(cubin: Cubin, kernel: CubinKernel, listings: Mapping[str, Listing], p
         begins += [len(texts) * _INSTRUCTION_BYTES] * len(listing.texts)
         texts += _relocated(each, listing, places)
         words += listing.words
+        known = cubin.lines.get(each.name)
+        lines += [known.at(pc) if known else ("", 0) for pc in listing.pcs]
     pcs = [place * _INSTRUCTION_BYTES for place in range(len(texts))]
     code = decode(texts, pcs, words, cubin.architecture, begins)
     stack = max(kernel.stack, sum(each.stack for each in reached)) if len(reached) > 1 else kernel.stack
     return LinkedCode(
-        code, tuple(parts) if kernel.code_relocations else (), max(each.registers for each in reached), stack
+        code,
+        tuple(parts) if kernel.code_relocations else (),
+        max(each.registers for each in reached),
+        stack,
+        details(texts, words, code.listed, code.places, lines),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.workload.instruction_details import KINDS, InstructionDetails
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
@@ -22,6 +23,7 @@ from manyscale.runner.tracers.cuda import linked_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel
 from manyscale.runner.tracers.cuda.decode import decode
+from manyscale.runner.tracers.cuda.details import details
 from manyscale.runner.tracers.cuda.device_code import disassembled
 from manyscale.runner.tracers.cuda.linked_code import LinkedCode
 from manyscale.runner.tracers.cuda.listing import Listing, functions
@@ -125,6 +127,7 @@ class _Tables:
         self._parts: list[tuple[int, int, int, int]] = []
         self._code_end = linked_code.CODE_ADDRESS
         self._statics: list[StaticInstructions] = []
+        self._details: list[InstructionDetails] = []
         self._described: list[dict[str, object]] = []
 
     def add(self, cubin: Cubin, listings: Mapping[str, Listing]) -> None:
@@ -163,6 +166,7 @@ class _Tables:
         self._kernels.append(row)
         self._parameters += [kernel.parameters[index] for index in sorted(kernel.parameters)]
         self._statics.append(static)
+        self._details.append(linked.details)
         self._described.append(
             {
                 "name": kernel.name,
@@ -172,6 +176,8 @@ class _Tables:
                 "opcodes": list(static.opcodes),
                 "rows": len(static.pc),
                 "listed": decoded.listed,
+                "texts": list(linked.details.text),
+                "files": list(linked.details.files),
             }
         )
 
@@ -190,7 +196,7 @@ class _Tables:
         header["image"] = -(-self._text.end // _PAGE) * _PAGE
         header["image_bytes"], header["image_address"] = self._memory.end - _IMAGE_ADDRESS, _IMAGE_ADDRESS
         _write_file(folder / MODULES, header, self._text, self._memory)
-        _write_statics(folder, self._described, self._statics)
+        _write_statics(folder, self._described, self._statics, self._details)
 
 
 def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) -> None:
@@ -204,11 +210,17 @@ def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) ->
         file.truncate(int(header["image"]) + int(header["image_bytes"]))
 
 
-def _write_statics(folder: Path, described: Sequence[dict[str, object]], statics: Sequence[StaticInstructions]) -> None:
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(each, name) for each in statics]) if statics else np.zeros(0, kind)
-        for name, kind in STATIC_COLUMNS.items()
-    }
+def _write_statics(
+    folder: Path,
+    described: Sequence[dict[str, object]],
+    statics: Sequence[StaticInstructions],
+    known: Sequence[InstructionDetails],
+) -> None:
+    columns: dict[str, Any] = {}
+    for kinds, rows in ((STATIC_COLUMNS, statics), (KINDS, known)):
+        for name, kind in kinds.items():
+            parts = [getattr(each, name) for each in rows]
+            columns[name] = np.concatenate(parts) if parts else np.zeros(0, kind)
     np.savez(folder / STATICS, **columns)
     (folder / KERNELS).write_text(json.dumps(described) + "\n")
 
@@ -265,4 +277,6 @@ def _linked(
         return linked_code.linked(cubin, kernel, listings, places), None
     except UserError as error:
         nothing = decode([], [], [], cubin.architecture)
-        return LinkedCode(nothing, (), kernel.registers, kernel.stack), f"kernel {kernel.name}: {error}"
+        return LinkedCode(
+            nothing, (), kernel.registers, kernel.stack, details([], [], [], [])
+        ), f"kernel {kernel.name}: {error}"

@@ -55,13 +55,15 @@ void free_waiting(Warp *warp) {
     }
 }
 
-static void part(Warp *warp, Group *group, uint32_t taken, uint32_t target) {
+static void part(const Context *at, Group *group, uint32_t taken, uint32_t target) {
+    Warp *warp = at->warp;
     uint32_t fallen = group->mask & ~taken, next = group->pc + 1;
     if (!fallen) {
         group->pc = target;
     } else if (!taken) {
         group->pc = next;
     } else {
+        record_divergence(at);
         bool taken_first = __builtin_popcount(taken) < __builtin_popcount(fallen);
         Group later = {taken_first ? fallen : taken, taken_first ? next : target, READY, 0};
         Group sooner = {taken_first ? taken : fallen, taken_first ? target : next, READY, 0};
@@ -102,6 +104,7 @@ static void part_by_address(const Context *at, Group *group, const int64_t *byte
         }
         parts[count++] = (Group){same, (uint32_t)(to / 16), READY, 0};
     }
+    if (count > 1) record_divergence(at);
     warp->num_groups--;  // ``group``, the last one
     while (count) {  // the largest lies deepest; the smallest runs first
         int most = 0;
@@ -168,7 +171,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         uint32_t taken = at->mask;
         if (instruction->operands[0].kind == OPERAND_PREDICATE || instruction->operands[0].kind == OPERAND_UNIFORM_PREDICATE)
             taken &= predicate(at, 0);
-        part(warp, group, taken, (uint32_t)instruction->target);
+        part(at, group, taken, (uint32_t)instruction->target);
         return GOES_ON;
     }
     case OP_EXIT:
@@ -179,7 +182,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         if (at->mask) free_waiting(warp);
         return GOES_ON;
     case OP_CALL:  // to a fixed place; the return address was put into a register
-        part(warp, group, at->mask, (uint32_t)instruction->target);
+        part(at, group, at->mask, (uint32_t)instruction->target);
         return GOES_ON;
     case OP_JUMP: {  // BRX, CALL and RET with a register: bytes from the printed label
         const uint32_t *low = plain(at, &instruction->operands[0], 0, first);

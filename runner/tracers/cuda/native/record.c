@@ -39,6 +39,12 @@ void record_instruction(const Context *at) {
     }
 }
 
+// The instruction that was recorded last parted the lanes of its warp.
+void record_divergence(const Context *at) {
+    Record *record = &at->warp->record;
+    if (at->block->records) record->active[record->num_rows - 1] |= DIVERGED;
+}
+
 void record_addresses(const Context *at, const uint64_t *addresses) {
     if (!at->block->keeps_lanes) return;
     Record *record = &at->warp->record;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { LANES = 32, NUM_BANKS = 8, MAX_OPERANDS = 9 };
+enum { LANES = 32, NUM_BANKS = 8, MAX_OPERANDS = 9, DIVERGED = 0x80 };
 
 // Kinds of operands, in the order of an instruction's text: destinations first.
 enum OperandKind {
@@ -111,7 +111,8 @@ int sass_run(Launch *launch);
 //   int32 warp_instructions[warps], int32 warp_accesses[warps],
 //   int32 row[instructions], uint8 active[instructions], uint8 accesses[instructions],
 //   int64 sector[accesses], uint32 written[accesses]
-// with the meaning of models/workload/launch_trace.py (LaunchTrace).
+// with the meaning of models/workload/launch_trace.py (LaunchTrace); active has DIVERGED where the lanes of a warp parted
+// at a branch.
 //
 // A file of lanes: uint64 shared_base, local_base; then for each block
 //   uint32 instructions, uint32 addresses,

@@ -266,6 +266,7 @@ void free_waiting(Warp *warp);
 void record_instruction(const Context *at);
 void record_accesses(const Context *at, const uint64_t *addresses, int space);
 void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
+void record_divergence(const Context *at);
 void write_block(Block *block);
 void clear_record(Record *record);
 void free_record(Record *record);
