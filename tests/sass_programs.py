@@ -35,6 +35,7 @@ class Kernel(ctypes.Structure):
         ("bank_bytes", ctypes.c_uint32 * 8),
         ("parts", ctypes.c_void_p),
         ("num_parts", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32 * 3),
     ]
 
 
@@ -57,6 +58,10 @@ class Launch(ctypes.Structure):
         ("release", ctypes.c_void_p),
         ("system_calls", ctypes.c_uint64 * 8),
         ("lanes", ctypes.c_void_p),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("most_resident", ctypes.c_uint32),
+        ("is_cooperative", ctypes.c_uint32),
+        ("workspace", ctypes.c_uint64),
     ]
 
 

@@ -6,7 +6,8 @@ from typing import Final
 
 # Ops: roots of instructions, joined where one piece of code executes them; those that change what runs next first
 CONTROL: Final = (
-    "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR", "NANOSLEEP", "TRAP",
+    "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR",
+    "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP",
 )  # fmt: skip
 OTHERS: Final = (
     "NOP", "MOV", "MOV_PAIR", "IADD3", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL", "IMNMX",
@@ -33,7 +34,7 @@ MODIFIERS: Final = {
     "UNSIGNED": 1 << 6, "CARRY": 1 << 7, "HIGH_WORD": 1 << 8, "WIDE": 1 << 9, "FLUSHES": 1 << 10, "SATURATES": 1 << 13,
     "RIGHT": 1 << 14, "BITS_64": 1 << 15, "IS_SIGNED": 1 << 16, "WRAPS": 1 << 17, "SIGN_EXTENDED": 1 << 18,
     "SHIFTED": 1 << 19, "GENERIC": 1 << 23, "KEEPS_NAN": 1 << 24, "BFLOAT": 1 << 25, "RELU": 1 << 26,
-    "BMOV_CLEAR": 1 << 27, "BAR_RED": 1 << 28, "BAR_ARV": 1 << 29,
+    "BMOV_CLEAR": 1 << 27, "BAR_RED": 1 << 28, "BAR_ARV": 1 << 29, "STRONG": 1 << 30,
 }  # fmt: skip
 SCALE_SHIFT: Final = 20  # three bits: by how much the register of an address is shifted
 

@@ -18,8 +18,8 @@ from manyscale.runner.tracers.cuda.source_lines import SourceLines, source_lines
 
 NUM_BANKS: Final = 8
 _SMALL, _BYTE, _HALF, _SIZED = 1, 2, 3, 4  # how an attribute's value is stored
-_MAX_THREADS, _PARAM_CBANK, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK, _PARAMETER, _REGISTERS = (
-    0x05, 0x0A, 0x10, 0x11, 0x12, 0x17, 0x2F,
+_MAX_THREADS, _PARAM_CBANK, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK, _PARAMETER, _REGISTERS, _CLUSTER = (
+    0x05, 0x0A, 0x10, 0x11, 0x12, 0x17, 0x2F, 0x3D,
 )  # fmt: skip
 _ABSOLUTE_64: Final = (2, 4)  # R_CUDA_64, R_CUDA_G64: an address in the generic space
 _IN_CODE: Final = {56: "low", 57: "high", 58: "call", 75: "call"}  # R_CUDA_ABS32_LO_32, _HI_32, ABS47_34, ABS55_16_34
@@ -62,7 +62,8 @@ class CodeRelocation:
 class CubinKernel:
     """A kernel, or a function in a section of its own that kernels call. ``parameters``: (offset, bytes) of each.
     ``banks``: constant banks of its own. ``shared``: static bytes of a block, with the ``reserved`` ones; ``stack``:
-    bytes of a thread; ``code_bytes``: of its section."""
+    bytes of a thread; ``code_bytes``: of its section; ``cluster``: blocks of a cluster that it is compiled for, zeros
+    for any."""
 
     name: str
     registers: int = 0
@@ -70,6 +71,7 @@ class CubinKernel:
     shared: int = 0
     reserved: int = 0
     max_threads: int = _MOST_THREADS
+    cluster: tuple[int, int, int] = (0, 0, 0)
     parameter_offset: int = 0
     parameter_bytes: int = 0
     parameters: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -202,6 +204,9 @@ class Cubin:
             elif attribute in (_MAX_THREADS, _REQUIRED_THREADS):
                 x, y, z = struct.unpack("<III", value)
                 kernel.max_threads = min(kernel.max_threads, x * y * z)
+            elif attribute == _CLUSTER:
+                x, y, z = struct.unpack("<III", value)
+                kernel.cluster = (x, y, z)
         kernel.reserved = _RESERVED_SHARED if self.architecture >= 90 else 0
         kernel.shared = max(self._sizes.get(f".nv.shared.{name}", 0), kernel.reserved)
         for number in range(1, NUM_BANKS):

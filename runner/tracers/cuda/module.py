@@ -49,7 +49,8 @@ _KERNEL: Final = np.dtype(
     [("name", "<u8"), ("code", "<u8"), ("problem", "<u8"), ("num_instructions", "<u4"), ("num_registers", "<u4"),
      ("shared_bytes", "<u4"), ("shared_reserved", "<u4"), ("local_bytes", "<u4"), ("parameter_offset", "<u4"),
      ("parameter_bytes", "<u4"), ("first_parameter", "<u4"), ("num_parameters", "<u4"), ("max_threads", "<u4"),
-     ("first_part", "<u4"), ("num_parts", "<u4"), ("bank_address", "<u8", NUM_BANKS), ("bank_bytes", "<u4", NUM_BANKS)]
+     ("first_part", "<u4"), ("num_parts", "<u4"), ("bank_address", "<u8", NUM_BANKS), ("bank_bytes", "<u4", NUM_BANKS),
+     ("cluster", "<u4", 3), ("padding", "<u4")]
 )  # fmt: skip
 _VARIABLE: Final = np.dtype(
     [("name", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("is_constant", "<u4"), ("padding", "<u4")]
@@ -256,7 +257,7 @@ def _kernel_row(kernel: CubinKernel, places: dict[str, tuple[int, int]], first_p
     row["shared_bytes"], row["shared_reserved"] = kernel.shared, kernel.reserved
     row["parameter_offset"], row["parameter_bytes"] = kernel.parameter_offset, kernel.parameter_bytes
     row["first_parameter"], row["num_parameters"] = first_parameter, len(kernel.parameters)
-    row["max_threads"] = kernel.max_threads
+    row["max_threads"], row["cluster"] = kernel.max_threads, kernel.cluster
     for number in range(NUM_BANKS):
         own, shared = f".nv.constant{number}.{kernel.name}", f".nv.constant{number}"
         place = places.get(own) or places.get(shared)

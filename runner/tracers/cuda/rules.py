@@ -247,7 +247,8 @@ def _load(given: Given) -> Decoded:
     operands = [each for each in given.operands if not each.is_predicate]
     if len(operands) != 2:
         raise UnknownInstructionError(given.root)
-    return Decoded("LOAD", [operands[0], addressed(given, operands[1])], _signed(given))
+    bits = _signed(given) | given.bits(STRONG="STRONG MMIO")
+    return Decoded("LOAD", [operands[0], addressed(given, operands[1])], bits)
 
 
 def _store(given: Given) -> Decoded:
@@ -473,6 +474,7 @@ _RULES: Final[dict[str, Rule]] = {
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
     "BSYNC": plain("BSYNC", 1), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
+    "UCGABAR_ARV": lambda given: Decoded("CLUSTER_ARRIVE"), "UCGABAR_WAIT": lambda given: Decoded("CLUSTER_WAIT"),
     "NANOSLEEP": lambda given: Decoded("NANOSLEEP"), "BPT": lambda given: Decoded("TRAP"),
     "KILL": lambda given: Decoded("EXIT"),
 }  # fmt: skip

@@ -69,6 +69,7 @@ uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
         outside(at, "shared", address & (WINDOW_BYTES - 1), lane);
     } else if (space == SPACE_LOCAL) {
         address &= WINDOW_BYTES - 1;
+        at->warp->has_local = true;
         if (address + size <= block->local_bytes) return at->warp->local + (size_t)lane * block->local_bytes + address;
         outside(at, "local", address, lane);
     } else {
@@ -152,8 +153,15 @@ static void load(const Context *at) {
         else for (int word = 0; word < words; word++) memcpy(&into[word][lane], from + 4 * word, 4);
     }
     for (int word = 0; word < words; word++) set_word(at, &instruction->operands[0], word, into[word]);
+    if (instruction->modifiers & STRONG) poll(at, addresses[lowest(at->mask)], into[0][lowest(at->mask)]);
     record_accesses(at, addresses, space);
     record_addresses(at, addresses);
+}
+
+// Writes bytes of a lane; a block that is watched notes whether they change.
+static inline void put(Block *block, uint8_t *to, const uint32_t *from, size_t bytes) {
+    if (block->watches) block->changes += memcmp(to, from, bytes) != 0;
+    memcpy(to, from, bytes);
 }
 
 static void store(const Context *at) {
@@ -167,16 +175,17 @@ static void store(const Context *at) {
     for (int word = 0; word < words; word++) values[word] = plain(at, &instruction->operands[1], word, tmp[word]);
     uint8_t *places[LANES];
     if (places_of(at, space, addresses, places)) {
+        at->warp->has_local |= space == SPACE_LOCAL;
         const size_t bytes = words == 1 && instruction->size < 4 ? instruction->size : 4;
         EACH_LANE if (at->mask >> lane & 1)
-            for (int word = 0; word < words; word++) memcpy(places[lane] + 4 * word, &values[word][lane], bytes);
+            for (int word = 0; word < words; word++) put(at->block, places[lane] + 4 * word, &values[word][lane], bytes);
     } else EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
         uint8_t *to = place_of(at, own, addresses[lane], lane);
         if (to == NULL) return;
-        if (words == 1) memcpy(to, &values[0][lane], instruction->size < 4 ? instruction->size : 4);
-        else for (int word = 0; word < words; word++) memcpy(to + 4 * word, &values[word][lane], 4);
+        const size_t bytes = instruction->size < 4 ? instruction->size : 4;
+        for (int word = 0; word < words; word++) put(at->block, to + 4 * word, &values[word][lane], bytes);
     }
     record_accesses(at, addresses, space);
     record_addresses(at, addresses);
@@ -265,7 +274,7 @@ static void atomic(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint64_t addresses[LANES], old[LANES] = {0};
     uint32_t tmp[4][LANES], done = 0;
-    bool is_wide = instruction->size == 8, only_global = instruction->operands[4].kind != OPERAND_NONE;
+    bool changed = false, is_wide = instruction->size == 8, only_global = instruction->operands[4].kind != OPERAND_NONE;
     addresses_of(at, &instruction->operands[1], addresses);
     int space = space_of(at, addresses);
     const uint32_t *value = plain(at, &instruction->operands[2], 0, tmp[0]), *other = plain(at, &instruction->operands[3], 0, tmp[1]);
@@ -284,8 +293,11 @@ static void atomic(const Context *at) {
         uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
         uint64_t after = updated(at, before, with, third);
         memcpy(place, &after, instruction->size);
+        changed |= after != before;
         old[lane] = (instruction->extra & 0xff) == ATOMIC_CAST ? before == with : before;
     }
+    at->block->changes += changed;
+    if (!changed && space == SPACE_GLOBAL) poll(at, addresses[lowest(at->mask)], old[lowest(at->mask)]);
     if (only_global) set_predicate(at, 4, done);
     if (is_wide) {
         set_wide(at, 0, old);

@@ -1,9 +1,9 @@
-// Runs a launch: its blocks in the order of the grid, the warps of a block in turns of bounded length.
+// A block while it runs: its warps in turns of bounded length, until it ends or waits for other blocks.
 #include <stdarg.h>
 
 #include "warp.h"
 
-enum { TURN = 4096, ROTATION = 1 << 16, STACK_BYTES = 1024, SLACK_ROWS = 4, FIRST_PARAMETER = 0x160 };
+enum { TURN = 4096, ROTATION = 1 << 16, STACK_BYTES = 1024, SLACK_ROWS = 4 };
 
 void fail(const Context *at, const char *format, ...) {
     char *problem = at->block->launch->problem;
@@ -32,7 +32,7 @@ static uint32_t guarded(const Warp *warp, const Instruction *instruction, uint32
 static bool run_warp(Block *block, Warp *warp) {
     Context at = {.block = block, .warp = warp};
     const char *problem = block->launch->problem;
-    uint32_t steps = 0, since = 0;
+    uint32_t steps = 0;
     Group *group = running(warp);
     while (group != NULL && steps++ < TURN) {
         if (group->pc >= block->kernel->num_instructions) {
@@ -61,12 +61,15 @@ static bool run_warp(Block *block, Warp *warp) {
             if (problem[0]) return false;
         }
         group->pc++;
-        if (++since == ROTATION && warp->num_groups > 1) {  // lanes that spin let others on
-            Group self = *group;
-            memmove(&warp->groups[1], &warp->groups[0], (size_t)(warp->num_groups - 1) * sizeof(Group));
-            warp->groups[0] = self;
-            group = running(warp);
-            since = 0;
+        if (warp->polls || ++warp->since == ROTATION) {  // lanes that spin let others on
+            warp->since = 0;
+            if (warp->num_groups > 1) {
+                Group self = *group;
+                memmove(&warp->groups[1], &warp->groups[0], (size_t)(warp->num_groups - 1) * sizeof(Group));
+                warp->groups[0] = self;
+                group = running(warp);
+            }
+            if (warp->polls) return true;
         }
     }
     return true;
@@ -119,6 +122,41 @@ static bool open_barriers(Block *block) {
     return opened;
 }
 
+static bool waits_for_cluster(const Warp *warp) {
+    for (int k = 0; k < warp->num_groups; k++)
+        if (warp->groups[k].state == AT_CLUSTER_BARRIER) return true;
+    return false;
+}
+
+// Groups that wait go on where their lanes' arrival was in a phase that is complete.
+static bool leave_cluster_barrier(Block *block) {
+    bool left = false;
+    for (uint32_t w = 0; w < block->num_warps; w++)
+        for (int k = 0; k < block->warps[w].num_groups; k++) {
+            Group *group = &block->warps[w].groups[k];
+            if (group->state != AT_CLUSTER_BARRIER || group->mask & block->warps[w].at_cluster) continue;
+            group->state = READY;
+            group->pc++;
+            left = true;
+        }
+    return left;
+}
+
+bool open_cluster(Cluster *cluster) {
+    bool is_complete = true, left = false;
+    for (uint32_t k = 0; k < cluster->size; k++)
+        for (uint32_t w = 0; w < cluster->members[k]->num_warps; w++) {
+            const Warp *warp = &cluster->members[k]->warps[w];
+            is_complete &= (warp->alive & ~warp->at_cluster) == 0;
+        }
+    for (uint32_t k = 0; k < cluster->size; k++) {
+        Block *block = cluster->members[k];
+        for (uint32_t w = 0; is_complete && w < block->num_warps; w++) block->warps[w].at_cluster = 0;
+        left |= leave_cluster_barrier(block);
+    }
+    return left;
+}
+
 static void begin_warp(Block *block, Warp *warp, uint32_t index) {
     const Launch *launch = block->launch;
     memset(warp->registers, 0, (block->num_registers + SLACK_ROWS) * sizeof *warp->registers);
@@ -127,6 +165,11 @@ static void begin_warp(Block *block, Warp *warp, uint32_t index) {
     memset(warp->uniform_predicates, 0, sizeof warp->uniform_predicates);
     memset(warp->barriers, 0, sizeof warp->barriers);
     warp->predicates[PT] = warp->uniform_predicates[PT] = 0xffffffffu;
+    if (warp->has_local) memset(warp->local, 0, (size_t)LANES * block->local_bytes);
+    warp->has_local = warp->polls = false;
+    warp->at_cluster = 0;
+    warp->poll_pc = ~0u;
+    warp->since = 0;
     warp->index = index;
     warp->alive = 0;
     EACH_LANE {
@@ -141,119 +184,101 @@ static void begin_warp(Block *block, Warp *warp, uint32_t index) {
     clear_record(&warp->record);
 }
 
-static void tell_deadlock(Block *block) {
+void tell_waiting(Block *block) {
     for (uint32_t w = 0; w < block->num_warps; w++) {
         const Warp *warp = &block->warps[w];
         if (!warp->num_groups) continue;
         const Group *group = &warp->groups[warp->num_groups - 1];
         Context at = {block, &block->warps[w], block->kernel->code + group->pc, group->mask};
         block->launch->error = STOP_WAITS;
-        fail(&at, "block (%u,%u,%u) waits for ever: threads of warp %u are at a barrier that the others never reach",
-             block->ctaid[0], block->ctaid[1], block->ctaid[2], w);
+        const char *what = group->state == READY                ? "asks again and again for what no block that can run writes"
+                           : group->state == AT_CLUSTER_BARRIER ? "is at a barrier of the cluster that other blocks never reach"
+                                                                : "is at a barrier that the others never reach";
+        fail(&at, "block (%u,%u,%u) waits for ever: warp %u %s", block->ctaid[0], block->ctaid[1], block->ctaid[2], w, what);
         return;
     }
 }
 
-static bool run_block(Block *block) {
+uint32_t local_bytes_of(const Kernel *kernel) { return (kernel->local_bytes + STACK_BYTES + 15) & ~15u; }
+
+Block *new_block(Launch *launch, const uint8_t *bank_zero, uint32_t bank_bytes) {
+    const Kernel *kernel = launch->kernel;
+    Block *block = calloc(1, sizeof *block);
+    if (block == NULL) return NULL;
+    block->launch = launch;
+    block->kernel = kernel;
+    block->records = launch->record != NULL;
+    block->keeps_lanes = launch->record != NULL && launch->lanes != NULL;
+    block->num_threads = launch->block[0] * launch->block[1] * launch->block[2];
+    block->num_warps = (block->num_threads + LANES - 1) / LANES;
+    block->num_registers = kernel->num_registers < 255 ? kernel->num_registers : 255;
+    block->local_bytes = local_bytes_of(kernel);
+    block->shared_bytes = kernel->shared_bytes + launch->dynamic_shared_bytes;
+    memcpy(block->banks, kernel->banks, sizeof block->banks);
+    memcpy(block->bank_bytes, kernel->bank_bytes, sizeof block->bank_bytes);
+    block->banks[0] = bank_zero;
+    block->bank_bytes[0] = bank_bytes;
+    block->shared = calloc(1, block->shared_bytes + 16);
+    block->warps = calloc(block->num_warps, sizeof *block->warps);
+    bool whole = block->shared && block->warps;
+    for (uint32_t w = 0; whole && w < block->num_warps; w++) {
+        block->warps[w].registers = calloc(block->num_registers + SLACK_ROWS, sizeof *block->warps[w].registers);
+        block->warps[w].local = calloc(LANES, block->local_bytes);
+        whole = block->warps[w].registers && block->warps[w].local;
+    }
+    if (whole) return block;
+    free_block(block);
+    return NULL;
+}
+
+void free_block(Block *block) {
+    for (uint32_t w = 0; block->warps && w < block->num_warps; w++) {
+        free(block->warps[w].registers);
+        free(block->warps[w].local);
+        free_record(&block->warps[w].record);
+    }
+    free(block->warps);
+    free(block->shared);
+    free(block);
+}
+
+void begin_block(Block *block, const uint32_t ctaid[3]) {
+    const uint32_t *grid = block->launch->grid;
+    memcpy(block->ctaid, ctaid, sizeof block->ctaid);
+    block->number = ((uint64_t)ctaid[2] * grid[1] + ctaid[1]) * grid[0] + ctaid[0];
+    block->begun = block->executed;
+    block->watches = block->has_ended = false;
+    block->changes = 0;
     if (block->shared_bytes) memset(block->shared, 0, block->shared_bytes);
     memset(block->barriers, 0, sizeof block->barriers);
     for (uint32_t number = 0; number < NUM_BLOCK_BARRIERS; number++) block->barriers[number].red_and = 1;
     for (uint32_t w = 0; w < block->num_warps; w++) begin_warp(block, &block->warps[w], w);
+}
+
+enum Turn run_turn(Block *block, uint64_t most) {
+    const uint64_t first = block->executed;
     for (;;) {
-        bool ran = false, left = false;
+        bool ran = false, left = false, asks = true, is_in_cluster = false;
         for (uint32_t w = 0; w < block->num_warps; w++) {
             Warp *warp = &block->warps[w];
             left |= warp->num_groups > 0;
+            is_in_cluster |= waits_for_cluster(warp);
             if (!can_run(warp)) continue;
             ran = true;
-            if (!run_warp(block, warp)) return false;
+            warp->polls = false;
+            if (!run_warp(block, warp)) return TURN_FAILS;
+            asks &= warp->polls;
         }
-        if (!left) break;
-        if (!open_barriers(block) && !ran) {
-            tell_deadlock(block);
-            return false;
+        if (!left) {
+            block->has_ended = true;
+            return block->launch->problem[0] ? TURN_FAILS : TURN_ENDS;
         }
+        const bool opened = open_barriers(block) | (is_in_cluster && open_cluster(block->cluster));
+        if (!opened && !ran && !is_in_cluster) {
+            tell_waiting(block);
+            return TURN_FAILS;
+        }
+        if (!opened && (!ran || asks)) return TURN_WAITS;
+        if (block->executed - first >= most) return TURN_GOES_ON;
     }
-    if (block->records) write_block(block);
-    return !block->launch->problem[0];
-}
-
-// What code for sm_90 reads of clusters: their shape, the reciprocals of its last two numbers (rounded up, so that a
-// quotient that is cut is right), how many there are, and the blocks of one. Here each block is a cluster.
-static void put_clusters(uint8_t *bank, const Launch *launch) {
-    const uint32_t shape[3] = {1, 1, 1}, blocks = 1;
-    const float reciprocals[2] = {1, 1};
-    memcpy(bank + 0x144, shape, sizeof shape);
-    memcpy(bank + 0x154, reciprocals, sizeof reciprocals);
-    memcpy(bank + 0x15c, launch->grid, sizeof launch->grid);
-    memcpy(bank + 0x188, &blocks, sizeof blocks);
-}
-
-static uint8_t *bank_zero(const Launch *launch, uint32_t local_bytes, uint32_t *bytes) {
-    const Kernel *kernel = launch->kernel;
-    *bytes = kernel->parameter_offset + kernel->parameter_bytes + 4096;
-    if (*bytes < 0x10000) *bytes = 0x10000;
-    *bytes = (*bytes + 127) / 128 * 128;
-    uint8_t *bank = aligned_alloc(128, *bytes);  // parameters have addresses, too, and keep their alignment
-    if (bank == NULL) return NULL;
-    memset(bank, 0, *bytes);
-    if (kernel->architecture >= 90 && kernel->architecture < 100) {
-        const uint64_t parameters = (uint64_t)(uintptr_t)bank + kernel->parameter_offset;
-        memcpy(bank + 0x2c, &launch->dynamic_shared_bytes, 4);
-        memcpy(bank + 0x198, &parameters, sizeof parameters);
-        put_clusters(bank, launch);
-    }
-    memcpy(bank, launch->block, 12);
-    memcpy(bank + 0xc, launch->grid, 12);
-    memcpy(bank + 0x18, &launch->shared_base, 8);
-    memcpy(bank + 0x20, &launch->local_base, 8);
-    memcpy(bank + 0x28, &local_bytes, 4);
-    if (kernel->parameter_bytes) memcpy(bank + kernel->parameter_offset, launch->parameters, kernel->parameter_bytes);
-    return bank;
-}
-
-int sass_run(Launch *launch) {
-    const Kernel *kernel = launch->kernel;
-    Block block = {.launch = launch, .kernel = kernel, .records = launch->record != NULL,
-                   .keeps_lanes = launch->record != NULL && launch->lanes != NULL};
-    launch->problem[0] = 0;
-    launch->error = 0;
-    memset(launch->system_calls, 0, sizeof launch->system_calls);
-    launch->warp_instructions = 0;
-    block.num_threads = launch->block[0] * launch->block[1] * launch->block[2];
-    block.num_warps = (block.num_threads + LANES - 1) / LANES;
-    block.num_registers = kernel->num_registers < 255 ? kernel->num_registers : 255;
-    block.local_bytes = (kernel->local_bytes + STACK_BYTES + 15) & ~15u;
-    block.shared_bytes = kernel->shared_bytes + launch->dynamic_shared_bytes;
-    memcpy(block.banks, kernel->banks, sizeof block.banks);
-    memcpy(block.bank_bytes, kernel->bank_bytes, sizeof block.bank_bytes);
-    uint32_t bank_bytes;
-    uint8_t *bank = bank_zero(launch, block.local_bytes, &bank_bytes);
-    block.banks[0] = bank;
-    block.bank_bytes[0] = bank_bytes;
-    block.shared = calloc(1, block.shared_bytes + 16);
-    block.warps = calloc(block.num_warps, sizeof *block.warps);
-    bool whole = bank && block.shared && block.warps;
-    for (uint32_t w = 0; whole && w < block.num_warps; w++) {
-        block.warps[w].registers = calloc(block.num_registers + SLACK_ROWS, sizeof *block.warps[w].registers);
-        block.warps[w].local = calloc(LANES, block.local_bytes);
-        whole = block.warps[w].registers && block.warps[w].local;
-    }
-    if (!whole) snprintf(launch->problem, sizeof launch->problem, "%s: no memory is left to run a block in", kernel->name);
-    for (block.ctaid[2] = 0; whole && block.ctaid[2] < launch->grid[2]; block.ctaid[2]++)
-        for (block.ctaid[1] = 0; whole && block.ctaid[1] < launch->grid[1]; block.ctaid[1]++)
-            for (block.ctaid[0] = 0; whole && block.ctaid[0] < launch->grid[0]; block.ctaid[0]++) {
-                whole = run_block(&block);
-                block.number++;
-            }
-    launch->warp_instructions = block.executed;
-    for (uint32_t w = 0; block.warps && w < block.num_warps; w++) {
-        free(block.warps[w].registers);
-        free(block.warps[w].local);
-        free_record(&block.warps[w].record);
-    }
-    free(block.warps);
-    free(block.shared);
-    free(bank);
-    return launch->problem[0] ? -1 : 0;
 }

@@ -118,11 +118,11 @@ static void special(const Context *at) {
     case SR_NSMID: value = launch->num_sms; break;
     case SR_SWINHI: value = launch->shared_base >> 32; break;
     case SR_LWINHI: value = launch->local_base >> 32; break;
-    case SR_CLOCK: value = block->executed; break;
-    case SR_CLOCK_HIGH: value = block->executed >> 32; break;
+    case SR_CLOCK: value = block->executed - block->begun; break;
+    case SR_CLOCK_HIGH: value = (block->executed - block->begun) >> 32; break;
+    case SR_RANK: value = block->rank; break;
     case SR_TIMER: value = now(); break;
     case SR_TIMER_HIGH: value = now() >> 32; break;
-    case SR_RANK: value = block->rank; break;
     default: break;  // SRZ
     }
     if (at->instruction->modifiers & BITS_64) {

@@ -159,6 +159,17 @@ static enum Outcome at_block_barrier(const Context *at, Group *group) {
     return GOES_ON;
 }
 
+// UCGABAR_ARV, UCGABAR_WAIT: the barrier of a cluster, at which threads arrive before they wait.
+static enum Outcome at_cluster_barrier(const Context *at, Group *group) {
+    if (at->instruction->op == OP_CLUSTER_WAIT && at->mask) {
+        group->state = AT_CLUSTER_BARRIER;
+        return WARP_WAITS;
+    }
+    at->warp->at_cluster |= at->mask;
+    group->pc++;
+    return GOES_ON;
+}
+
 bool is_control(uint32_t op) { return op <= OP_LAST_CONTROL; }
 
 enum Outcome execute_control(const Context *at, Group *group) {
@@ -215,6 +226,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
     case OP_BAR:
         if (!at->mask) { group->pc++; return GOES_ON; }
         return at_block_barrier(at, group);
+    case OP_CLUSTER_ARRIVE: case OP_CLUSTER_WAIT: return at_cluster_barrier(at, group);
     case OP_NANOSLEEP:
         group->pc++;
         return WARP_WAITS;

@@ -187,7 +187,7 @@ static void put(const Block *block, FILE *file, const void *bytes, size_t size) 
         put(block, file, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
 
 static void write_lanes(const Block *block) {
-    FILE *file = block->launch->lanes;
+    FILE *file = block->lanes;
     const uint64_t windows[2] = {block->launch->shared_base, block->launch->local_base};
     uint32_t head[2] = {0, 0};
     if (block->number == 0) put(block, file, windows, sizeof windows);
@@ -202,7 +202,7 @@ static void write_lanes(const Block *block) {
 }
 
 void write_block(Block *block) {
-    FILE *file = block->launch->record;
+    FILE *file = block->record;
     uint32_t head[3] = {block->num_warps, 0, 0};
     for (uint32_t k = 0; k < block->num_warps; k++) {
         head[1] += block->warps[k].record.num_rows;

@@ -71,6 +71,7 @@ typedef struct {
     uint32_t bank_bytes[NUM_BANKS];
     const CodePart *parts;        // none where the code names no addresses of code
     uint32_t num_parts;
+    uint32_t cluster[3];          // blocks of a cluster that it is compiled for, zeros: any
 } Kernel;
 
 // Why a launch stops, by the numbers that CUDA's errors have.
@@ -88,7 +89,8 @@ typedef struct {
     uint32_t grid[3], block[3];
     uint32_t dynamic_shared_bytes;
     const void *parameters;       // kernel->parameter_bytes
-    uint64_t local_base, shared_base;  // windows of 16 MiB in the generic address space
+    uint64_t local_base, shared_base;  // windows in the generic address space: 16 MiB, of shared memory for each block of
+                                  // a cluster; the lower words are 0
     uint32_t num_sms;             // of the device that is shown to the program
     // whether ``address`` lies in memory that the program may access on the device, and the bounds of that allocation
     // [*low, *high); NULL: nothing is checked
@@ -101,9 +103,14 @@ typedef struct {
     int (*release)(uint64_t address);
     uint64_t system_calls[8];     // out: of functions of the system (system.h), by their numbers
     FILE *lanes;                  // beside `record`: which lanes execute, and their addresses; NULL: not kept
+    uint32_t cluster[3];          // blocks of a cluster; zeros: each block is one of its own
+    uint32_t most_resident;       // blocks that the device holds at a time, 0: it is not known
+    uint32_t is_cooperative;      // all blocks run side by side
+    uint64_t workspace;           // of such a launch: 8 bytes, zeros, at which its blocks meet
 } Launch;
 
-// Runs all blocks of a launch, in the order of the grid; 0, or -1 with a problem that names kernel and place.
+// Runs all blocks of a launch, in the order of the grid or side by side (schedule.c); 0, or -1 with a problem that names
+// kernel and place.
 int sass_run(Launch *launch);
 
 // A record file: blocks in the grid's order, each

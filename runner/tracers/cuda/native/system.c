@@ -25,10 +25,11 @@ static const char *readable(const Context *at, int lane, uint64_t address, uint6
         *bytes = block->local_bytes - offset;
         return (const char *)at->warp->local + (size_t)lane * block->local_bytes + offset;
     }
-    if (address - launch->shared_base < WINDOW_BYTES) {
-        if (offset >= block->shared_bytes) return NULL;
-        *bytes = block->shared_bytes - offset;
-        return (const char *)block->shared + offset;
+    if (address - launch->shared_base < (uint64_t)WINDOW_BYTES * block->cluster->size) {
+        const Block *of = block->cluster->members[(address - launch->shared_base) / WINDOW_BYTES];
+        if (offset >= of->shared_bytes) return NULL;
+        *bytes = of->shared_bytes - offset;
+        return (const char *)of->shared + offset;
     }
     if (launch->find_allocation && launch->find_allocation(address, &low, &high)) {
         *bytes = high - address;

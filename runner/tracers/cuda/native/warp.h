@@ -14,7 +14,7 @@ enum { NO_ROW = 255, NO_UNIFORM = 63, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRI
 enum { UNIFORM_REGISTERS = 64, NUM_KNOWN = 8 };
 
 // Lanes of a warp that execute together.
-enum GroupState { READY, AT_CONVERGENCE, AT_BLOCK_BARRIER };
+enum GroupState { READY, AT_CONVERGENCE, AT_BLOCK_BARRIER, AT_CLUSTER_BARRIER };
 typedef struct {
     uint32_t mask, pc;   // index of the next instruction
     uint8_t state, barrier;
@@ -44,6 +44,12 @@ typedef struct {
     uint32_t index;                // in the block
     uint32_t tid[3][LANES];
     uint8_t *local;                // LANES pieces of local_bytes
+    bool has_local;                // something was written there
+    uint32_t at_cluster;           // lanes that arrived at the cluster's barrier, which is not complete yet
+    uint32_t since;                // instructions since a group of lanes had its turn
+    bool polls;                    // it asked memory again for what it was told before: others may run
+    uint32_t poll_pc;              // of the last such question: where, for which address, and the answer
+    uint64_t poll_address, poll_answer;
     Record record;
 } Warp;
 
@@ -53,6 +59,7 @@ typedef struct {
     uint32_t red_count, red_and, red_or, result_count, result_and, result_or;
 } BlockBarrier;
 
+typedef struct Cluster Cluster;
 typedef struct Block {
     Launch *launch;
     const Kernel *kernel;
@@ -74,7 +81,20 @@ typedef struct Block {
     // address holds the rank of its block in bits 24 to 31.
     struct Block **peers;
     uint32_t rank, num_peers;
+    FILE *record, *lanes;          // where they are written
+    Cluster *cluster;
+    uint64_t begun;                // `executed` when the block began
+    bool watches, has_ended;
+    uint64_t changes;              // of memory by the block, while `watches` is set: whether it gets on
 } Block;
+
+// Blocks that run side by side and reach each other's shared memory; most clusters are of one block.
+enum { MOST_OF_CLUSTER = 16 };
+struct Cluster {
+    Block *members[MOST_OF_CLUSTER];
+    uint32_t size;
+    Cluster *next;                 // that runs at the same time
+};
 
 // What an instruction needs beside itself. ``mask``: lanes that execute it.
 typedef struct {
@@ -257,6 +277,28 @@ bool execute_warp(const Context *at);
 // Instructions that change which lanes run, or what runs next.
 bool is_control(uint32_t op);
 enum Outcome execute_control(const Context *at, Group *group);
+
+// Blocks (blocks.c)
+enum Turn { TURN_ENDS, TURN_GOES_ON, TURN_WAITS, TURN_FAILS };
+Block *new_block(Launch *launch, const uint8_t *bank_zero, uint32_t bank_bytes);  // NULL: no memory is left
+void free_block(Block *block);
+void begin_block(Block *block, const uint32_t ctaid[3]);
+// Executes until the block ends, waits for other blocks, or has executed ``most`` instructions.
+enum Turn run_turn(Block *block, uint64_t most);
+bool open_cluster(Cluster *cluster);  // its barrier, where all threads arrived: whether somebody waited for it
+void tell_waiting(Block *block);      // a problem: for ever
+uint32_t local_bytes_of(const Kernel *kernel);
+
+// Where a warp reads or tries memory that other blocks write: it lets others run if it asks the same again and nothing
+// changed.
+static inline void poll(const Context *at, uint64_t address, uint64_t answer) {
+    Warp *warp = at->warp;
+    const uint32_t pc = (uint32_t)(at->instruction - at->block->kernel->code);
+    warp->polls = warp->poll_pc == pc && warp->poll_address == address && warp->poll_answer == answer;
+    warp->poll_pc = pc;
+    warp->poll_address = address;
+    warp->poll_answer = answer;
+}
 
 // Groups (groups.c)
 Group *running(Warp *warp);

@@ -184,6 +184,7 @@ static int common_attribute(enum cudaDeviceAttr attribute) {
         case cudaDevAttrGpuOverlap:
         case cudaDevAttrCanMapHostMemory:
         case cudaDevAttrConcurrentKernels:
+        case cudaDevAttrCooperativeLaunch:
         case cudaDevAttrUnifiedAddressing:
         case cudaDevAttrStreamPrioritiesSupported:
         case cudaDevAttrGlobalL1CacheSupported:
@@ -222,6 +223,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         case cudaDevAttrMaxThreadsPerMultiProcessor: *value = shown->threads_per_sm; break;
         case cudaDevAttrMaxBlocksPerMultiprocessor: *value = shown->blocks_per_sm; break;
         case cudaDevAttrSingleToDoublePrecisionPerfRatio: *value = shown->minor ? 64 : 2; break;
+#if CUDART_VERSION >= 11080
+        case cudaDevAttrClusterLaunch: *value = shown->major >= 9; break;
+#endif
         default: *value = common_attribute(attribute);
     }
     return done();
@@ -264,9 +268,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *into, int number) {
     into->pciBusID = 1;
     into->canMapHostMemory = into->concurrentKernels = into->unifiedAddressing = into->streamPrioritiesSupported = 1;
     into->globalL1CacheSupported = into->localL1CacheSupported = into->managedMemory = 1;
+    into->cooperativeLaunch = 1;
     into->concurrentManagedAccess = into->computePreemptionSupported = into->canUseHostPointerForRegisteredMem = 1;
 #if CUDART_VERSION >= 12000
     into->hostRegisterSupported = into->memoryPoolsSupported = 1;
+    into->clusterLaunch = shown->major >= 9;
 #endif
 #if CUDART_VERSION < 13000  // the fields went with CUDA 13
     into->clockRate = shown->clock_khz;

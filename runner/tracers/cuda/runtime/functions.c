@@ -22,8 +22,22 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *into, const void *h
     into->binaryVersion = (int)function->kernel.architecture;
     into->maxDynamicSharedSizeBytes = shared_limit(function);
     into->preferredShmemCarveout = function->carveout;
+#if CUDART_VERSION >= 11080
+    into->requiredClusterWidth = (int)(function->cluster[0] | function->kernel.cluster[0]);
+    into->requiredClusterHeight = (int)(function->cluster[1] | function->kernel.cluster[1]);
+    into->requiredClusterDepth = (int)(function->cluster[2] | function->kernel.cluster[2]);
+    into->nonPortableClusterSizeAllowed = function->has_large_clusters;
+#endif
     return done();
 }
+
+#if CUDART_VERSION >= 11080
+static cudaError_t require_cluster(Function *function, int dimension, int blocks) {
+    if (blocks < 0 || function->kernel.cluster[0]) return failed(cudaErrorInvalidValue);
+    function->cluster[dimension] = (uint32_t)blocks;
+    return done();
+}
+#endif
 
 cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attribute, int value) {
     LOCKED;
@@ -39,7 +53,14 @@ cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attrib
             if (value < -1 || value > 100) return failed(cudaErrorInvalidValue);
             function->carveout = value;
             return done();
-        default: return not_supported("cudaFuncSetAttribute of clusters");
+#if CUDART_VERSION >= 11080
+        case cudaFuncAttributeNonPortableClusterSizeAllowed: function->has_large_clusters = value != 0; return done();
+        case cudaFuncAttributeRequiredClusterWidth: return require_cluster(function, 0, value);
+        case cudaFuncAttributeRequiredClusterHeight: return require_cluster(function, 1, value);
+        case cudaFuncAttributeRequiredClusterDepth: return require_cluster(function, 2, value);
+        case cudaFuncAttributeClusterSchedulingPolicyPreference: return done();
+#endif
+        default: return failed(cudaErrorInvalidValue);
     }
 }
 
@@ -107,6 +128,23 @@ static int blocks_of_sm(const Function *function, int threads, size_t dynamic_sh
     if (taken) blocks = least(blocks, (int)(shown->shared_per_sm / taken));
     return blocks;
 }
+
+uint64_t blocks_of_device(const Function *function, dim3 block, size_t dynamic_shared) {
+    const int of_sm = blocks_of_sm(function, (int)(block.x * block.y * block.z), dynamic_shared);
+    return (uint64_t)(of_sm < 0 ? 0 : of_sm) * (uint64_t)device()->sms;
+}
+
+#if CUDART_VERSION >= 11080
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int *blocks, const void *host, const cudaLaunchConfig_t *config) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (blocks == NULL || config == NULL) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    if (device()->major < 9) return not_supported("cudaOccupancyMaxPotentialClusterSize before compute capability 9.0");
+    *blocks = function->has_large_clusters ? 16 : 8;
+    return done();
+}
+#endif
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *host, int threads,
                                                                    size_t dynamic_shared, unsigned flags) {

@@ -147,7 +147,12 @@ cudaError_t graph_add_after(cudaGraphNode_t *into, cudaGraph_t given, const cuda
 static cudaError_t of_kernel(Operation *into, const struct cudaKernelNodeParams *given) {
     if (given == NULL) return cudaErrorInvalidValue;
     if (given->extra) return not_supported("cudaGraphAddKernelNode with extra");
-    return kernel_operation(into, given->func, given->gridDim, given->blockDim, given->kernelParams, given->sharedMemBytes);
+    const uint32_t no_cluster[3] = {0};  // but one that the kernel is compiled for
+    cudaError_t error = kernel_operation(into, given->func, given->gridDim, given->blockDim, given->kernelParams, given->sharedMemBytes);
+    if (error != cudaSuccess) return error;
+    error = shape_of_launch(into, no_cluster, false);
+    if (error != cudaSuccess) operation_free(into);
+    return error;
 }
 
 static cudaError_t of_copy(Operation *into, const struct cudaMemcpy3DParms *given) {

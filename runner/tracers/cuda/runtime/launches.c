@@ -1,8 +1,15 @@
 // Kernel launches: checked as CUDA checks them, run by the interpreter when they are made.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "runtime.h"
+
+#if CUDART_VERSION >= 11080
+#define CLUSTER_ERROR cudaErrorInvalidClusterSize
+#else
+#define CLUSTER_ERROR cudaErrorInvalidConfiguration
+#endif
 
 typedef struct {
     dim3 grid, block;
@@ -76,6 +83,40 @@ cudaError_t kernel_operation(Operation *into, const void *host, dim3 grid, dim3 
     return cudaSuccess;
 }
 
+cudaError_t shape_of_launch(Operation *into, const uint32_t asked[3], bool is_cooperative) {
+    const Function *function = into->function;
+    const uint32_t grid[3] = {into->grid.x, into->grid.y, into->grid.z};
+    const uint32_t *compiled = function->kernel.cluster, *cluster = asked[0] ? asked : compiled[0] ? compiled : function->cluster;
+    const uint64_t held = blocks_of_device(function, into->block, into->shared);
+    uint64_t size = 1;
+    into->is_cooperative = is_cooperative;
+    if (is_cooperative && (uint64_t)grid[0] * grid[1] * grid[2] > held) return cudaErrorCooperativeLaunchTooLarge;
+    if (cluster[0] == 0) return cudaSuccess;
+    if (device()->major < 9) return not_supported("a launch with clusters before compute capability 9.0");
+    for (int k = 0; k < 3; k++) {
+        into->cluster[k] = cluster[k] ? cluster[k] : 1;
+        size *= into->cluster[k];
+        if (grid[k] % into->cluster[k]) return CLUSTER_ERROR;
+        if (compiled[0] && into->cluster[k] != compiled[k]) return CLUSTER_ERROR;
+    }
+    return size > (function->has_large_clusters ? 16 : 8) || size > held ? CLUSTER_ERROR : cudaSuccess;
+}
+
+// Where blocks of a cooperative launch meet: memory of the system, which a program does not see.
+static uint64_t workspace(void) {
+    static uint64_t *found;
+    if (found == NULL) {
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        found = mmap((void *)0x1f0000000000, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (found == MAP_FAILED || !memory_add((uint64_t)found, 4096, MEMORY_MODULE, 0)) {
+            session_message("the address 0x1f0000000000 is not free, where cooperative launches meet; report it");
+            _Exit(2);
+        }
+    }
+    *found = 0;
+    return (uint64_t)found;
+}
+
 static const char *running;  // kernel
 
 void launch_leaves_memory(uint64_t address) {
@@ -108,6 +149,10 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .allocate = allocate_for_threads,
         .release = release_of_threads,
         .lanes = device()->keeps_lanes ? session_launch_file(id, ".lanes") : NULL,
+        .cluster = {operation->cluster[0], operation->cluster[1], operation->cluster[2]},
+        .most_resident = (uint32_t)blocks_of_device(function, operation->block, operation->shared),
+        .is_cooperative = operation->is_cooperative,
+        .workspace = operation->is_cooperative ? workspace() : 0,
     };
     running = function->kernel.name;
     const int ended = sass_run(&launch);
@@ -135,17 +180,33 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     return cudaSuccess;
 }
 
-static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+static cudaError_t shaped_launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                 cudaStream_t stream, const uint32_t cluster[3], bool is_cooperative) {
     LOCKED;
     Operation operation;
     if (done() != cudaSuccess) return done();
-    const cudaError_t error = kernel_operation(&operation, function, grid, block, arguments, shared);
-    return error == cudaSuccess ? submit(stream, &operation) : failed(error);
+    cudaError_t error = kernel_operation(&operation, function, grid, block, arguments, shared);
+    if (error != cudaSuccess) return failed(error);
+    error = shape_of_launch(&operation, cluster, is_cooperative);
+    if (error == cudaSuccess) return submit(stream, &operation);
+    operation_free(&operation);
+    return failed(error);
+}
+
+static const uint32_t no_cluster[3];
+
+static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+    return shaped_launch(function, grid, block, arguments, shared, stream, no_cluster, false);
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
                              cudaStream_t stream) {
     return launch(function, grid, block, arguments, shared, stream);
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                        cudaStream_t stream) {
+    return shaped_launch(function, grid, block, arguments, shared, stream, no_cluster, true);
 }
 
 #if CUDART_VERSION >= 12000
@@ -171,18 +232,21 @@ cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *function) { return _
 #endif
 
 #if CUDART_VERSION >= 11080
-// Attributes that only say how to place or order blocks play no part; those that change what runs are refused.
+// Attributes that only say how to place or order blocks play no part.
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *given, const void *function, void **arguments) {
+    uint32_t cluster[3] = {0};
+    bool is_cooperative = false;
     if (given == NULL) return failed(cudaErrorInvalidValue);
     for (unsigned k = 0; k < given->numAttrs; k++) {
-        const cudaLaunchAttribute *attribute = &given->attrs[k];
-        if (attribute->id == cudaLaunchAttributeClusterDimension &&
-            attribute->val.clusterDim.x * attribute->val.clusterDim.y * attribute->val.clusterDim.z > 1)
-            return not_supported("cudaLaunchKernelExC with clusters");
-        if (attribute->id == cudaLaunchAttributeCooperative && attribute->val.cooperative)
-            return not_supported("cudaLaunchKernelExC with cooperative blocks");
+        const cudaLaunchAttributeValue *value = &given->attrs[k].val;
+        if (given->attrs[k].id == cudaLaunchAttributeCooperative) is_cooperative = value->cooperative != 0;
+        if (given->attrs[k].id != cudaLaunchAttributeClusterDimension) continue;
+        cluster[0] = value->clusterDim.x;
+        cluster[1] = value->clusterDim.y;
+        cluster[2] = value->clusterDim.z;
     }
-    return launch(function, given->gridDim, given->blockDim, arguments, given->dynamicSmemBytes, given->stream);
+    return shaped_launch(function, given->gridDim, given->blockDim, arguments, given->dynamicSmemBytes, given->stream,
+                         cluster, is_cooperative);
 }
 #endif
 

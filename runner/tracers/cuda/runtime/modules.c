@@ -96,7 +96,8 @@ static void add_function(const Registered *entry, uint32_t number) {
     *made = (Function){.host = entry->host, .stored = stored, .module = number, .index = index,
                        .parameters = TABLE(StoredParameter, parameters) + stored->first_parameter,
                        .max_dynamic_shared = -1, .carveout = -1};
-    made->kernel = (Kernel){.name = text(stored->name), .code = (const Instruction *)(file + stored->code),
+    made->kernel = (Kernel){.cluster = {stored->cluster[0], stored->cluster[1], stored->cluster[2]},
+                            .name = text(stored->name), .code = (const Instruction *)(file + stored->code),
                             .num_instructions = stored->num_instructions, .num_registers = stored->num_registers,
                             .shared_bytes = stored->shared_bytes, .local_bytes = stored->local_bytes,
                             .parameter_offset = stored->parameter_offset, .parameter_bytes = stored->parameter_bytes,

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t first_part, num_parts;  // of its code: functions that have addresses
     uint64_t bank_address[NUM_BANKS];
     uint32_t bank_bytes[NUM_BANKS];
+    uint32_t cluster[3], padding;  // blocks of a cluster that it is compiled for, zeros: any
 } StoredKernel;
 
 typedef struct {

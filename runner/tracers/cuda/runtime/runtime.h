@@ -70,6 +70,8 @@ typedef struct Function {
     uint32_t module, index;          // of the kernel in the module file
     int max_dynamic_shared;          // -1: not set
     int carveout;
+    uint32_t cluster[3];             // blocks of a cluster that the program asked for, zeros: none
+    bool has_large_clusters;         // more than 8 blocks, which not every GPU can run
 } Function;
 typedef struct {
     const void *host;
@@ -91,6 +93,8 @@ typedef struct Operation {
     dim3 grid, block;
     size_t shared;
     uint8_t *parameters;             // own
+    uint32_t cluster[3];             // of kernels: zeros for none
+    bool is_cooperative;
     char *to;                        // of copies and sets: three dimensions, in bytes
     const char *from;
     size_t to_pitch, from_pitch, to_slice, from_slice, width, height, depth;
@@ -119,10 +123,15 @@ cudaError_t copy_of(Operation *into, void *to, size_t to_pitch, const void *from
 
 // ---- launches.c
 cudaError_t kernel_operation(Operation *into, const void *function, dim3 grid, dim3 block, void **arguments, size_t shared);
+// The same for clusters and for blocks that run side by side; checked as CUDA checks them.
+cudaError_t shape_of_launch(Operation *into, const uint32_t cluster[3], bool is_cooperative);
 cudaError_t run_kernel(const Operation *operation, const Stream *stream);
 uint64_t launches_made(void);
 void launch_leaves_memory(uint64_t address);   // of the one that runs
 int shared_limit(const Function *function);    // most dynamic bytes that a launch may ask for
+
+// ---- functions.c
+uint64_t blocks_of_device(const Function *function, dim3 block, size_t dynamic_shared);  // that it holds at a time
 
 // ---- streams.c
 Stream *stream_of(cudaStream_t stream);        // NULL: no stream
