@@ -41,20 +41,15 @@ def linked(program: Path) -> Linked:
     )
 
 
-def check(program: Path, found: Linked) -> int:
-    """The version of CUDA that a program was built with. Raises UserError, saying how to link it, for one that cannot
-    be traced."""
-    if found.runtime is not None:
-        return found.runtime
-    if found.files:
+def check(program: Path, found: Linked) -> int | None:
+    """The version of CUDA that a program was built with, None where it is not seen in the program, which may load CUDA
+    when it runs, as Python does. Raises UserError, saying how to link it, for one that cannot be traced."""
+    if found.runtime is None and found.files:
         raise UserError(
             f"{program}: is linked with the static CUDA runtime, for which nothing can stand in; link it with the "
             "shared one: add to nvcc what `manyscale trace --nvcc` prints"
         )
-    raise UserError(
-        f"{program}: has no device code and is not linked with libcudart.so; build it with nvcc and what "
-        "`manyscale trace --nvcc` prints"
-    )
+    return found.runtime
 
 
 def extract(files: Iterable[Path], capability: int, kit: Toolkit, scratch: Path) -> list[Cubin]:

@@ -1,4 +1,5 @@
-"""Builds the runtime that stands in for NVIDIA's with the user's C compiler, against CUDA's own headers, once."""
+"""Builds the library that stands in for NVIDIA's runtime and driver with the user's C compiler, against CUDA's own
+headers, once."""
 
 from __future__ import annotations
 
@@ -13,23 +14,27 @@ from typing import Final
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.build import c_compiler
-from manyscale.runner.tracers.cuda import generate, interpreter
+from manyscale.runner.tracers.cuda import driver_interface, generate, interpreter
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 
 RUNTIME: Final = Path(__file__).parent / "runtime"
+DRIVER: Final = Path(__file__).parent / "driver"
+_DRIVER_NAMES: Final = ("libcuda.so.1", "libcuda.so")
 _FLAGS: Final = (*interpreter.FLAGS, "-D_GNU_SOURCE", "-Wno-deprecated-declarations")
 
 
 def runtime_library(kit: Toolkit, cache: Path) -> Path:
-    """The library, named as NVIDIA's of the toolkit is. Raises UserError where it does not build."""
+    """The library, named as NVIDIA's runtime of the toolkit is; beside it are links of the driver's names, so that a
+    process has both in one. Raises UserError where it does not build."""
     name = generate.soname(kit.version)
     compiler = c_compiler("the CUDA runtime that is traced")
     files = interpreter.sources() | {path.name: path.read_text() for path in sorted(RUNTIME.glob("*.[ch]"))}
     sources = {name: text for name, text in files.items() if name.endswith(".c")}
     sources["generated.c"] = generate.source(kit.include, sources.values())
-    renamed = generate.aliases(kit.include)
-    script = generate.version_script(kit.version)
-    files |= {"generated.c": sources["generated.c"]}
+    renamed = generate.aliases(kit.include) | driver_interface.aliases(kit.include)
+    script = generate.version_script(kit.version) + driver_interface.version_script()
+    files |= {"generated.c": sources["generated.c"]} | driver_interface.sources(kit.include)
+    files |= {f"driver/{path.name}": path.read_text() for path in sorted(DRIVER.glob("*.[ch]"))}
     flags = (*_FLAGS, *interpreter.machine_flags())
     state = hashlib.blake2b(f"{flags} {compiler} {kit.version} {renamed} {script}".encode(), digest_size=16)
     for text in files.values():
@@ -48,6 +53,7 @@ def _compile(
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
             folder = Path(scratch)
+            (folder / "driver").mkdir()
             for name, text in files.items():
                 (folder / name).write_text(text)
             (folder / "exports").write_text(script)
@@ -65,6 +71,9 @@ def _compile(
                 told = lines[0].replace(scratch, "native") if lines else f"exit status {done.returncode}"
                 raise UserError(f"the CUDA runtime does not build with {shlex.join(compiler[:1])}: {told}")
             kept.seal(made)
+            for other in _DRIVER_NAMES:
+                (folder / other).symlink_to(built.name)
+                (folder / other).replace(built.parent / other)
             made.replace(built)
     except OSError as error:
         raise UserError(f"{built.parent}: {error.strerror or error}; name another folder with --cache") from None

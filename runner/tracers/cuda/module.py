@@ -71,9 +71,9 @@ class _Piece:
 class _Memory:
     """The memory of all modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int) -> None:
         self.pieces: list[_Piece] = []
-        self.end = _IMAGE_ADDRESS
+        self.start = self.end = start
 
     def add(self, content: bytes | None, size: int) -> int:
         """Its address."""
@@ -109,35 +109,63 @@ class _Text:
 
 def write(cubins: Sequence[Cubin], kit: Toolkit, folder: Path) -> None:
     """The files of a program's cubins, in ``folder``. Raises UserError."""
-    tables = _Tables()
-    for cubin in cubins:
-        tables.add(cubin, functions(disassembled(cubin, kit)) if cubin.kernels else {})
-    tables.write(folder)
+    files = ModuleFiles(folder)
+    files.add([(each, functions(disassembled(each, kit)) if each.kernels else {}) for each in cubins])
+    files.close()
+
+
+class ModuleFiles:
+    """Module files of one program, one for each time that it brings device code. Their kernels are numbered through, and
+    their memories lie one behind the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._end, self._code_end = _IMAGE_ADDRESS, linked_code.CODE_ADDRESS
+        self._statics: list[StaticInstructions] = []
+        self._details: list[InstructionDetails] = []
+        self._described: list[dict[str, object]] = []
+
+    def add(self, cubins: Sequence[tuple[Cubin, Mapping[str, Listing]]], name: str = MODULES) -> int:
+        """Write the module file ``name`` of cubins, each with its listing; the number of its first kernel. Raises
+        UserError, and then nothing has changed."""
+        tables = _Tables(self._end, self._code_end)
+        for cubin, listings in cubins:
+            tables.add(cubin, listings)
+        first, self._end = len(self._described), tables.write(self._folder / name)
+        self._code_end = tables.code_end
+        self._statics += tables.statics
+        self._details += tables.details
+        self._described += tables.described
+        return first
+
+    def close(self) -> None:
+        """Write what stands at the addresses of all kernels' code."""
+        _write_statics(self._folder, self._described, self._statics, self._details)
 
 
 class _Tables:
-    """What the files hold, while it is collected."""
+    """What a module file holds, while it is collected."""
 
-    def __init__(self) -> None:
-        self._memory = _Memory()
+    def __init__(self, start: int, code_start: int) -> None:
+        self._memory = _Memory(start)
         self._text = _Text(_HEADER.itemsize)
         self._modules: list[np.ndarray] = []
         self._kernels: list[np.ndarray] = []
         self._variables: list[np.ndarray] = []
         self._parameters: list[tuple[int, int]] = []
         self._parts: list[tuple[int, int, int, int]] = []
-        self._code_end = linked_code.CODE_ADDRESS
-        self._statics: list[StaticInstructions] = []
-        self._details: list[InstructionDetails] = []
-        self._described: list[dict[str, object]] = []
+        self.code_end = code_start
+        self.statics: list[StaticInstructions] = []
+        self.details: list[InstructionDetails] = []
+        self.described: list[dict[str, object]] = []
 
     def add(self, cubin: Cubin, listings: Mapping[str, Listing]) -> None:
         module = np.zeros((), _MODULE)
         module["architecture"], module["address"] = cubin.architecture, self._memory.end
         module["first_kernel"], module["num_kernels"] = len(self._kernels), len(cubin.kernels)
         module["first_variable"], module["num_variables"] = len(self._variables), len(cubin.variables)
-        code_places, self._code_end = linked_code.addresses(cubin, self._code_end)
-        if self._code_end - linked_code.CODE_ADDRESS > linked_code.MOST_CODE:
+        code_places, self.code_end = linked_code.addresses(cubin, self.code_end)
+        if self.code_end - linked_code.CODE_ADDRESS > linked_code.MOST_CODE:
             raise UserError(f"the program has more than {linked_code.MOST_CODE >> 20} MiB of device code")
         places = _placed(cubin, self._memory, code_places)
         module["bytes"] = self._memory.end - int(module["address"])
@@ -166,9 +194,9 @@ class _Tables:
         self._parts += [(self._text.name(each.name), each.address, each.size, each.first) for each in linked.parts]
         self._kernels.append(row)
         self._parameters += [kernel.parameters[index] for index in sorted(kernel.parameters)]
-        self._statics.append(static)
-        self._details.append(linked.details)
-        self._described.append(
+        self.statics.append(static)
+        self.details.append(linked.details)
+        self.described.append(
             {
                 "name": kernel.name,
                 "registers": linked.registers,
@@ -182,7 +210,8 @@ class _Tables:
             }
         )
 
-    def write(self, folder: Path) -> None:
+    def write(self, path: Path) -> int:
+        """The first address behind the memory of its modules."""
         header = np.zeros((), _HEADER)
         header["magic"] = _MAGIC
         tables = {
@@ -195,9 +224,9 @@ class _Tables:
         for name, rows in tables.items():
             header[f"num_{name}"], header[name] = len(rows), self._text.add(rows.tobytes())
         header["image"] = -(-self._text.end // _PAGE) * _PAGE
-        header["image_bytes"], header["image_address"] = self._memory.end - _IMAGE_ADDRESS, _IMAGE_ADDRESS
-        _write_file(folder / MODULES, header, self._text, self._memory)
-        _write_statics(folder, self._described, self._statics, self._details)
+        header["image_bytes"], header["image_address"] = self._memory.end - self._memory.start, self._memory.start
+        _write_file(path, header, self._text, self._memory)
+        return self._memory.end
 
 
 def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) -> None:
@@ -206,7 +235,7 @@ def _write_file(path: Path, header: np.ndarray, text: _Text, memory: _Memory) ->
         file.write(text.content())
         for piece in memory.pieces:
             if piece.content is not None:
-                file.seek(int(header["image"]) + piece.address - _IMAGE_ADDRESS)
+                file.seek(int(header["image"]) + piece.address - memory.start)
                 file.write(piece.content)
         file.truncate(int(header["image"]) + int(header["image_bytes"]))
 

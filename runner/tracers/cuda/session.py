@@ -17,10 +17,13 @@ from manyscale.models.workload import Workload
 from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import cuda, workload_folder
 from manyscale.runner.tracers import launch
-from manyscale.runner.tracers.cuda import device_code, module
+from manyscale.runner.tracers.cuda import device_code
+from manyscale.runner.tracers.cuda.arriving import ArrivingCode
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
 from manyscale.runner.tracers.cuda.device import Device
 from manyscale.runner.tracers.cuda.library import runtime_library
+from manyscale.runner.tracers.cuda.listing import functions
+from manyscale.runner.tracers.cuda.module import ModuleFiles
 
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
@@ -75,19 +78,38 @@ def _run(
     announces: bool,
 ) -> int:
     assert program.path is not None
+    files = ModuleFiles(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
         linked = device_code.linked(program.path)
         cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))
-        module.write(cubins, kit, raw)
+        files.add([(each, functions(device_code.disassembled(each, kit)) if each.kernels else {}) for each in cubins])
     library = runtime_library(kit, cache)
-    environment = {
-        "MANYSCALE_CUDA_DIR": str(raw.resolve()),
-        "LD_PRELOAD": ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]),
-    }
     if announces:
         told = f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}"
         print(told, file=sys.stderr, flush=True)
-    child = subprocess.Popen(launch.traced_command(command, program, environment))
+    with ArrivingCode(files, device.capability, kit, raw) as code:
+        child = subprocess.Popen(launch.traced_command(command, program, _environment(library, raw, code)))
+        status = _waited(child)
+    files.close()
+    return status
+
+
+def _environment(library: Path, raw: Path, code: Path) -> dict[str, str]:
+    """Variables of the program: its runtime is loaded before NVIDIA's, and what looks for the driver finds it, too."""
+    return {
+        "MANYSCALE_CUDA_DIR": str(raw.resolve()),
+        "MANYSCALE_CUDA_CODE": str(code),
+        "LD_PRELOAD": _with_others("LD_PRELOAD", library),
+        "LD_LIBRARY_PATH": _with_others("LD_LIBRARY_PATH", library.parent),
+        "TRITON_LIBCUDA_PATH": str(library.parent),
+    }
+
+
+def _with_others(variable: str, own: Path) -> str:
+    return ":".join([str(own), *filter(None, [os.environ.get(variable)])])
+
+
+def _waited(child: subprocess.Popen[bytes]) -> int:
     while True:
         try:
             return child.wait()

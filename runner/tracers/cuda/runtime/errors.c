@@ -6,7 +6,18 @@
 static _Thread_local cudaError_t last = cudaSuccess;
 static cudaError_t for_good = cudaSuccess;  // of the process: what a kernel did cannot be undone
 
+static _Thread_local int depth_in_driver;  // calls of the driver's interface that run
+static _Thread_local bool is_used;
+
+int errors_enter_driver(void) { return depth_in_driver++; }
+
+void errors_leave_driver(int *before) { depth_in_driver = *before; }
+
+bool errors_runtime_is_used(void) { return is_used; }
+
 cudaError_t failed(cudaError_t error) {
+    if (depth_in_driver) return error;
+    is_used = true;
     if (error != cudaSuccess) last = error;
     return error;
 }

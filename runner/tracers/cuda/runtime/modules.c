@@ -1,11 +1,7 @@
-// Device code of the program: the module file is mapped at its addresses, and what the compiler's entry points register
-// is looked for in it by its names.
-#include <errno.h>
-#include <fcntl.h>
+// Device code of the program: what the compiler's entry points register is looked for by its names in the program's module
+// file.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -23,43 +19,20 @@ typedef struct {
     bool is_resolved;
 } Binary;
 
-static const uint8_t *file;
-static const StoredHeader *header;
+static const ModuleFile *file;  // of the program and the libraries that it is linked with
 static bool *is_used;  // of each module
 static Function **functions;
 static Variable **variables;
 static size_t num_functions, num_variables;
 
-static const char *text(uint64_t offset) { return (const char *)file + offset; }
+#define TABLE(type, member) MODULE_TABLE(file, type, member)
 
-#define TABLE(type, member) ((const type *)(file + header->member))
-
-static void stop(const char *path, const char *why) {
-    session_message("%s: %s; trace the program again", path, why);
-    _exit(2);
-}
+static const char *text(uint64_t offset) { return module_text(file, offset); }
 
 static void map_file(void) {
-    char path[4096];
-    struct stat status;
     if (file) return;
-    snprintf(path, sizeof path, "%s/modules", session_folder());
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0 || fstat(descriptor, &status)) stop(path, strerror(errno));
-    void *mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (mapped == MAP_FAILED) stop(path, strerror(errno));
-    file = mapped;
-    header = mapped;
-    if ((size_t)status.st_size < sizeof *header || memcmp(header->magic, MODULES_MAGIC, sizeof header->magic))
-        stop(path, "is no file of modules of this version");
-    if (header->image_bytes) {
-        void *place = (void *)header->image_address;
-        mapped = mmap(place, header->image_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, descriptor,
-                      (off_t)header->image);
-        if (mapped != place) stop(path, "the addresses of its variables are taken");
-    }
-    close(descriptor);
-    is_used = calloc(header->num_modules + 1, sizeof *is_used);
+    file = module_file("modules", 0);
+    is_used = calloc(file->header->num_modules + 1, sizeof *is_used);
 }
 
 static bool has(const StoredModule *module, const Registered *entry) {
@@ -90,14 +63,24 @@ static void add_function(const Registered *entry, uint32_t number) {
     const StoredKernel *stored = TABLE(StoredKernel, kernels) + module->first_kernel;
     uint32_t index = module->first_kernel;
     while (strcmp(text(stored->name), entry->name)) stored++, index++;
+    function_new(file, number, index, entry->host);
+}
+
+Function *function_new(const ModuleFile *from, uint32_t number, uint32_t index, const void *host) {
+    const StoredModule *module = MODULE_TABLE(from, StoredModule, modules) + number;
+    const StoredKernel *stored = MODULE_TABLE(from, StoredKernel, kernels) + index;
     Function *made = calloc(1, sizeof *made);
-    functions = realloc(functions, (num_functions + 1) * sizeof *functions);
+    Function **more = realloc(functions, (num_functions + 1) * sizeof *functions);
+    if (made == NULL || more == NULL) abort();
+    functions = more;
     functions[num_functions++] = made;
-    *made = (Function){.host = entry->host, .stored = stored, .module = number, .index = index,
-                       .parameters = TABLE(StoredParameter, parameters) + stored->first_parameter,
+    *made = (Function){.host = host ? host : made, .stored = stored, .file = from, .module = number,
+                       .index = from->first_kernel + index,
+                       .parameters = MODULE_TABLE(from, StoredParameter, parameters) + stored->first_parameter,
                        .max_dynamic_shared = -1, .carveout = -1};
     made->kernel = (Kernel){.cluster = {stored->cluster[0], stored->cluster[1], stored->cluster[2]},
-                            .name = text(stored->name), .code = (const Instruction *)(file + stored->code),
+                            .name = module_text(from, stored->name),
+                            .code = (const Instruction *)(from->bytes + stored->code),
                             .num_instructions = stored->num_instructions, .num_registers = stored->num_registers,
                             .shared_bytes = stored->shared_bytes, .local_bytes = stored->local_bytes,
                             .parameter_offset = stored->parameter_offset, .parameter_bytes = stored->parameter_bytes,
@@ -112,6 +95,12 @@ static void add_function(const Registered *entry, uint32_t number) {
         made->kernel.banks[k] = stored->bank_bytes[k] ? (const uint8_t *)stored->bank_address[k] : NULL;
         made->kernel.bank_bytes[k] = stored->bank_bytes[k];
     }
+    return made;
+}
+
+void function_forget(const Function *function) {
+    for (size_t k = 0; k < num_functions; k++)
+        if (functions[k] == function) functions[k] = functions[--num_functions];
 }
 
 static void add_variable(const Registered *entry, const StoredModule *module) {
@@ -133,6 +122,7 @@ static void resolve(Binary *binary) {
     if (binary->num_entries == 0) return;
     map_file();
     const StoredModule *modules = TABLE(StoredModule, modules);
+    const StoredHeader *header = file->header;
     uint32_t chosen = header->num_modules;
     for (uint32_t k = 0; k < header->num_modules && chosen == header->num_modules; k++)
         if (!is_used[k] && has_all(&modules[k], binary)) chosen = k;
@@ -166,7 +156,7 @@ Function *function_of(const void *host) {
     return NULL;
 }
 
-const char *function_problem(const Function *function) { return text(function->stored->problem); }
+const char *function_problem(const Function *function) { return module_text(function->file, function->stored->problem); }
 
 const Variable *variable_of(const void *host) {
     resolve_all();

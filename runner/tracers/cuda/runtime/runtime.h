@@ -26,6 +26,7 @@ const char *session_folder(void);  // that the command made
 void session_event(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line of the process's `events`
 void session_note(const char *code, const char *name);  // once for each name; counted
 FILE *session_launch_file(uint64_t launch_id, const char *suffix);
+FILE *session_arrival_file(unsigned number, char *name, size_t room);  // its name in the session's folder
 void session_message(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on standard error
 int session_lock(void);
 void session_unlock(int *locked);
@@ -38,6 +39,9 @@ void stop_for_good(cudaError_t error);
 const char *error_name(cudaError_t error);     // generated from the headers; NULL: unknown
 const char *error_words(cudaError_t error);    // the same
 cudaError_t not_supported(const char *name);
+int errors_enter_driver(void);                 // until it is left, the runtime's last error stays; for errors_leave_driver
+void errors_leave_driver(int *before);
+bool errors_runtime_is_used(void);             // by this thread
 
 // ---- memory.c: device, page-locked and modules' memory, at fixed addresses
 typedef enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_REGISTERED, MEMORY_MODULE, MEMORY_THREADS } MemoryKind;
@@ -61,13 +65,41 @@ uint64_t memory_in_use(void);                      // bytes of device memory
 bool memory_is_allocated(uint64_t address, uint64_t bytes);
 int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high);  // of the allocation that holds it; 0: none
 
+// ---- module_files.c
+typedef struct {
+    const uint8_t *bytes;
+    const StoredHeader *header;
+    size_t size;
+    uint32_t first_kernel;           // number of its first kernel, of all that the program has
+} ModuleFile;
+#define MODULE_TABLE(file, type, member) ((const type *)((file)->bytes + (file)->header->member))
+
+const ModuleFile *module_file(const char *name, uint32_t first_kernel);  // in the session's folder; or the end
+void module_file_close(const ModuleFile *file);
+const char *module_text(const ModuleFile *file, uint64_t offset);
+
+// ---- arriving.c: device code that arrives while the program runs. All give 0, or -1 with the error and why.
+typedef struct {
+    int error;                       // by the numbers of CUDA's errors
+    char told[1024];
+    char name[256];                  // of the file that was made, in the session's folder
+    const ModuleFile *file;
+    uint32_t first_kernel;
+} Arrival;
+
+int arriving_write(const void *content, size_t bytes, Arrival *into);
+int arriving_load(const void *content, size_t bytes, const char *options, Arrival *into);  // machine code, a fat binary, PTX
+int arriving_link(const char *files, const char *options, Arrival *into);  // files: each with a blank before it
+
 // ---- modules.c
 typedef struct Function {
     const void *host;                // the program's own function
     Kernel kernel;
     const StoredKernel *stored;
     const StoredParameter *parameters;
-    uint32_t module, index;          // of the kernel in the module file
+    const ModuleFile *file;
+    uint32_t module;                 // in its file
+    uint32_t index;                  // of the kernel among all that the program has
     int max_dynamic_shared;          // -1: not set
     int carveout;
     uint32_t cluster[3];             // blocks of a cluster that the program asked for, zeros: none
@@ -83,6 +115,8 @@ typedef struct {
 Function *function_of(const void *host);       // NULL: none
 const char *function_problem(const Function *function);  // why it cannot be run
 const Variable *variable_of(const void *host);
+Function *function_new(const ModuleFile *from, uint32_t module, uint32_t index, const void *host);  // host NULL: itself
+void function_forget(const Function *function);
 
 // ---- operations.c: what streams are given
 typedef enum { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_EMPTY, OP_ALLOCATE, OP_GRAPH } OperationKind;

@@ -157,3 +157,11 @@ FILE *session_launch_file(uint64_t launch_id, const char *suffix) {
     setvbuf(file, NULL, _IOFBF, 1 << 20);
     return file;
 }
+
+FILE *session_arrival_file(unsigned number, char *name, size_t room) {
+    char path[4400];
+    if (events == NULL) open_events();
+    snprintf(name, room, "%.200s/arrived-%u", strrchr(process_folder, '/') + 1, number);
+    snprintf(path, sizeof path, "%.4000s/%s", session_folder(), name);
+    return opened(path, "wb");
+}
