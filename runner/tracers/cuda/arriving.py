@@ -1,6 +1,6 @@
-"""Device code that a traced program brings while it runs: what NVRTC, Triton or Numba compiled, a file that it loads, or
-the kernels of a library that is opened. The program's process (``runtime/arriving.c``) writes the code into a file of the
-trace's folder and asks over a socket for the module file of it.
+"""Device code that a traced program brings while it runs: what NVRTC, Triton or Numba compiled, a file that it loads,
+or the kernels of a library that is opened. The program's process (``runtime/arriving.c``) writes the code into a file
+of the trace's folder and asks over a socket for the module file of it.
 
 A request is a line of words: ``load FILE [ptxas' words]`` or ``link MADE [ptxas' words] FILES``, with names in the
 folder; the answer is ``done MODULE_FILE FIRST_KERNEL`` (of ``link`` ``done MADE 0``) or ``failed ERROR TEXT`` with the
@@ -136,7 +136,9 @@ class ArrivingCode:
         text = device_code.disassembled(Cubin(named, self._capability), self._kit)
         architecture = max(listing.architectures(text), default=self._capability)
         if architecture // 10 != self._capability // 10 or architecture > self._capability:
-            told = f"a module has machine code for sm_{architecture}, and the GPU that is shown is of compute capability"
+            told = (
+                f"a module has machine code for sm_{architecture}, and the GPU that is shown is of compute capability"
+            )
             raise _RefusedError(NO_BINARY_FOR_GPU, f"{told} {self._capability / 10}")
         cubin = Cubin(named, architecture)
         if not cubin.is_linked:

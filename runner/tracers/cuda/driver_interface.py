@@ -1,6 +1,6 @@
-"""The part of the driver's replacement that is made of the toolkit's own headers: names of its results, the table in which
-``cuGetProcAddress`` looks for calls by their versions, and an entry for every call that is not there, which says so and
-fails."""
+"""The part of the driver's replacement that is made of the toolkit's own headers: names of its results, the table in
+which ``cuGetProcAddress`` looks for calls by their versions, and an entry for every call that is not there, which
+says so and fails."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ def sources(include: Path) -> dict[str, str]:
         "#include <stddef.h>",
         '#include "driver/generated.h"',
         "int refused(const char *name);",
-        *(
-            f'__attribute__((weak)) int {symbol}(void) {{ return refused("{symbol}"); }}'
-            for symbol in sorted(exported)
-        ),
+        *(f'__attribute__((weak)) int {symbol}(void) {{ return refused("{symbol}"); }}' for symbol in sorted(exported)),
         "const ProcAddress proc_addresses[] = {",
         *(f'    {{"{name}", {version}, {symbol}}},' for name, version, symbol in _table(include, exported)),
         "    {NULL, 0, NULL},",

@@ -115,8 +115,8 @@ def write(cubins: Sequence[Cubin], kit: Toolkit, folder: Path) -> None:
 
 
 class ModuleFiles:
-    """Module files of one program, one for each time that it brings device code. Their kernels are numbered through, and
-    their memories lie one behind the other."""
+    """Module files of one program, one for each time that it brings device code. Their kernels are numbered through,
+    and their memories lie one behind the other."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

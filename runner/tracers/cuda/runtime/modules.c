@@ -86,9 +86,9 @@ Function *function_new(const ModuleFile *from, uint32_t number, uint32_t index, 
                             .parameter_offset = stored->parameter_offset, .parameter_bytes = stored->parameter_bytes,
                             .architecture = module->architecture};
     CodePart *parts = calloc(stored->num_parts + 1, sizeof *parts);
-    const StoredPart *given = TABLE(StoredPart, parts) + stored->first_part;
+    const StoredPart *given = MODULE_TABLE(from, StoredPart, parts) + stored->first_part;
     for (uint32_t k = 0; k < stored->num_parts; k++)
-        parts[k] = (CodePart){text(given[k].name), (uint32_t)given[k].address, given[k].bytes, given[k].first};
+        parts[k] = (CodePart){module_text(from, given[k].name), (uint32_t)given[k].address, given[k].bytes, given[k].first};
     made->kernel.parts = parts;
     made->kernel.num_parts = stored->num_parts;
     for (int k = 0; k < NUM_BANKS; k++) {

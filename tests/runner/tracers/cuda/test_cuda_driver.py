@@ -32,7 +32,9 @@ BAD = "CUDA_ERROR_INVALID_VALUE"
 def program(kit, build_folder):
     """Linked with a driver that does nothing, as those of a toolkit's folder ``stubs``."""
     made, stub, source = (build_folder / name for name in ("cuda_driver", "libcuda.so.1", "stub.c"))
-    source.write_text("".join(f"int {name}(void) {{ return 999; }}\n" for name in driver_interface.symbols(kit.include)))
+    source.write_text(
+        "".join(f"int {name}(void) {{ return 999; }}\n" for name in driver_interface.symbols(kit.include))
+    )
     _compiled("-shared", "-w", "-Wl,-soname,libcuda.so.1", str(source), "-o", str(stub))
     _compiled(str(PROGRAM), "-isystem", str(kit.include), str(stub), "-o", str(made))
     return made
@@ -96,7 +98,10 @@ def test_memory_of_the_driver(lines):
     [
         ("cubin", ("-cubin", "-arch=sm_86")),
         ("ptx", ("-ptx", "-arch=compute_75")),
-        ("fatbin", ("-fatbin", "-gencode", "arch=compute_75,code=sm_75", "-gencode", "arch=compute_80,code=compute_80")),
+        (
+            "fatbin",
+            ("-fatbin", "-gencode", "arch=compute_75,code=sm_75", "-gencode", "arch=compute_80,code=compute_80"),
+        ),
     ],
 )
 @pytest.mark.slow
@@ -170,4 +175,3 @@ def test_every_documented_call_of_the_driver_is_exported(kit, tracer_cache):
     assert declared <= exported
     assert {"cuMemAlloc_v2", "cuLaunchKernel_ptsz", "cuMemcpyHtoD_v2_ptds", "cuGetProcAddress_v2"} <= exported
     assert "cuInit" in driver_interface.symbols(kit.include)
-
