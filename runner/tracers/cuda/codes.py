@@ -7,17 +7,18 @@ from typing import Final
 # Ops: roots of instructions, joined where one piece of code executes them; those that change what runs next first
 CONTROL: Final = (
     "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR",
-    "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP",
+    "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP", "PHASECHK",
 )  # fmt: skip
 OTHERS: Final = (
-    "NOP", "MOV", "MOV_PAIR", "IADD3", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL", "IMNMX",
-    "VIADDMNMX", "VIMNMX3", "IABS", "POPC", "FLO", "BREV", "BMSK", "SGXT", "PLOP3", "P2R", "R2P",
+    "NOP", "MOV", "MOV_PAIR", "IADD3", "IADD_PAIR", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL",
+    "IMNMX", "VIADDMNMX", "VIMNMX3", "IABS", "POPC", "FLO", "BREV", "BMSK", "SGXT", "PLOP3", "P2R", "R2P",
     "FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", "HADD2", "HMUL2", "HFMA2", "HSET2", "HSETP2", "HMNMX2", "FSET",
     "FSETP", "DSETP", "FSEL", "FMNMX",
     "MUFU", "FCHK", "F2I", "I2F", "I2I", "F2F", "FRND", "F2FP",
     "LOAD", "STORE", "LDC", "ATOMIC", "QSPC", "LDGSTS",
     "HMMA", "IMMA", "DMMA", "BMMA", "WGMMA", "LDSM", "STSM", "MOVM", "IDP", "VABSDIFF", "PACK_INTEGERS", "VMNMX",
-    "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
+    "BARRIER_SET", "BARRIER_ARRIVE", "BARRIER_ARRIVE_BEHIND", "ARRIVE_WORDS", "ARRIVE_WORDS_BEHIND", "TENSOR_COPY",
+    "BULK_COPY", "STORE_ASYNC", "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R", "UNKNOWN",
 )  # fmt: skip
 OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}
 
@@ -35,6 +36,7 @@ MODIFIERS: Final = {
     "RIGHT": 1 << 14, "BITS_64": 1 << 15, "IS_SIGNED": 1 << 16, "WRAPS": 1 << 17, "SIGN_EXTENDED": 1 << 18,
     "SHIFTED": 1 << 19, "GENERIC": 1 << 23, "KEEPS_NAN": 1 << 24, "BFLOAT": 1 << 25, "RELU": 1 << 26,
     "BMOV_CLEAR": 1 << 27, "BAR_RED": 1 << 28, "BAR_ARV": 1 << 29, "STRONG": 1 << 30,
+    "ANY_LANE": 1 << 31,
 }  # fmt: skip
 SCALE_SHIFT: Final = 20  # three bits: by how much the register of an address is shifted
 

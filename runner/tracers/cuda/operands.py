@@ -27,6 +27,7 @@ _CONSTANT: Final = re.compile(r"c\[(0x[0-9a-f]+)\]\[(.*)\]((?:\.\w+)*)$")
 _SCOREBOARD: Final = re.compile(r"SB\d|\{\d?|\d\}")  # what DEPBAR waits for: SB0, {4,3}
 _GROUP: Final = re.compile(r"gsb\d$")  # of products of a group of warps
 _MATRICES: Final = re.compile(r"gdesc\[UR(\d+)\]((?:\.(?:negA|negB|tnspA|tnspB))*)$")  # descriptors; words in ``text``
+_HINT: Final = re.compile(r"desc\[UR\d+\]$")  # to the caches, of a copy of a block
 _ADDRESS: Final = re.compile(r"(?:desc\[UR\d+\])?\[([^\]]*)\]((?:\.\w+)*)$")
 _SPECIAL: Final = {
     **{f"SR_{name.replace('_', '.')}": number for name, number in SPECIAL.items() if name[-2:] in ("_X", "_Y", "_Z")},
@@ -101,7 +102,7 @@ def parse(text: str) -> Operand:
         return Operand(IMMEDIATE, flags, value=int(word, 16) & 0xFFFFFFFF, text=text)
     elif _FLOAT.match(word):
         return Operand(IMMEDIATE, flags, is_floating=True, text=text)
-    if _SCOREBOARD.match(word) or _GROUP.match(word):
+    if _SCOREBOARD.match(word) or _GROUP.match(word) or _HINT.match(word):
         return Operand(text=text)
     if match := _MATRICES.match(word):
         return Operand(UNIFORM, flags, int(match[1]), text=text)

@@ -84,7 +84,11 @@ def _nothing(given: Given) -> Decoded:
 
 
 def _iadd3(given: Given) -> Decoded:
-    given.left("X")
+    given.left("X", "64")
+    if given.has("64"):
+        if given.has("X") or len(given.operands) != 4 or any(each.is_predicate for each in given.operands):
+            raise UnknownInstructionError(given.root)
+        return Decoded("IADD_PAIR", given.operands)
     predicates, rest = _with_predicates(given.operands, 1, 2)
     carries = rest[3:] + [FALSE_PREDICATE] * (5 - len(rest))
     if len(rest) < 3 or len(rest) > 5:
@@ -285,6 +289,8 @@ def _operation(given: Given) -> tuple[int, int]:
 
 def _atomic(given: Given) -> Decoded:
     """d, address, value, other; of a sum of pairs a predicate, too: whether its address is global (else not done)."""
+    if given.modifiers == ("ARRIVE", "64"):  # of a barrier in shared memory
+        return Decoded("ARRIVE_WORDS", given.operands)
     operation, type_ = _operation(given)
     operands = [each for each in given.operands if not each.is_predicate]
     d, address, *values = operands
@@ -361,11 +367,11 @@ def _b2r(given: Given) -> Decoded:
 
 
 def _branch(given: Given) -> Decoded:
-    given.left("U", "DIV", "CONV")
+    given.left("U", "DIV", "CONV", "ANY")
     if given.has("DIV", "CONV"):  # to the code of warps that are not together, which shuffles need not here
         return Decoded("NOP")
     *with_, target = given.operands
-    return Decoded("BRA", with_, 0, target=target.value)
+    return Decoded("BRA", with_, given.bits(ANY_LANE="ANY"), target=target.value)
 
 
 def _jump(given: Given) -> Decoded:
@@ -438,15 +444,26 @@ def _own_address(given: Given) -> Decoded:
 
 
 def _r2ur(given: Given) -> Decoded:
+    """d, a, and the predicate that tells lanes with another value."""
     given.left("FILL")
     operands = [each for each in given.operands if not each.is_predicate]
-    return Decoded("R2UR", operands)
+    others = [each for each in given.operands if each.is_predicate]
+    return Decoded("R2UR", [*operands, *(others or [TRUE_PREDICATE])])
+
+
+def _elect(given: Given) -> Decoded:
+    given.left()
+    operands = list(given.operands)
+    if len(operands) not in (2, 3):
+        raise UnknownInstructionError("ELECT")
+    return Decoded("ELECT", operands + [TRUE_PREDICATE] * (3 - len(operands)))
 
 
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "YIELD", "FENCE", "PREEXIT",
-         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "WARPGROUP", "USETMAXREG"), _nothing
+         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "WARPGROUP", "UTMACCTL", "UTMACMDFLUSH",
+         "UTMAPF", "UBLKPF"), _nothing
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
     "IADD3": _iadd3, "VIADD": plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
@@ -470,7 +487,7 @@ _RULES: Final[dict[str, Rule]] = {
     "QSPC": _space,
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
     "S2R": _special, "CS2R": _special, "S2UR": _special,
-    "LEPC": _own_address, "ELECT": plain("ELECT", 2), "B2R": _b2r,
+    "LEPC": _own_address, "ELECT": _elect, "B2R": _b2r,
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
     "BSYNC": plain("BSYNC", 1), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ELEMENTS
+from manyscale.runner.tracers.cuda.codes import ATOMIC, ELEMENTS, TYPES
 from manyscale.runner.tracers.cuda.given import Decoded, Given, UnknownInstructionError
 from manyscale.runner.tracers.cuda.operands import NOTHING, TRUE_PREDICATE, Operand
 
@@ -69,4 +69,116 @@ def _group_product(given: Given) -> Decoded:
     )
 
 
-HOPPER: Final = {**dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA"), _group_product)}
+_ARRIVALS: Final = {  # (arrivals, transactions) as barrier.c numbers them
+    "": (1, 2), "A1TR": (1, 2), "A1T0": (1, 0), "ART0": (2, 0), "A0TR": (0, 2), "A0TX": (0, 3), "A0T1": (0, 1),
+}  # fmt: skip
+
+
+def _barrier(given: Given) -> Decoded:
+    """SYNCS: barriers in shared memory that count transactions."""
+    given.left("EXCH", "64", "ARRIVE", "TRANS64", "RED", "OPTOUT", "PHASECHK", "TRYWAIT", "CCTL", "IV", *_ARRIVALS)
+    operands = list(given.operands)
+    if given.modifiers == ("EXCH", "64") and len(operands) == 3 and operands[0].number in _ZEROS:
+        return Decoded("BARRIER_SET", operands[1:])
+    if given.modifiers == ("CCTL", "IV"):
+        return Decoded("NOP")
+    if given.modifiers[:2] == ("PHASECHK", "TRANS64") and len(operands) == 3:
+        return Decoded("PHASECHK", operands)
+    if given.modifiers[:2] == ("ARRIVE", "TRANS64") and len(operands) == 3:
+        arrivals, transactions = _ARRIVALS[next((each for each in given.modifiers if each in _ARRIVALS), "")]
+        return Decoded("BARRIER_ARRIVE", operands, 0, arrivals | transactions << 2 | given.has("OPTOUT") << 4)
+    raise UnknownInstructionError(given.root)
+
+
+_ZEROS: Final = (ops.ZERO_REGISTER, ops.ZERO_UNIFORM)
+
+
+def _arrival_behind_copies(given: Given) -> Decoded:
+    """ARRIVES.LDGSTSBAR: the form of sm_80, or that of sm_90, which counts a transaction or an arrival."""
+    if given.modifiers == ("LDGSTSBAR", "64"):
+        return Decoded("ARRIVE_WORDS_BEHIND", given.operands)
+    if given.modifiers in (("LDGSTSBAR", "64", "TRANSCNT"), ("LDGSTSBAR", "64", "ARVCNT")):
+        return Decoded("BARRIER_ARRIVE_BEHIND", given.operands, 0, int(given.has("TRANSCNT")))
+    raise UnknownInstructionError(given.root)
+
+
+_REDUCTIONS: Final = ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR")
+_TYPES: Final = {"U32": "U32", "S32": "S32", "U64": "U64", "64": "U64", "S64": "S64", "F16": "F16", "BF16": "BF16",
+                 "F32": "F32", "F64": "F64"}  # fmt: skip
+
+
+def _reduced(given: Given) -> tuple[int, int]:
+    """The operation and its type."""
+    operation = next((each for each in given.modifiers if each in _REDUCTIONS), None)
+    if operation is None:
+        raise UnknownInstructionError(given.root)
+    return ATOMIC[operation], TYPES[next((_TYPES[each] for each in given.modifiers if each in _TYPES), "U32")]
+
+
+def _hinted(given: Given, count: int) -> list[Operand]:
+    """The operands without a hint to the caches, the descriptor behind them."""
+    operands = [each for each in given.operands if each.kind != ops.NONE]
+    addresses = [
+        each.kind == ops.ADDRESS and each.number == ops.ZERO_REGISTER and not each.value for each in operands[:2]
+    ]
+    if len(operands) != count or not all(addresses):
+        raise UnknownInstructionError(given.root)
+    return operands
+
+
+def _block(given: Given) -> Decoded:
+    """UBLKCP, UBLKRED [to], [from], size."""
+    copies = given.root == "BLKCP"
+    given.left("S", "G", *(("MULTICAST",) if copies else (*_REDUCTIONS, *_TYPES, "RN")))
+    ways = given.modifiers[:2]
+    if ways not in ((("S", "G"), ("S", "S"), ("G", "S")) if copies else (("S", "S"), ("G", "S"))):
+        raise UnknownInstructionError(given.root)
+    extra = 0
+    if not copies:
+        operation, type_ = _reduced(given)
+        extra = operation | type_ << 8 | 1 << 16
+    extra |= (ways[0] == "G") << 17 | (ways[1] == "G") << 18 | given.has("MULTICAST") << 19
+    return Decoded("BULK_COPY", _hinted(given, 3), 0, extra)
+
+
+def _store_asynchronously(given: Given) -> Decoded:
+    """STAS, REDAS [address], value."""
+    reduces = given.root == "REDAS"
+    given.left("64", "128", *((*_REDUCTIONS, *_TYPES) if reduces else ()))
+    address = given.operands[0]
+    if len(given.operands) != 2 or address.kind != ops.ADDRESS or address.index != ops.ZERO_UNIFORM:
+        raise UnknownInstructionError(given.root)
+    extra = 0
+    if reduces:
+        operation, type_ = _reduced(given)
+        extra = operation | type_ << 8 | 1 << 16
+    return Decoded("STORE_ASYNC", given.operands, 0, extra)
+
+
+def _tensor(given: Given) -> Decoded:
+    """UTMALDG, UTMASTG, UTMAREDG [shared], [map], ranks; those for im2col are not executed."""
+    loads, reduces = given.root == "TMALDG", given.root == "TMAREDG"
+    given.left(*(f"{k}D" for k in range(1, 6)), *(("MULTICAST",) if loads else _REDUCTIONS if reduces else ()))
+    rank = next((int(each[0]) for each in given.modifiers if each in ("1D", "2D", "3D", "4D", "5D")), None)
+    if rank is None:
+        raise UnknownInstructionError(given.root)
+    extra = _reduced(given)[0] if reduces else 0
+    extra |= rank << 8 | loads << 16 | reduces << 17 | given.has("MULTICAST") << 18
+    return Decoded("TENSOR_COPY", _hinted(given, 3 if given.has("MULTICAST") else 2), 0, extra)
+
+
+def _registers_of_warps(given: Given) -> Decoded:
+    """USETMAXREG: a warp has all registers here from its begin on; asking for more succeeds."""
+    if given.modifiers == ("DEALLOC", "CTAPOOL"):
+        return Decoded("NOP")
+    if given.modifiers == ("TRY_ALLOC", "CTAPOOL") and given.operands and given.operands[0].is_predicate:
+        return Decoded("PLOP3", [given.operands[0], *[TRUE_PREDICATE] * 4], 0, 0xFFFF)
+    raise UnknownInstructionError("USETMAXREG")
+
+
+HOPPER: Final = {
+    **dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA"), _group_product),
+    "SYNCS": _barrier, "ARRIVES": _arrival_behind_copies, "STAS": _store_asynchronously,
+    "REDAS": _store_asynchronously, "SETMAXREG": _registers_of_warps,
+    **dict.fromkeys(("BLKCP", "BLKRED"), _block), **dict.fromkeys(("TMALDG", "TMASTG", "TMAREDG"), _tensor),
+}  # fmt: skip

@@ -79,6 +79,14 @@ uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
     return NULL;
 }
 
+uint8_t *global_place(const Context *at, uint64_t address, uint32_t size) {
+    if (is_global(at, address, size)) return (uint8_t *)(uintptr_t)address;
+    at->block->launch->error = STOP_ADDRESS;
+    fail(at, "block (%u,%u,%u) accesses %u bytes at global address 0x%llx, outside of what is allocated", at->block->ctaid[0],
+         at->block->ctaid[1], at->block->ctaid[2], size, (unsigned long long)address);
+    return NULL;
+}
+
 // Where the bytes of all lanes stand, where that needs one look: they lie in one allocation, or in the block's own memory,
 // and are aligned. Lanes that do not execute get the place of one that does. False: each lane needs a look of its own.
 static bool places_of(const Context *at, int space, const uint64_t *addresses, uint8_t *places[LANES]) {
@@ -225,16 +233,14 @@ static uint32_t pair_sum(uint32_t a, uint32_t b, bool brain) {
     return sum;
 }
 
-static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_t other) {
-    const Instruction *instruction = at->instruction;
-    uint32_t type = instruction->extra >> 8 & 0xff;
+uint64_t updated_value(const Context *at, uint32_t operation, uint32_t type, uint64_t old, uint64_t value, uint64_t other) {
     bool less;
     switch (type) {
     case TYPE_S32: less = (int32_t)value < (int32_t)old; break;
     case TYPE_S64: less = (int64_t)value < (int64_t)old; break;
     default: less = value < old;
     }
-    switch (instruction->extra & 0xff) {
+    switch (operation) {
     case ATOMIC_ADD:
         if (type == TYPE_F32) {
             float a, b;
@@ -264,7 +270,7 @@ static uint64_t updated(const Context *at, uint64_t old, uint64_t value, uint64_
     case ATOMIC_CAST:
     case ATOMIC_CAS: return old == value ? other : old;
     case ATOMIC_POPC_INC: return old + 1;  // one for each lane
-    default: fail(at, "atomic operation %u is not executed", instruction->extra & 0xff); return old;
+    default: fail(at, "atomic operation %u is not executed", operation); return old;
     }
 }
 
@@ -291,7 +297,7 @@ static void atomic(const Context *at) {
         memcpy(&before, place, instruction->size);
         uint64_t with = is_wide ? (uint64_t)value_high[lane] << 32 | value[lane] : value[lane];
         uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
-        uint64_t after = updated(at, before, with, third);
+        uint64_t after = updated_value(at, instruction->extra & 0xff, instruction->extra >> 8 & 0xff, before, with, third);
         memcpy(place, &after, instruction->size);
         changed |= after != before;
         old[lane] = (instruction->extra & 0xff) == ATOMIC_CAST ? before == with : before;

@@ -12,4 +12,8 @@ void addresses_of(const Context *at, const Operand *operand, uint64_t *into);
 uint8_t *place_of(const Context *at, int space, uint64_t address, int lane);
 // Where ``size`` bytes of shared memory stand, of the block that the address names; NULL where they are not there.
 uint8_t *shared_place(const Block *block, uint32_t address, uint32_t size);
+// The same of global memory, and a problem where they are not.
+uint8_t *global_place(const Context *at, uint64_t address, uint32_t size);
+// What an atomic operation leaves in memory.
+uint64_t updated_value(const Context *at, uint32_t operation, uint32_t type, uint64_t old, uint64_t value, uint64_t other);
 #endif

@@ -143,12 +143,20 @@ bool execute_warp(const Context *at) {
     case OP_MATCH: match(at); return true;
     case OP_REDUX: reduce(at); return true;
     case OP_S2R: special(at); return true;
-    case OP_ELECT: {  // the first of the lanes
-        set(at, 1, broadcast(at->mask ? lowest(at->mask) : 0, into));
-        set_predicate(at, 0, at->mask & (0u - at->mask));
+    case OP_ELECT: {  // the first of the lanes where the predicate holds
+        const uint32_t lanes = at->mask & predicate(at, 2);
+        set(at, 1, broadcast(lanes ? lowest(lanes) : 0, into));
+        set_predicate(at, 0, lanes & (0u - lanes));
         return true;
     }
-    case OP_R2UR: set(at, 0, integer(at, 1, tmp)); return true;  // of the first lane
+    case OP_R2UR: {  // of the first lane; the predicate holds for lanes with another value, whose turn is still to come
+        const uint32_t *values = integer(at, 1, tmp);
+        uint32_t others = 0;
+        if (at->mask) EACH_LANE others |= (uint32_t)(values[lane] != values[lowest(at->mask)]) << lane;
+        set(at, 0, values);
+        set_predicate(at, 2, others);
+        return true;
+    }
     case OP_B2R: {  // the result of a barrier's reduction
         const BlockBarrier *barrier = &at->block->barriers[0];
         uint32_t kind = instruction->extra;

@@ -182,6 +182,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         uint32_t taken = at->mask;
         if (instruction->operands[0].kind == OPERAND_PREDICATE || instruction->operands[0].kind == OPERAND_UNIFORM_PREDICATE)
             taken &= predicate(at, 0);
+        if (instruction->modifiers & ANY_LANE && taken) taken = group->mask;
         part(at, group, taken, (uint32_t)instruction->target);
         return GOES_ON;
     }
@@ -227,6 +228,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         if (!at->mask) { group->pc++; return GOES_ON; }
         return at_block_barrier(at, group);
     case OP_CLUSTER_ARRIVE: case OP_CLUSTER_WAIT: return at_cluster_barrier(at, group);
+    case OP_PHASECHK: return check_phase(at, group);
     case OP_NANOSLEEP:
         group->pc++;
         return WARP_WAITS;

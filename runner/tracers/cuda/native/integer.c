@@ -282,6 +282,16 @@ bool execute_integer(const Context *at) {
         return true;
     }
     case OP_IADD3: iadd3(at); return true;
+    case OP_IADD_PAIR: {
+        uint64_t sum[LANES], more[LANES];
+        wide(at, 1, sum);
+        for (int place = 2; place < instruction->num_operands; place++) {
+            wide(at, place, more);
+            EACH_LANE sum[lane] += more[lane];
+        }
+        set_wide(at, 0, sum);
+        return true;
+    }
     case OP_VIADD:
         a = integer(at, 1, first), b = integer(at, 2, second);
         EACH_LANE into[lane] = a[lane] + b[lane];

@@ -79,6 +79,7 @@ typedef struct Block {
     bool records, keeps_lanes;
     // The blocks of its cluster by their ranks, this one among them; NULL where it stands alone, with rank 0. A shared
     // address holds the rank of its block in bits 24 to 31.
+    uint32_t fruitless;            // looks at barriers in shared memory that found nothing new, one after the other
     struct Block **peers;
     uint32_t rank, num_peers;
     FILE *record, *lanes;          // where they are written
@@ -271,11 +272,15 @@ bool execute_conversion(const Context *at);
 bool execute_halves(const Context *at);
 bool execute_packed(const Context *at);
 bool execute_warpgroup(const Context *at);
+bool execute_barrier(const Context *at);
+bool execute_tensor(const Context *at);
+bool execute_bulk(const Context *at);
 bool execute_matrix(const Context *at);
 bool execute_memory(const Context *at);
 bool execute_warp(const Context *at);
 // Instructions that change which lanes run, or what runs next.
 bool is_control(uint32_t op);
+enum Outcome check_phase(const Context *at, Group *group);  // barrier.c
 enum Outcome execute_control(const Context *at, Group *group);
 
 // Blocks (blocks.c)
