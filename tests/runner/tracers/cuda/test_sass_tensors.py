@@ -208,7 +208,8 @@ def test_blocks_of_bytes_go_both_ways(sass):
     source = np.random.default_rng(6).integers(0, 256, 4096, np.uint8)
     lines = [*_begun(4096 + 1024), *_pair(24, source.ctypes.data), "UMOV UR16, 0x800", f"UMOV UR17, {hex(_BARRIER)}",
              "UMOV UR6, 0x100", "@P6 UBLKCP.S.G [UR16], [UR24], UR6", "UMOV UR18, 0x2000",
-             f"UMOV UR19, {hex(_BARRIER)}", "UMOV UR6, 0x40", "@P6 UBLKCP.S.S [UR18], [UR16], UR6, desc[UR4]", *_WAITED]  # fmt: skip
+             f"UMOV UR19, {hex(_BARRIER)}", "UMOV UR6, 0x40", "@P6 UBLKCP.S.S [UR18], [UR16], UR6, desc[UR4]",
+             *_WAITED]  # fmt: skip
     found, ended = _run(sass, lines)
     assert ended == 1
     assert np.array_equal(found[2048 : 2048 + 4096], source)
