@@ -46,6 +46,7 @@ _SPECIAL: Final = {
     "SR_GLOBALTIMERHI": SPECIAL["TIMER_HIGH"],
     "SR_CgaCtaId": SPECIAL["RANK"],
     "SRZ": SPECIAL["ZERO"],
+    "SR_LMEMHIOFF": SPECIAL["ZERO"],  # the lowest offset that a stack may reach, which ptxas -O0 compares with
 }
 
 

@@ -9,38 +9,34 @@ is given other names by ``REMOVED``. ``RESULTS.md`` is written where all program
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import inputs
 from programs import NOT_BUILT, NOT_RIGHT, PROGRAMS, Program, Ran
 from references import Copies
+from tracing import (
+    HERE,
+    MANYSCALE,
+    REMOVED,
+    SHOWN,
+    called,
+    children_seconds,
+    first_error,
+    nvcc,
+    object_file,
+    range_of,
+    write_turing,
+)
 
 from manyscale.runner.readers import workload_folder
-from manyscale.runner.shipped import shipped_targets
 
 COMMIT = "9c10d3ea16ddba2ba057cc3951a9efc4c2cc18a4"
-HERE = Path(__file__).parent
-REMOVED = {
-    "cudaThreadSynchronize": "cudaDeviceSynchronize",
-    "cudaThreadExit": "cudaDeviceReset",
-    "deviceOverlap": "asyncEngineCount",
-    "clockRate": "warpSize",
-    "computeMode": "integrated",
-}
-"""What CUDA 13 has no more, and what stands for it; the fields of cudaDeviceProp are printed at most."""
 SHORTER = ("#define iterations 2000", "#define iterations 20")
 """Of cfd, whose number of iterations is a constant; with 2,000 a run has 14,003 launches."""
-SHOWN = {75: "turing", 80: "a100", 86: "rtx3070", 90: "h100"}
-MANYSCALE = [sys.executable, "-m", "manyscale"]
-TIME_LIMIT = 900  # seconds, of a program
 
 
 @dataclass(frozen=True)
@@ -54,28 +50,8 @@ class Result:
     problem: str | None = None
 
 
-def called(command: list[str], folder: Path, **environment: str) -> tuple[int, str, str]:
-    """Exit status, standard output and error of a command."""
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
-                          errors="replace", timeout=TIME_LIMIT, check=False)  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
-
-
 def short_name(program: Program) -> str:
     return program.name.translate(str.maketrans("", "", "()")).replace(" ", "_")
-
-
-def first_error(text: str) -> str:
-    lines = [line for line in text.splitlines() if "error" in line or "undefined" in line]
-    return (lines or text.splitlines() or ["no message"])[0].strip()
-
-
-@cache
-def nvcc() -> tuple[str, list[str]]:
-    """Where nvcc stands, and the words that link a program for the tracer."""
-    _, path, _ = called([*MANYSCALE, "trace", "--nvcc", "path"], HERE)
-    _, words, _ = called([*MANYSCALE, "trace", "--nvcc"], HERE)
-    return path.strip(), words.split()
 
 
 def compiled(sources: Path, folder: str, files: str, words: str, architectures: list[int], made: Path) -> str | None:
@@ -98,11 +74,10 @@ def run(program: Program, architecture: int, scratch: Path) -> Result:
     folder.mkdir(parents=True)
     shown = str(scratch / "turing.yaml") if architecture == 75 else SHOWN[architecture]
     command = [*MANYSCALE, "trace", "--level", "gpu", "--as", shown, "-o", str(folder / "traced"), "--", str(made)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = children_seconds()
     status, printed, told = called([*command, *program.arguments.format(scratch).split()], folder,
                                    COPIES=str(folder / "copies"))  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds = children_seconds() - before
     if status or "cuda-launch-stopped" in told:
         return Result(seconds=seconds, problem=next(iter(told.strip().splitlines()[::-1]), f"exit status {status}"))
     workload = workload_folder.read(folder / "traced")
@@ -141,21 +116,8 @@ def prepare(sources: Path, scratch: Path) -> None:
     for path in (*(scratch / "sources" / "cuda" / "cfd").glob("*.cu"), *(scratch / "sources").glob("openmp/cfd/*.cpp")):
         path.write_text(path.read_text(errors="replace").replace(*SHORTER))
     (scratch / "programs").mkdir(exist_ok=True)
-    status, _, told = called(["cc", "-O2", "-c", str(HERE / "copies.c"), "-o", "copies.o"], scratch / "programs")
-    if status:
-        raise RuntimeError(told)
-    text = shipped_targets()["rtx3070"].read_text()
-    for old, new in (("compute_capability: 86", "compute_capability: 75"), ("size: 100 KiB", "size: 64 KiB"),
-                     ("64 KiB, 100 KiB]", "64 KiB]"), ("name: rtx3070", "name: turing")):  # fmt: skip
-        if old not in text:
-            raise RuntimeError(f"rtx3070 has no `{old}`")
-        text = text.replace(old, new)
-    (scratch / "turing.yaml").write_text(text)
-
-
-def range_of(values: list[float], form: str = ",.0f") -> str:
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"
+    object_file("copies.c", scratch / "programs")
+    write_turing(scratch)
 
 
 def report(results: dict[str, dict[int, Result]], missing: dict[str, str], architectures: list[int]) -> str:

@@ -1,0 +1,83 @@
+"""What the scripts here share: building CUDA programs for the tracer, and the names of the targets they are shown."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from manyscale.runner.shipped import shipped_targets
+
+HERE = Path(__file__).parent
+SHOWN = {75: "turing", 80: "a100", 86: "rtx3070", 90: "h100"}
+MANYSCALE = [sys.executable, "-m", "manyscale"]
+REMOVED = {
+    "cudaThreadSynchronize": "cudaDeviceSynchronize",
+    "cudaThreadExit": "cudaDeviceReset",
+    "deviceOverlap": "asyncEngineCount",
+    "clockRate": "warpSize",
+    "computeMode": "integrated",
+}
+"""What CUDA 13 has no more, and what stands for it; the fields of cudaDeviceProp are printed at most."""
+
+
+def called(
+    command: list[str], folder: Path, *, time_limit: float = 900, cpu_limit: int | None = None, **environment: str
+) -> tuple[int, str, str]:
+    """Exit status, standard output and error of a command; -9 or -24 where it takes more than ``cpu_limit`` seconds."""
+
+    def limited() -> None:
+        if cpu_limit is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit + 1))
+
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
+                          errors="replace", timeout=time_limit, check=False, preexec_fn=limited)  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def first_error(text: str) -> str:
+    lines = [line for line in text.splitlines() if "error" in line or "undefined" in line]
+    return (lines or text.splitlines() or ["no message"])[0].strip()
+
+
+@cache
+def nvcc() -> tuple[str, list[str]]:
+    """Where nvcc stands, and the words that link a program for the tracer."""
+    _, path, _ = called([*MANYSCALE, "trace", "--nvcc", "path"], HERE)
+    _, words, _ = called([*MANYSCALE, "trace", "--nvcc"], HERE)
+    return path.strip(), words.split()
+
+
+def object_file(source: str, folder: Path) -> Path:
+    """A C file that stands here, compiled. Raises RuntimeError."""
+    made = folder / f"{Path(source).stem}.o"
+    status, _, told = called(["cc", "-O2", "-c", str(HERE / source), "-o", str(made)], folder)
+    if status:
+        raise RuntimeError(told)
+    return made
+
+
+def write_turing(folder: Path) -> Path:
+    """A target of compute capability 7.5, as none is shipped. Raises RuntimeError."""
+    text = shipped_targets()["rtx3070"].read_text()
+    for old, new in (("compute_capability: 86", "compute_capability: 75"), ("size: 100 KiB", "size: 64 KiB"),
+                     ("64 KiB, 100 KiB]", "64 KiB]"), ("name: rtx3070", "name: turing")):  # fmt: skip
+        if old not in text:
+            raise RuntimeError(f"rtx3070 has no `{old}`")
+        text = text.replace(old, new)
+    (folder / "turing.yaml").write_text(text)
+    return folder / "turing.yaml"
+
+
+def children_seconds() -> float:
+    """CPU time of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def range_of(values: list[float], form: str = ",.0f") -> str:
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
