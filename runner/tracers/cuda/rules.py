@@ -363,7 +363,7 @@ def _special(given: Given) -> Decoded:
 def _b2r(given: Given) -> Decoded:
     given.left("RESULT")
     operands = list(given.operands)
-    return Decoded("B2R", operands + [TRUE_PREDICATE] * (2 - len(operands)), 0, BAR["POPC"])
+    return Decoded("B2R", operands + [TRUE_PREDICATE] * (2 - len(operands)))
 
 
 def _branch(given: Given) -> Decoded:
@@ -415,7 +415,9 @@ def _barrier(given: Given) -> Decoded:
     with_ = [each for each in given.operands if each.is_predicate]
     number = numbers[0] if numbers else Operand(ops.IMMEDIATE)
     count = numbers[1] if len(numbers) > 1 else NOTHING
-    return Decoded("BAR", [number, count, *(with_[:1] or [TRUE_PREDICATE])], given.bits(BAR_RED="RED", BAR_ARV="ARV"))
+    kind = next((BAR[each] for each in given.modifiers if each in BAR), 0)
+    bits = given.bits(BAR_RED="RED", BAR_ARV="ARV")
+    return Decoded("BAR", [number, count, *(with_[:1] or [TRUE_PREDICATE])], bits, kind)
 
 
 def _count(op: str) -> Rule:

@@ -91,6 +91,7 @@ static void release(Block *block, uint32_t number) {
             group->pc++;
         }
     BlockBarrier *results = &block->barriers[0];  // B2R asks for what the last reduction gave
+    results->result_kind = barrier->red_kind;
     results->result_count = barrier->red_count;
     results->result_and = barrier->red_and;
     results->result_or = barrier->red_or;

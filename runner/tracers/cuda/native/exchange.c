@@ -159,9 +159,8 @@ bool execute_warp(const Context *at) {
     }
     case OP_B2R: {  // the result of a barrier's reduction
         const BlockBarrier *barrier = &at->block->barriers[0];
-        uint32_t kind = instruction->extra;
-        set(at, 0, broadcast(kind == BAR_POPC ? barrier->result_count : kind == BAR_AND ? barrier->result_and : barrier->result_or, into));
-        set_predicate(at, 1, (kind == BAR_AND ? barrier->result_and : barrier->result_or) ? 0xffffffffu : 0);
+        set(at, 0, broadcast(barrier->result_count, into));
+        set_predicate(at, 1, (barrier->result_kind == BAR_AND ? barrier->result_and : barrier->result_or) ? 0xffffffffu : 0);
         return true;
     }
     default: return false;

@@ -145,6 +145,7 @@ static enum Outcome at_block_barrier(const Context *at, Group *group) {
     if (instruction->operands[1].kind != OPERAND_NONE) barrier->expected = integer(at, 1, second)[lane];
     if (instruction->modifiers & BAR_RED) {
         uint32_t held = predicate(at, 2) & at->mask;
+        barrier->red_kind = instruction->extra;
         barrier->red_count += (uint32_t)__builtin_popcount(held);
         barrier->red_and &= held == at->mask;
         barrier->red_or |= held != 0;

@@ -56,7 +56,7 @@ typedef struct {
 typedef struct {
     uint32_t arrived;              // threads that went on without waiting (BAR.ARV)
     uint32_t expected;             // threads, 0: all of the block
-    uint32_t red_count, red_and, red_or, result_count, result_and, result_or;
+    uint32_t red_kind, red_count, red_and, red_or, result_kind, result_count, result_and, result_or;
 } BlockBarrier;
 
 typedef struct Cluster Cluster;
