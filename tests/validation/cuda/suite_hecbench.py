@@ -120,5 +120,5 @@ PROGRAMS = (
 
 SUITE = Suite(
     "HeCBench", "HeCBench", "https://github.com/zjin-lcf/HeCBench", "f27000a5188f8ac79bd43fc95a1b3f890c18823d",
-    "BSD-3-Clause", PROGRAMS, unoptimised_every=2,
+    "BSD-3-Clause", PROGRAMS, unoptimised_every=4,
 )  # fmt: skip

@@ -17,16 +17,16 @@ Stored = Mapping[tuple[str, str], Sequence["Ran"]]
 _HEAD = """\
 # CUDA programs traced without a GPU: programs that check themselves
 
-Programs of {suites}, compiled by NVIDIA's nvcc for sm_75, sm_80, sm_86 and sm_90 with `-Xptxas -O3`, and for one of
-these, in turn, with `-Xptxas -O0`; run under `manyscale trace --level gpu` on small inputs. **{right} of {all} programs
-are right in all five runs**, of {runs} runs {good}. Made by `python tests/validation/cuda/suites.py SOURCES --scratch
-FOLDER`, and then with `--report`.
+Programs of {suites}, compiled by NVIDIA's nvcc for sm_75, sm_80, sm_86 and sm_90 with `-Xptxas -O3`, and some of them
+for one of these with `-Xptxas -O0`; run under `manyscale trace --level gpu` on small inputs. **{right} of {all}
+programs are right in all their runs**, of {runs} runs {good}. Made by `python tests/validation/cuda/suites.py SOURCES
+--scratch FOLDER`, and then with `--report`.
 
-A program is right where its own check says so, in words, and where what it gets back from the device is alike in all
-five runs: *equal* is equal in every bit; a number is the largest difference that was seen, relative to the largest
-number of the copy; *not compared* says that the results depend on times or on the order of threads, or that the program
-copies nothing back. Launches, warp instructions and CPU seconds (program, emulation and trace, on a machine that others
-use, too) are ranges over the runs at `-O3`; behind `-O0` stands the architecture of the fifth run.
+A program is right where its own check says so, and where what it gets back from the device is alike in all its runs:
+*equal* is equal in every bit; a number is the largest difference that was seen, relative to the largest number of the
+copy; *not compared* says that the results depend on times or on the order of threads, or that the program copies
+nothing back. Launches, warp instructions and CPU seconds (program, emulation and trace, on a machine that others use,
+too) are ranges over the runs at `-O3`; under `-O0` stands the architecture of the run at that level.
 """
 
 

@@ -190,8 +190,10 @@ def judged(program: Program, ran: Ran, results: bytes, first: bytes) -> Ran:
     return Ran(**{**asdict(ran), "difference": by, "problem": problem})
 
 
-def all_runs(suite: Suite, program: Program, number: int, codes: list[int], sources: Path, scratch: Path) -> list[Ran]:
-    """Of one program: all architectures at -O3, and one, by its number, at -O0."""
+def all_runs(
+    suite: Suite, program: Program, number: int, codes: list[int], sources: Path, scratch: Path, *, reuses: bool
+) -> list[Ran]:
+    """Of one program: all architectures at -O3, and one, by its number, at -O0. ``reuses``: what was built before."""
     root = checked_out(suite, program, sources, scratch)
     programs = scratch / "programs" / suite.checkout / program.name
     programs.mkdir(parents=True, exist_ok=True)
@@ -203,7 +205,8 @@ def all_runs(suite: Suite, program: Program, number: int, codes: list[int], sour
         if not of:
             continue
         made = programs / f"{program.name}-O{level}"
-        error = compiled(suite, program, root, level, of, kept, made)
+        is_there = reuses and made.exists()
+        error = "" if is_there else compiled(suite, program, root, level, of, kept, made)
         for architecture in of:
             if error:
                 found.append(Ran(architecture, level, f"not built: {error}"))
@@ -227,6 +230,7 @@ def main() -> int:
     parser.add_argument("--only", help="programs with these names, with commas between them")
     parser.add_argument("--arch", default="75,80,86,90")
     parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--reuse", action="store_true", help="programs that the scratch folder holds")
     parser.add_argument("--report", action="store_true", help="write RESULTS-SUITES.md of what was run before")
     options = parser.parse_args()
     codes = [int(each) for each in options.arch.split(",")]
@@ -239,7 +243,8 @@ def main() -> int:
             wanted = options.only is None or program.name in options.only.split(",")
             if options.report or not wanted or (options.suite or "") not in suite.name:
                 continue
-            runs = all_runs(suite, program, number, codes, options.sources.resolve(), scratch)
+            runs = all_runs(suite, program, number, codes, options.sources.resolve(), scratch,
+                            reuses=options.reuse)  # fmt: skip
             bad |= any(each.problem for each in runs)
             if options.arch == parser.get_default("arch"):
                 stored = json.dumps([asdict(each) for each in runs])
