@@ -47,6 +47,16 @@ def traces() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def programs() -> dict[str, Path]:
+    """Name to source of every program that can be traced."""
+    return {file.name: file for file in sorted(folder().glob("*.cu"))}
+
+
+def program_path(text: str) -> str:
+    """The source of the shipped program of this name, unless a file of that name exists; any other text as it is."""
+    return str(programs()[text]) if text in programs() and not exists(text) else text
+
+
 def workload_named(name: str) -> dict[str, Any] | None:
     """What a study says of its workload (its key ``workload``) where ``name`` is that of a shipped study or trace, with
     absolute paths. None where it is a path that exists, which goes before a name, or neither. Raises UserError for the

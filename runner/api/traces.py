@@ -9,6 +9,7 @@ from functools import partial
 from inspect import signature
 from os import PathLike, fspath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from manyscale.models.workload import MAX_RANKS, Workload
@@ -216,9 +217,10 @@ def trace(
     call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
     ``snapshots``. Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops
     at an access to what is not allocated, even where hardware would not notice; ``keep_addresses``: the tracer's files
-    stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format. ``max_gb`` on
-    disk; ``mpi``: the program's library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a
-    line on standard error says what is run.
+    stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format; a command that
+    names a source, app.cu or a shipped one, is compiled first. ``max_gb`` on disk; ``mpi``: the program's library
+    (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says what is
+    run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
@@ -251,14 +253,19 @@ def trace(
 
 
 def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, **how: bool) -> TraceResult:
+    from manyscale.runner.shipped import program_path
     from manyscale.runner.study.shown_device import shown_device
-    from manyscale.runner.tracers.cuda import session
+    from manyscale.runner.tracers.cuda import session, sources
 
     device = shown_device(shown)
-    program, kit = session.find_program(command)
-    scratch = Scratch() if output is None else None
-    directory = rundir.new_directory(scratch.path / "trace" if scratch else place(output)[0], "trace")
-    found, status = session.trace(command, program, kit, device, directory, cache, **how)
+    with TemporaryDirectory(prefix="manyscale-program-") as built:
+        if command:
+            command = [program_path(command[0]), *command[1:]]
+            command = sources.built(command, device, cache, Path(built), announces=how["announces"])
+        program, kit = session.find_program(command)
+        scratch = Scratch() if output is None else None
+        directory = rundir.new_directory(scratch.path / "trace" if scratch else place(output)[0], "trace")
+        found, status = session.trace(command, program, kit, device, directory, cache, **how)
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 
