@@ -32,12 +32,12 @@ too) are ranges over the runs at `-O3`; under `-O0` stands the architecture of t
 
 def write_report(suites: Sequence[Suite], stored: Stored, path: Path) -> None:
     """Of programs that were not run nothing is written."""
-    runs = [run for each in stored.values() for run in each]
-    right = sum(all(run.problem is None for run in each) for each in stored.values())
+    programs = {(suite.name, program.name): program for suite in suites for program in suite.programs}
+    good = [[run.problem_of(programs[name]) is None for run in each] for name, each in stored.items()]
     present = [suite for suite in suites if any(name == suite.name for name, _ in stored)]
     named = ", ".join(f"[{suite.name}]({suite.url}) at {suite.commit[:10]} ({suite.licence})" for suite in present)
-    head = _HEAD.format(suites=named, right=right, all=len(stored), runs=len(runs),
-                        good=sum(run.problem is None for run in runs))  # fmt: skip
+    head = _HEAD.format(suites=named, right=sum(map(all, good)), all=len(stored),
+                        runs=sum(map(len, good)), good=sum(map(sum, good)))  # fmt: skip
     lines = head.replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n").splitlines()
     for suite in present:
         lines += ["", *_table(suite, stored)]
@@ -71,12 +71,12 @@ def _table(suite: Suite, stored: Stored) -> list[str]:
 
 
 def _cells(program: Program, runs: Sequence[Ran]) -> list[str]:
-    good = [run for run in runs if run.problem is None]
+    good = [run for run in runs if run.problem_of(program) is None]
     fast = [run for run in good if run.level == 3]
     of = [f"sm_{run.architecture}" for run in runs if run.level == 3]
     place = "all" if len(fast) == len(of) else ", ".join(f"sm_{run.architecture}" for run in fast) or "none"
     slow = next((run for run in runs if run.level == 0), None)
-    checked = "" if slow is None else f"sm_{slow.architecture}" + ("" if slow.problem is None else ": no")
+    checked = "" if slow is None else f"sm_{slow.architecture}" + ("" if slow.problem_of(program) is None else ": no")
     if not fast:
         return [program.name, place, "", "", "", checked, ""]
     worst = max(run.difference for run in good)
@@ -91,6 +91,6 @@ def _problems(program: Program, runs: Sequence[Ran]) -> list[str]:
     """One line for a reason, with where it holds."""
     reasons: dict[str, list[str]] = {}
     for run in runs:
-        if run.problem:
-            reasons.setdefault(run.problem, []).append(f"sm_{run.architecture} -O{run.level}")
+        if problem := run.problem_of(program):
+            reasons.setdefault(problem, []).append(f"sm_{run.architecture} -O{run.level}")
     return [f"- {program.name}, {', '.join(places)}: {reason}" for reason, places in reasons.items()]

@@ -61,6 +61,12 @@ class Ran:
     digest: str = ""
     difference: float = 0.0
 
+    def problem_of(self, program: Program) -> str | None:
+        """Also where its results are not like those of the first run."""
+        if self.problem is None and program.alike is not None and self.difference > program.alike:
+            return f"its results differ by {self.difference:.2g} from those of the first run"
+        return self.problem
+
 
 def checked_out(suite: Suite, program: Program, sources: Path, scratch: Path) -> Path:
     """A copy of what the program needs, at the suite's commit, with its edits. Raises RuntimeError."""
@@ -179,17 +185,6 @@ def difference(one: bytes, two: bytes, numbers: str) -> float:
     return worst
 
 
-def judged(program: Program, ran: Ran, results: bytes, first: bytes) -> Ran:
-    """With how far its results are from those of the first run."""
-    if program.alike is None or not first:
-        return ran
-    by = difference(first, results, program.numbers)
-    problem = ran.problem
-    if problem is None and by > program.alike:
-        problem = f"its results differ by {by:.2g} from those of the first run (at most {program.alike:.0e})"
-    return Ran(**{**asdict(ran), "difference": by, "problem": problem})
-
-
 def all_runs(
     suite: Suite, program: Program, number: int, codes: list[int], sources: Path, scratch: Path, *, reuses: bool
 ) -> list[Ran]:
@@ -213,8 +208,9 @@ def all_runs(
                 continue
             ran, results = run(program, made, root, architecture, level, scratch)
             first = first or results
-            found.append(judged(program, ran, results, first))
-            state = found[-1].problem or "right"
+            by = difference(first, results, program.numbers) if first and program.alike is not None else 0.0
+            found.append(Ran(**{**asdict(ran), "difference": by}))
+            state = found[-1].problem_of(program) or "right"
             print(f"{suite.name} {program.name} sm_{architecture} -O{level}: {state}; {ran.launches} launches, "
                   f"{ran.instructions} warp instructions, {ran.seconds:.1f} CPU s, {found[-1].difference:.2g}",
                   flush=True)  # fmt: skip
@@ -245,7 +241,7 @@ def main() -> int:
                 continue
             runs = all_runs(suite, program, number, codes, options.sources.resolve(), scratch,
                             reuses=options.reuse)  # fmt: skip
-            bad |= any(each.problem for each in runs)
+            bad |= any(each.problem_of(program) for each in runs)
             if options.arch == parser.get_default("arch"):
                 stored = json.dumps([asdict(each) for each in runs])
                 (scratch / "results" / f"{suite.checkout}-{program.name}.json").write_text(stored)
