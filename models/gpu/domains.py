@@ -19,6 +19,11 @@ DETAILED: Final = Domain(
     {
         "copies": left_short("copies of the host take no time, and change no cache"),
         "streams": left_long("launches of several streams run one after the other"),
+        "launches-of-ranks": left_long(
+            "what ranks give their GPUs is done when it is given, as with CUDA_LAUNCH_BLOCKING=1: hosts, streams and "
+            "NCCL's messages do not overlap"
+        ),
+        "shared-gpus": left_short("ranks that share a GPU do not slow each other down"),
         "several-gpus": told("all launches of a rank run on one GPU; the node's others stand idle"),
         "later-code": left_open("instructions of a later architecture take what those of their class take here"),
         "matrix-instructions": left_open(

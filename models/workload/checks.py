@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from manyscale.models.workload.columns import first_rows, one_chunk, to_arrow, to_numpy
 from manyscale.models.workload.detail_tables import InstructionClass
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.operation_tables import (
     ANY_SOURCE,
     ANY_TAG,
@@ -184,6 +185,17 @@ RULES: Final[dict[str, Rules]] = {
         ),
     ),
     "copies": Rules(("before_launch_id",), values=(Values("before_launch_id", 1), Values("bytes"))),
+    "gpu_operations": Rules(
+        ("rank", "operation_id"),
+        is_unique=True,
+        values=(
+            _OPERATION,
+            Values("kind", 0, len(GpuOperationKind)),
+            Values("launch_id"),
+            Values("bytes"),
+            Values("event"),
+        ),
+    ),
 }
 _ENDS: Final = {  # (first, last) columns of spans whose end must not lie before their beginning
     "measured": (("start_ps", "end_ps"),),

@@ -46,8 +46,10 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "free-mispredictions": "a target that names no time for branches that were not predicted",
     },
     "gpu": {
-        "copies": "copies of the host to the GPU",
+        "copies": "copies of the host to the GPU; of ranks, those back, too",
         "streams": "launches in several streams, which may run at the same time",
+        "launches-of-ranks": "launches that ranks make between their MPI calls",
+        "shared-gpus": "more ranks with launches on a node than it has GPUs",
         "several-gpus": "a target with several GPUs a node",
         "later-code": "launches compiled for a later architecture than the target runs",
         "matrix-instructions": "matrix instructions (tensor cores) of several shapes and types",

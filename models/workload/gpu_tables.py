@@ -7,6 +7,12 @@
 ``copies``
     Memory that the host wrote before launch ``before_launch_id`` (the number behind the last launch where none
     followed).
+``gpu_operations``
+    What ranks of an MPI program gave their GPUs, and where they waited for them: one row per operation of a rank that
+    is such a thing, sorted by rank and ``operation_id``. Launch ``launch_id`` is the last phase before its operation;
+    all launches of a rank are in its order. A launch, a copy, a set, a host function and a communication are given to
+    ``stream`` and done later, in its order; ``record_event`` and ``wait_event`` order streams, and the kinds
+    ``synchronize_*`` are where the rank waits. Without rows each launch is a phase of one rank, one after the other.
 
 The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launch by launch.
 """
@@ -14,6 +20,7 @@ The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import IntEnum
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -51,7 +58,36 @@ COPIES_SCHEMA: Final = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
     ]
 )
-SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA}
+GPU_OPERATIONS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("operation_id", pa.int32(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),  # GpuOperationKind
+        pa.field("stream", pa.int64(), nullable=False),  # of the rank, 0 the default one
+        pa.field("launch_id", pa.int32(), nullable=False),  # 0 for what is no launch
+        pa.field("bytes", pa.int64(), nullable=False),  # of copies and sets
+        pa.field("event", pa.int32(), nullable=False),  # of the rank, from 1; 0 for none
+    ]
+)
+SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA, "gpu_operations": GPU_OPERATIONS_SCHEMA}
+
+
+class GpuOperationKind(IntEnum):
+    """What a rank gives a stream of its GPU, or waits for; a communication is one of NCCL's."""
+
+    launch = 0
+    copy_to_device = 1
+    copy_to_host = 2
+    copy_on_device = 3
+    copy_on_host = 4
+    set = 5
+    host_function = 6
+    communication = 7
+    record_event = 8
+    wait_event = 9
+    synchronize_stream = 10
+    synchronize_event = 11
+    synchronize_device = 12
 
 
 class LaunchStreams(Protocol):

@@ -230,7 +230,7 @@ def trace(
 
     if level == "gpu":
         return _trace_gpu(
-            list(command), output, shown, cache_folder(cache),
+            list(command), output, shown, cache_folder(cache), mpi,
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
         )  # fmt: skip
     sampling = DEFAULT_SAMPLING
@@ -252,7 +252,9 @@ def trace(
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 
-def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, **how: bool) -> TraceResult:
+def _trace_gpu(
+    command: list[str], output: Output, shown: str, cache: Path, mpi: str | None, **how: bool
+) -> TraceResult:
     from manyscale.runner.shipped import program_path
     from manyscale.runner.study.shown_device import shown_device
     from manyscale.runner.tracers.cuda import session, sources
@@ -262,7 +264,7 @@ def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, **ho
         if command:
             command = [program_path(command[0]), *command[1:]]
             command = sources.built(command, device, cache, Path(built), announces=how["announces"])
-        program, kit = session.find_program(command)
+        program, kit = session.find_program(command, mpi)
         scratch = Scratch() if output is None else None
         directory = rundir.new_directory(scratch.path / "trace" if scratch else place(output)[0], "trace")
         found, status = session.trace(command, program, kit, device, directory, cache, **how)

@@ -19,6 +19,7 @@ from manyscale.models.network.collectives.rules import CollectiveRules
 from manyscale.models.network.operation_graph import is_ordered
 from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, PhaseKind, Workload
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
+from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
 from manyscale.runner.predict.phase_source import Case
 from manyscale.runner.readers import workload_folder
@@ -26,6 +27,7 @@ from manyscale.runner.registry import lookup, names
 from manyscale.runner.study.targets import shipped_content
 
 _OF_READERS: Final = ("flop_rate", "time_unit", "application")  # options that some readers take (OPTIONS there)
+_COPIES: Final = (int(GpuOperationKind.copy_to_device), int(GpuOperationKind.copy_to_host))
 _NO_SETTING: Final = ("schema", "name", "description", "sources")
 
 
@@ -34,7 +36,7 @@ def found_features(case: Case, node_of_rank: np.ndarray, launches: Workload | No
     its kernel launches. O(operations + members of communicators + launches)."""
     counts: dict[str, Any] = {**_of_network(case, node_of_rank), **_of_cores(case, node_of_rank, launches)}
     if launches is not None:
-        counts |= {**_of_launches(case, launches), "launches": launches.tables["launches"].num_rows}
+        counts |= {**_of_launches(case, launches, node_of_rank), "launches": launches.tables["launches"].num_rows}
     return {name: int(count) for name, count in counts.items() if count}
 
 
@@ -106,7 +108,8 @@ def _of_collectives(workload: Workload, collective: np.ndarray, node_of_rank: np
 def _of_cores(case: Case, node_of_rank: np.ndarray, launches: Workload | None) -> dict[str, Any]:
     workload, node, study = case.workload, case.machine.node, case.study
     computes = (workload.column("phases", "kind") == PhaseKind.compute) & (workload.column("phases", "duration_ps") > 0)
-    phases = 0 if launches is workload else int(np.count_nonzero(computes))
+    is_whole_run = launches is workload and not workload.tables["gpu_operations"].num_rows
+    phases = 0 if is_whole_run else int(np.count_nonzero(computes))
     has_detail = case.traced.detail is not None or study.workload.detail is not None
     simulates = phases or (has_detail and launches is None)
     core, memory = node.core, node.main_memory
@@ -131,12 +134,16 @@ def _has_no_times(workload: Workload) -> bool:
     return is_profile and workload.num_ranks == 1 and not workload.column("phases", "duration_ps").any()
 
 
-def _of_launches(case: Case, launches: Workload) -> dict[str, Any]:
+def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> dict[str, Any]:
     gpu = Gpu.of(case.machine.node)
     streams, version = (launches.column("launches", name) for name in ("stream", "binary_version"))
     executed = case.shared.once(("executed opcodes", launches.digest), lambda: _executed(launches))
+    rank, launch, kind = (launches.column("gpu_operations", name) for name in ("rank", "launch_id", "kind"))
+    sharing = np.bincount(node_of_rank[np.unique(rank[launch > 0])]) if np.any(launch) else np.zeros(1, np.int64)
     counts = {
-        "copies": launches.tables["copies"].num_rows,
+        "copies": np.count_nonzero(np.isin(kind, _COPIES)) if len(kind) else launches.tables["copies"].num_rows,
+        "launches-of-ranks": np.count_nonzero(launch),
+        "shared-gpus": np.maximum(0, sharing - case.machine.node.num_gpus).sum(),
         "streams": len(np.unique(streams)) - 1,
         "several-gpus": case.machine.node.num_gpus - 1,
         "later-code": 0 if gpu is None else np.count_nonzero(version > gpu.compute_capability),

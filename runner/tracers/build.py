@@ -18,7 +18,7 @@ from manyscale.runner.errors import UserError
 
 NATIVE: Final = Path(__file__).parent / "native"
 FLAGS: Final = ("-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-_PARTS: Final = ("trace.c", "threads.c", "openmp.c", "openmp_entries.c", "coverage.c")  # of every tracer
+_PARTS: Final = ("trace.c", "threads.c", "openmp.c", "openmp_entries.c", "coverage.c", "gpu.c")  # of every tracer
 _MPI_PARTS: Final = ("mpi.c", "collectives.c", "requests.c", "windows.c", "counters.c")
 _COMPILERS: Final = {
     "mpich": (("mpicc.mpich", "mpicc"), "libmpich-dev"),
@@ -48,10 +48,11 @@ def tracer(library: str | None, cache: Path) -> Path:
     if set(str(cache)) & set(" \t\n:"):
         raise UserError(f"{cache}: has a blank or a colon, at which the loader splits LD_PRELOAD; name another --cache")
     compiler = c_compiler() if library is None else mpi_compiler(library)
-    sources = {part: (NATIVE / part).read_text() for part in _PARTS}
-    if library is not None:
-        from manyscale.runner.tracers import generate
+    from manyscale.runner.tracers import generate
 
+    sources = {part: (NATIVE / part).read_text() for part in _PARTS}
+    sources["names.c"] = generate.names()
+    if library is not None:
         sources |= {part: (NATIVE / part).read_text() for part in _MPI_PARTS}
         sources["wrappers.c"] = generate.wrappers(library)
     return _built("libmanyscale_tracer.so", sources, compiler, cache, ("-ldl", "-lpthread"))

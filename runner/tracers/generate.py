@@ -14,6 +14,7 @@ from typing import Final
 from manyscale.runner.readers.raw_trace.mpi_calls import CALLS, NAMES, UNREPEATED, Call
 
 _NAMES_A_LINE: Final = 100
+_BUFFERS: Final = ("buf", "cbuf", "sendbuf", "recvbuf", "origin_addr", "result_addr")
 _HEAD: Final = """/* Made by runner/tracers/generate.py from the table in readers/raw_trace/mpi_calls.py. */
 #include "record.h"
 
@@ -29,7 +30,7 @@ def wrappers(library: str) -> str:
     """
     if library not in ("mpich", "openmpi"):
         raise ValueError(f"unknown MPI library {library!r}; known: mpich, openmpi")
-    parts = [_HEAD, _names()]
+    parts = [_HEAD]
     for number, call in enumerate(CALLS):
         parts.append(_guarded(call.since, _wrapper(call, number, large=False)))
         if call.has_large_counts:
@@ -37,12 +38,20 @@ def wrappers(library: str) -> str:
     return "\n".join(parts)
 
 
-def _names() -> str:
-    lines = []
+def names() -> str:
+    """The C source that tells a trace the names of calls by their numbers."""
+    lines = ["    static int is_told;", "    if (is_told++) return;"]
     for first in range(0, len(NAMES), _NAMES_A_LINE):
         listed = ", ".join(f'\\"{name}\\"' for name in NAMES[first : first + _NAMES_A_LINE])
         lines.append(f'    ms_define("%s", "{{\\"calls\\": [{listed}]}}");')
-    return "void ms_define_calls(void) {\n" + "\n".join(lines) + "\n}\n"
+    head = [
+        '#include "trace.h"',
+        "extern const unsigned ms_first_gpu_call MS_HIDDEN;",
+        f"const unsigned ms_first_gpu_call = {len(CALLS)};",
+        "void ms_define_calls(void) MS_HIDDEN;",
+        "void ms_define_calls(void) {",
+    ]
+    return "\n".join([*head, *lines, "}", ""])
 
 
 def _guarded(since: int, text: str) -> str:
@@ -65,6 +74,7 @@ def _wrapper(call: Call, number: int, *, large: bool) -> str:
     if name.startswith(("MPI_Init", "MPI_Session_init")):
         lines.append("    ms_start_thread();")
     lines.append(f"    struct ms_operation *operation = ms_begin({number});")
+    lines += [f"    ms_buffer(operation, {word});" for word in words if word in _BUFFERS]
     if call.around:
         wide = "_c" if large else ""
         lines.append(f"    int code = operation ? ms_{call.around}{wide}(operation, real, {passed}) : real({passed});")

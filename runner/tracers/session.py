@@ -116,6 +116,20 @@ def _record(
     return workload, status
 
 
+def write_header(raw: Path, name: str, level: str, command: Sequence[str], program: launch.Program) -> None:
+    """Say in the folder ``raw`` what is recorded there, and under which name its workload is read."""
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "level": level,
+        "command": list(command),
+        "library": program.library,
+        "runtime": program.runtime,
+    }
+    (raw / HEADER).write_text(json.dumps(header, indent=1) + "\n")
+
+
 def _run(
     command: Sequence[str],
     program: launch.Program,
@@ -141,16 +155,7 @@ def _run(
         (raw / "budget").write_bytes(what.max_bytes.to_bytes(8, "little"))
         environment["MANYSCALE_TRACE_BUDGET"] = str((raw / "budget").resolve())
     environment["LD_PRELOAD"] = ":".join([*preloaded, *filter(None, [os.environ.get("LD_PRELOAD")])])
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "name": directory.resolve().name,
-        "level": level,
-        "command": list(command),
-        "library": program.library,
-        "runtime": program.runtime,
-    }
-    (raw / HEADER).write_text(json.dumps(header, indent=1) + "\n")
+    write_header(raw, directory.resolve().name, level, command, program)
     if what.announces:
         print(f"manyscale: tracing at level {level}: {shlex.join(command)}", file=sys.stderr, flush=True)
     child = subprocess.Popen(launch.traced_command(command, program, environment))

@@ -55,12 +55,13 @@ def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> li
     keeps = gpu.l2.kept_between_launches and caches != "cold"
     size = launches.column("launches", "warp_instructions")
     requests = launches.column("launches", "memory_requests")
+    begin = _first_of_gpu(launches)
     chosen = plan.chosen.tolist()
     joined: list[list[int]] = []
     together = keeps and caches == "kept" and study.sampling.launches == "full"
     total = 0
     for row in chosen:
-        follows = joined and joined[-1][-1] == row - 1 and total + int(size[row]) <= MOST_IN_UNIT
+        follows = joined and joined[-1][-1] == row - 1 >= begin[row] and total + int(size[row]) <= MOST_IN_UNIT
         if together and follows:
             joined[-1].append(row)
             total += int(size[row])
@@ -68,13 +69,29 @@ def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> li
             joined.append([row])
             total = int(size[row])
     enough = REACH * (gpu.l2.size_bytes + gpu.sms * gpu.l1.size_bytes) // SECTOR_BYTES
-    return [Part(tuple(rows), _before(rows[0], requests, enough) if keeps else ()) for rows in joined]
+    return [
+        Part(tuple(rows), _before(rows[0], int(begin[rows[0]]), requests, enough) if keeps else ()) for rows in joined
+    ]
 
 
-def _before(row: int, requests: np.ndarray, enough: int) -> tuple[int, ...]:
-    """Rows before ``row`` whose requests are at least ``enough`` together, or all."""
+def _first_of_gpu(launches: Workload) -> np.ndarray:
+    """int64[launches]: the row of the first launch on the same GPU. Each rank has its own, and its launches are in
+    one piece of the table."""
+    operations = launches.tables["gpu_operations"]
+    known = launches.column("launches", "launch_id")
+    if not operations.num_rows:
+        return np.zeros(len(known), np.int64)
+    launch = launches.column("gpu_operations", "launch_id")
+    is_one = launch > 0  # their numbers ascend rank by rank
+    rank = launches.column("gpu_operations", "rank")[is_one]
+    at = np.minimum(np.searchsorted(launch[is_one], known), len(rank) - 1)
+    return np.searchsorted(rank[at], rank[at])
+
+
+def _before(row: int, begin: int, requests: np.ndarray, enough: int) -> tuple[int, ...]:
+    """Rows before ``row``, from ``begin``, whose requests are at least ``enough`` together, or all."""
     first, seen = row, 0
-    while first > 0 and seen < enough:
+    while first > begin and seen < enough:
         first -= 1
         seen += int(requests[first])
     return tuple(range(first, row))

@@ -1,4 +1,5 @@
-"""Which phases of a run are kernel launches: those of a GPU's own trace, or what a file says of an MPI run."""
+"""Which phases of a run are kernel launches: those of a GPU's own trace, those that ranks made between their MPI calls,
+or what a file says of an MPI run."""
 
 from __future__ import annotations
 
@@ -28,16 +29,19 @@ class Executions:
 
 
 class Launches:
-    """The launches of a run: where they are from, and which phases they are. Raises UserError."""
+    """The launches of a run: where they are from, which phases they are, and whether the run is nothing else
+    (``is_whole_run``). Raises UserError."""
 
     def __init__(self, workload: Workload, study: Study) -> None:
         self.workload = workload
         if study.mapping.launches is None:
             self.source, self.place = workload, study.workload.path
-            self.executions = of_stream(workload)
+            self.is_whole_run = not workload.tables["gpu_operations"].num_rows
+            self.executions = of_stream(workload) if self.is_whole_run else of_ranks(workload)
         else:
             assert study.workload.gpu_trace is not None
             self.place = study.workload.gpu_trace
+            self.is_whole_run = False
             chosen = WorkloadChoice(path=self.place, launches=study.workload.launches)
             self.source = read_workload(chosen)
             if not self.source.tables["launches"].num_rows:
@@ -57,11 +61,6 @@ class Launches:
         found[self.executions.phase] = True
         return found
 
-    @property
-    def is_whole_run(self) -> bool:
-        """Whether the run is nothing but launches."""
-        return self.source is self.workload
-
 
 def of_stream(workload: Workload) -> Executions:
     """Every launch of a GPU's trace is a phase of rank 0, in the order of the trace. Raises UserError."""
@@ -70,6 +69,21 @@ def of_stream(workload: Workload) -> Executions:
         raise UserError(f"{workload.name}: has {count} launches in {workload.tables['phases'].num_rows} phases")
     rows = np.arange(count)
     return Executions(rows, rows)
+
+
+def of_ranks(workload: Workload) -> Executions:
+    """Launches that ranks made: each is the last phase before its operation; those without a row in the table of
+    launches take no part. Raises UserError. O(phases + launches log launches)."""
+    operations = {name: workload.column("gpu_operations", name) for name in ("rank", "operation_id", "launch_id")}
+    known = workload.column("launches", "launch_id")
+    mine = np.isin(operations["launch_id"], known)
+    first = workload.rank_offsets
+    row = first[operations["rank"][mine]] + operations["operation_id"][mine]
+    of_phase = first[workload.column("phases", "rank")] + workload.column("phases", "operation_id")
+    phase = np.searchsorted(of_phase, row, "right") - 1
+    if len(row) and (phase.min() < 0 or np.any(of_phase[phase] != row)):
+        raise UserError(f"{workload.name}: a launch has no phase before its operation; trace the program again")
+    return Executions(phase, np.searchsorted(known, operations["launch_id"][mine]))
 
 
 def read_mapping(path: Path, workload: Workload, launches: Workload, trace: str) -> Executions:

@@ -1,12 +1,13 @@
 """Reader for what ``manyscale trace --level gpu`` records of a CUDA program, before it is written as a workload: with
-``--keep-raw`` it stays in the folder ``raw``. One rank with one ``other`` operation, launches and copies."""
+``--keep-raw`` it stays in the folder ``raw``. One rank with one ``other`` operation, launches and copies; or the ranks
+of an MPI program with what they gave their GPUs between its calls, where the tracer of MPI recorded, too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyscale.runner.readers.cuda.layout import KERNELS, STATICS
+from manyscale.runner.readers.cuda.layout import KERNELS, OF_RANKS, STATICS
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ def can_read(path: Path) -> bool:
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload, with the launches that ``options`` choose. Raises UserError with file and place."""
+    if (path / OF_RANKS).is_dir():
+        from manyscale.runner.readers.cuda import ranks
+
+        return ranks.read(path, options)
     from manyscale.runner.readers.cuda import reader
 
     return reader.read(path, options)

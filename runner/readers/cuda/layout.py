@@ -18,6 +18,7 @@ KERNELS: Final = "kernels.json"
 STATICS: Final = "kernels.npz"
 EVENTS: Final = "events"
 PROCESS: Final = "process-*"
+OF_RANKS: Final = "burst"  # a native trace of the ranks' calls, each with the number of its process
 STATIC_COLUMNS: Final = {
     "pc": np.int64,
     "opcode": np.int32,

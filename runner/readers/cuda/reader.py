@@ -9,6 +9,7 @@ import tempfile
 import weakref
 import zipfile
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -47,8 +48,8 @@ class _Launch:
 
 
 @dataclass
-class _Events:
-    """What the text says. ``copies``: (launch that follows, address, bytes)."""
+class Events:
+    """What the text of a process says. ``copies``: (launch that follows, address, bytes)."""
 
     path: Path
     launches: list[_Launch] = field(default_factory=list)
@@ -65,41 +66,54 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         raise UserError(f"{path}: no process used the GPU; is it another program that does, or one of a script's?")
     if len(processes) > 1:
         raise UserError(f"{path}: {len(processes)} processes used the GPU; trace one of them at a time")
-    events = _events(processes[0] / EVENTS)
+    events = events_of(processes[0] / EVENTS)
     if not events.launches:
         raise UserError(f"{path}: the program launched no kernel{_last(events)}")
+    chosen = {launch.launch_id: launch.launch_id for launch in _chosen(events, options)}
+    store = store_of(path, [(processes[0], events, chosen)])
+    tables = rank_tables(1, {}) | gpu_tables(store, np.array(events.copies, np.int64).reshape(-1, 3))
+    return Workload(path.resolve().name, 1, tables, tuple(notes_of(events)), NAME, gpu=store)
+
+
+def store_of(path: Path, processes: Sequence[tuple[Path, Events, Mapping[int, int]]]) -> RecordedLaunches:
+    """The launches of processes, in a temporary folder: of each its folder, its events, and the number that each of its
+    launches that are chosen has in the workload. Raises UserError."""
     kernels = _kernels(path)
-    chosen = _chosen(events, options)
     folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
     launches: dict[int, StoredLaunch] = {}
     recorded: dict[int, Recorded] = {}
     try:
-        for launch in chosen:
-            stored = _stored(launch, kernels, processes[0], folder)
-            if stored is None:
-                continue
-            listed = tuple(kernels[launch.kernel][0].get("listed", ()))
-            lanes = processes[0] / f"launch-{launch.launch_id}.lanes"
-            launches[launch.launch_id], recorded[launch.launch_id] = stored, Recorded(lanes, listed)
+        for process, events, chosen in processes:
+            for launch in events.launches:
+                number = chosen.get(launch.launch_id)
+                stored = None if number is None else _stored(launch, kernels, process, folder / str(number))
+                if number is None or stored is None:
+                    continue
+                listed = tuple(kernels[launch.kernel][0].get("listed", ()))
+                lanes = process / f"launch-{launch.launch_id}.lanes"
+                launches[number], recorded[number] = stored, Recorded(lanes, listed)
         if not launches:
-            raise UserError(f"{path}: no launch completed a block{_last(events)}")
+            raise UserError(
+                f"{path}: no launch completed a block{''.join(_last(events) for _, events, _ in processes)}"
+            )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     store = RecordedLaunches(launches, recorded)
     weakref.finalize(store, shutil.rmtree, folder, True)
-    copies = np.array(events.copies, np.int64).reshape(-1, 3)
-    tables: dict[str, pa.Table] = rank_tables(1, {}) | {
-        "launches": launches_table(LAUNCHES_SCHEMA, launches),
-        "copies": pa.Table.from_arrays(
-            [to_arrow(copies[:, 0].astype(np.int32)), to_arrow(copies[:, 1]), to_arrow(copies[:, 2])],
-            schema=COPIES_SCHEMA,
-        ),
+    return store
+
+
+def gpu_tables(store: RecordedLaunches, copies: np.ndarray) -> dict[str, pa.Table]:
+    """``launches`` and ``copies``; ``copies`` int64[n, 3]: launch that follows, address, bytes."""
+    columns = [to_arrow(copies[:, 0].astype(np.int32)), to_arrow(copies[:, 1]), to_arrow(copies[:, 2])]
+    return {
+        "launches": launches_table(LAUNCHES_SCHEMA, {each: store.stored(each) for each in store.launch_ids}),
+        "copies": pa.Table.from_arrays(columns, schema=COPIES_SCHEMA),
     }
-    return Workload(path.resolve().name, 1, tables, tuple(_notes(events)), NAME, gpu=store)
 
 
-def _chosen(events: _Events, options: ReadOptions) -> list[_Launch]:
+def _chosen(events: Events, options: ReadOptions) -> list[_Launch]:
     known = {launch.launch_id: launch for launch in events.launches}
     wanted = sorted(set(options.launches or known))
     missing = [each for each in wanted if each not in known]
@@ -151,11 +165,11 @@ def _details(described: dict[str, Any], columns: dict[str, np.ndarray], first: i
 def _stored(
     launch: _Launch, kernels: list[tuple[dict[str, Any], StaticInstructions]], process: Path, folder: Path
 ) -> StoredLaunch | None:
-    """None of a launch that stopped before it completed a block."""
+    """The launch, written to ``folder``; None of one that stopped before it completed a block."""
     if not 0 <= launch.kernel < len(kernels):
         raise UserError(f"{process / EVENTS}: launch {launch.launch_id} is of a kernel that {KERNELS} does not have")
     described, static = kernels[launch.kernel]
-    writer = LaunchWriter(folder / str(launch.launch_id))
+    writer = LaunchWriter(folder)
     try:
         record = process / f"launch-{launch.launch_id}"
         for blocks in block_batches(record, len(static.pc)):
@@ -179,8 +193,9 @@ def _stored(
         writer.abandon()
 
 
-def _events(path: Path) -> _Events:
-    found = _Events(path)
+def events_of(path: Path) -> Events:
+    """Raises UserError with the line that is no event."""
+    found = Events(path)
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
@@ -194,7 +209,7 @@ def _events(path: Path) -> _Events:
     return found
 
 
-def _add(found: _Events, words: list[str], place: str) -> None:
+def _add(found: Events, words: list[str], place: str) -> None:
     if words[0] == "launch":
         launch_id, kernel, *shape, shared, stream = (
             whole(word, place, "a launch", most=MOST_OF_COLUMN if k < 9 else MOST) for k, word in enumerate(words[1:11])
@@ -214,11 +229,12 @@ def _add(found: _Events, words: list[str], place: str) -> None:
         raise ValueError
 
 
-def _last(events: _Events) -> str:
+def _last(events: Events) -> str:
     return f" ({events.problems[-1]})" if events.problems else ""
 
 
-def _notes(events: _Events) -> list[Note]:
+def notes_of(events: Events) -> list[Note]:
+    """What is to be said of a process."""
     found: list[Note] = []
     for problem in events.problems:
         text = f"a launch stopped, and everything after it failed: {problem}"

@@ -20,11 +20,12 @@ import numpy as np
 from manyscale.models.workload import OperationKind
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.raw_trace.files import Process
+from manyscale.runner.readers.raw_trace.gpu_calls import COMPLETING, KINDS
 from manyscale.runner.readers.raw_trace.mpi_calls import COLLECTIVE_NAMES, NAMES
 
 # flags of a record: trace.h
 UNFINISHED, CANCELLED, WILDCARD, ANY_TAG, FAILED = 1, 2, 4, 8, 16
-INTERCOMMUNICATOR, COMPLETED, COUNTED = 128, 256, 512
+INTERCOMMUNICATOR, COMPLETED, COUNTED, DEVICE_BUFFER = 128, 256, 512, 2048
 STRANGER: Final = -4  # a process outside MPI_COMM_WORLD
 
 _K = OperationKind
@@ -94,6 +95,8 @@ class CallTable:
 
 def _forms_of(name: str) -> tuple[int, int, int]:
     """(kind, form, counts) of a call."""
+    if name in KINDS:
+        return int(KINDS[name]), PLAIN, RECEIVE_COUNTS if KINDS[name] == _K.reduce_scatter else NO_COUNTS
     if name in _POINT_TO_POINT:
         form = TEMPLATE if name.endswith("_init") and name != "Session_init" else PLAIN
         if name.startswith(("Sendrecv", "Isendrecv")):
@@ -132,7 +135,7 @@ def _table(names: tuple[str, ...]) -> CallTable:
         kind=forms[:, 0],
         form=forms[:, 1],
         counts=forms[:, 2],
-        is_completing=np.array([stem in _COMPLETING or _is_split_end(stem) for stem in stems], np.bool_),
+        is_completing=np.array([stem in (*_COMPLETING, COMPLETING) or _is_split_end(stem) for stem in stems], np.bool_),
         is_test=np.array([stem.startswith("Test") for stem in stems], np.bool_),
         is_probe=np.array([stem in ("Iprobe", "Improbe") for stem in stems], np.bool_),
         on_window=np.array([stem.startswith("Win_") or stem in _ONE_SIDED for stem in stems], np.bool_),

@@ -106,6 +106,11 @@ class Process:
         return str(self._identity["library"])
 
     @property
+    def is_of_mpi(self) -> bool:
+        """Whether it initialised MPI; others may be ranks of NCCL alone."""
+        return bool(self.library) and not self.library.startswith("NCCL")
+
+    @property
     def stopped(self) -> str:
         return next((str(each["stopped"]) for each in self.definitions if "stopped" in each), "")
 

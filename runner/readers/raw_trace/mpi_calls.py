@@ -44,6 +44,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from manyscale.runner.readers.raw_trace.gpu_calls import GPU_NAMES
+
 _TYPES: Final = """
 int                     dest source tag sendtag recvtag root num color key split_type assert rank lock_type amode whence
                         ndims reorder degree indegree outdegree leader remote_leader high required error_code maxprocs
@@ -387,4 +389,4 @@ CALLS: Final = (
     *(form for line in _lines(_COLLECTIVES) for form in _forms(_parse(line))),
     *(_parse(line) for line in (*_lines(_COMMUNICATORS), *_lines(_ONE_SIDED), *_lines(_FILES))),
 )
-NAMES: Final = tuple(call.name for call in CALLS)
+NAMES: Final = (*(call.name for call in CALLS), *GPU_NAMES)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
+from manyscale.runner.readers.raw_trace.mpi_calls import CALLS
 
 
 class Role(StrEnum):
@@ -97,7 +97,7 @@ T_source_get_num T_source_get_timestamp
 @cache
 def roles() -> dict[str, Role]:
     """The role of every function, by its name; forms with large counts are not listed."""
-    found = dict.fromkeys(NAMES, Role.replayed)
+    found = dict.fromkeys((call.name for call in CALLS), Role.replayed)
     for role, names in (
         (Role.synchronising, _SYNCHRONISING),
         (Role.refused, _REFUSED),

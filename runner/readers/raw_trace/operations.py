@@ -42,6 +42,7 @@ from manyscale.runner.readers.raw_trace import communicators as native_communica
 from manyscale.runner.readers.raw_trace import one_sided
 from manyscale.runner.readers.raw_trace.calls import ACCESSES, FAILED, Calls
 from manyscale.runner.readers.raw_trace.files import Process
+from manyscale.runner.readers.raw_trace.gpu_calls import GPU_NAMES
 from manyscale.runner.readers.raw_trace.mpi_calls import NAMES
 from manyscale.runner.readers.raw_trace.mpi_standard import Role, role_of
 from manyscale.runner.readers.raw_trace.phases import Phases, phases, region_numbers
@@ -235,7 +236,7 @@ class _Builder:
 def _takes_no_part(name: str) -> bool:
     """Whether it is as it should be that a call of this name becomes no operation."""
     is_of_window = name.startswith("MPI_Win_") or name.removeprefix("MPI_") in one_sided.ONE_SIDED
-    return role_of(name) is Role.local or (role_of(name) is Role.replayed and not is_of_window)
+    return name in GPU_NAMES or role_of(name) is Role.local or (role_of(name) is Role.replayed and not is_of_window)
 
 
 def _only(counts: Mapping[str, int], chosen: Callable[[str], object]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from manyscale.models.kernels import njit
 from manyscale.models.workload.task_tables import EventKind
 from manyscale.runner.readers.raw_trace.calls import UNFINISHED, Calls
 from manyscale.runner.readers.raw_trace.files import Process
+from manyscale.runner.readers.raw_trace.mpi_calls import CALLS
 
 _BEGIN, _END = int(EventKind.mark_begin), int(EventKind.mark_end)
 DEEPEST: Final = 256  # nested regions: trace.c
@@ -66,7 +67,8 @@ def phases(calls: Calls, region_of: np.ndarray) -> Phases:
     operation = calls.operation_ids()
     cpu_ns = np.append(records["cpu_ns"], rest_ns(process, records)).astype(np.int64)
     # what of the phase before each call each clock shows more than the first thread's CPU clock
-    more = _by_clock(process, records, cpu_ns) - cpu_ns[:, None]
+    has_gpu = bool(np.any(calls.call >= len(CALLS)))
+    more = _by_clock(process, records, cpu_ns, has_gpu) - cpu_ns[:, None]
     waited_ns = 0
     if has_tasks(process):
         waited_ns = int(more[:, 2].sum())
@@ -95,7 +97,7 @@ def phases(calls: Calls, region_of: np.ndarray) -> Phases:
     )
 
 
-def _by_clock(process: Process, records: np.ndarray, cpu_ns: np.ndarray) -> np.ndarray:
+def _by_clock(process: Process, records: np.ndarray, cpu_ns: np.ndarray, has_gpu: bool) -> np.ndarray:
     """int64[calls + 1, 3]: the time before each call, and at the end, by the CPU clock of the process, by the wall
     clock, and of the longest thread (see the module's docstring); of what knows no other threads the first one's."""
     times = np.repeat(cpu_ns[:, None], 3, axis=1)
@@ -111,6 +113,8 @@ def _by_clock(process: Process, records: np.ndarray, cpu_ns: np.ndarray) -> np.n
         times[-1, 1] = int(process.end["end_ns"]) - end_ns[-1] if len(records) else end["rest_elapsed_ns"]
     if len(records):
         times[0, 1] = times[0, 2]  # when the process began is not known
+    if has_gpu:
+        times[:, 1] = times[:, 2]  # what stand-ins for a GPU's libraries took is not the program's
     return np.maximum(times, cpu_ns[:, None])
 
 

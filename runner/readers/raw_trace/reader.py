@@ -91,7 +91,7 @@ def _aborts(processes: list[Process]) -> list[str]:
 def _ended_well(process: Process) -> bool:
     """Whether the process came to its end, and to MPI's if it used MPI."""
     ends = [NAMES.index(name) for name in ("MPI_Finalize", "MPI_Session_finalize")]
-    finalized = not process.library or bool(np.isin(Calls(process).call, ends).any())
+    finalized = not process.is_of_mpi or bool(np.isin(Calls(process).call, ends).any())
     return process.is_finished and finalized
 
 

@@ -16,7 +16,8 @@ from typing import Final
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import cuda, workload_folder
-from manyscale.runner.tracers import launch
+from manyscale.runner.readers.cuda.layout import OF_RANKS
+from manyscale.runner.tracers import build, launch
 from manyscale.runner.tracers.cuda import device_code
 from manyscale.runner.tracers.cuda.arriving import ArrivingCode
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
@@ -24,13 +25,15 @@ from manyscale.runner.tracers.cuda.device import Device
 from manyscale.runner.tracers.cuda.library import runtime_library
 from manyscale.runner.tracers.cuda.listing import functions
 from manyscale.runner.tracers.cuda.module import ModuleFiles
+from manyscale.runner.tracers.session import write_header
 
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
 
-def find_program(command: Sequence[str]) -> tuple[launch.Program, Toolkit]:
-    """The program of a command, and the toolkit that it was built with. Raises UserError where it cannot be traced."""
-    program = launch.find_program(command)
+def find_program(command: Sequence[str], library: str | None = None) -> tuple[launch.Program, Toolkit]:
+    """The program of a command, with MPI ``library`` (default: found out), and the toolkit that it was built with.
+    Raises UserError where it cannot be traced."""
+    program = launch.find_program(command, library)
     if program.path is None:
         raise UserError(f"{shlex.join(command)}: no program is seen in it; name the CUDA program itself behind --")
     linked = device_code.linked(program.path)
@@ -87,8 +90,14 @@ def _run(
     if announces:
         told = f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}"
         print(told, file=sys.stderr, flush=True)
+    tracers = [library]
+    of_ranks = {}
+    if program.library is not None:
+        tracers.insert(0, build.tracer(program.library, cache))
+        of_ranks = _of_ranks(command, program, raw)
     with ArrivingCode(files, device.capability, kit, raw) as code:
-        child = subprocess.Popen(launch.traced_command(command, program, _environment(library, raw, code)))
+        environment = _environment(library, raw, code) | {"LD_PRELOAD": _with_others("LD_PRELOAD", *tracers)} | of_ranks
+        child = subprocess.Popen(launch.traced_command(command, program, environment))
         status = _waited(child)
     files.close()
     return status
@@ -99,14 +108,13 @@ def _environment(library: Path, raw: Path, code: Path) -> dict[str, str]:
     return {
         "MANYSCALE_CUDA_DIR": str(raw.resolve()),
         "MANYSCALE_CUDA_CODE": str(code),
-        "LD_PRELOAD": _with_others("LD_PRELOAD", library),
         "LD_LIBRARY_PATH": _with_others("LD_LIBRARY_PATH", library.parent),
         "TRITON_LIBCUDA_PATH": str(library.parent),
     }
 
 
-def _with_others(variable: str, own: Path) -> str:
-    return ":".join([str(own), *filter(None, [os.environ.get(variable)])])
+def _with_others(variable: str, *own: Path) -> str:
+    return ":".join([*map(str, own), *filter(None, [os.environ.get(variable)])])
 
 
 def _waited(child: subprocess.Popen[bytes]) -> int:
@@ -117,3 +125,11 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
             child.terminate()
         except KeyboardInterrupt:  # the terminal told the program, too; what it did until then is the trace
             continue
+
+
+def _of_ranks(command: Sequence[str], program: launch.Program, raw: Path) -> dict[str, str]:
+    """What the tracer of MPI programs is told, which records the ranks' calls beside."""
+    folder = raw / OF_RANKS
+    folder.mkdir()
+    write_header(folder, raw.resolve().parent.name, "mpi", command, program)
+    return {"MANYSCALE_TRACE_DIR": str(folder.resolve()), "MANYSCALE_TRACE_LEVEL": "1"}

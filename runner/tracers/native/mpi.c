@@ -169,6 +169,12 @@ struct ms_communicator *ms_shadow(MPI_Comm comm) {
     return c;
 }
 
+int32_t ms_number_members(const int32_t *world, int size) {
+    int32_t id = next_communicator++;
+    define_members("members", id, -1, world, size);
+    return id;
+}
+
 int ms_comm_free(struct ms_operation *operation, int (*real)(MPI_Comm *), MPI_Comm *comm) {
     MPI_Comm handle = *comm;
     ms_lock();

@@ -47,6 +47,14 @@ struct ms_sizes {
                                        .large_counts = _Generic((c), const MPI_Count *: (c), default: NULL), .types = (t)})
 #define BYTES(n, t) ms_bytes(n, t)
 
+/* Marks a call whose buffer is in the memory of a GPU that a stand-in shows. */
+extern int manyscale_gpu_owns(const void *address) __attribute__((weak, visibility("default")));
+static inline void ms_buffer(struct ms_operation *operation, const void *address) {
+    if (manyscale_gpu_owns && operation && manyscale_gpu_owns(address)) operation->flags |= MS_DEVICE_BUFFER;
+}
+/* A communicator of these ranks, which is not MPI's: its number. */
+int32_t ms_number_members(const int32_t *world, int size) MS_HIDDEN;
+
 /* ---- the MPI library, start and end ---- */
 /* One of the MPI library's functions; the program ends if there is no such. */
 void *ms_real(const char *name) MS_HIDDEN;

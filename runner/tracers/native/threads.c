@@ -116,7 +116,7 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *handle, con
     if (!real) real = (__typeof__(real))dlsym(RTLD_NEXT, "pthread_create");
     struct thread *thread = ms.active ? malloc(sizeof *thread) : NULL;
     if (!thread) return real(handle, attributes, function, argument);
-    int by_library = ms_own_thread() ? ms.depth > 0 : self && self->is_library;
+    int by_library = ms_own_thread() ? ms.depth > 0 || ms.pauses > 0 : self && self->is_library;
     *thread = (struct thread){.is_library = by_library, .function = function, .argument = argument};
     int error = real(handle, attributes, thread_begins, thread);
     if (error) free(thread);
@@ -188,5 +188,28 @@ struct ms_times ms_times_since(uint64_t wall, uint64_t cpu) {
         delay += delay_now - read_delay; /* one after the other: the traced thread waits for the longest */
         if (passed > delay && passed - delay > times.elapsed_ns) times.elapsed_ns = passed - delay;
     }
+    return times;
+}
+
+void ms_pause(void) {
+    ms.burst_ns += ms_lap();
+    struct ms_times part = ms_times_since(ms.lap_wall, ms.burst_ns - ms.part_ns);
+    ms.parts[0] += part.process_ns;
+    ms.parts[1] += part.longest_ns;
+    ms.parts[2] += part.elapsed_ns;
+    ms.part_ns = ms.burst_ns;
+}
+
+void ms_resume(void) {
+    ms_lap_restart();
+    ms_times_restart();
+}
+
+struct ms_times ms_times_of_phase(uint64_t wall, uint64_t cpu) {
+    struct ms_times times = ms_times_since(wall, cpu - ms.part_ns);
+    times.process_ns += ms.parts[0];
+    times.longest_ns += ms.parts[1];
+    times.elapsed_ns += ms.parts[2];
+    ms.part_ns = ms.parts[0] = ms.parts[1] = ms.parts[2] = 0;
     return times;
 }

@@ -346,7 +346,7 @@ struct ms_operation *ms_begin_in(unsigned call, const void *frame) {
     if (ms.depth++) return NULL;
     pending_frame = frame;
     uint64_t cpu = ms.burst_ns + ms_lap(), wall = ms.lap_wall;
-    struct ms_times times = ms_times_since(wall, cpu);
+    struct ms_times times = ms_times_of_phase(wall, cpu);
     int64_t counted[MS_MOST_COUNTERS];
     int num_counted = MS_UNLIKELY(ms.num_counters) ? ms_counters_since(counted) : 0;
     if (ms.detail_on && ms_detail_segment) ms_detail_segment();
@@ -412,6 +412,8 @@ void ms_end(struct ms_operation *operation, int repeats) {
 
 void ms_set_rank(int rank, int size, const char *library) {
     world_rank = rank;
+    ms.rank = rank;
+    ms.num_ranks = size;
     ms_define("{\"rank\": %d, \"size\": %d, \"library\": \"%s\"}", rank, size, library);
     ms_window();
 }
@@ -614,8 +616,9 @@ void ms_finish(void) {
         if (ms.detail_on && ms_detail_segment) ms_detail_segment();
         if (ms_detail_finish) ms_detail_finish();
         if (ms_tasks_finish) ms_tasks_finish();
+        if (ms.pauses) ms_resume();
         uint64_t rest = ms.burst_ns + ms_lap();
-        struct ms_times times = ms_times_since(ms.lap_wall, rest);
+        struct ms_times times = ms_times_of_phase(ms.lap_wall, rest);
         define_modules();
         ms_define("{\"rest_process_ns\": %llu, \"rest_longest_ns\": %llu, \"rest_elapsed_ns\": %llu}",
                   (unsigned long long)times.process_ns, (unsigned long long)times.longest_ns,

@@ -37,6 +37,7 @@ enum {
     MS_COMPLETED = 256, /* a test that completed all it names */
     MS_COUNTED = 512, /* the lists begin with what the counters counted since the call before */
     MS_OTHER_THREAD = 1024, /* not of the thread that was traced first */
+    MS_DEVICE_BUFFER = 2048, /* a buffer is in the memory of a GPU */
 };
 
 struct ms_operation {
@@ -92,6 +93,10 @@ struct ms_state {
     uint64_t phase_wall; /* when the last operation ended */
     int is_threaded; /* several threads may call MPI */
     uint64_t burst_ns;  /* CPU time since the last operation, in laps already taken */
+    int rank, num_ranks; /* once they are known; 0 of 0 */
+    int pauses;         /* how deep the traced thread is in stand-ins, whose time is nobody's */
+    uint64_t part_ns;   /* of burst_ns, what came before the phase's clocks were restarted after a pause */
+    uint64_t parts[3];  /* the struct ms_times of what came before */
     struct ms_stream streams[MS_STREAMS];
 };
 extern struct ms_state ms MS_HIDDEN;
@@ -150,6 +155,11 @@ void ms_times_start(void) MS_HIDDEN;
 void ms_times_restart(void) MS_HIDDEN;
 /* Those of the phase that ends at ``wall``; ``cpu``: the traced thread's CPU time. */
 struct ms_times ms_times_since(uint64_t wall, uint64_t cpu) MS_HIDDEN;
+/* The phase's clocks stand still from the one to the other. */
+void ms_pause(void) MS_HIDDEN;
+void ms_resume(void) MS_HIDDEN;
+/* ms_times_since of the whole phase, its pauses left out; the next one begins. */
+struct ms_times ms_times_of_phase(uint64_t wall, uint64_t cpu) MS_HIDDEN;
 /* How long this thread has been ready and waited for a CPU, ns, since it began. */
 uint64_t ms_own_delay(void) MS_HIDDEN;
 /* This thread ends, which is not the traced one. */

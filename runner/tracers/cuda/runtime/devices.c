@@ -55,6 +55,7 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 
 cudaError_t cudaDeviceSynchronize(void) {
     LOCKED;
+    call_made(CALL_SYNCHRONIZE_DEVICE, NULL, 0, 0);
     return done();
 }
 

@@ -155,6 +155,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .workspace = operation->is_cooperative ? workspace() : 0,
     };
     running = function->kernel.name;
+    void *record = call_begins(CALL_LAUNCH);
     const int ended = sass_run(&launch);
     for (int k = 0; k < 8; k++)
         if (launch.system_calls[k]) session_note("cuda-system-functions", running);
@@ -172,6 +173,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
                   launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
                   (unsigned long long)operation->shared, stream ? stream->id : 0ull,
                   (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole");
+    call_ends(record, stream, id, 0);
     if (ended) {  // as on hardware the launch itself succeeds, and everything after it fails
         session_message("%s", launch.problem);
         session_event("problem %llu %s", (unsigned long long)id, launch.problem);

@@ -39,6 +39,11 @@ static bool is_of_host(const void *address) {
     return found == NULL || found->kind == MEMORY_HOST || found->kind == MEMORY_REGISTERED;
 }
 
+// As enum cudaMemcpyKind has it, by where the two places are.
+static int direction_of(const Operation *operation) {
+    return (is_of_host(operation->from) ? 0 : 2) + (is_of_host(operation->to) ? 0 : 1);
+}
+
 // Rows that follow each other without a gap are one.
 static void run_copy(const Operation *operation) {
     size_t width = operation->width, height = operation->height, depth = operation->depth;
@@ -51,6 +56,14 @@ static void run_copy(const Operation *operation) {
         for (size_t y = 0; y < height; y++)
             memmove(operation->to + z * operation->to_slice + y * operation->to_pitch,
                     operation->from + z * operation->from_slice + y * operation->from_pitch, width);
+}
+
+// The program's own code, which runs beside the stream: on its clocks, and without the lock.
+static void run_host_function(const Operation *operation, const Stream *stream) {
+    call_made(CALL_HOST_FUNCTION, stream, 0, 0);
+    const int locks = session_yield();
+    operation->host_function(operation->user);
+    session_retake(locks);
 }
 
 static void run_set(const Operation *operation) {
@@ -71,9 +84,19 @@ cudaError_t run_operation(const Operation *operation, const Stream *stream) {
     if (error != cudaSuccess) return error;
     switch (operation->kind) {
         case OP_KERNEL: return run_kernel(operation, stream);
-        case OP_COPY: run_copy(operation); break;
-        case OP_SET: run_set(operation); break;
-        case OP_HOST: operation->host_function(operation->user); break;
+        case OP_COPY: {
+            void *record = call_begins(CALL_COPY);
+            run_copy(operation);
+            call_ends(record, stream, operation->width * operation->height * operation->depth, direction_of(operation));
+            break;
+        }
+        case OP_SET: {
+            void *record = call_begins(CALL_SET);
+            run_set(operation);
+            call_ends(record, stream, operation->width * operation->height * operation->depth, 0);
+            break;
+        }
+        case OP_HOST: run_host_function(operation, stream); break;
         case OP_EVENT: return cudaEventRecord(operation->event, NULL);
         case OP_GRAPH: return graph_run(operation->child, stream);
         case OP_EMPTY: break;

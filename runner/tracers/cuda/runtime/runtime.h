@@ -21,6 +21,8 @@ typedef struct {
     int keeps_lanes;    // whether masks and addresses of lanes are recorded
 } Device;
 
+typedef struct CUstream_st Stream;
+
 const Device *device(void);
 const char *session_folder(void);  // that the command made
 void session_event(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line of the process's `events`
@@ -31,6 +33,17 @@ void session_message(const char *format, ...) __attribute__((format(printf, 1, 2
 int session_lock(void);
 void session_unlock(int *locked);
 #define LOCKED int locked_here __attribute__((cleanup(session_unlock), unused)) = session_lock()
+
+// ---- calls.c: what the tracer of MPI programs, where it is loaded, too, is told. Numbers: readers/raw_trace/gpu_calls.py
+typedef enum {
+    CALL_LAUNCH, CALL_COPY, CALL_SET, CALL_HOST_FUNCTION, CALL_RECORD_EVENT, CALL_WAIT_EVENT, CALL_SYNCHRONIZE_STREAM,
+    CALL_SYNCHRONIZE_EVENT, CALL_SYNCHRONIZE_DEVICE
+} Call;
+void *call_begins(Call call);
+void call_ends(void *record, const Stream *stream, uint64_t bytes, int tag);
+void call_made(Call call, const Stream *stream, uint64_t bytes, int tag);  // both
+int session_yield(void);                    // gives up all of the thread's locks, for the program's own code; how many
+void session_retake(int locks);
 
 // ---- errors.c
 cudaError_t failed(cudaError_t error);         // remembers it for cudaGetLastError; returns it
@@ -139,14 +152,14 @@ typedef struct Operation {
     cudaEvent_t event;
     Graph *child;                    // own
 } Operation;
-typedef struct CUstream_st {
+struct CUstream_st {
     struct CUstream_st *next;
     Graph *capture;
     bool is_capture_origin;
     unsigned flags;
     int priority;
     unsigned long long id;
-} Stream;
+};
 
 cudaError_t submit(cudaStream_t stream, Operation *operation);  // runs it or adds it to what is captured
 cudaError_t run_operation(const Operation *operation, const Stream *stream);

@@ -23,7 +23,14 @@ static struct {
 } notes[MOST_NOTES];
 static int num_notes;
 
+static _Thread_local int num_locks;
+
+// The tracer of MPI programs, where it is loaded, lets the clocks of the program stand still meanwhile.
+extern void manyscale_gpu_enter(void) __attribute__((weak));
+extern void manyscale_gpu_leave(void) __attribute__((weak));
+
 int session_lock(void) {
+    if (num_locks++ == 0 && manyscale_gpu_enter) manyscale_gpu_enter();
     pthread_mutex_lock(&mutex);
     return 1;
 }
@@ -31,6 +38,17 @@ int session_lock(void) {
 void session_unlock(int *locked) {
     (void)locked;
     pthread_mutex_unlock(&mutex);
+    if (--num_locks == 0 && manyscale_gpu_leave) manyscale_gpu_leave();
+}
+
+int session_yield(void) {
+    const int locks = num_locks;
+    for (int k = 0; k < locks; k++) session_unlock(NULL);
+    return locks;
+}
+
+void session_retake(int locks) {
+    for (int k = 0; k < locks; k++) session_lock();
 }
 
 void session_message(const char *format, ...) {

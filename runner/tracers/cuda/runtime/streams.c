@@ -10,6 +10,7 @@ struct CUevent_st {
     struct CUevent_st *next;
     unsigned flags;
     bool is_recorded;
+    int number;
     struct timespec at;
     Graph *capture;  // in which it was recorded
 };
@@ -18,6 +19,7 @@ static Stream default_stream;
 static Stream *streams;
 static struct CUevent_st *all_events;
 static unsigned long long num_made;
+static int num_events;
 
 Stream *stream_of(cudaStream_t given) {
     if (given == NULL || given == cudaStreamLegacy || given == cudaStreamPerThread) return &default_stream;
@@ -69,7 +71,12 @@ static cudaError_t waited(cudaStream_t given) {
     return stream->capture ? failed(cudaErrorStreamCaptureUnsupported) : done();
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return waited(stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    LOCKED;
+    const cudaError_t error = waited(stream);
+    if (error == cudaSuccess) call_made(CALL_SYNCHRONIZE_STREAM, stream_of(stream), 0, 0);
+    return error;
+}
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return waited(stream); }
 
@@ -122,7 +129,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *into, unsigned flags) {
     if (flags & cudaEventInterprocess) return not_supported("cudaEventCreateWithFlags between processes");
     struct CUevent_st *made = calloc(1, sizeof *made);
     if (made == NULL) return failed(cudaErrorMemoryAllocation);
-    *made = (struct CUevent_st){.next = all_events, .flags = flags};
+    *made = (struct CUevent_st){.next = all_events, .flags = flags, .number = ++num_events};
     all_events = made;
     *into = made;
     return done();
@@ -153,6 +160,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t given, cudaStream_t on, unsigne
     event->capture = stream->capture;
     event->is_recorded = stream->capture == NULL;
     clock_gettime(CLOCK_MONOTONIC, &event->at);
+    if (event->is_recorded) call_made(CALL_RECORD_EVENT, stream, 0, event->number);
     return done();
 }
 
@@ -166,6 +174,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t given, unsigned fla
     Stream *stream = stream_of(on);
     if (event == NULL || stream == NULL) return failed(cudaErrorInvalidResourceHandle);
     if (event->capture && stream->capture == NULL && stream != &default_stream) stream->capture = event->capture;
+    if (event->is_recorded && !stream->capture) call_made(CALL_WAIT_EVENT, stream, 0, event->number);
     return done();
 }
 
@@ -176,7 +185,12 @@ static cudaError_t event_waited(cudaEvent_t given) {
     return event->capture ? failed(cudaErrorCapturedEvent) : done();
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return event_waited(event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t given) {
+    LOCKED;
+    const cudaError_t error = event_waited(given);
+    if (error == cudaSuccess) call_made(CALL_SYNCHRONIZE_EVENT, NULL, 0, event_of(given)->number);
+    return error;
+}
 
 cudaError_t cudaEventQuery(cudaEvent_t event) { return event_waited(event); }
 

@@ -1,0 +1,200 @@
+"""What two tracers recorded of a program whose ranks use GPUs: that of MPI programs the calls of each rank, and those
+of the GPU's libraries among them (``raw_trace/gpu_calls.py``), that of CUDA programs the launches of its process.
+
+Each launch is a phase of its rank, before an operation ``other`` that stands for the call; the table
+``gpu_operations`` has streams, events and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload import PHASE_TIMES_SCHEMA, PHASES_SCHEMA, SCHEMAS, PhaseKind, Workload
+from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuOperationKind
+from manyscale.models.workload.notes import Errs, Note, changes, informs
+from manyscale.runner.errors import UserError
+from manyscale.runner.readers import raw_trace
+from manyscale.runner.readers.cuda.layout import EVENTS, OF_RANKS
+from manyscale.runner.readers.cuda.reader import NAME, Events, events_of, gpu_tables, notes_of, store_of
+from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
+from manyscale.runner.readers.raw_trace.calls import DEVICE_BUFFER, TABLE, Calls
+from manyscale.runner.readers.raw_trace.files import Process, read_processes
+from manyscale.runner.readers.raw_trace.gpu_calls import COPY, OF_DIRECTION, OF_GPU
+from manyscale.runner.readers.raw_trace.reader import choose_ranks
+
+_G: Final = GpuOperationKind
+_OF_CALL: Final = np.array([OF_GPU.get(name, -1) for name in TABLE.names], np.int64)
+_IS_COPY: Final = np.array([name == COPY for name in TABLE.names], np.bool_)
+_OF_EVENT: Final = (int(_G.record_event), int(_G.wait_event), int(_G.synchronize_event))
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """Of a rank: ``operation`` int64[n] of each thing that it gave its GPU, and their columns of GPU_OPERATIONS_SCHEMA;
+    ``launch`` counts those of the process. ``process``: the folder of its launches, and what stands there; None for a
+    rank that has none. ``on_device``: MPI calls whose buffers are in its GPU's memory."""
+
+    operation: np.ndarray
+    kind: np.ndarray
+    stream: np.ndarray
+    launch: np.ndarray
+    bytes: np.ndarray
+    event: np.ndarray
+    process: tuple[Path, Events] | None
+    on_device: int
+
+
+def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
+    """The workload of a tracer's folder, with the launches that ``options`` choose. Raises UserError."""
+    processes, _ = choose_ranks(path / OF_RANKS, read_processes(path / OF_RANKS))
+    ranks = [_rank(path, process) for process in processes]
+    workload = raw_trace.read(path / OF_RANKS)
+    if not any(rank.process for rank in ranks):
+        raise UserError(f"{path}: no rank used the GPU; trace the program with --level mpi")
+    first = np.cumsum([0, *(len(rank.process[1].launches) if rank.process else 0 for rank in ranks)])
+    wanted = _chosen(path, options, int(first[-1]))
+    of_process, copies = [], []
+    for number, rank in zip(first.tolist(), ranks, strict=False):
+        if rank.process is None:
+            continue
+        folder, events = rank.process
+        ids = [launch.launch_id for launch in events.launches]
+        of_process.append((folder, events, {each: number + each for each in ids if number + each in wanted}))
+        # those behind the last launch are before none
+        copies += [(number + before, address, size) for before, address, size in events.copies if before <= len(ids)]
+    store = store_of(path, of_process)
+    tables = gpu_tables(store, np.array(copies, np.int64).reshape(-1, 3))
+    tables["gpu_operations"] = _operations(workload, ranks, first)
+    tables |= _phases(workload, tables["gpu_operations"], tables["launches"])
+    tables["measured"] = SCHEMAS["measured"].empty_table()  # what the interpreter took is in it
+    notes = (*workload.notes, *_notes(ranks), *_on_launches(tables["gpu_operations"], store.launch_ids))
+    tables = {**workload.tables, **tables}
+    return Workload(workload.name, workload.num_ranks, tables, notes, NAME, gpu=store)
+
+
+def _chosen(path: Path, options: ReadOptions, count: int) -> set[int]:
+    wanted = set(options.launches or range(1, count + 1))
+    missing = sorted(each for each in wanted if not 1 <= each <= count)
+    if missing:
+        raise UserError(f"{path}: has no launch {missing[0]}; its launches are 1 to {count}")
+    return wanted
+
+
+def _rank(path: Path, process: Process) -> _Rank:
+    calls = Calls(process)
+    kind = _OF_CALL[calls.call]
+    is_copy = _IS_COPY[calls.call]
+    direction = np.clip(calls.records["tag"][is_copy].astype(np.int64), 0, len(OF_DIRECTION) - 1)
+    kind[is_copy] = np.array(OF_DIRECTION, np.int64)[direction]
+    mine = np.flatnonzero(kind >= 0)
+    kind, records = kind[mine], calls.records[mine]
+    is_launch, is_message = kind == _G.launch, kind == _G.communication
+    sizes, second = records["bytes"].astype(np.int64), records["receive_bytes"].astype(np.int64)
+    folder = path / f"process-{int(process.start['process'])}"
+    events = events_of(folder / EVENTS) if (folder / EVENTS).is_file() else None
+    launch = np.where(is_launch, sizes, 0)
+    if is_launch.any() and (events is None or launch.max() > len(events.launches)):
+        raise UserError(
+            f"{folder / EVENTS}: lacks launch {launch.max()} of rank {process.rank}; trace the program again"
+        )
+    return _Rank(
+        calls.operation_ids()[mine],
+        kind,
+        np.where(is_message, records["receive_tag"], second).astype(np.int64),
+        launch,
+        np.where(is_launch | is_message, 0, sizes),
+        np.where(np.isin(kind, _OF_EVENT), records["tag"], 0).astype(np.int64),
+        None if events is None else (folder, events),
+        int(np.count_nonzero(calls.records["flags"] & DEVICE_BUFFER)),
+    )
+
+
+def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -> pa.Table:
+    """The table; what a cut trace does not have left is left out. Launches are numbered rank by rank."""
+    columns = []
+    for number, rank in enumerate(ranks):
+        kept = rank.operation < workload.rank_offsets[number + 1] - workload.rank_offsets[number]
+        launch = np.where(rank.launch > 0, rank.launch + first[number], 0)
+        values = (rank.operation, rank.kind, rank.stream, launch, rank.bytes, rank.event)
+        columns.append(np.vstack((np.full(kept.sum(), number), *(each[kept] for each in values))))
+    found = np.hstack(columns)
+    arrays = [
+        to_arrow(values.astype(field.type.to_pandas_dtype()))
+        for values, field in zip(found, GPU_OPERATIONS_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=GPU_OPERATIONS_SCHEMA)
+
+
+def _phases(workload: Workload, operations: pa.Table, launches: pa.Table) -> dict[str, pa.Table]:
+    """``phases``, ``phase_times``, ``counters`` and ``regions`` with a phase for each launch, behind the others of its
+    operation, in its kernel's region. The trace does not say how long it takes."""
+    found = {name: to_numpy(operations.column(name)) for name in ("rank", "operation_id", "launch_id")}
+    chosen = np.isin(found["launch_id"], to_numpy(launches.column("launch_id")))
+    rank, operation, launch = (found[name][chosen] for name in ("rank", "operation_id", "launch_id"))
+    old = {name: workload.column("phases", name) for name in PHASES_SCHEMA.names}
+    offsets = workload.rank_offsets
+    place = np.concatenate((offsets[old["rank"]] + old["operation_id"], offsets[rank] + operation))
+    order = np.argsort(place, kind="stable")
+    names = workload.tables["regions"].column("name").to_pylist()
+    kernel = launches.column("kernel_name").to_pylist()
+    names += [name for name in dict.fromkeys(kernel) if name not in names]
+    number = {name: row for row, name in enumerate(names)}
+    row = np.searchsorted(to_numpy(launches.column("launch_id")), launch)
+    own = {
+        "rank": rank,
+        "operation_id": operation,
+        "kind": np.full(len(rank), PhaseKind.compute),
+        "region_id": np.array([number[kernel[each]] for each in row.tolist()], np.int64),
+        "duration_ps": np.zeros(len(rank), np.int64),
+    }
+    tables = {"phases": _joined(PHASES_SCHEMA, old, own, order)}
+    tables["regions"] = pa.Table.from_arrays([text_array(names)], schema=SCHEMAS["regions"])
+    if workload.tables["phase_times"].num_rows:
+        times = {name: workload.column("phase_times", name) for name in PHASE_TIMES_SCHEMA.names}
+        nothing = dict.fromkeys(times, np.zeros(len(rank), np.int64))
+        tables["phase_times"] = _joined(PHASE_TIMES_SCHEMA, times, nothing, order)
+    if workload.tables["counters"].num_rows:
+        moved = np.empty(len(order), np.int64)
+        moved[order] = np.arange(len(order))
+        counters = workload.tables["counters"]
+        column = to_arrow(moved[workload.column("counters", "phase_id")])
+        tables["counters"] = counters.set_column(0, counters.schema.field(0), column)
+    return tables
+
+
+def _joined(schema: pa.Schema, old: dict[str, np.ndarray], new: dict[str, np.ndarray], order: np.ndarray) -> pa.Table:
+    columns = [
+        np.concatenate((old[field.name], new[field.name]))[order].astype(field.type.to_pandas_dtype())
+        for field in schema
+    ]
+    return pa.Table.from_arrays(list(map(to_arrow, columns)), schema=schema)
+
+
+def _notes(ranks: Sequence[_Rank]) -> list[Note]:
+    notes = [
+        replace(note, where=f"rank {number}")
+        for number, rank in enumerate(ranks)
+        if rank.process is not None
+        for note in notes_of(rank.process[1])
+    ]
+    if count := sum(rank.on_device for rank in ranks):
+        text = f"{count} MPI calls are on memory of GPUs: their messages take what those of hosts take"
+        notes.append(informs("gpu-aware-mpi", text, count=count))
+    return notes
+
+
+def _on_launches(operations: pa.Table, known: Sequence[int]) -> list[Note]:
+    launch = to_numpy(operations.column("launch_id"))
+    launch = launch[launch > 0]
+    notes = []
+    if missing := int(np.count_nonzero(~np.isin(launch, known))):
+        text = f"{missing} launches whose instructions are not there take no time"
+        notes.append(changes("gpu-launches-left-out", text, count=missing, errs=Errs.short))
+    return notes
