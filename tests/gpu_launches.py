@@ -13,6 +13,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.gpu_tables import LAUNCHES_SCHEMA
+from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import (
     MAX_OPERANDS,
     NO_REGISTER,
@@ -78,6 +79,15 @@ class Streams:
 
     def executed(self, launch_id: int) -> dict[str, int]:
         return {self._launches[launch_id].opcode.split(".")[0]: sum(self._launches[launch_id].blocks)}
+
+    def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
+        trace = self.trace(launch_id)
+        rows = len(trace.static.pc)
+        executed, threads = (
+            np.bincount(trace.instruction),
+            np.bincount(trace.instruction, trace.active).astype(np.int64),
+        )
+        return trace.static, InstructionCounts.of_rows(rows, executed, threads, None)
 
     def trace(self, launch_id: int) -> LaunchTrace:
         return trace_of(launch_id, self._launches[launch_id])

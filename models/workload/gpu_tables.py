@@ -25,7 +25,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.models.workload.instruction_details import InstructionCounts
+from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 
 LAUNCHES_SCHEMA: Final = pa.schema(
     [
@@ -107,6 +108,10 @@ class LaunchStreams(Protocol):
 
     def executed(self, launch_id: int) -> Mapping[str, int]:
         """Executed warp instructions of a launch by the root of their opcode."""
+        ...
+
+    def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
+        """Static instructions of a launch, and how often each was executed."""
         ...
 
     def trace(self, launch_id: int) -> LaunchTrace:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -80,3 +80,22 @@ class InstructionDetails:
     def source(self, row: int) -> str:
         """``file:line``, or nothing."""
         return f"{self.files[self.source_file[row]]}:{self.source_line[row]}" if self.source_file[row] >= 0 else ""
+
+
+@dataclass(frozen=True)
+class InstructionCounts:
+    """int64[rows] each, of a launch's static instructions: warp instructions, thread instructions, and how often the
+    lanes of a warp parted there (None: the trace does not tell)."""
+
+    executed: np.ndarray
+    threads: np.ndarray
+    diverged: np.ndarray | None
+
+    @classmethod
+    def of_rows(cls, rows: int, executed: np.ndarray, threads: np.ndarray, diverged: np.ndarray | None) -> Self:
+        """Filled up with zeros."""
+
+        def filled(values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values, np.zeros(max(0, rows - len(values)), np.int64)])
+
+        return cls(filled(executed), filled(threads), None if diverged is None else filled(diverged))

@@ -12,6 +12,7 @@ from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
+from manyscale.runner.predict.gpu.source_tables import source_tables
 
 # Ratios and counts of a launch that was not simulated are those of the one that stands for it; its cycles are its own.
 LAUNCHES_SCHEMA: Final = pa.schema(
@@ -86,13 +87,15 @@ def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray
 
 
 def launch_tables(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, model: str) -> dict[str, pa.Table]:
-    """``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` of a Result. ``begin_ps`` int64[phases]."""
+    """``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` of a Result; and ``gpu_lines`` and ``gpu_branches``
+    where the trace tells them. ``begin_ps`` int64[phases]."""
     simulated = _simulated(predicted)
     return {
         "launches": _launches(launches, predicted, begin_ps, model),
         "blocks": _blocks(simulated),
         "gpu_ipc": _ipc(simulated),
         "gpu_cpi_stacks": _stacks(simulated),
+        **source_tables(launches),
     }
 
 

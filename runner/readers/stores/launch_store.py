@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores.static_columns import (
     STATIC_COLUMNS,
-    Counts,
     static_instructions,
     static_table,
     stored_counts,
@@ -158,7 +158,7 @@ class LaunchWriter:
             "digest": self._digest(static, head),
         }
         diverged = self._diverged if self._tells_divergence else None
-        table = static_table(static, Counts.of_rows(len(static.pc), self.executed, self._threads, diverged))
+        table = static_table(static, InstructionCounts.of_rows(len(static.pc), self.executed, self._threads, diverged))
         try:
             self._writer.close()
             table = table.replace_schema_metadata({_HEADER: json.dumps(content).encode()})
@@ -224,7 +224,7 @@ class StoredLaunch:
             raise self._damaged(error) from None
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> InstructionCounts:
         """How often each static instruction was executed, by how many threads, and how often it parted a warp."""
         stored = stored_counts(self._static)
         if stored is not None:
@@ -234,7 +234,7 @@ class StoredLaunch:
         for group in self._groups():
             executed = _counted(executed, group.instruction)
             threads = _counted(threads, group.instruction, group.active)
-        return Counts(executed, threads, None)
+        return InstructionCounts(executed, threads, None)
 
     def trace(self, launch_id: int) -> LaunchTrace:
         """All of it."""
@@ -345,6 +345,10 @@ class LaunchStore:
 
     def executed(self, launch_id: int) -> dict[str, int]:
         return self._launches[launch_id].executed()
+
+    def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
+        launch = self._launches[launch_id]
+        return launch.static, launch.counts
 
     def stored(self, launch_id: int) -> StoredLaunch:
         return self._launches[launch_id]

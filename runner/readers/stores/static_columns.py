@@ -4,14 +4,13 @@ trace tells them, their details (text, control bits, operands, lines of source).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.models.workload.instruction_details import COLUMNS, LISTS, InstructionDetails
+from manyscale.models.workload.instruction_details import COLUMNS, LISTS, InstructionCounts, InstructionDetails
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, StaticInstructions
 
 STATIC_COLUMNS: Final = {
@@ -27,26 +26,7 @@ _REGISTERS: Final = ("destinations", "sources")
 _FILES: Final = b"files"  # of source, in the metadata of the column ``source_file``
 
 
-@dataclass(frozen=True)
-class Counts:
-    """int64[rows] each, of static instructions: warp instructions, thread instructions, and how often the lanes of a
-    warp parted there (None: the trace does not tell)."""
-
-    executed: np.ndarray
-    threads: np.ndarray
-    diverged: np.ndarray | None
-
-    @classmethod
-    def of_rows(cls, rows: int, executed: np.ndarray, threads: np.ndarray, diverged: np.ndarray | None) -> Self:
-        """Filled up with zeros."""
-
-        def filled(values: np.ndarray) -> np.ndarray:
-            return np.concatenate([values, np.zeros(max(0, rows - len(values)), np.int64)])
-
-        return cls(filled(executed), filled(threads), None if diverged is None else filled(diverged))
-
-
-def static_table(static: StaticInstructions, counts: Counts) -> pa.Table:
+def static_table(static: StaticInstructions, counts: InstructionCounts) -> pa.Table:
     """Columns of all three kinds."""
     columns: dict[str, Any] = {
         name: to_arrow(getattr(static, name).astype(kind)) for name, kind in STATIC_COLUMNS.items()
@@ -93,10 +73,10 @@ def _details(table: pa.Table) -> InstructionDetails:
     return InstructionDetails(files=tuple(named.split("\0")) if named else (), **columns)
 
 
-def stored_counts(table: pa.Table) -> Counts | None:
+def stored_counts(table: pa.Table) -> InstructionCounts | None:
     """None of folders that older versions wrote."""
     if "threads" not in table.column_names:
         return None
     has = "diverged" in table.column_names
     diverged = to_numpy(table.column("diverged")) if has else None
-    return Counts(to_numpy(table.column("executed")), to_numpy(table.column("threads")), diverged)
+    return InstructionCounts(to_numpy(table.column("executed")), to_numpy(table.column("threads")), diverged)

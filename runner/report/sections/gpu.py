@@ -16,6 +16,7 @@ from manyscale.models.workload.columns import to_numpy
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLORSCALE, LINE_COLOURS, axis
+from manyscale.runner.report.sections.gpu_source import add_source
 from manyscale.runner.report.sections.node import colour_steps, figures_table, part_markers, stack_chart
 from manyscale.runner.report.text import escape, percent, side_by_side, table
 from manyscale.runner.run.results import Result
@@ -51,6 +52,7 @@ def add_launches(page: Page, result: Result) -> None:
         _add_stacks(page, launches, result.gpu_cpi_stacks)
     if result.gpu_ipc is not None:
         _add_ipc(page, launches, result.gpu_ipc)
+    add_source(page, result)
     if result.blocks is not None and result.blocks.num_rows:
         _add_blocks(page, launches, result.blocks)
 

@@ -1,0 +1,131 @@
+"""Tables of a result that tell of a kernel's source: lines by what they execute, and branches by how often they part
+the threads of a warp. They are of the trace, whatever the target, and count each launch as often as the run makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.models.workload.instruction_details import InstructionDetails
+from manyscale.models.workload.launch_trace import Access, StaticInstructions
+from manyscale.runner.predict.gpu.mapping import Launches
+
+# Of all launches of a kernel together, most warp instructions first. An inlined function's instructions count for their
+# line in that function.
+LINES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("kernel_name", pa.string(), nullable=False),  # as in the trace
+        pa.field("file", pa.string(), nullable=False),  # of the source, as the compiler was given it
+        pa.field("line", pa.int32(), nullable=False),  # from 1
+        pa.field("warp_instructions", pa.int64(), nullable=False),  # that come from the line
+        pa.field("thread_instructions", pa.int64(), nullable=False),  # of all threads that take part
+        pa.field("active_threads", pa.float64(), nullable=False),  # mean, of the 32 of a warp
+        pa.field("memory_instructions", pa.int64(), nullable=False),  # warp instructions that access memory
+    ]
+)
+# Branches, calls and returns that were executed, of all launches of a kernel together; those that diverge most first.
+BRANCHES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("kernel_name", pa.string(), nullable=False),  # as in the trace
+        pa.field("pc", pa.int64(), nullable=False),  # bytes from the kernel's begin
+        pa.field("text", pa.string(), nullable=False),  # the instruction
+        pa.field("file", pa.string()),  # of the source; null where it is not known
+        pa.field("line", pa.int32()),  # of the source; null where it is not known
+        pa.field("executed", pa.int64(), nullable=False),  # by warps
+        pa.field("diverged", pa.int64(), nullable=False),  # of these, how often some threads went on elsewhere
+        pa.field("active_threads", pa.float64(), nullable=False),  # mean, for which its predicate holds
+    ]
+)
+_BRANCHES: Final = frozenset(("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET"))
+
+
+@dataclass
+class _Kernel:
+    """What all launches of the same code come to."""
+
+    name: str
+    static: StaticInstructions
+    details: InstructionDetails
+    executed: np.ndarray
+    threads: np.ndarray
+    diverged: np.ndarray | None
+
+
+def source_tables(launches: Launches) -> dict[str, pa.Table]:
+    """``gpu_lines`` where lines of source are known, and ``gpu_branches`` where divergence is. O(launches x static
+    instructions)."""
+    kernels = _kernels(launches)
+    found = {"gpu_lines": _lines(kernels), "gpu_branches": _branches(kernels)}
+    return {name: table for name, table in found.items() if table is not None}
+
+
+def _kernels(launches: Launches) -> list[_Kernel]:
+    streams, source = launches.source.gpu, launches.source
+    if streams is None:
+        return []
+    times = np.bincount(launches.executions.launch, minlength=source.tables["launches"].num_rows)
+    ids = source.column("launches", "launch_id")
+    names = source.tables["launches"].column("kernel_name").to_pylist()
+    found: dict[tuple[str, bytes, bytes], _Kernel] = {}
+    for row in np.flatnonzero(times).tolist():
+        static, counts = streams.instruction_counts(int(ids[row]))
+        key = (names[row], static.pc.tobytes(), static.opcode.tobytes())
+        kernel = found.get(key)
+        if kernel is None:
+            if static.details is None:
+                continue
+            none = np.zeros(len(static.pc), np.int64)
+            kernel = found[key] = _Kernel(names[row], static, static.details, none, none, none)
+        kernel.executed = kernel.executed + times[row] * counts.executed
+        kernel.threads = kernel.threads + times[row] * counts.threads
+        if counts.diverged is None or kernel.diverged is None:
+            kernel.diverged = None
+        else:
+            kernel.diverged = kernel.diverged + times[row] * counts.diverged
+    return list(found.values())
+
+
+def _lines(kernels: list[_Kernel]) -> pa.Table | None:
+    sums: dict[tuple[str, str, int], np.ndarray] = {}
+    for kernel in kernels:
+        details, reads = kernel.details, kernel.static.access != Access.none
+        for row in np.flatnonzero((kernel.executed > 0) & (details.source_file >= 0)).tolist():
+            key = (kernel.name, details.files[details.source_file[row]], int(details.source_line[row]))
+            executed = int(kernel.executed[row])
+            own = np.array([executed, int(kernel.threads[row]), executed * int(reads[row])])
+            sums[key] = sums[key] + own if key in sums else own
+    if not sums:
+        return None
+    keys = sorted(sums, key=lambda key: (-int(sums[key][0]), key))
+    values = np.array([sums[key] for key in keys], np.int64)
+    columns = [text_array([key[place] for key in keys]) for place in (0, 1)]
+    columns += [to_arrow(np.array([key[2] for key in keys], np.int32)), to_arrow(values[:, 0]), to_arrow(values[:, 1])]
+    columns += [to_arrow(values[:, 1] / values[:, 0]), to_arrow(values[:, 2])]
+    return pa.Table.from_arrays(columns, schema=LINES_SCHEMA)
+
+
+def _branches(kernels: list[_Kernel]) -> pa.Table | None:
+    rows = []
+    known = [kernel for kernel in kernels if kernel.diverged is not None]
+    for kernel in known:
+        details, roots = kernel.details, [each.split(".")[0] for each in kernel.static.opcodes]
+        for row in np.flatnonzero(kernel.executed).tolist():
+            if roots[kernel.static.opcode[row]] not in _BRANCHES:
+                continue
+            file, _, line = details.source(row).rpartition(":")
+            executed = int(kernel.executed[row])
+            assert kernel.diverged is not None
+            rows.append(
+                {
+                    "kernel_name": kernel.name, "pc": int(kernel.static.pc[row]), "text": details.text[row],
+                    "file": file or None, "line": int(line) if line else None, "executed": executed,
+                    "diverged": int(kernel.diverged[row]), "active_threads": int(kernel.threads[row]) / executed,
+                }
+            )  # fmt: skip
+    rows.sort(key=lambda row: (-row["diverged"], row["kernel_name"], row["pc"]))
+    return pa.Table.from_pylist(rows, schema=BRANCHES_SCHEMA) if known else None

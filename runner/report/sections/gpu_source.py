@@ -1,0 +1,67 @@
+"""Report of kernels' source: lines that execute most, and branches that part the threads of a warp."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from manyscale.runner.report.page import Page
+from manyscale.runner.report.text import escape, percent, table
+from manyscale.runner.run.results import Result
+
+MAX_ROWS: Final = 20
+
+
+def add_source(page: Page, result: Result) -> None:
+    """Nothing where the trace tells nothing of it."""
+    if result.gpu_lines is not None:
+        note = "Those that execute most; an inlined function's instructions count for their line in that function."
+        page.add("Lines of source", _lines(result.gpu_lines), note=note)
+    branches = result.gpu_branches
+    if branches is not None and branches.num_rows and branches.column("diverged")[0].as_py():
+        note = "Branches after which some threads of a warp go on elsewhere; those that do so most often."
+        page.add("Divergent branches", _branches(branches), note=note)
+
+
+def _lines(lines: pa.Table) -> str:
+    whole = sum(lines.column("warp_instructions").to_pylist())
+    rows = []
+    for each in lines.slice(0, MAX_ROWS).to_pylist():
+        share = each["warp_instructions"] / whole
+        rows.append(
+            (
+                _place(each), _name(each), f"{each['warp_instructions']:,}", escape(percent(share)),
+                f"{each['active_threads']:.1f}", f"{each['memory_instructions']:,}",
+            )
+        )  # fmt: skip
+    heads = ("line", "kernel", "warp instructions", "share", "threads of 32", "of them memory")
+    return table(heads, rows, numeric_from=2)
+
+
+def _branches(branches: pa.Table) -> str:
+    rows = []
+    for each in branches.slice(0, MAX_ROWS).to_pylist():
+        if not each["diverged"]:
+            break
+        share = each["diverged"] / each["executed"]
+        rows.append(
+            (
+                _place(each), _name(each), f"<code>{each['pc']:04x} {escape(each['text'])}</code>",
+                f"{each['executed']:,}", f"{each['diverged']:,}", escape(percent(share)),
+            )
+        )  # fmt: skip
+    return table(("line", "kernel", "instruction", "executed by warps", "diverged", "share"), rows, numeric_from=3)
+
+
+def _place(row: dict[str, object]) -> str:
+    """The file without its folder, which the title has."""
+    file = row["file"]
+    if file is None:
+        return ""
+    return f'<span title="{escape(str(file))}">{escape(str(file).rpartition("/")[2])}:{row["line"]}</span>'
+
+
+def _name(row: dict[str, object]) -> str:
+    name = str(row["kernel_name"])
+    return f'<span class="meaning">{escape(name if len(name) <= 40 else name[:39] + "…")}</span>'
