@@ -5,7 +5,7 @@ the threads of a warp. They are of the trace, whatever the target, and count eac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -103,14 +103,14 @@ def _lines(kernels: list[_Kernel]) -> pa.Table | None:
         return None
     keys = sorted(sums, key=lambda key: (-int(sums[key][0]), key))
     values = np.array([sums[key] for key in keys], np.int64)
-    columns = [text_array([key[place] for key in keys]) for place in (0, 1)]
+    columns = [text_array([key[0] for key in keys]), text_array([key[1] for key in keys])]
     columns += [to_arrow(np.array([key[2] for key in keys], np.int32)), to_arrow(values[:, 0]), to_arrow(values[:, 1])]
     columns += [to_arrow(values[:, 1] / values[:, 0]), to_arrow(values[:, 2])]
     return pa.Table.from_arrays(columns, schema=LINES_SCHEMA)
 
 
 def _branches(kernels: list[_Kernel]) -> pa.Table | None:
-    rows = []
+    rows: list[dict[str, Any]] = []
     known = [kernel for kernel in kernels if kernel.diverged is not None]
     for kernel in known:
         details, roots = kernel.details, [each.split(".")[0] for each in kernel.static.opcodes]
