@@ -98,15 +98,14 @@ static void gather_registers(const Context *at, uint32_t into[ROWS][8]) {
 static bool operands_of(const Context *at, const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8]) {
     const Operand *from = at->instruction->operands;
     Descriptor matrix;
-    uint32_t number = from[2].number;
+    const uint32_t number = from[2].number;  // A's descriptor stands there, B's behind it, even where A's is not used
     if (from[1].kind == OPERAND_REGISTER) {
         gather_registers(at, left);
     } else {
         const int first = ROWS * (int)(at->warp->index % 4);
         if (!descriptor_of(at, number, &matrix) || !gather(at, &matrix, shape->turns[0], first, ROWS, left)) return false;
-        number += 2;
     }
-    return descriptor_of(at, number, &matrix) && gather(at, &matrix, shape->turns[1], 0, shape->columns, right);
+    return descriptor_of(at, number + 2, &matrix) && gather(at, &matrix, shape->turns[1], 0, shape->columns, right);
 }
 
 // Registers of D: those of products of 16 x 8, one beside the other.

@@ -127,7 +127,7 @@ def _product(sass, form, kinds, number, a, b, *, layouts=("none", "none"), turne
         uniforms = _uniforms(4, *descriptors)
     else:
         source = f"{signs[0]}R4, gdesc[UR4]{signs[1]}{words}"
-        uniforms = _uniforms(4, descriptors[1])
+        uniforms = _uniforms(6, descriptors[1])  # where it stands behind A's, as nvcc's code has it
     inputs = [np.zeros(128, np.uint32)] if register_a is None else [register_a]
     lines = [*_filled(image), *uniforms, *before,
              f"{form} R24, {source}, {accumulator}{with_}, gsb0", "WARPGROUP.DEPBAR.LE gsb0, 0x0"]  # fmt: skip
