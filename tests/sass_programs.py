@@ -6,7 +6,7 @@ import ctypes
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,25 @@ from manyscale.runner.tracers.cuda import decode, interpreter
 
 _PARAMETERS = 0x160
 _STORED = 4  # words that a thread gives back
+
+
+class Texture(ctypes.Structure):
+    """As texture.h has it."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("base", "pitch", "slice")),
+        *((name, ctypes.c_uint32) for name in ("width", "height", "depth", "layers")),
+        *((name, ctypes.c_uint8) for name in ("dimensions", "channels", "bits", "kind")),
+        ("address", ctypes.c_uint8 * 3),
+        *(
+            (name, ctypes.c_uint8)
+            for name in ("is_linear_memory", "is_array", "is_filtered", "is_normalised", "reads_normalised")
+        ),
+        ("border", ctypes.c_float * 4),
+    ]
+
+
+FIND_TEXTURE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
 
 
 class Kernel(ctypes.Structure):
@@ -62,6 +81,7 @@ class Launch(ctypes.Structure):
         ("most_resident", ctypes.c_uint32),
         ("is_cooperative", ctypes.c_uint32),
         ("workspace", ctypes.c_uint64),
+        ("find_texture", FIND_TEXTURE),
     ]
 
 
@@ -94,12 +114,14 @@ def run(
     shared_bytes: int = 0,
     stored: int = _STORED,
     architecture: int = 80,
+    textures: Mapping[int, Texture] | None = None,
 ) -> list[np.ndarray]:
     """What a thread for each row of the inputs (uint32[n, k] or uint32[n]) leaves in R24, R25, R26 and R27, or in
     ``stored`` registers from R24 on.
 
     The inputs stand in R4, R5, ... when ``lines`` begin; R0 is the thread. ``words``: of a line, the upper half of its
-    encoding's low word, which holds an immediate that is written with a point. Raises StoppedError.
+    encoding's low word, which holds an immediate that is written with a point; ``textures``: objects by their handles.
+    Raises StoppedError.
     """
     table = np.ascontiguousarray(np.column_stack([each.reshape(len(each), -1).view(np.uint32) for each in inputs]))
     number, columns = table.shape
@@ -123,10 +145,12 @@ def run(
         name=b"kernel", code=code.ctypes.data, num_instructions=len(code), num_registers=255, shared_bytes=shared_bytes,
         parameter_offset=_PARAMETERS, parameter_bytes=16, architecture=architecture,
     )  # fmt: skip
+    objects = dict(textures or {})
     parameters = ctypes.create_string_buffer(struct.pack("<QQ", table.ctypes.data, out.ctypes.data), 16)
     launch = Launch(
         kernel=ctypes.pointer(kernel), grid=(1, 1, 1), block=(block or number, 1, 1),
         parameters=ctypes.addressof(parameters), local_base=0x7E01 << 32, shared_base=0x7E00 << 32, num_sms=1,
+        find_texture=FIND_TEXTURE(lambda handle: ctypes.addressof(objects[handle]) if handle in objects else None),
     )  # fmt: skip
     if sass.sass_run(ctypes.byref(launch)):
         raise StoppedError(launch.problem.decode())

@@ -178,10 +178,10 @@ static void graphs(void) {
 }
 
 static void missing(void) {
-    cudaArray_t array;
+    cudaMipmappedArray_t array;
     struct cudaChannelFormatDesc form = cudaCreateChannelDesc(32, 0, 0, 0, cudaChannelFormatKindFloat);
-    SHOW(cudaMallocArray(&array, &form, 4, 4, 0));
-    SHOW(cudaMallocArray(&array, &form, 4, 4, 0));
+    SHOW(cudaMallocMipmappedArray(&array, &form, (struct cudaExtent){4, 4, 0}, 2, 0));
+    SHOW(cudaMallocMipmappedArray(&array, &form, (struct cudaExtent){4, 4, 0}, 2, 0));
     SHOW(cudaIpcCloseMemHandle(NULL));
     SHOW(cudaGetLastError());
     printf("%s|%s|%s\n", cudaGetErrorString(cudaErrorNotSupported), cudaGetErrorString(cudaErrorInvalidPtx),

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.workload.launch_trace import MAX_OPERANDS, NO_REGISTER, Access, Space, StaticInstructions
+from manyscale.models.workload.launch_trace import (
+    MAX_OPERANDS,
+    NO_REGISTER,
+    Access,
+    Space,
+    StaticInstructions,
+    UnitClass,
+)
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.opcodes import classify, wide_registers
 from manyscale.runner.tracers.cuda import operands as ops
@@ -152,6 +159,10 @@ class _Rows:
         found = classify(opcode, False, self._architecture)
         destinations, sources = _registers(opcode, operands)
         wide = wide_registers(opcode, destinations, sources)
+        if decoded and decoded.registers:
+            wide = tuple(list(dict.fromkeys(each)) for each in decoded.registers)
+        if decoded and decoded.access:
+            found = replace(found, unit=UnitClass.load_store, space=Space.global_, access=Access(decoded.access))
         values = {
             "pc": pc,
             "opcode": self._opcodes.setdefault(opcode, len(self._opcodes)),

@@ -17,7 +17,9 @@ class UnknownInstructionError(ValueError):
 @dataclass(frozen=True)
 class Decoded:
     """``target``: byte address of a branch's target in the function; ``size``: bytes of a constant that is loaded;
-    ``counts_from_begin``: whether ``extra`` of a jump, or the last operand, counts from where the function begins."""
+    ``counts_from_begin``: whether ``extra`` of a jump, or the last operand, counts from where the function
+    begins; ``access``: how it accesses global memory, where its opcode does not tell; ``registers``: all that it writes
+    and reads, where its text does not say so."""
 
     op: str
     operands: Sequence[Operand] = ()
@@ -26,13 +28,18 @@ class Decoded:
     target: int | None = None
     size: int = 0
     counts_from_begin: bool = False
+    access: int = 0
+    registers: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 def moved(decoded: Decoded, begin: int) -> Decoded:
     """The same where the function does not begin at 0, but at byte ``begin``."""
-    target = None if decoded.target is None else decoded.target + begin
-    if not decoded.counts_from_begin or begin == 0:
-        return replace(decoded, target=target)
+    if begin == 0:
+        return decoded
+    if decoded.target is not None:
+        return replace(decoded, target=decoded.target + begin)
+    if not decoded.counts_from_begin:
+        return decoded
     if decoded.op == "JUMP":
         return replace(decoded, extra=(decoded.extra + begin) & 0xFFFFFFFF)
     *others, place = decoded.operands

@@ -10,13 +10,16 @@ from manyscale.runner.tracers.cuda.codes import SPECIAL
 
 (
     NONE, REGISTER, UNIFORM, IMMEDIATE, CONSTANT, PREDICATE, UNIFORM_PREDICATE, SPECIAL_REGISTER, BARRIER, ADDRESS,
-    PREDICATES,
-) = range(11)  # fmt: skip
+    PREDICATES, NAME,
+) = range(12)  # fmt: skip
 NEGATED, ABSOLUTE, INVERTED, WIDE, INDEXED, LOW, HIGH, SWAPPED = (1 << k for k in range(8))
 ZERO_REGISTER: Final = 255
 ZERO_UNIFORM: Final = 63
 TRUE: Final = 7
 
+_NAMES: Final = frozenset(  # of textures' dimensions, and of what is asked of them
+    ("1D", "2D", "3D", "CUBE", "ARRAY_1D", "ARRAY_2D", "ARRAY_3D", "ARRAY_CUBE", "TEX_HEADER_DIMENSION")
+)
 _SCALES: Final = {"X4": 2, "X8": 3, "X16": 4}
 _BYTES: Final = {"B1": 1, "B2": 2, "B3": 3, "H1": 2}
 _HALVES: Final = {"H0_H0": LOW, "H1_H1": HIGH, "H1_H0": 0, "H0_H1": SWAPPED}
@@ -103,6 +106,8 @@ def parse(text: str) -> Operand:
         return Operand(IMMEDIATE, flags, value=int(word, 16) & 0xFFFFFFFF, text=text)
     elif _FLOAT.match(word):
         return Operand(IMMEDIATE, flags, is_floating=True, text=text)
+    if word in _NAMES:
+        return Operand(NAME, text=text)
     if _SCOREBOARD.match(word) or _GROUP.match(word) or _HINT.match(word):
         return Operand(text=text)
     if match := _MATRICES.match(word):

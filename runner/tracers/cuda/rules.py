@@ -38,6 +38,7 @@ from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRU
 from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
 from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
+from manyscale.runner.tracers.cuda.rules_texture import TEXTURES
 
 
 def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Decoded:
@@ -446,11 +447,11 @@ def _own_address(given: Given) -> Decoded:
 
 
 def _r2ur(given: Given) -> Decoded:
-    """d, a, and the predicate that tells lanes with another value."""
-    given.left("FILL")
+    """d, a, and the predicate that tells lanes with another value; with OR, or where it held before."""
+    given.left("FILL", "OR")
     operands = [each for each in given.operands if not each.is_predicate]
     others = [each for each in given.operands if each.is_predicate]
-    return Decoded("R2UR", [*operands, *(others or [TRUE_PREDICATE])])
+    return Decoded("R2UR", [*operands, *(others or [TRUE_PREDICATE])], given.bits(CARRY="OR"))
 
 
 def _elect(given: Given) -> Decoded:
@@ -475,7 +476,7 @@ _RULES: Final[dict[str, Rule]] = {
     "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
-    **MATRICES, **PACKED, **HOPPER,
+    **MATRICES, **PACKED, **TEXTURES, **HOPPER,
     "FSETP": _setp("FSETP", "FTZ"), "FSET": _fset, "DSETP": _setp("DSETP"),
     "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
     "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),

@@ -54,7 +54,8 @@ static bool run_warp(Block *block, Warp *warp) {
         if (at.mask) {
             if (!execute_integer(&at) && !execute_float(&at) && !execute_memory(&at) && !execute_warp(&at) &&
                 !execute_conversion(&at) && !execute_matrix(&at) && !execute_halves(&at) && !execute_packed(&at) &&
-                !execute_warpgroup(&at) && !execute_barrier(&at) && !execute_tensor(&at) && !execute_bulk(&at)) {
+                !execute_warpgroup(&at) && !execute_barrier(&at) && !execute_tensor(&at) && !execute_bulk(&at) &&
+                !execute_texture(&at)) {
                 block->launch->error = STOP_INSTRUCTION;
                 fail(&at, "this instruction is not executed; please report its line of cuobjdump -sass");
             }

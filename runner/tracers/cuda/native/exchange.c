@@ -154,7 +154,7 @@ bool execute_warp(const Context *at) {
         uint32_t others = 0;
         if (at->mask) EACH_LANE others |= (uint32_t)(values[lane] != values[lowest(at->mask)]) << lane;
         set(at, 0, values);
-        set_predicate(at, 2, others);
+        set_predicate(at, 2, at->instruction->modifiers & CARRY ? others | predicate(at, 2) : others);
         return true;
     }
     case OP_B2R: {  // the result of a barrier's reduction

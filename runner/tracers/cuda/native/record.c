@@ -152,6 +152,32 @@ static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
     return most;
 }
 
+// Adds the requests of the instruction that was recorded last.
+static void add_requests(Record *record, const Requests *requests) {
+    const uint32_t count = requests->count > 255 ? 255 : requests->count;
+    if (record->num_sectors + count > record->room_sectors) {
+        record->room_sectors = 2 * record->room_sectors + MOST_REQUESTS;
+        record->sector = grown(record->sector, record->room_sectors, sizeof *record->sector);
+        record->written = grown(record->written, record->room_sectors, sizeof *record->written);
+    }
+    memcpy(record->sector + record->num_sectors, requests->sector, count * sizeof *requests->sector);
+    memcpy(record->written + record->num_sectors, requests->written, count * sizeof *requests->written);
+    record->num_sectors += count;
+    record->accesses[record->num_rows - 1] = (uint8_t)count;
+}
+
+void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes) {
+    if (!at->block->records) return;
+    Requests requests = {.count = 0};
+    const bool is_atomic = at->instruction->access == ACCESS_REDUCTION;
+    for (uint32_t k = 0; k < count; k++) {
+        if (is_atomic) touch_atomically(&requests, addresses[k], bytes);
+        else touch_all(&requests, addresses[k], bytes, at->instruction->access == ACCESS_STORE);
+    }
+    for (uint32_t k = 0; k < requests.count && is_atomic; k++) requests.written[k] = 0xffffffffu;
+    add_requests(&at->warp->record, &requests);
+}
+
 void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     if (!at->block->records || !at->mask) return;
     Record *record = &at->warp->record;
@@ -165,16 +191,7 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     Requests requests = {.count = 0};
     if (space == SPACE_LOCAL) local_requests(at, addresses, &requests);
     else global_requests(at, addresses, &requests);
-    if (requests.count > 255) requests.count = 255;
-    if (record->num_sectors + requests.count > record->room_sectors) {
-        record->room_sectors = 2 * record->room_sectors + MOST_REQUESTS;
-        record->sector = grown(record->sector, record->room_sectors, sizeof *record->sector);
-        record->written = grown(record->written, record->room_sectors, sizeof *record->written);
-    }
-    memcpy(record->sector + record->num_sectors, requests.sector, requests.count * sizeof *requests.sector);
-    memcpy(record->written + record->num_sectors, requests.written, requests.count * sizeof *requests.written);
-    record->num_sectors += requests.count;
-    record->accesses[last] = (uint8_t)requests.count;
+    add_requests(record, &requests);
 }
 
 static void put(const Block *block, FILE *file, const void *bytes, size_t size) {

@@ -107,6 +107,7 @@ typedef struct {
     uint32_t most_resident;       // blocks that the device holds at a time, 0: it is not known
     uint32_t is_cooperative;      // all blocks run side by side
     uint64_t workspace;           // of such a launch: 8 bytes, zeros, at which its blocks meet
+    const struct Texture *(*find_texture)(uint32_t handle);  // of a texture or surface object (texture.h); NULL: none
 } Launch;
 
 // Runs all blocks of a launch, in the order of the grid or side by side (schedule.c); 0, or -1 with a problem that names

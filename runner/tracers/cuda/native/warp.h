@@ -278,6 +278,9 @@ bool execute_bulk(const Context *at);
 bool execute_matrix(const Context *at);
 bool execute_memory(const Context *at);
 bool execute_warp(const Context *at);
+bool execute_texture(const Context *at);
+bool execute_surface(const Context *at);
+const struct Texture *texture_of(const Context *at, uint32_t handle);  // NULL: there is none
 // Instructions that change which lanes run, or what runs next.
 bool is_control(uint32_t op);
 enum Outcome check_phase(const Context *at, Group *group);  // barrier.c
@@ -312,6 +315,8 @@ void free_waiting(Warp *warp);
 // Records (record.c)
 void record_instruction(const Context *at);
 void record_accesses(const Context *at, const uint64_t *addresses, int space);
+// ``count`` pieces of global memory that the lanes read or write, of ``bytes`` each.
+void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes);
 void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
 void record_divergence(const Context *at);
 void write_block(Block *block);

@@ -40,22 +40,11 @@ cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_d
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, NULL);
 }
 
-// A copy of boxes between pitched memories; arrays are for textures, which are not there.
 cudaError_t cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *given, cudaStream_t stream) {
     LOCKED;
-    if (given == NULL) return failed(cudaErrorInvalidValue);
-    if (given->srcArray || given->dstArray) return not_supported("cudaMemcpy3D with arrays");
-    const struct cudaPitchedPtr to = given->dstPtr, from = given->srcPtr;
-    const struct cudaPos into = given->dstPos, out_of = given->srcPos;
-    Operation operation = {
-        .kind = OP_COPY,
-        .to = (char *)to.ptr + (into.z * to.ysize + into.y) * to.pitch + into.x,
-        .from = (const char *)from.ptr + (out_of.z * from.ysize + out_of.y) * from.pitch + out_of.x,
-        .to_pitch = to.pitch, .from_pitch = from.pitch, .to_slice = to.pitch * to.ysize,
-        .from_slice = from.pitch * from.ysize, .width = given->extent.width, .height = given->extent.height,
-        .depth = given->extent.depth, .direction = given->kind};
-    if (operation.width > to.pitch || operation.width > from.pitch) return failed(cudaErrorInvalidPitchValue);
-    return submit(stream, &operation);
+    Operation operation;
+    const cudaError_t error = box_copy_of(&operation, given);
+    return error == cudaSuccess ? submit(stream, &operation) : failed(error);
 }
 
 cudaError_t cudaMemcpy3D(const struct cudaMemcpy3DParms *given) { return cudaMemcpy3DAsync(given, NULL); }

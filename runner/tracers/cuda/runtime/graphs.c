@@ -156,17 +156,8 @@ static cudaError_t of_kernel(Operation *into, const struct cudaKernelNodeParams 
 }
 
 static cudaError_t of_copy(Operation *into, const struct cudaMemcpy3DParms *given) {
-    if (given == NULL) return cudaErrorInvalidValue;
-    if (given->srcArray || given->dstArray) return not_supported("cudaGraphAddMemcpyNode with arrays");
-    const struct cudaPitchedPtr to = given->dstPtr, from = given->srcPtr;
-    *into = (Operation){
-        .kind = OP_COPY,
-        .to = (char *)to.ptr + (given->dstPos.z * to.ysize + given->dstPos.y) * to.pitch + given->dstPos.x,
-        .from = (const char *)from.ptr + (given->srcPos.z * from.ysize + given->srcPos.y) * from.pitch + given->srcPos.x,
-        .to_pitch = to.pitch, .from_pitch = from.pitch, .to_slice = to.pitch * to.ysize,
-        .from_slice = from.pitch * from.ysize, .width = given->extent.width, .height = given->extent.height,
-        .depth = given->extent.depth, .direction = given->kind};
-    return operation_check(into);
+    const cudaError_t error = box_copy_of(into, given);
+    return error == cudaSuccess ? operation_check(into) : error;
 }
 
 static cudaError_t of_set(Operation *into, const struct cudaMemsetParams *given) {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "arrays.h"
 #include "runtime.h"
 
 #if CUDART_VERSION >= 11080
@@ -148,6 +149,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .record = session_launch_file(id, ""),
         .allocate = allocate_for_threads,
         .release = release_of_threads,
+        .find_texture = find_texture,
         .lanes = device()->keeps_lanes ? session_launch_file(id, ".lanes") : NULL,
         .cluster = {operation->cluster[0], operation->cluster[1], operation->cluster[2]},
         .most_resident = (uint32_t)blocks_of_device(function, operation->block, operation->shared),

@@ -14,16 +14,19 @@ static bool is_inside(const void *start, size_t pitch, size_t slice, const Opera
 static cudaError_t check_copy(const Operation *operation) {
     const enum cudaMemcpyKind kind = operation->direction;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    const ArrayPlace *to = &operation->to_place, *from = &operation->from_place;
+    if ((to->array && !array_holds(to, operation)) || (from->array && !array_holds(from, operation)))
+        return cudaErrorInvalidValue;
     const bool writes = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
                         (kind == cudaMemcpyDefault && memory_find((uint64_t)operation->to));
     const bool reads = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
                        (kind == cudaMemcpyDefault && memory_find((uint64_t)operation->from));
-    if (writes && !is_inside(operation->to, operation->to_pitch, operation->to_slice, operation))
+    if (writes && !to->array && !is_inside(operation->to, operation->to_pitch, operation->to_slice, operation))
         return cudaErrorInvalidValue;
-    if (reads && !is_inside(operation->from, operation->from_pitch, operation->from_slice, operation))
+    if (reads && !from->array && !is_inside(operation->from, operation->from_pitch, operation->from_slice, operation))
         return cudaErrorInvalidValue;
-    if (operation->width && operation->height && operation->depth && (!operation->to || !operation->from))
-        return cudaErrorInvalidValue;
+    const bool has_both = (operation->to || to->array) && (operation->from || from->array);
+    if (operation->width && operation->height && operation->depth && !has_both) return cudaErrorInvalidValue;
     return cudaSuccess;
 }
 
@@ -34,28 +37,36 @@ cudaError_t operation_check(const Operation *operation) {
     return cudaSuccess;
 }
 
-static bool is_of_host(const void *address) {
+static bool is_of_host(const void *address, const ArrayPlace *place) {
+    if (place->array) return false;
     const Allocation *found = memory_find((uint64_t)address);
     return found == NULL || found->kind == MEMORY_HOST || found->kind == MEMORY_REGISTERED;
 }
 
 // As enum cudaMemcpyKind has it, by where the two places are.
 static int direction_of(const Operation *operation) {
-    return (is_of_host(operation->from) ? 0 : 2) + (is_of_host(operation->to) ? 0 : 1);
+    const bool from_host = is_of_host(operation->from, &operation->from_place);
+    return (from_host ? 0 : 2) + (is_of_host(operation->to, &operation->to_place) ? 0 : 1);
+}
+
+static uint64_t place_of(const Operation *operation) {
+    return operation->to_place.array ? array_address(&operation->to_place) : (uint64_t)operation->to;
 }
 
 // Rows that follow each other without a gap are one.
-static void run_copy(const Operation *operation) {
+static cudaError_t run_copy(const Operation *operation) {
     size_t width = operation->width, height = operation->height, depth = operation->depth;
-    if (width == 0 || height == 0 || depth == 0) return;
-    if (is_of_host(operation->from) && !is_of_host(operation->to))
-        session_event("copy %llu %llu %llu", (unsigned long long)launches_made() + 1, (unsigned long long)operation->to,
+    if (width == 0 || height == 0 || depth == 0) return cudaSuccess;
+    if (is_of_host(operation->from, &operation->from_place) && !is_of_host(operation->to, &operation->to_place))
+        session_event("copy %llu %llu %llu", (unsigned long long)launches_made() + 1, (unsigned long long)place_of(operation),
                       (unsigned long long)(width * height * depth));
+    if (operation->to_place.array || operation->from_place.array) return run_array_copy(operation);
     if (height > 1 && operation->to_pitch == width && operation->from_pitch == width) width *= height, height = 1;
     for (size_t z = 0; z < depth; z++)
         for (size_t y = 0; y < height; y++)
             memmove(operation->to + z * operation->to_slice + y * operation->to_pitch,
                     operation->from + z * operation->from_slice + y * operation->from_pitch, width);
+    return cudaSuccess;
 }
 
 // The program's own code, which runs beside the stream: on its clocks, and without the lock.
@@ -86,9 +97,9 @@ cudaError_t run_operation(const Operation *operation, const Stream *stream) {
         case OP_KERNEL: return run_kernel(operation, stream);
         case OP_COPY: {
             void *record = call_begins(CALL_COPY);
-            run_copy(operation);
+            const cudaError_t copied = run_copy(operation);
             call_ends(record, stream, operation->width * operation->height * operation->depth, direction_of(operation));
-            break;
+            return copied;
         }
         case OP_SET: {
             void *record = call_begins(CALL_SET);

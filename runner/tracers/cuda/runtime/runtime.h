@@ -134,6 +134,10 @@ void function_forget(const Function *function);
 // ---- operations.c: what streams are given
 typedef enum { OP_KERNEL, OP_COPY, OP_SET, OP_HOST, OP_EVENT, OP_EMPTY, OP_ALLOCATE, OP_GRAPH } OperationKind;
 typedef struct Graph Graph;
+typedef struct {
+    const struct cudaArray *array;   // NULL: memory
+    size_t x, y, z;                  // x in bytes
+} ArrayPlace;
 typedef struct Operation {
     OperationKind kind;
     Function *function;
@@ -145,6 +149,7 @@ typedef struct Operation {
     char *to;                        // of copies and sets: three dimensions, in bytes
     const char *from;
     size_t to_pitch, from_pitch, to_slice, from_slice, width, height, depth;
+    ArrayPlace to_place, from_place;
     enum cudaMemcpyKind direction;
     unsigned value, element;         // of sets
     cudaHostFn_t host_function;
@@ -167,6 +172,12 @@ cudaError_t operation_check(const Operation *operation);
 Operation operation_copy_of(const Operation *operation);
 void operation_free(Operation *operation);
 cudaError_t copy_of(Operation *into, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, enum cudaMemcpyKind direction);
+
+// ---- arrays.c: copies from and to arrays
+bool array_holds(const ArrayPlace *place, const Operation *operation);
+uint64_t array_address(const ArrayPlace *place);
+cudaError_t run_array_copy(const Operation *operation);
+cudaError_t box_copy_of(Operation *into, const struct cudaMemcpy3DParms *given);
 
 // ---- launches.c
 cudaError_t kernel_operation(Operation *into, const void *function, dim3 grid, dim3 block, void **arguments, size_t shared);

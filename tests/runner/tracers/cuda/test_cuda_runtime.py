@@ -110,10 +110,10 @@ def test_a_call_that_is_not_there_says_so_once_and_fails(lines):
     assert printed[:4] == ["cudaErrorNotSupported"] * 4
     assert printed[4] == "operation not supported|a PTX JIT compilation failed|nvlink uncorrectable"
     assert told.splitlines() == [
-        "manyscale: cudaMallocArray is not supported",
+        "manyscale: cudaMallocMipmappedArray is not supported",
         "manyscale: cudaIpcCloseMemHandle is not supported",
     ]
-    assert "note cuda-not-supported 2 cudaMallocArray" in events.splitlines()
+    assert "note cuda-not-supported 2 cudaMallocMipmappedArray" in events.splitlines()
 
 
 def test_every_documented_call_is_exported(kit, tracer_cache):
