@@ -160,7 +160,7 @@ class _Rows:
         destinations, sources = _registers(opcode, operands)
         wide = wide_registers(opcode, destinations, sources)
         if decoded and decoded.registers:
-            wide = tuple(list(dict.fromkeys(each)) for each in decoded.registers)
+            wide = (list(dict.fromkeys(decoded.registers[0])), list(dict.fromkeys(decoded.registers[1])))
         if decoded and decoded.access:
             found = replace(found, unit=UnitClass.load_store, space=Space.global_, access=Access(decoded.access))
         values = {

@@ -196,6 +196,16 @@ def test_layers_are_not_filtered_and_clamp(sass, dimensions):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+def test_derivatives_choose_no_level_of_one(sass):
+    data = np.random.default_rng(9).uniform(-1, 1, (1, 4, 6, 2)).astype(np.float32)
+    given = coordinates_for([6, 4], 30, False, 3)
+    columns = [*map(words, given), *[words(np.full(len(given[0]), 2.0))] * 4, np.full(len(given[0]), HANDLE, np.uint32)]
+    lines = ["R2UR UR4, R10", "TXD RZ, R24, R4, R6, UR4, 0x0, 2D, 0x3"]
+    found = np.column_stack(sass_programs.run(sass, lines, columns, textures={HANDLE: texture(data, 2, is_filtered=1)}))
+    expected = fetched(data, given, CLAMP, True)
+    np.testing.assert_allclose(found[:, :2].view(np.float32), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_dimensions_are_asked_for(sass):
     made = texture(np.zeros((3, 5, 7, 1), np.float32), 2, layers=True)
     lines = ["TXQ.B R26, R24, R4, TEX_HEADER_DIMENSION, 0x7"]
