@@ -32,8 +32,8 @@ DETAILED: Final = Domain(
         "bulk-copies": left_short("bulk copies (TMA) move no data: they take one instruction of the uniform unit"),
         "block-clusters": left_open("thread blocks of a cluster run as any others"),
         "texture": left_open(
-            "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take what "
-            "node.gpu.units.texture says, and use no cache"
+            "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take "
+            "what node.gpu.units.texture says, and use no cache"
         ),
         "gpu-dram-rows": TAKES,
     },
