@@ -1,4 +1,4 @@
-"""Kernels in Python by Numba-CUDA, held against NumPy: a sum with atomics and shared memory, and a stencil on a grid."""
+"""Kernels of Numba-CUDA, held against NumPy: a sum with atomics and shared memory, and a stencil on a grid."""
 
 import sys
 

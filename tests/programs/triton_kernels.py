@@ -1,5 +1,5 @@
-"""Triton's tutorial kernels without PyTorch: vector addition, softmax, a product of matrices in FP16 and the forward pass
-of flash attention, each held against NumPy. Memory is of CUDA's driver itself. The argument chooses one of them."""
+"""Triton's tutorial kernels without PyTorch: vector addition, softmax, a product of matrices in FP16 and the forward
+pass of flash attention, each held against NumPy. Memory is of CUDA's driver. The argument chooses one of them."""
 
 import ctypes
 import sys
@@ -36,16 +36,16 @@ class OnDevice:
 
 
 @triton.jit
-def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def add_kernel(x, y, out, n, block: tl.constexpr):
+    offsets = tl.program_id(0) * block + tl.arange(0, block)
     mask = offsets < n
     tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
 
 
 @triton.jit
-def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):
+def softmax_kernel(x, out, columns, block: tl.constexpr):
     row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
+    offsets = tl.arange(0, block)
     values = tl.load(x + row * columns + offsets, mask=offsets < columns, other=-float("inf"))
     exponentials = tl.exp(values - tl.max(values, axis=0))
     result = exponentials / tl.sum(exponentials, axis=0)
@@ -53,12 +53,12 @@ def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def matmul_kernel(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, k, BLOCK_K):
+def matmul_kernel(a, b, c, m, n, k, block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr):
+    rows = tl.program_id(0) * block_m + tl.arange(0, block_m)
+    columns = tl.program_id(1) * block_n + tl.arange(0, block_n)
+    inner = tl.arange(0, block_k)
+    total = tl.zeros((block_m, block_n), tl.float32)
+    for start in range(0, k, block_k):
         left = tl.load(a + rows[:, None] * k + (start + inner)[None, :])
         right = tl.load(b + (start + inner)[:, None] * n + columns[None, :])
         total = tl.dot(left, right, total)
@@ -66,38 +66,38 @@ def matmul_kernel(a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 
 
 @triton.jit
-def attention_kernel(q, k, v, out, length, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr):
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    inner = tl.arange(0, HEAD)
-    queries = tl.load(q + rows[:, None] * HEAD + inner[None, :])
-    highest = tl.full((BLOCK_M,), -float("inf"), tl.float32)
-    sums = tl.zeros((BLOCK_M,), tl.float32)
-    total = tl.zeros((BLOCK_M, HEAD), tl.float32)
-    for start in range(0, length, BLOCK_N):
-        columns = start + tl.arange(0, BLOCK_N)
-        keys = tl.load(k + columns[None, :] * HEAD + inner[:, None])
+def attention_kernel(q, k, v, out, length, scale, block_m: tl.constexpr, block_n: tl.constexpr, width: tl.constexpr):
+    rows = tl.program_id(0) * block_m + tl.arange(0, block_m)
+    inner = tl.arange(0, width)
+    queries = tl.load(q + rows[:, None] * width + inner[None, :])
+    highest = tl.full((block_m,), -float("inf"), tl.float32)
+    sums = tl.zeros((block_m,), tl.float32)
+    total = tl.zeros((block_m, width), tl.float32)
+    for start in range(0, length, block_n):
+        columns = start + tl.arange(0, block_n)
+        keys = tl.load(k + columns[None, :] * width + inner[:, None])
         scores = tl.dot(queries, keys) * scale
         newest = tl.maximum(highest, tl.max(scores, axis=1))
         weights = tl.exp(scores - newest[:, None])
         shrink = tl.exp(highest - newest)
         sums = sums * shrink + tl.sum(weights, axis=1)
-        values = tl.load(v + columns[:, None] * HEAD + inner[None, :])
+        values = tl.load(v + columns[:, None] * width + inner[None, :])
         total = tl.dot(weights.to(tl.float16), values, total * shrink[:, None])
         highest = newest
-    tl.store(out + rows[:, None] * HEAD + inner[None, :], (total / sums[:, None]).to(tl.float16))
+    tl.store(out + rows[:, None] * width + inner[None, :], (total / sums[:, None]).to(tl.float16))
 
 
 def add(rng):
     x, y = rng.random(5000, np.float32), rng.random(5000, np.float32)
     out = OnDevice(np.zeros_like(x))
-    add_kernel[(triton.cdiv(len(x), 1024),)](OnDevice(x), OnDevice(y), out, len(x), BLOCK=1024)
+    add_kernel[(triton.cdiv(len(x), 1024),)](OnDevice(x), OnDevice(y), out, len(x), block=1024)
     return out.values(), x + y
 
 
 def softmax(rng):
     x = rng.standard_normal((61, 781)).astype(np.float32)
     out = OnDevice(np.zeros_like(x))
-    softmax_kernel[(x.shape[0],)](OnDevice(x), out, x.shape[1], BLOCK=1024)
+    softmax_kernel[(x.shape[0],)](OnDevice(x), out, x.shape[1], block=1024)
     exponentials = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     return out.values(), exponentials / exponentials.sum(axis=1, keepdims=True)
 
@@ -106,7 +106,7 @@ def matmul(rng):
     m, n, k = 256, 256, 256
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
     out = OnDevice(np.zeros((m, n), np.float16))
-    matmul_kernel[(m // 64, n // 64)](OnDevice(a), OnDevice(b), out, m, n, k, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+    matmul_kernel[(m // 64, n // 64)](OnDevice(a), OnDevice(b), out, m, n, k, block_m=64, block_n=64, block_k=32)
     return out.values(), a.astype(np.float64) @ b.astype(np.float64)
 
 
@@ -115,7 +115,7 @@ def attention(rng):
     q, k, v = (rng.standard_normal((length, head)).astype(np.float16) for _ in range(3))
     out, scale = OnDevice(np.zeros((length, head), np.float16)), head**-0.5
     arrays = (OnDevice(q), OnDevice(k), OnDevice(v), out)
-    attention_kernel[(length // 64,)](*arrays, length, scale, BLOCK_M=64, BLOCK_N=64, HEAD=head)
+    attention_kernel[(length // 64,)](*arrays, length, scale, block_m=64, block_n=64, width=head)
     scores = q.astype(np.float64) @ k.astype(np.float64).T * scale
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     return out.values(), weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64)

@@ -230,6 +230,11 @@ def _add(found: Events, words: list[str], place: str) -> None:
 
 
 def _last(events: Events) -> str:
+    if any(note.code == "cuda-undocumented-tables" for note in events.notes) and not events.problems:
+        return (
+            " (a library of it has a CUDA runtime of its own, which is linked statically and cannot be traced; use one "
+            "that is linked with the shared runtime or calls the driver)"
+        )
     return f" ({events.problems[-1]})" if events.problems else ""
 
 
@@ -261,6 +266,9 @@ def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-system-functions":
         text = f"kernel {name} calls printf, malloc, free or assert of the system, which take no time here"
         return changes("cuda-system-functions", text, count=count, errs=Errs.short)
+    if code == "cuda-undocumented-tables":
+        text = f"{count} requests for tables of the driver that NVIDIA does not document were refused"
+        return informs("cuda-undocumented-tables", text, count=count)
     if code == "cuda-host-times":
         text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
         return informs("cuda-host-times", text, count=count)

@@ -43,10 +43,11 @@ CUresult cuGetProcAddress_v2(const char *name, void **into, int version, cuuint6
     return found && *found != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : result;
 }
 
-// A runtime that is linked into the program or one of its libraries asks for tables that NVIDIA does not document.
+// Tables that NVIDIA does not document: NVRTC does without, a runtime that is linked statically into a library does not.
 CUresult cuGetExportTable(const void **into, const CUuuid *name) {
+    LOCKED;
     (void)name;
     if (into) *into = NULL;
-    return refused("cuGetExportTable (it is called by a CUDA runtime that is linked statically into the program or a "
-                   "library; only the shared one can be traced)");
+    session_note("cuda-undocumented-tables", "cuGetExportTable");
+    return CUDA_ERROR_NOT_FOUND;
 }
