@@ -11,15 +11,25 @@ from manyscale.models.workload.launch_trace import MAX_OPERANDS, NO_REGISTER, Ac
 
 EVENTS = """\
 copy 1 35184372088832 256
-launch 1 0 2 1 1 64 1 1 0 0 14 whole
-launch 2 0 1 1 1 64 1 1 128 3 7 whole
+launch 1 0 2 1 1 64 1 1 0 0 14 whole recorded
+launch 2 0 1 1 1 64 1 1 128 3 7 whole recorded
 note cuda-not-supported 2 cudaCreateTextureObject
 end 2
 """
 OPCODES = ("S2R", "LDG.E", "STG.E", "EXIT")
 
 
-def block(base: int) -> bytes:
+def _head(kind: int, warps: int, instructions: int, accesses: int, *counts: int) -> bytes:
+    """``counts``: the block's number; warp instructions, thread instructions and requests that it executed."""
+    return np.array([kind, warps, instructions, accesses], "<u4").tobytes() + np.array(counts, "<u8").tobytes()
+
+
+def end(warp_instructions: int) -> bytes:
+    """Of a launch that ran to its end."""
+    return _head(2, 0, 0, 0, 0, warp_instructions, 0, 0)
+
+
+def block(base: int, number: int = 0) -> bytes:
     """Of two warps: the first executes S2R, LDG, STG, EXIT with all threads, the second S2R, LDG, EXIT with 16; a load
     or a store of 4 bytes a thread takes four sectors, or two."""
     columns = (
@@ -31,7 +41,7 @@ def block(base: int) -> bytes:
         np.array([base, base + 1, base + 2, base + 3] * 2 + [base + 4, base + 5], "<i8"),
         np.array([0] * 4 + [0xFFFFFFFF] * 4 + [0] * 2, "<u4"),
     )
-    return np.array([2, 7, 10], "<u4").tobytes() + b"".join(column.tobytes() for column in columns)
+    return _head(1, 2, 7, 10, number, 7, 208, 10) + b"".join(column.tobytes() for column in columns)
 
 
 def write(folder: Path) -> Path:
@@ -61,6 +71,6 @@ def write(folder: Path) -> Path:
     }  # fmt: skip
     (made / "kernels.json").write_text(json.dumps([described]) + "\n")
     (process / "events").write_text(EVENTS)
-    (process / "launch-1").write_bytes(block(1000) + block(2000))
-    (process / "launch-2").write_bytes(block(3000))
+    (process / "launch-1").write_bytes(block(1000) + block(2000, 1) + end(14))
+    (process / "launch-2").write_bytes(block(3000) + end(7))
     return made

@@ -66,6 +66,8 @@ class Streams:
     def __init__(self, launches: Mapping[int, Launch]) -> None:
         self._launches = dict(launches)
 
+    counted_ids: tuple[int, ...] = ()
+
     @property
     def launch_ids(self) -> tuple[int, ...]:
         return tuple(self._launches)

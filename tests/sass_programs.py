@@ -82,6 +82,11 @@ class Launch(ctypes.Structure):
         ("is_cooperative", ctypes.c_uint32),
         ("workspace", ctypes.c_uint64),
         ("find_texture", FIND_TEXTURE),
+        ("counts_only", ctypes.c_int),
+        ("chosen", ctypes.c_void_p),
+        ("num_chosen", ctypes.c_uint32),
+        ("of_row", ctypes.c_void_p),
+        ("num_rows", ctypes.c_uint32),
     ]
 
 

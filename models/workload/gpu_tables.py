@@ -100,7 +100,14 @@ class LaunchStreams(Protocol):
         ...
 
     @property
-    def launch_ids(self) -> tuple[int, ...]: ...
+    def launch_ids(self) -> tuple[int, ...]:
+        """Of launches whose instructions are known."""
+        ...
+
+    @property
+    def counted_ids(self) -> tuple[int, ...]:
+        """Of launches that were executed, and of which counts alone are known: they have rows, and no ``trace``."""
+        ...
 
     def launch_digest(self, launch_id: int) -> str:
         """Hexadecimal hash of what a launch executes: equal for launches that execute the same."""

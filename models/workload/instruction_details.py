@@ -99,3 +99,9 @@ class InstructionCounts:
             return np.concatenate([values, np.zeros(max(0, rows - len(values)), np.int64)])
 
         return cls(filled(executed), filled(threads), None if diverged is None else filled(diverged))
+
+    def plus(self, other: Self) -> Self:
+        """Both together."""
+        has_all = self.diverged is not None and other.diverged is not None
+        diverged = self.diverged + other.diverged if has_all else None  # type: ignore[operator]
+        return type(self)(self.executed + other.executed, self.threads + other.threads, diverged)

@@ -232,6 +232,8 @@ def trace(
         return _trace_gpu(
             list(command), output, shown, cache_folder(cache), mpi,
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
+            max_bytes=None if max_gb is None else int(max_gb * _GB),
+            regions=tuple(regions.split(",")) if regions else (),
         )  # fmt: skip
     sampling = DEFAULT_SAMPLING
     if level == "stacks":
@@ -252,9 +254,7 @@ def trace(
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 
-def _trace_gpu(
-    command: list[str], output: Output, shown: str, cache: Path, mpi: str | None, **how: bool
-) -> TraceResult:
+def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, mpi: str | None, **how: Any) -> TraceResult:
     from manyscale.runner.shipped import program_path
     from manyscale.runner.study.shown_device import shown_device
     from manyscale.runner.tracers.cuda import session, sources
@@ -267,7 +267,7 @@ def _trace_gpu(
         program, kit = session.find_program(command, mpi)
         scratch = Scratch() if output is None else None
         directory = rundir.new_directory(scratch.path / "trace" if scratch else place(output)[0], "trace")
-        found, status = session.trace(command, program, kit, device, directory, cache, **how)
+        found, status = session.trace(command, program, kit, device, directory, cache, session.Recording(**how))
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 

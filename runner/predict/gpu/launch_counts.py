@@ -24,9 +24,8 @@ def _block_counts(launches: Workload, row: np.ndarray) -> np.ndarray:
     assert streams is not None
     found = []
     for launch_id in launches.column("launches", "launch_id")[row].tolist():
-        trace = streams.trace(launch_id)
-        executed = np.bincount(trace.instruction, minlength=len(trace.static.pc))
-        found.append((trace.static.pc, executed))
+        static, own = streams.instruction_counts(launch_id)
+        found.append((static.pc, own.executed))
     addresses = np.unique(np.concatenate([pc for pc, _ in found]))
     counts = np.zeros((len(row), len(addresses)))
     for index, (pc, executed) in enumerate(found):

@@ -23,12 +23,8 @@ from manyscale.runner.readers.accelsim.launch import READER_VERSION, read_launch
 from manyscale.runner.readers.accelsim.lists import Commands, commands_of, named
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.rank_tables import rank_tables
-from manyscale.runner.readers.stores.launch_store import (
-    VERSION,
-    LaunchStore,
-    StoredLaunch,
-    launches_table,
-)
+from manyscale.runner.readers.stores.launch_store import VERSION, StoredLaunch
+from manyscale.runner.readers.stores.launches import LaunchStore, launches_table
 
 NAME: Final = "accelsim"
 

@@ -4,6 +4,7 @@ of an MPI program with what they gave their GPUs between its calls, where the tr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from manyscale.models.workload import Workload
+    from manyscale.runner.readers.cuda.reader import Collected
 
 
 def can_read(path: Path) -> bool:
@@ -19,12 +21,15 @@ def can_read(path: Path) -> bool:
     return path.is_dir() and (path / KERNELS).is_file() and (path / STATICS).is_file()
 
 
-def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload, with the launches that ``options`` choose. Raises UserError with file and place."""
+def read(
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, collected: Mapping[int, Collected] | None = None
+) -> Workload:
+    """The workload, with the launches that ``options`` choose. ``collected``: what was stored of each process while the
+    program ran; None: records are files. Raises UserError with file and place."""
     if (path / OF_RANKS).is_dir():
         from manyscale.runner.readers.cuda import ranks
 
-        return ranks.read(path, options)
+        return ranks.read(path, options, collected)
     from manyscale.runner.readers.cuda import reader
 
-    return reader.read(path, options)
+    return reader.read(path, options, collected)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers.stores.launch_store import LaunchStore, StoredLaunch
+from manyscale.runner.readers.stores.launch_counts import CountedLaunches
+from manyscale.runner.readers.stores.launch_store import StoredLaunch
+from manyscale.runner.readers.stores.launches import LaunchStore
 
 _WINDOWS: Final = np.dtype("<u8")
 _COUNTS: Final = np.dtype("<u4")
@@ -38,10 +40,17 @@ class Lanes:
 
 
 class RecordedLaunches(LaunchStore):
-    """Launches that a tracer's folder still has."""
+    """Launches that a tracer's folder still has. ``heads``: of counted ones, for their table."""
 
-    def __init__(self, launches: dict[int, StoredLaunch], recorded: Mapping[int, Recorded]) -> None:
-        super().__init__(launches)
+    def __init__(
+        self,
+        launches: dict[int, StoredLaunch],
+        recorded: Mapping[int, Recorded],
+        counted: CountedLaunches | None = None,
+        heads: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(launches, counted)
+        self.heads = dict(heads or {})
         self.recorded = dict(recorded)
 
 

@@ -7,7 +7,7 @@ Each launch is a phase of its rank, before an operation ``other`` that stands fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import raw_trace
 from manyscale.runner.readers.cuda.layout import EVENTS, OF_RANKS
-from manyscale.runner.readers.cuda.reader import NAME, Events, events_of, gpu_tables, notes_of, store_of
+from manyscale.runner.readers.cuda.reader import NAME, Collected, Events, events_of, gpu_tables, notes_of, store_of
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.raw_trace.calls import DEVICE_BUFFER, TABLE, Calls
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
@@ -51,8 +51,11 @@ class _Rank:
     on_device: int
 
 
-def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload of a tracer's folder, with the launches that ``options`` choose. Raises UserError."""
+def read(
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, collected: Mapping[int, Collected] | None = None
+) -> Workload:
+    """The workload of a tracer's folder, with the launches that ``options`` choose; ``collected``: what was stored of
+    each process while it ran. Raises UserError."""
     processes, _ = choose_ranks(path / OF_RANKS, read_processes(path / OF_RANKS))
     ranks = [_rank(path, process) for process in processes]
     workload = raw_trace.read(path / OF_RANKS)
@@ -65,16 +68,20 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
         if rank.process is None:
             continue
         folder, events = rank.process
-        ids = [launch.launch_id for launch in events.launches]
+        ids = [made.launch.launch_id for made in events.launches]
         of_process.append((folder, events, {each: number + each for each in ids if number + each in wanted}))
         # those behind the last launch are before none
         copies += [(number + before, address, size) for before, address, size in events.copies if before <= len(ids)]
-    store = store_of(path, of_process)
+    store = store_of(path, of_process, collected)
     tables = gpu_tables(store, np.array(copies, np.int64).reshape(-1, 3))
     tables["gpu_operations"] = _operations(workload, ranks, first)
     tables |= _phases(workload, tables["gpu_operations"], tables["launches"])
     tables["measured"] = SCHEMAS["measured"].empty_table()  # what the interpreter took is in it
-    notes = (*workload.notes, *_notes(ranks), *_on_launches(tables["gpu_operations"], store.launch_ids))
+    notes = (
+        *workload.notes,
+        *_notes(ranks),
+        *_on_launches(tables["gpu_operations"], (*store.launch_ids, *store.counted_ids)),
+    )
     tables = {**workload.tables, **tables}
     return Workload(workload.name, workload.num_ranks, tables, notes, NAME, gpu=store)
 

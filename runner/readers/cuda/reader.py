@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
 import tempfile
 import weakref
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,101 +16,161 @@ import pyarrow as pa
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_arrow
 from manyscale.models.workload.gpu_tables import COPIES_SCHEMA, LAUNCHES_SCHEMA
-from manyscale.models.workload.instruction_details import KINDS, InstructionDetails
-from manyscale.models.workload.launch_trace import StaticInstructions
-from manyscale.models.workload.notes import Errs, Note, changes, informs, to_json
+from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.bounds import MOST, whole
 from manyscale.runner.readers.cuda.lanes import Recorded, RecordedLaunches
-from manyscale.runner.readers.cuda.layout import EVENTS, KERNELS, PROCESS, STATIC_COLUMNS, STATICS
-from manyscale.runner.readers.cuda.records import block_batches
+from manyscale.runner.readers.cuda.launches import (
+    MOST_OF_COLUMN,
+    CudaKernel,
+    Launch,
+    kernel_of,
+    read_kernels,
+    store_launch,
+)
+from manyscale.runner.readers.cuda.layout import EVENTS, PROCESS
+from manyscale.runner.readers.cuda.records import LaunchRecord
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.rank_tables import rank_tables
-from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch, launches_table
+from manyscale.runner.readers.stores.launch_counts import COUNTED, CountedLaunches, CountsWriter
+from manyscale.runner.readers.stores.launch_store import StoredLaunch
+from manyscale.runner.readers.stores.launches import launches_table
 
 NAME: Final = "cuda"
-MOST_OF_COLUMN: Final = 2**31 - 1  # of the table of launches
+_KEPT: Final = ("recorded", "counted", "outside", "limit")
 
 
 @dataclass(frozen=True)
-class _Launch:
-    launch_id: int
-    kernel: int
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    dynamic_shared: int
-    stream: int
+class _Made:
+    """A launch that was made: ``warp_instructions`` that it executed, whether it ran to its end, and what was kept of
+    it: recorded, counted, outside (of the chosen regions) or limit (behind the limit of the disk)."""
+
+    launch: Launch
+    warp_instructions: int
     is_whole: bool
+    kept: str
 
 
 @dataclass
 class Events:
-    """What the text of a process says. ``copies``: (launch that follows, address, bytes)."""
+    """What the text of a process says. ``copies``: (launch that follows, address, bytes). ``blocks``: of launches that
+    are not whole, how many they have and how many of these are recorded."""
 
     path: Path
-    launches: list[_Launch] = field(default_factory=list)
+    launches: list[_Made] = field(default_factory=list)
     copies: list[tuple[int, int, int]] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_ended: bool = False
+    blocks: list[tuple[int, int]] = field(default_factory=list)
 
 
-def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
-    """The workload, with the launches that ``options`` choose. Raises UserError with file and place."""
-    processes = sorted(each for each in path.glob(PROCESS) if (each / EVENTS).is_file())
-    if not processes:
-        raise UserError(f"{path}: no process used the GPU; is it another program that does, or one of a script's?")
-    if len(processes) > 1:
-        raise UserError(f"{path}: {len(processes)} processes used the GPU; trace one of them at a time")
-    events = events_of(processes[0] / EVENTS)
+@dataclass
+class Collected:
+    """What was stored of a process's launches. ``heads`` of counted ones, for the table; ``cut``: numbers of launches
+    in whose midst the limit of the disk was reached."""
+
+    launches: dict[int, StoredLaunch] = field(default_factory=dict)
+    counted: CountedLaunches | None = None
+    heads: dict[int, dict[str, Any]] = field(default_factory=dict)
+    cut: set[int] = field(default_factory=set)
+
+
+def read(
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, collected: Mapping[int, Collected] | None = None
+) -> Workload:
+    """The workload, with the launches that ``options`` choose. ``collected``: what was stored of each process while the
+    program ran; None: records are files. Raises UserError with file and place."""
+    process = _process(path)
+    events = events_of(process / EVENTS)
     if not events.launches:
         raise UserError(f"{path}: the program launched no kernel{_last(events)}")
-    chosen = {launch.launch_id: launch.launch_id for launch in _chosen(events, options)}
-    store = store_of(path, [(processes[0], events, chosen)])
+    chosen = {made.launch.launch_id: made.launch.launch_id for made in _chosen(events, options)}
+    store = store_of(path, [(process, events, chosen)], collected)
     tables = rank_tables(1, {}) | gpu_tables(store, np.array(events.copies, np.int64).reshape(-1, 3))
     return Workload(path.resolve().name, 1, tables, tuple(notes_of(events)), NAME, gpu=store)
 
 
-def store_of(path: Path, processes: Sequence[tuple[Path, Events, Mapping[int, int]]]) -> RecordedLaunches:
-    """The launches of processes, in a temporary folder: of each its folder, its events, and the number that each of its
-    launches that are chosen has in the workload. Raises UserError."""
-    kernels = _kernels(path)
+def store_of(
+    path: Path,
+    processes: Sequence[tuple[Path, Events, Mapping[int, int]]],
+    collected: Mapping[int, Collected] | None = None,
+) -> RecordedLaunches:
+    """The launches of processes: of each its folder, its events, and the number that each of its launches that are
+    chosen has in the workload. What is stored stands in a temporary folder, or where it was ``collected``. The events
+    then tell what of them is recorded. Raises UserError."""
+    kernels = read_kernels(path)
     folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
     launches: dict[int, StoredLaunch] = {}
     recorded: dict[int, Recorded] = {}
+    counted = CountsWriter(folder / COUNTED)
     try:
         for process, events, chosen in processes:
-            for launch in events.launches:
-                number = chosen.get(launch.launch_id)
-                stored = None if number is None else _stored(launch, kernels, process, folder / str(number))
-                if number is None or stored is None:
-                    continue
-                listed = tuple(kernels[launch.kernel][0].get("listed", ()))
-                lanes = process / f"launch-{launch.launch_id}.lanes"
-                launches[number], recorded[number] = stored, Recorded(lanes, listed)
+            number = int(process.name.rpartition("-")[2])
+            own = folder / str(number)
+            found = _stored(events, chosen, kernels, process, own) if collected is None else collected.get(number)
+            found = found or Collected()
+            _tell(events, found)
+            launches |= {chosen[each]: stored for each, stored in found.launches.items() if each in chosen}
+            for made in events.launches:
+                if made.launch.launch_id in found.launches and made.launch.launch_id in chosen:
+                    lanes = process / f"launch-{made.launch.launch_id}.lanes"
+                    recorded[chosen[made.launch.launch_id]] = Recorded(lanes, kernels[made.launch.kernel].listed)
+            if found.counted is not None:
+                known = {each: chosen[each] for each in found.counted.launch_ids if each in chosen}
+                found.counted.add_to(counted, known, found.heads)
         if not launches:
-            raise UserError(
-                f"{path}: no launch completed a block{''.join(_last(events) for _, events, _ in processes)}"
-            )
+            raise UserError(_nothing(path, [events for _, events, _ in processes]))
+        store = RecordedLaunches(launches, recorded, counted.close(), counted.heads)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    store = RecordedLaunches(launches, recorded)
+    finally:
+        counted.abandon()
     weakref.finalize(store, shutil.rmtree, folder, True)
     return store
+
+
+def _tell(events: Events, found: Collected) -> None:
+    """What was stored, to the events."""
+    events.launches = [
+        replace(made, kept="limit") if made.launch.launch_id in found.cut else made for made in events.launches
+    ]
+    partial = [each.blocks for each in found.launches.values() if each.blocks is not None]
+    events.blocks = [(len(each.warps), int(each.is_recorded.sum())) for each in partial]
+
+
+def _nothing(path: Path, processes: Sequence[Events]) -> str:
+    """Why nothing was recorded."""
+    made = [each for events in processes for each in events.launches]
+    if outside := sum(each.kept == "outside" for each in made):
+        return f"{path}: none of {outside} launches was in the regions of --regions"
+    why = "no block was recorded" if any(each.is_whole for each in made) else "no launch completed a block"
+    return f"{path}: {why}{''.join(map(_last, processes))}"
 
 
 def gpu_tables(store: RecordedLaunches, copies: np.ndarray) -> dict[str, pa.Table]:
     """``launches`` and ``copies``; ``copies`` int64[n, 3]: launch that follows, address, bytes."""
     columns = [to_arrow(copies[:, 0].astype(np.int32)), to_arrow(copies[:, 1]), to_arrow(copies[:, 2])]
+    stored = {each: store.stored(each) for each in store.launch_ids}
     return {
-        "launches": launches_table(LAUNCHES_SCHEMA, {each: store.stored(each) for each in store.launch_ids}),
+        "launches": launches_table(LAUNCHES_SCHEMA, stored, store.heads),
         "copies": pa.Table.from_arrays(columns, schema=COPIES_SCHEMA),
     }
 
 
-def _chosen(events: Events, options: ReadOptions) -> list[_Launch]:
-    known = {launch.launch_id: launch for launch in events.launches}
+def _process(path: Path) -> Path:
+    """The folder of the one process that used the GPU. Raises UserError."""
+    processes = sorted(each for each in path.glob(PROCESS) if (each / EVENTS).is_file())
+    if not processes:
+        raise UserError(f"{path}: no process used the GPU; is it another program that does, or one of a script's?")
+    if len(processes) > 1:
+        raise UserError(f"{path}: {len(processes)} processes used the GPU; trace one of them at a time")
+    return processes[0]
+
+
+def _chosen(events: Events, options: ReadOptions) -> list[_Made]:
+    known = {made.launch.launch_id: made for made in events.launches}
     wanted = sorted(set(options.launches or known))
     missing = [each for each in wanted if each not in known]
     if missing:
@@ -122,79 +178,33 @@ def _chosen(events: Events, options: ReadOptions) -> list[_Launch]:
     return [known[each] for each in wanted]
 
 
-def _kernels(path: Path) -> list[tuple[dict[str, Any], StaticInstructions]]:
-    try:
-        described = json.loads((path / KERNELS).read_text())
-        with np.load(path / STATICS, allow_pickle=False) as stored:
-            columns = {name: stored[name].astype(kind) for name, kind in STATIC_COLUMNS.items()}
-            known = {name: stored[name].astype(kind) for name, kind in KINDS.items() if name in stored}
-        found, first = [], 0
-        for each in described:
-            end = first + int(each["rows"])
-            rows = {name: values[first:end] for name, values in columns.items()}
-            if len(each.get("listed", ())) not in (0, end - first):
-                raise ValueError(f"{end - first} instructions are listed")
-            if not isinstance(each["name"], str):
-                raise ValueError("a kernel's name is no text")
-            for name in ("shared_bytes", "registers", "architecture"):
-                each[name] = whole(each[name], path / KERNELS, name, most=MOST_OF_COLUMN)
-            details = _details(each, known, first, end) if "texts" in each else None
-            found.append((each, StaticInstructions(tuple(each["opcodes"]), **rows, details=details)))
-            first = end
-        if any(len(values) != first for values in (columns | known).values()):
-            raise ValueError(f"{first} rows are expected")
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        told = str(error).splitlines()[0][:100]
-        raise UserError(f"{path}: {KERNELS} or {STATICS} is damaged ({told}); trace the program again") from None
-    return found
-
-
-def _details(described: dict[str, Any], columns: dict[str, np.ndarray], first: int, end: int) -> InstructionDetails:
-    """Raises ValueError where they are not of as many instructions."""
-    texts = {"text": described["texts"], "listed": described["listed"]}
-    if any(len(each) != end - first for each in texts.values()):
-        raise ValueError(f"texts of {end - first} instructions are expected")
-    rows: dict[str, Any] = {name: values[first:end] for name, values in columns.items()}
-    rows |= {name: tuple(map(str, each)) for name, each in texts.items()}
-    found = InstructionDetails(files=tuple(map(str, described["files"])), **rows)
-    if end > first and int(found.source_file.max()) >= len(found.files):
-        raise ValueError("a file of source has no name")
-    return found
-
-
 def _stored(
-    launch: _Launch, kernels: list[tuple[dict[str, Any], StaticInstructions]], process: Path, folder: Path
-) -> StoredLaunch | None:
-    """The launch, written to ``folder``; None of one that stopped before it completed a block."""
-    if not 0 <= launch.kernel < len(kernels):
-        raise UserError(f"{process / EVENTS}: launch {launch.launch_id} is of a kernel that {KERNELS} does not have")
-    described, static = kernels[launch.kernel]
-    writer = LaunchWriter(folder)
-    try:
-        record = process / f"launch-{launch.launch_id}"
-        for blocks in block_batches(record, len(static.pc)):
-            writer.add(blocks)
-        if writer.num_blocks != math.prod(launch.grid) and launch.is_whole:
-            raise UserError(f"{record}: holds {writer.num_blocks} blocks of {math.prod(launch.grid)}; trace it again")
-        if not writer.num_blocks:
-            return None
-        head = {
-            "kernel_name": described["name"],
-            "grid": list(launch.grid),
-            "block": list(launch.block),
-            "shared_bytes": described["shared_bytes"] + launch.dynamic_shared,
-            "registers": described["registers"],
-            "binary_version": described["architecture"],
-            "stream": launch.stream,
-            "notes": to_json(()),
-        }
-        return writer.close(static, head)
-    finally:
-        writer.abandon()
+    events: Events, chosen: Mapping[int, int], kernels: list[CudaKernel], process: Path, folder: Path
+) -> Collected:
+    """From the files of a process."""
+    found = Collected()
+    counted = CountsWriter(folder / COUNTED)
+    for made in events.launches:
+        if made.launch.launch_id not in chosen or made.kept not in ("recorded", "counted"):
+            continue
+        launch_id = made.launch.launch_id
+        kernel = kernel_of(kernels, made.launch, str(process / EVENTS))
+        path = process / f"launch-{launch_id}"
+        try:
+            with path.open("rb") as stream:
+                record = LaunchRecord(stream, str(path), len(kernel.static.pc))
+                stored = store_launch(record, made.launch, kernel, folder / str(launch_id), counted)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}); trace the program again") from None
+        if made.is_whole and not record.is_ended:
+            raise UserError(f"{path}: the record of the launch is cut; trace the program again")
+        if stored is not None:
+            found.launches[launch_id] = stored
+    found.counted, found.heads = counted.close(), counted.heads
+    return found
 
 
 def events_of(path: Path) -> Events:
-    """Raises UserError with the line that is no event."""
     found = Events(path)
     try:
         lines = path.read_text(errors="replace").splitlines()
@@ -215,7 +225,11 @@ def _add(found: Events, words: list[str], place: str) -> None:
             whole(word, place, "a launch", most=MOST_OF_COLUMN if k < 9 else MOST) for k, word in enumerate(words[1:11])
         )
         grid, block = (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])
-        found.launches.append(_Launch(launch_id, kernel, grid, block, shared, stream, words[12] == "whole"))
+        launch = Launch(launch_id, kernel, grid, block, shared, stream)
+        executed, kept = whole(words[11], place, "a launch"), words[13] if len(words) > 13 else "recorded"
+        if kept not in _KEPT:
+            raise ValueError(kept)
+        found.launches.append(_Made(launch, executed, words[12] == "whole", kept))
     elif words[0] == "copy":
         before, address, size = (whole(word, place, "a copy") for word in words[1:4])
         found.copies.append((min(before, MOST_OF_COLUMN), address, size))
@@ -240,7 +254,7 @@ def _last(events: Events) -> str:
 
 def notes_of(events: Events) -> list[Note]:
     """What is to be said of a process."""
-    found: list[Note] = []
+    found = _left_out(events)
     for problem in events.problems:
         text = f"a launch stopped, and everything after it failed: {problem}"
         found.append(changes("cuda-launch-stopped", text, errs=Errs.short))
@@ -248,6 +262,36 @@ def notes_of(events: Events) -> list[Note]:
         text = "the program did not end by itself: what it did after its last launch is not there"
         found.append(changes("cuda-program-ended-early", text, errs=Errs.short))
     return found + events.notes
+
+
+def _left_out(events: Events) -> list[Note]:
+    """What was executed and not recorded, or not all of it."""
+    kinds = {kept: [made for made in events.launches if made.kept == kept] for kept in _KEPT}
+    executed = {kept: sum(made.warp_instructions for made in kinds[kept]) for kept in _KEPT}
+    found = []
+    if outside := len(kinds["outside"]):
+        text = f"{outside} launches with {executed['outside']} warp instructions were outside of the regions: left out"
+        found.append(changes("cuda-outside-regions", text, count=outside, errs=Errs.short))
+    if behind := len(kinds["limit"]):
+        text = (
+            f"the limit of --disk-gb was reached at launch {kinds['limit'][0].launch.launch_id}: {behind} launches "
+            f"with {executed['limit']} warp instructions are left out"
+        )
+        found.append(changes("recording-stopped", text, count=behind, errs=Errs.short))
+    if counted := len(kinds["counted"]):
+        text = (
+            f"of {counted} of {counted + len(kinds['recorded'])} launches ({executed['counted']} warp instructions) "
+            "counts alone were recorded: they are predicted by recorded ones like them"
+        )
+        found.append(changes("launches-counted", text, count=counted))
+    if events.blocks:
+        blocks, known = (sum(each[k] for each in events.blocks) for k in range(2))
+        text = (
+            f"of {len(events.blocks)} launches {known} of {blocks} blocks were recorded: the others are taken to run "
+            "at the rate of those"
+        )
+        found.append(changes("blocks-counted", text, count=blocks - known))
+    return found
 
 
 def _note(code: str, count: int, name: str) -> Note:

@@ -2,7 +2,9 @@
 
 ``instructions.parquet`` has a row for each thread block, in row groups of about a million instructions;
 ``static.parquet`` the static instructions (``static_columns``), and in its metadata what the head of the trace says and
-what the launch comes to. A folder appears whole or not at all, with its checksums.
+what the launch comes to. Where only some of a launch's blocks are stored, ``counts.parquet`` has what each of all
+blocks comes to. A folder appears whole or not at all, with its checksums. Launches of which nothing but counts were
+recorded stand together in one file (launch_counts.py).
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
+from manyscale.models.workload.columns import to_arrow, to_numpy
 from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.stores.launch_counts import BlockCounts, copy_folder, counts_of_roots, head_of_counts
 from manyscale.runner.readers.stores.static_columns import (
     STATIC_COLUMNS,
     static_instructions,
@@ -52,6 +55,8 @@ _SCHEMA: Final = pa.schema(
 )
 _INSTRUCTIONS: Final = "instructions.parquet"
 _STATIC: Final = "static.parquet"
+_COUNTS: Final = "counts.parquet"
+_LISTS: Final = ("opcodes", "executed")  # of the head
 
 
 @dataclass(frozen=True)
@@ -141,28 +146,40 @@ class LaunchWriter:
         if blocks.diverged is not None:
             self._diverged = _counted(self._diverged, blocks.instruction[blocks.diverged])
 
-    def close(self, static: StaticInstructions, head: dict[str, Any]) -> StoredLaunch:
-        """Finish the folder. ``head``: the columns of ``launches`` that the trace's head gives, and ``notes``."""
+    def close(
+        self,
+        static: StaticInstructions,
+        head: dict[str, Any],
+        blocks: BlockCounts | None = None,
+        others: InstructionCounts | None = None,
+    ) -> StoredLaunch:
+        """Finish the folder. ``head``: the columns of ``launches`` that the trace's head gives, and ``notes``. Where
+        not all blocks were added: counts of all ``blocks``, and what the ``others`` executed."""
         mean = self._thread_sum / max(1, self.num_blocks)
         variance = max(0, self.num_blocks * self._thread_squares - self._thread_sum**2) / max(1, self.num_blocks) ** 2
+        diverged = self._diverged if self._tells_divergence else None
+        counts = InstructionCounts.of_rows(len(static.pc), self.executed, self._threads, diverged)
         content = head | {
             "version": VERSION,
             "opcodes": list(static.opcodes),
-            "executed": self.executed.tolist(),
             "blocks": self.num_blocks,
             "warps": self.num_warps,
             "warp_instructions": int(self.executed.sum()),
             "thread_instructions": self._thread_sum,
             "memory_requests": self.num_accesses,
             "block_size_cov": float(variance**0.5 / mean) if mean else 0.0,
-            "digest": self._digest(static, head),
         }
-        diverged = self._diverged if self._tells_divergence else None
-        table = static_table(static, InstructionCounts.of_rows(len(static.pc), self.executed, self._threads, diverged))
+        if blocks is not None and others is not None:
+            content |= head_of_counts(blocks)
+            counts = counts.plus(others)
+        content |= {"executed": counts.executed.tolist(), "digest": self._digest(static, head, blocks)}
+        table = static_table(static, counts)
         try:
             self._writer.close()
             table = table.replace_schema_metadata({_HEADER: json.dumps(content).encode()})
             pq.write_table(table, self._unfinished / _STATIC, compression="zstd", write_statistics=False)
+            if blocks is not None:
+                pq.write_table(blocks.table(), self._unfinished / _COUNTS, compression="zstd", write_statistics=False)
             kept.seal_folder(self._unfinished)
             kept.install(self._unfinished, self._folder)
         except OSError as error:
@@ -171,13 +188,17 @@ class LaunchWriter:
             self.abandon()
         return StoredLaunch(self._folder)
 
+    def size(self) -> int:
+        """Bytes on disk, of what was added."""
+        return (self._unfinished / _INSTRUCTIONS).stat().st_size
+
     def abandon(self) -> None:
         """Remove what was written."""
         if self._writer is not None:
             self._writer.close()
         shutil.rmtree(self._unfinished, ignore_errors=True)
 
-    def _digest(self, static: StaticInstructions, head: dict[str, Any]) -> str:
+    def _digest(self, static: StaticInstructions, head: dict[str, Any], blocks: BlockCounts | None) -> str:
         names = ("kernel_name", "grid", "block", "shared_bytes", "registers", "binary_version")
         state = hashlib.blake2b(json.dumps([VERSION, *(head[name] for name in names)]).encode(), digest_size=20)
         state.update(json.dumps(static.opcodes).encode())
@@ -185,6 +206,8 @@ class LaunchWriter:
             state.update(np.ascontiguousarray(getattr(static, name)).data)
         for each in self._hashes.values():
             state.update(each.digest())
+        if blocks is not None:
+            blocks.add_to(state)
         return state.hexdigest()
 
 
@@ -201,8 +224,9 @@ class StoredLaunch:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         try:
-            self._static = pq.ParquetFile(self.folder / _STATIC).read()  # read_table imports pandas
-            self.head: dict[str, Any] = json.loads(self._static.schema.metadata[_HEADER])
+            # lists of all instructions are read when they are asked for: there may be many launches
+            content = self._content()
+            self.head: dict[str, Any] = {name: value for name, value in content.items() if name not in _LISTS}
             if self.head["version"] != VERSION or not (self.folder / _INSTRUCTIONS).is_file():
                 raise ValueError("of another version")
             if (self.folder / kept.CHECKSUMS).exists() and not kept.is_whole(self.folder):
@@ -213,20 +237,41 @@ class StoredLaunch:
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.folder,)
 
+    def _content(self) -> dict[str, Any]:
+        """All that the launch's head has."""
+        content: dict[str, Any] = json.loads(pq.ParquetFile(self.folder / _STATIC).schema_arrow.metadata[_HEADER])
+        return content
+
+    def _table(self, name: str) -> pa.Table:
+        return pq.ParquetFile(self.folder / name).read()  # read_table imports pandas
+
     def _damaged(self, error: Exception) -> UserError:
         return UserError(f"{self.folder}: the stored launch is damaged ({error}); remove it and read the trace again")
 
     @cached_property
     def static(self) -> StaticInstructions:
         try:
-            return static_instructions(self._static, tuple(self.head["opcodes"]))
-        except (KeyError, ValueError, pa.ArrowException) as error:
+            return static_instructions(self._table(_STATIC), tuple(self._content()["opcodes"]))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 
     @cached_property
+    def blocks(self) -> BlockCounts | None:
+        """Of all blocks, where not all of them are stored."""
+        if not (self.folder / _COUNTS).is_file():
+            return None
+        try:
+            return BlockCounts.from_table(self._table(_COUNTS))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    @property
     def counts(self) -> InstructionCounts:
         """How often each static instruction was executed, by how many threads, and how often it parted a warp."""
-        stored = stored_counts(self._static)
+        try:
+            stored = stored_counts(self._table(_STATIC))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
         if stored is not None:
             return stored
         number = len(self.static.pc)
@@ -286,19 +331,15 @@ class StoredLaunch:
 
     def executed(self) -> dict[str, int]:
         """Warp instructions by the root of their opcode, those that were executed."""
-        counts = np.array(self.head["executed"], np.int64) if "executed" in self.head else self.counts.executed
-        roots = [opcode.split(".")[0] for opcode in self.head["opcodes"]]
-        of_opcode = np.bincount(self.static.opcode[: len(counts)], counts, minlength=len(roots)).astype(np.int64)
-        found: dict[str, int] = {}
-        for root, count in zip(roots, of_opcode.tolist(), strict=True):
-            if count:
-                found[root] = found.get(root, 0) + count
-        return found
+        content = self._content()
+        counts = np.array(content["executed"], np.int64) if "executed" in content else self.counts.executed
+        roots = [opcode.split(".")[0] for opcode in content["opcodes"]]
+        return counts_of_roots(roots, np.bincount(self.static.opcode[: len(counts)], counts, minlength=len(roots)))
 
-    def copy(self, folder: Path) -> StoredLaunch:
-        """The same launch in another folder."""
+    def copy(self, folder: Path, *, links: bool = False) -> StoredLaunch:
+        """The same launch in another folder; ``links``: by hard links, where the file system has them."""
         if folder.resolve() != self.folder.resolve():
-            shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+            copy_folder(self.folder, folder, links=links)
         return StoredLaunch(folder)
 
 
@@ -321,59 +362,3 @@ def _part(group: Blocks, first: int, end: int) -> Blocks:
         *(getattr(group, name)[instructions] for name in ("instruction", "active", "accesses")),
         *(getattr(group, name)[accesses] for name in ("sector", "written")),
     )
-
-
-class LaunchStore:
-    """Stored launches by their ids (``models.gpu_tables.LaunchStreams``)."""
-
-    def __init__(self, launches: dict[int, StoredLaunch]) -> None:
-        self._launches = launches
-
-    @property
-    def launch_ids(self) -> tuple[int, ...]:
-        return tuple(self._launches)
-
-    @cached_property
-    def digest(self) -> str:
-        state = hashlib.blake2b(digest_size=20)
-        for launch_id, launch in self._launches.items():
-            state.update(f"{launch_id} {launch.head['digest']}".encode())
-        return state.hexdigest()
-
-    def launch_digest(self, launch_id: int) -> str:
-        return str(self._launches[launch_id].head["digest"])
-
-    def executed(self, launch_id: int) -> dict[str, int]:
-        return self._launches[launch_id].executed()
-
-    def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
-        launch = self._launches[launch_id]
-        return launch.static, launch.counts
-
-    def stored(self, launch_id: int) -> StoredLaunch:
-        return self._launches[launch_id]
-
-    def trace(self, launch_id: int) -> LaunchTrace:
-        return self._launches[launch_id].trace(launch_id)
-
-    def block_batches(self, launch_id: int, max_instructions: int) -> Iterator[LaunchTrace]:
-        return self._launches[launch_id].block_batches(launch_id, max_instructions)
-
-
-def launches_table(schema: pa.Schema, launches: dict[int, StoredLaunch]) -> pa.Table:
-    """The table ``launches`` of stored launches."""
-    columns: dict[str, list[Any]] = {field.name: [] for field in schema}
-    for launch_id, launch in launches.items():
-        head = launch.head
-        row = {"launch_id": launch_id, **head}
-        for axis, place in (("x", 0), ("y", 1), ("z", 2)):
-            row[f"grid_{axis}"], row[f"block_{axis}"] = head["grid"][place], head["block"][place]
-        for name, values in columns.items():
-            values.append(row[name])
-    arrays = [
-        text_array(columns[field.name])
-        if pa.types.is_string(field.type)
-        else to_arrow(np.array(columns[field.name], field.type.to_pandas_dtype()))
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)

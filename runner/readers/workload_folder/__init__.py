@@ -50,8 +50,9 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
     return reader.read(path, options, verify=verify)
 
 
-def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -> None:
-    """Write a workload; the header last, so that a folder without it is incomplete."""
+def write(workload: Workload, path: Path, *, compression: str | None = "zstd", links: bool = False) -> None:
+    """Write a workload; the header last, so that a folder without it is incomplete. ``links``: files of launches are
+    linked, not copied, where the file system can: whoever made them takes them away."""
     from manyscale.runner.readers.workload_folder import reader
 
-    reader.write(workload, path, compression=compression)
+    reader.write(workload, path, compression=compression, links=links)

@@ -21,7 +21,9 @@ from manyscale.runner.plain_files import parse_json, read_json, refuse_special
 from manyscale.runner.readers.archive import tar_members
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.stores.detail_store import DetailStore
-from manyscale.runner.readers.stores.launch_store import LaunchStore, StoredLaunch
+from manyscale.runner.readers.stores.launch_counts import COUNTED, CountedLaunches
+from manyscale.runner.readers.stores.launch_store import StoredLaunch
+from manyscale.runner.readers.stores.launches import LaunchStore
 from manyscale.runner.readers.workload_folder.layout import (
     DETAIL,
     HEADER,
@@ -59,7 +61,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, *, verify: bool = T
         if content["has_detail"]:
             detail = _unpacked(members[DETAIL]) if members else DetailStore(path / DETAIL)
         launches = None
-        if content.get("launches"):
+        if content.get("launches") or content.get("counted"):
             launches = _unpacked_launches(members) if members else _launches(path / LAUNCHES, content["launches"])
         workload = Workload(
             content["name"],
@@ -116,7 +118,8 @@ def _inside(name: str) -> str:
 
 
 def _launches(folder: Path, launch_ids: Iterable[int]) -> LaunchStore:
-    return LaunchStore({launch_id: StoredLaunch(folder / str(launch_id)) for launch_id in launch_ids})
+    counted = CountedLaunches(folder / COUNTED) if (folder / COUNTED).is_dir() else None
+    return LaunchStore({launch_id: StoredLaunch(folder / str(launch_id)) for launch_id in launch_ids}, counted)
 
 
 def _unpacked_launches(members: Mapping[str, bytes]) -> LaunchStore:
@@ -126,7 +129,9 @@ def _unpacked_launches(members: Mapping[str, bytes]) -> LaunchStore:
         for name, stream in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(stream)
-        store = _launches(folder / LAUNCHES, sorted({int(name.split("/")[1]) for name in files}))
+        store = _launches(
+            folder / LAUNCHES, sorted({int(number) for name in files if (number := name.split("/")[1]) != COUNTED})
+        )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -134,8 +139,9 @@ def _unpacked_launches(members: Mapping[str, bytes]) -> LaunchStore:
     return store
 
 
-def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -> None:
-    """Write a workload; the header last, so that a folder without it is incomplete."""
+def write(workload: Workload, path: Path, *, compression: str | None = "zstd", links: bool = False) -> None:
+    """Write a workload; the header last, so that a folder without it is incomplete. ``links``: files of launches are
+    linked, not copied, where the file system can: whoever made them takes them away."""
     path.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
     if isinstance(workload.detail, DetailStore) and workload.detail.path != path / DETAIL:
@@ -143,8 +149,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
     launch_ids: tuple[int, ...] = ()
     if isinstance(workload.gpu, LaunchStore):
         launch_ids = workload.gpu.launch_ids
-        for launch_id in launch_ids:
-            workload.gpu.stored(launch_id).copy(path / LAUNCHES / str(launch_id))
+        workload.gpu.copy(path / LAUNCHES, links=links)
     levels = [level for level in SCHEMAS if level in REQUIRED_LEVELS or workload.tables[level].num_rows]
     for level in levels:
         table = workload.tables[level]
@@ -162,6 +167,7 @@ def write(workload: Workload, path: Path, *, compression: str | None = "zstd") -
         "levels": levels,
         "has_detail": workload.detail is not None,
         "launches": list(launch_ids),
+        "counted": workload.gpu is not None and len(workload.gpu.counted_ids),
         "rules": RULES_VERSION,  # that hold in the tables: who reads them unchanged need not check them again
         "digest": workload.digest,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -34,11 +35,15 @@ class Device:
     shared_reserved: int
     shared_unit: int
 
-    def write(self, folder: Path, *, checks_memory: bool = False, keeps_lanes: bool = False) -> None:
+    def write(
+        self, folder: Path, *, checks_memory: bool = False, keeps_lanes: bool = False, regions: Sequence[str] = ()
+    ) -> None:
         """Write it as the runtime reads it: a line for each key. ``checks_memory``: a launch stops at an access to what
         is not allocated, even where hardware would not notice; ``keeps_lanes``: which lanes of a warp execute, and the
-        address of each, are recorded, too."""
+        address of each, are recorded, too; ``regions``: their names, outside of which launches are not recorded."""
         values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
         values |= {"major": self.capability // 10, "minor": self.capability % 10}
         values |= {"checks_memory": int(checks_memory), "keeps_lanes": int(keeps_lanes)}
-        (folder / DEVICE).write_text("".join(f"{key} {value}\n" for key, value in values.items()))
+        lines = [f"{key} {value}\n" for key, value in values.items()]
+        lines += [f"regions {','.join(regions)}\n"] if regions else []
+        (folder / DEVICE).write_text("".join(lines))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import numpy as np
 from manyscale.models.workload.instruction_details import KINDS, InstructionDetails
 from manyscale.models.workload.launch_trace import StaticInstructions
 from manyscale.runner.errors import UserError
+from manyscale.runner.readers.cuda.launches import CudaKernel
 from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
 from manyscale.runner.tracers.cuda import linked_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit
@@ -137,6 +138,14 @@ class ModuleFiles:
         self._details += tables.details
         self._described += tables.described
         return first
+
+    def kernel(self, number: int) -> CudaKernel:
+        """As the reader of the files has it. Raises UserError where there is none."""
+        if not 0 <= number < len(self._described):
+            raise UserError(f"{self._folder}: a kernel is launched that no module has; trace the program again")
+        static = self._statics[number]
+        columns: dict[str, Any] = {name: getattr(static, name).astype(kind) for name, kind in STATIC_COLUMNS.items()}
+        return CudaKernel(self._described[number], replace(static, **columns, details=self._details[number]))
 
     def close(self) -> None:
         """Write what stands at the addresses of all kernels' code."""

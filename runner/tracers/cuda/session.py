@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,11 @@ from manyscale.models.workload import Workload
 from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import cuda, workload_folder
 from manyscale.runner.readers.cuda.layout import OF_RANKS
+from manyscale.runner.readers.cuda.reader import Collected
 from manyscale.runner.tracers import build, launch
 from manyscale.runner.tracers.cuda import device_code
 from manyscale.runner.tracers.cuda.arriving import ArrivingCode
+from manyscale.runner.tracers.cuda.collector import BlockRange, Collector, Wanted
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
 from manyscale.runner.tracers.cuda.device import Device
 from manyscale.runner.tracers.cuda.library import runtime_library
@@ -40,6 +42,28 @@ def find_program(command: Sequence[str], library: str | None = None) -> tuple[la
     return program, toolkit(device_code.check(program.path, linked))
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded. ``regions``: names of NVTX ranges, or profiler, outside of which launches are left out;
+    ``launches``: numbers of those whose instructions are recorded, None: all; ``blocks`` of each launch, none: all;
+    ``max_bytes`` on disk. ``keep_raw``: the tracer's files stay; ``keeps_lanes``, ``checks_memory``: see
+    ``Device.write``. ``announces``: a line on standard error says what is run."""
+
+    regions: Sequence[str] = ()
+    launches: Collection[int] | None = None
+    blocks: Sequence[BlockRange] = ()
+    max_bytes: int | None = None
+    keep_raw: bool = False
+    keeps_lanes: bool = False
+    checks_memory: bool = False
+    announces: bool = True
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the tracer leaves files."""
+        return self.keep_raw or self.keeps_lanes
+
+
 def trace(
     command: Sequence[str],
     program: launch.Program,
@@ -47,28 +71,41 @@ def trace(
     device: Device,
     directory: Path,
     cache: Path,
-    *,
-    keep_raw: bool = False,
-    checks_memory: bool = False,
-    keeps_lanes: bool = False,
-    announces: bool = True,
+    recording: Recording,
 ) -> tuple[Workload, int]:
     """Run, read and write into ``directory``, an existing folder that is taken away where nothing was recorded. The
-    workload, and the program's exit status, negative for a signal. ``checks_memory``, ``keeps_lanes``: see
-    ``Device.write``; ``announces``: a line on standard error says what is run. Raises UserError."""
+    workload, and the program's exit status, negative for a signal. Raises UserError."""
     raw = directory / RAW
     try:
-        raw.mkdir()
-        device.write(raw, checks_memory=checks_memory, keeps_lanes=keeps_lanes)
-        status = _run(command, program, kit, device, raw, cache, announces)
-        workload = replace(cuda.read(raw), name=directory.resolve().name)
+        workload, status = _recorded(command, program, kit, device, raw, cache, recording)
+        workload = replace(workload, name=directory.resolve().name)
     except UserError:
         shutil.rmtree(directory)
         raise
-    workload_folder.write(workload, directory)
-    if not keep_raw and not keeps_lanes:
+    workload_folder.write(workload, directory, links=not recording.in_files)
+    if not recording.in_files:
         shutil.rmtree(raw)
+        workload = workload_folder.read(directory, verify=False)
     return workload, status
+
+
+def _recorded(
+    command: Sequence[str],
+    program: launch.Program,
+    kit: Toolkit,
+    device: Device,
+    raw: Path,
+    cache: Path,
+    recording: Recording,
+) -> tuple[Workload, int]:
+    """Run the program once."""
+    raw.mkdir()
+    device.write(
+        raw, checks_memory=recording.checks_memory, keeps_lanes=recording.keeps_lanes, regions=recording.regions
+    )
+    wanted = Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files)
+    status, found = _run(command, program, kit, device, raw, cache, wanted, recording.announces)
+    return cuda.read(raw, collected=None if recording.in_files else found), status
 
 
 def _run(
@@ -78,8 +115,10 @@ def _run(
     device: Device,
     raw: Path,
     cache: Path,
+    wanted: Wanted,
     announces: bool,
-) -> int:
+) -> tuple[int, dict[int, Collected]]:
+    """The program's exit status, and what was stored of each process."""
     assert program.path is not None
     files = ModuleFiles(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
@@ -95,12 +134,17 @@ def _run(
     if program.library is not None:
         tracers.insert(0, build.tracer(program.library, cache))
         of_ranks = _of_ranks(command, program, raw)
-    with ArrivingCode(files, device.capability, kit, raw) as code:
-        environment = _environment(library, raw, code) | {"LD_PRELOAD": _with_others("LD_PRELOAD", *tracers)} | of_ranks
+    with ArrivingCode(files, device.capability, kit, raw) as code, Collector(raw, wanted, files.kernel) as collector:
+        environment = (
+            _environment(library, raw, code)
+            | {"MANYSCALE_CUDA_SOCKET": str(collector.path)}
+            | {"LD_PRELOAD": _with_others("LD_PRELOAD", *tracers)}
+            | of_ranks
+        )
         child = subprocess.Popen(launch.traced_command(command, program, environment))
         status = _waited(child)
     files.close()
-    return status
+    return status, collector.finish()
 
 
 def _environment(library: Path, raw: Path, code: Path) -> dict[str, str]:

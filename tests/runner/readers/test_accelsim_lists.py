@@ -18,7 +18,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers import accelsim, workload_folder
 from manyscale.runner.readers.accelsim import launch as accelsim_launch
 from manyscale.runner.readers.options import ReadOptions
-from manyscale.runner.readers.stores import launch_store
+from manyscale.runner.readers.stores.launches import LaunchStore
 from manyscale.runner.registry import lookup, names
 
 DATA = Path(__file__).parents[2] / "data" / "gpu"
@@ -261,10 +261,10 @@ def assert_equal(one: LaunchTrace, other: LaunchTrace) -> None:
 def test_row_groups_do_not_show(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """A launch written early in many groups equals one in one; so does its digest."""
     path = DATA / "vectoradd" / "kernel-1.traceg.xz"
-    whole = launch_store.LaunchStore({1: accelsim_launch.read_launch(path, cache / "whole")})
+    whole = LaunchStore({1: accelsim_launch.read_launch(path, cache / "whole")})
     monkeypatch.setattr(accelsim_launch, "BATCH_INSTRUCTIONS", 1000)
     monkeypatch.setattr("manyscale.runner.readers.accelsim.parser._FIRST_INSTRUCTIONS", 1500)
-    parts = launch_store.LaunchStore({1: accelsim_launch.read_launch(path, cache / "parts")})
+    parts = LaunchStore({1: accelsim_launch.read_launch(path, cache / "parts")})
     assert len(list(parts.block_batches(1, 1 << 30))) > 15
     assert len(list(whole.block_batches(1, 1 << 30))) == 1
     assert_equal(parts.trace(1), whole.trace(1))

@@ -209,8 +209,6 @@ Block *new_block(Launch *launch, const uint8_t *bank_zero, uint32_t bank_bytes) 
     if (block == NULL) return NULL;
     block->launch = launch;
     block->kernel = kernel;
-    block->records = launch->record != NULL;
-    block->keeps_lanes = launch->record != NULL && launch->lanes != NULL;
     block->num_threads = launch->block[0] * launch->block[1] * launch->block[2];
     block->num_warps = (block->num_threads + LANES - 1) / LANES;
     block->num_registers = kernel->num_registers < 255 ? kernel->num_registers : 255;
@@ -249,6 +247,7 @@ void begin_block(Block *block, const uint32_t ctaid[3]) {
     memcpy(block->ctaid, ctaid, sizeof block->ctaid);
     block->number = ((uint64_t)ctaid[2] * grid[1] + ctaid[1]) * grid[0] + ctaid[0];
     block->begun = block->executed;
+    begin_record(block);
     block->watches = block->has_ended = false;
     block->changes = 0;
     if (block->shared_bytes) memset(block->shared, 0, block->shared_bytes);

@@ -153,8 +153,14 @@ static uint32_t busiest_bank(const Context *at, const uint64_t *addresses) {
 }
 
 // Adds the requests of the instruction that was recorded last.
-static void add_requests(Record *record, const Requests *requests) {
+static void add_requests(const Context *at, const Requests *requests) {
+    Record *record = &at->warp->record;
     const uint32_t count = requests->count > 255 ? 255 : requests->count;
+    record->accesses[record->num_rows - 1] = (uint8_t)count;
+    if (at->block->counts_only) {
+        record->num_sectors += count;
+        return;
+    }
     if (record->num_sectors + count > record->room_sectors) {
         record->room_sectors = 2 * record->room_sectors + MOST_REQUESTS;
         record->sector = grown(record->sector, record->room_sectors, sizeof *record->sector);
@@ -163,7 +169,6 @@ static void add_requests(Record *record, const Requests *requests) {
     memcpy(record->sector + record->num_sectors, requests->sector, count * sizeof *requests->sector);
     memcpy(record->written + record->num_sectors, requests->written, count * sizeof *requests->written);
     record->num_sectors += count;
-    record->accesses[record->num_rows - 1] = (uint8_t)count;
 }
 
 void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes) {
@@ -175,7 +180,7 @@ void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count,
         else touch_all(&requests, addresses[k], bytes, at->instruction->access == ACCESS_STORE);
     }
     for (uint32_t k = 0; k < requests.count && is_atomic; k++) requests.written[k] = 0xffffffffu;
-    add_requests(&at->warp->record, &requests);
+    add_requests(at, &requests);
 }
 
 void record_accesses(const Context *at, const uint64_t *addresses, int space) {
@@ -191,7 +196,7 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     Requests requests = {.count = 0};
     if (space == SPACE_LOCAL) local_requests(at, addresses, &requests);
     else global_requests(at, addresses, &requests);
-    add_requests(record, &requests);
+    add_requests(at, &requests);
 }
 
 static void put(const Block *block, FILE *file, const void *bytes, size_t size) {
@@ -205,9 +210,7 @@ static void put(const Block *block, FILE *file, const void *bytes, size_t size) 
 
 static void write_lanes(const Block *block) {
     FILE *file = block->lanes;
-    const uint64_t windows[2] = {block->launch->shared_base, block->launch->local_base};
     uint32_t head[2] = {0, 0};
-    if (block->number == 0) put(block, file, windows, sizeof windows);
     for (uint32_t k = 0; k < block->num_warps; k++) {
         head[0] += block->warps[k].record.num_rows;
         head[1] += block->warps[k].record.num_addresses;
@@ -218,14 +221,62 @@ static void write_lanes(const Block *block) {
     PUT_ALL(file, address, num_addresses);
 }
 
+void begin_record(Block *block) {
+    const Launch *launch = block->launch;
+    bool is_chosen = !launch->counts_only && launch->num_chosen == 0;
+    for (uint32_t k = 0; !launch->counts_only && k < launch->num_chosen && !is_chosen; k++) {
+        const Range *range = &launch->chosen[k];
+        is_chosen = block->number >= range->first && block->number <= range->last &&
+                    (block->number - range->first) % range->step == 0;
+    }
+    block->records = launch->record != NULL;
+    block->counts_only = !is_chosen;
+    block->keeps_lanes = block->records && is_chosen && launch->lanes != NULL;
+    if (block->number == 0 && launch->lanes != NULL) {
+        const uint64_t windows[2] = {launch->shared_base, launch->local_base};
+        put(block, launch->lanes, windows, sizeof windows);
+    }
+}
+
+// Adds up what a block executed of each row.
+static void count_rows(Launch *launch, const Record *record) {
+    for (uint32_t k = 0; k < record->num_rows; k++) {
+        uint32_t row = (uint32_t)record->row[k];
+        if (row >= launch->num_rows) {
+            uint32_t room = 2 * row + 64;
+            launch->of_row = grown(launch->of_row, room, sizeof *launch->of_row);
+            memset(launch->of_row + launch->num_rows, 0, (room - launch->num_rows) * sizeof *launch->of_row);
+            launch->num_rows = room;
+        }
+        launch->of_row[row].executed++;
+        launch->of_row[row].threads += record->active[k] & ~DIVERGED;
+        launch->of_row[row].diverged += record->active[k] >= DIVERGED;
+    }
+}
+
+static BlockHead head_of(const Block *block) {
+    BlockHead head = {.kind = block->counts_only ? BLOCK_COUNTED : BLOCK_RECORDED, .warps = block->num_warps, .number = block->number};
+    for (uint32_t w = 0; w < block->num_warps; w++) {
+        const Record *record = &block->warps[w].record;
+        head.warp_instructions += record->num_rows;
+        head.requests += record->num_sectors;
+        for (uint32_t k = 0; k < record->num_rows; k++) head.thread_instructions += record->active[k] & ~DIVERGED;
+    }
+    if (!block->counts_only) {
+        head.instructions = (uint32_t)head.warp_instructions;
+        head.accesses = (uint32_t)head.requests;
+    }
+    return head;
+}
+
 void write_block(Block *block) {
     FILE *file = block->record;
-    uint32_t head[3] = {block->num_warps, 0, 0};
-    for (uint32_t k = 0; k < block->num_warps; k++) {
-        head[1] += block->warps[k].record.num_rows;
-        head[2] += block->warps[k].record.num_sectors;
+    const BlockHead head = head_of(block);
+    put(block, file, &head, sizeof head);
+    if (block->counts_only) {
+        for (uint32_t w = 0; w < block->num_warps; w++) count_rows(block->launch, &block->warps[w].record);
+        return;
     }
-    put(block, file, head, sizeof head);
     for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_rows, 4);
     for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_sectors, 4);
     PUT_ALL(file, row, num_rows);
@@ -234,6 +285,18 @@ void write_block(Block *block) {
     PUT_ALL(file, sector, num_sectors);
     PUT_ALL(file, written, num_sectors);
     if (block->keeps_lanes) write_lanes(block);
+}
+
+void end_record(Launch *launch) {
+    if (launch->record == NULL) return;
+    const Block block = {.launch = launch};
+    const BlockHead head = {.kind = LAST_BLOCK, .instructions = launch->problem[0] != 0, .accesses = launch->num_rows,
+                            .warp_instructions = launch->warp_instructions};
+    put(&block, launch->record, &head, sizeof head);
+    put(&block, launch->record, launch->of_row, launch->num_rows * sizeof *launch->of_row);
+    free(launch->of_row);
+    launch->of_row = NULL;
+    launch->num_rows = 0;
 }
 
 void clear_record(Record *record) { record->num_rows = record->num_sectors = record->num_addresses = 0; }

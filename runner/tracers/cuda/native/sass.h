@@ -84,6 +84,25 @@ enum StopKind {
     STOP_FAILURE = 719,
 };
 
+// Numbers from ``first`` to ``last``, every ``step``-th of them.
+typedef struct {
+    uint64_t first, last, step;
+} Range;
+
+// How often a row was executed, by how many threads, and how often it parted the lanes of a warp.
+typedef struct {
+    uint64_t executed, threads, diverged;
+} RowCounts;
+
+// What a block comes to; its columns follow where it is recorded whole.
+enum BlockKind { BLOCK_COUNTED, BLOCK_RECORDED, LAST_BLOCK };
+typedef struct {
+    uint32_t kind, warps;
+    uint32_t instructions, accesses;  // that are recorded
+    uint64_t number;                  // in the grid
+    uint64_t warp_instructions, thread_instructions, requests;  // executed; sectors of global and local memory
+} BlockHead;
+
 typedef struct {
     const Kernel *kernel;
     uint32_t grid[3], block[3];
@@ -108,21 +127,27 @@ typedef struct {
     uint32_t is_cooperative;      // all blocks run side by side
     uint64_t workspace;           // of such a launch: 8 bytes, zeros, at which its blocks meet
     const struct Texture *(*find_texture)(uint32_t handle);  // of a texture or surface object (texture.h); NULL: none
+    int counts_only;              // of all blocks no more than what they come to is recorded
+    const Range *chosen;          // blocks that are recorded whole, the others as counts; none: all are
+    uint32_t num_chosen;
+    RowCounts *of_row;            // own: of blocks of which only counts are recorded
+    uint32_t num_rows;
 } Launch;
 
 // Runs all blocks of a launch, in the order of the grid or side by side (schedule.c); 0, or -1 with a problem that names
 // kernel and place.
 int sass_run(Launch *launch);
 
-// A record file: blocks in the grid's order, each
-//   uint32 warps, uint32 instructions, uint32 accesses,
+// A record, a file or a stream: blocks in the grid's order, each a BlockHead, and behind that of one that is recorded
 //   int32 warp_instructions[warps], int32 warp_accesses[warps],
 //   int32 row[instructions], uint8 active[instructions], uint8 accesses[instructions],
 //   int64 sector[accesses], uint32 written[accesses]
 // with the meaning of models/workload/launch_trace.py (LaunchTrace); active has DIVERGED where the lanes of a warp parted
-// at a branch.
+// at a branch. At the end a BlockHead of kind LAST_BLOCK, with the
+// launch's warp instructions, ``instructions`` 1 where the launch stopped, and ``accesses`` RowCounts behind it: of each
+// row, by blocks of which only counts are recorded.
 //
-// A file of lanes: uint64 shared_base, local_base; then for each block
+// A file of lanes: uint64 shared_base, local_base; then for each block that is recorded whole
 //   uint32 instructions, uint32 addresses,
 //   uint32 mask[instructions], uint8 addresses[instructions], int64 address[addresses]
 // in the order of the record: lanes that execute, and the generic or own address of each, in the lanes' order.

@@ -296,6 +296,7 @@ int sass_run(Launch *launch) {
     else run_all(&schedule);
     free_clusters(schedule.running, launch);
     free_clusters(schedule.free, launch);
+    end_record(launch);
     for (int k = 0; k < 2; k++)
         if (schedule.later[k]) fclose(schedule.later[k]);
     free(schedule.kept);

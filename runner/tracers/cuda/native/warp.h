@@ -76,7 +76,7 @@ typedef struct Block {
     uint64_t executed;
     struct { uint64_t low, high; } known[NUM_KNOWN];  // allocations that were accessed last
     uint32_t next_known;
-    bool records, keeps_lanes;
+    bool records, counts_only, keeps_lanes;
     // The blocks of its cluster by their ranks, this one among them; NULL where it stands alone, with rank 0. A shared
     // address holds the rank of its block in bits 24 to 31.
     uint32_t fruitless;            // looks at barriers in shared memory that found nothing new, one after the other
@@ -319,7 +319,9 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space);
 void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes);
 void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
 void record_divergence(const Context *at);
-void write_block(Block *block);
+void begin_record(Block *block);      // before a block runs: whether it is recorded, and how
+void write_block(Block *block);       // when it has ended, in the order of the grid
+void end_record(Launch *launch);      // when all have, or the launch stopped
 void clear_record(Record *record);
 void free_record(Record *record);
 #endif

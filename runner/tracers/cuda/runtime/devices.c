@@ -148,18 +148,6 @@ struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, e
 
 cudaError_t cudaCtxResetPersistingL2Cache(void) { return done(); }
 
-cudaError_t cudaProfilerStart(void) {
-    LOCKED;
-    session_event("profiler %llu start", (unsigned long long)launches_made() + 1);
-    return done();
-}
-
-cudaError_t cudaProfilerStop(void) {
-    LOCKED;
-    session_event("profiler %llu stop", (unsigned long long)launches_made() + 1);
-    return done();
-}
-
 // What every device of compute capability 5.0 and later has; 0 for what is not there, or not supported here.
 static int common_attribute(enum cudaDeviceAttr attribute) {
     switch (attribute) {

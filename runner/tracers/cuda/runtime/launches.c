@@ -146,35 +146,26 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .shared_base = SHARED_WINDOW,
         .num_sms = (uint32_t)device()->sms,
         .find_allocation = memory_bounds,
-        .record = session_launch_file(id, ""),
         .allocate = allocate_for_threads,
         .release = release_of_threads,
         .find_texture = find_texture,
-        .lanes = device()->keeps_lanes ? session_launch_file(id, ".lanes") : NULL,
         .cluster = {operation->cluster[0], operation->cluster[1], operation->cluster[2]},
         .most_resident = (uint32_t)blocks_of_device(function, operation->block, operation->shared),
         .is_cooperative = operation->is_cooperative,
         .workspace = operation->is_cooperative ? workspace() : 0,
     };
     running = function->kernel.name;
+    const uint64_t stream_id = stream ? stream->id : 0;
+    recording_begin(&launch, id, function->index, stream_id);
     void *record = call_begins(CALL_LAUNCH);
     const int ended = sass_run(&launch);
     for (int k = 0; k < 8; k++)
         if (launch.system_calls[k]) session_note("cuda-system-functions", running);
-    bool is_written = !ferror(launch.record);
-    is_written &= !fclose(launch.record);
-    if (launch.lanes) {
-        is_written &= !ferror(launch.lanes);
-        is_written &= !fclose(launch.lanes);
-    }
-    if (!is_written) {
-        session_message("the record of launch %llu cannot be written; name a folder with room by -o", (unsigned long long)id);
-        _Exit(2);
-    }
-    session_event("launch %llu %u %u %u %u %u %u %u %llu %llu %llu %s", (unsigned long long)id, function->index,
+    const char *mode = recording_end(&launch, id);
+    session_event("launch %llu %u %u %u %u %u %u %u %llu %llu %llu %s %s", (unsigned long long)id, function->index,
                   launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
-                  (unsigned long long)operation->shared, stream ? stream->id : 0ull,
-                  (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole");
+                  (unsigned long long)operation->shared, (unsigned long long)stream_id,
+                  (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole", mode);
     call_ends(record, stream, id, 0);
     if (ended) {  // as on hardware the launch itself succeeds, and everything after it fails
         session_message("%s", launch.problem);

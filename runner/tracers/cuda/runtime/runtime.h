@@ -19,6 +19,7 @@ typedef struct {
     uint64_t memory_bytes;
     int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
     int keeps_lanes;    // whether masks and addresses of lanes are recorded
+    char regions[1024];  // names, with commas: launches outside of them are left out; "": none is
 } Device;
 
 typedef struct CUstream_st Stream;
@@ -44,6 +45,15 @@ void call_ends(void *record, const Stream *stream, uint64_t bytes, int tag);
 void call_made(Call call, const Stream *stream, uint64_t bytes, int tag);  // both
 int session_yield(void);                    // gives up all of the thread's locks, for the program's own code; how many
 void session_retake(int locks);
+// ---- recording.c
+void recording_begin(Launch *launch, uint64_t id, uint32_t kernel, uint64_t stream);  // whether and where to
+const char *recording_end(Launch *launch, uint64_t id);  // "recorded", "counted", "outside" or "limit"
+
+// ---- regions.c
+bool region_is_wanted(const char *name);
+void region_of_process(int change);   // a wanted region begins (1) or ends (-1)
+void region_of_thread(int change);
+bool region_is_open(void);            // for what the calling thread launches
 
 // ---- errors.c
 cudaError_t failed(cudaError_t error);         // remembers it for cudaGetLastError; returns it

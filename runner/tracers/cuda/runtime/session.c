@@ -97,6 +97,7 @@ static void read_device(void) {
         if (value == NULL) continue;
         *value++ = 0;
         if (!strcmp(line, "name")) snprintf(shown.name, sizeof shown.name, "%.250s", value);
+        if (!strcmp(line, "regions")) snprintf(shown.regions, sizeof shown.regions, "%s", value);
         if (!strcmp(line, "memory_bytes")) shown.memory_bytes = strtoull(value, NULL, 10);
         for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
             if (!strcmp(line, numbers[k].key)) *numbers[k].value = atoi(value);

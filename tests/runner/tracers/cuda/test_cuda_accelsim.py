@@ -162,19 +162,19 @@ def raw_folder(folder: Path, masks: list[int], addresses: list[list[int]]) -> Pa
     number = len(masks)
     sectors = [sorted({each // 32 for each in some}) for some in addresses]
     all_of_them = [each for some in sectors for each in some]
-    record = struct.pack("<5i", 1, number, len(all_of_them), number, len(all_of_them)) + struct.pack(
-        f"<{number}i", *[0] * number
-    )
+    threads = sum(mask.bit_count() for mask in masks)
+    record = struct.pack("<4I4Q", 1, 1, number, len(all_of_them), 0, number, threads, len(all_of_them))
+    record += struct.pack(f"<2i{number}i", number, len(all_of_them), *[0] * number)
     record += bytes(mask.bit_count() for mask in masks) + bytes(map(len, sectors))
     record += struct.pack(f"<{len(all_of_them)}q", *all_of_them) + struct.pack(
         f"<{len(all_of_them)}I", *[0] * len(all_of_them)
     )
-    (process / "launch-1").write_bytes(record)
+    (process / "launch-1").write_bytes(record + struct.pack("<4I4Q", 2, 0, 0, 0, 0, number, 0, 0))
     flat = [each for some in addresses for each in some]
     lanes = struct.pack("<2Q2I", 0x7000000, 0x8000000, number, len(flat)) + struct.pack(f"<{number}I", *masks)
     lanes += bytes(map(len, addresses)) + struct.pack(f"<{len(flat)}q", *flat)
     (process / "launch-1.lanes").write_bytes(lanes)
-    (process / "events").write_text("copy 1 4096 64\nlaunch 1 0 1 1 1 32 1 1 0 0 1 whole\nend 1\n")
+    (process / "events").write_text("copy 1 4096 64\nlaunch 1 0 1 1 1 32 1 1 0 0 1 whole recorded\nend 1\n")
     return folder
 
 

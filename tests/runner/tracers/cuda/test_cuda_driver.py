@@ -67,7 +67,8 @@ def traced(command, kit, cache, folder, target="rtx3070"):
     folder.mkdir()
     words = [str(each) for each in command]
     found, _ = session.find_program(words)
-    return session.trace(words, found, kit, shown_device(target), folder, cache, announces=False)
+    recording = session.Recording(announces=False)
+    return session.trace(words, found, kit, shown_device(target), folder, cache, recording)
 
 
 def test_nothing_works_before_it_is_initialised(lines):
