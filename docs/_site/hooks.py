@@ -23,6 +23,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commands_page
+import instructions_page
 import keys_page
 import methods_page
 import python_page
@@ -43,6 +44,7 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/run-tables.md": tables_page.run_page,
     "reference/workload-tables.md": tables_page.workload_page,
     "reference/python.md": python_page.page,
+    "reference/sass-instructions.md": instructions_page.page,
 }
 COPIED: Final = (".yaml", ".h", ".sh", ".md", ".csv")  # files of the repository that pages link to and the site carries
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
@@ -50,8 +52,9 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 def repository_pages() -> dict[str, str]:
     """Files of the repository that are pages of the site: path in the repository to path in docs/."""
-    results = VALIDATION.glob("*/RESULTS.md")
-    pages = {str(path.relative_to(ROOT)): f"models/validation/{path.parent.name}.md" for path in results}
+    results = VALIDATION.glob("*/RESULTS*.md")
+    names = {path: f"{path.parent.name}{path.stem.removeprefix('RESULTS').lower()}.md" for path in results}
+    pages = {str(path.relative_to(ROOT)): f"models/validation/{name}" for path, name in names.items()}
     return {**pages, "tests/validation/DEVIATIONS.md": "models/validation/deviations.md"}
 
 

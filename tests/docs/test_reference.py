@@ -17,6 +17,7 @@ from page_blocks import all_pages
 import manyscale
 from manyscale.models.workload import SCHEMAS
 from manyscale.runner import cli as command_line
+from manyscale.runner.tracers.cuda.instructions import instructions
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.contract
@@ -25,6 +26,7 @@ sys.path.append(str(ROOT / "docs" / "_site"))
 
 import commands_page  # noqa: E402
 import hooks  # noqa: E402
+import instructions_page  # noqa: E402
 import keys_page  # noqa: E402
 import python_page  # noqa: E402
 import statistics_page  # noqa: E402
@@ -151,3 +153,10 @@ def test_a_pattern_is_no_blank_cheque() -> None:
     assert pattern("node.cpi.NAME").fullmatch("node.cpi.base")
     assert not pattern("node.cpi.NAME").fullmatch("node.ipc")
     assert not pattern("misses of L1").match("hits of L1")
+
+
+def test_every_instruction_is_told_of() -> None:
+    page = instructions_page.page()
+    told = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
+    assert told == {each.root for each in instructions()}
+    assert "| `HMMA` | product of matrices of halves" in page

@@ -6,7 +6,7 @@ programs. Operands stand in the order that the interpreter's functions name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from manyscale.runner.tracers.cuda import operands as ops
@@ -39,6 +39,11 @@ from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
 from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
 from manyscale.runner.tracers.cuda.rules_texture import TEXTURES
+
+
+def rules() -> Mapping[str, Rule]:
+    """Of each root; a root that is not there and begins with U has that of the rest."""
+    return _RULES
 
 
 def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Decoded:
