@@ -65,7 +65,7 @@ def _modifiers(root: str, rule: Rule) -> tuple[str, ...]:
     try:
         rule(_Asked(root, (), (), 0, 0))
     except _TakenError as taken:
-        return tuple(sorted(set(map(str, taken.args)), key=_order))
+        return tuple(sorted({str(each) for each in taken.args if each}, key=_order))
     except (IndexError, ValueError, StopIteration):
         pass
     return ()
