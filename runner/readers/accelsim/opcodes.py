@@ -41,7 +41,7 @@ _UNITS: Final = {
     ),
     UnitClass.fp64: "DADD DFMA DMNMX DMUL DSET DSETP",
     UnitClass.sfu: "MUFU",
-    UnitClass.tensor: "BGMMA BMMA DMMA HGMMA HMMA IGMMA IMMA QGMMA",
+    UnitClass.tensor: "BGMMA BMMA DMMA HGMMA HMMA IGMMA IMMA QGMMA QMMA",
     UnitClass.branch: (
         "BMOV BPT BRA BREAK BRK BRX BRXU BSSY BSYNC CAL CALL CONT JCAL JMP JMX JMXU KILL NANOSLEEP PBK PCNT PEXIT PRET "
         "RET RPCMOV RTT SSY SYNC WARPSYNC YIELD ACQBULK ENDCOLLECTIVE PREEXIT WARPGROUP WARPGROUPSET"
@@ -90,6 +90,7 @@ _SINCE: Final = {
         "ULOP3 ULOP32I UMOV UP2UR UPLOP3 UPOPC UPRMT UPSETP UR2UP USEL USGXT USHF USHL USHR VOTEU"
     ),
     80: "DMMA F2IP HMNMX2 I2FP LDGDEPBAR LDGSTS REDUX SUQUERY UF2FP ARRIVES",
+    89: "QMMA",
     90: (
         "ACQBULK BGMMA CGAERRBAR CS2UR ELECT ENDCOLLECTIVE FENCE HGMMA IGMMA LDGMC PREEXIT QGMMA REDAS REDG "
         "STAS STSM SYNCS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTMACCTL UTMACMDFLUSH "
@@ -292,7 +293,8 @@ def _matrix_widths(root: str, modifiers: Sequence[str], num_sources: int) -> tup
     depth = int(shape[3 if rows == 16 else 2 :])
     bits = _element_bits(root, modifiers)
     result = max(1, rows * 8 * _accumulator_bits(root, modifiers) // 1024)
-    widths = (max(1, rows * depth * bits // 1024), max(1, 8 * depth * bits // 1024), result)
+    stored = depth // 2 if "SP" in modifiers else depth  # of A
+    widths = (max(1, rows * stored * bits // 1024), max(1, 8 * depth * bits // 1024), result)
     return result, (*widths, *(1 for _ in range(num_sources - 3)))[:num_sources]
 
 
@@ -301,6 +303,8 @@ def _element_bits(root: str, modifiers: Sequence[str]) -> int:
         return 64
     if root == "BMMA":
         return 1
+    if root == "QMMA":
+        return 8
     if root == "IMMA":
         return 4 if any(modifier in ("S4", "U4") for modifier in modifiers) else 8
     return 32 if "TF32" in modifiers else 16
@@ -309,4 +313,4 @@ def _element_bits(root: str, modifiers: Sequence[str]) -> int:
 def _accumulator_bits(root: str, modifiers: Sequence[str]) -> int:
     if root == "DMMA":
         return 64
-    return 16 if root in ("HMMA", "HGMMA", "QGMMA") and "F32" not in modifiers else 32
+    return 16 if root in ("HMMA", "QMMA", "HGMMA", "QGMMA") and "F32" not in modifiers else 32

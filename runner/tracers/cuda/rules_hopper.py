@@ -4,6 +4,7 @@ transactions, copies of tensors and of blocks of bytes."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from manyscale.runner.tracers.cuda import operands as ops
@@ -35,38 +36,53 @@ def _elements(given: Given) -> tuple[str, str]:
     return kinds[0], kinds[1]
 
 
-def _group_product(given: Given) -> Decoded:
-    """D, A, descriptors, C, whether C is added. Sparse ones are not executed."""
-    given.left("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2", "SAT", "POPC", "AND",
-               *(each for each in given.modifiers if _SHAPE.fullmatch(each)))  # fmt: skip
+def _metadata(operands: Sequence[Operand], is_sparse: bool) -> tuple[Operand, int]:
+    """The register of a sparse matrix's metadata, and which lanes' are taken."""
+    if not is_sparse and not operands:
+        return NOTHING, 0
+    selector = operands[1].value if len(operands) > 1 else 0
+    kinds = [each.kind for each in operands]
+    if not is_sparse or kinds not in ([ops.REGISTER], [ops.REGISTER, ops.IMMEDIATE]) or selector > 1:
+        raise UnknownInstructionError("SP")
+    return operands[0], selector
+
+
+def _shape(given: Given, element: str) -> tuple[int, int]:
+    """Columns and depth of a product of a group of warps."""
     shape = next((match for each in given.modifiers if (match := _SHAPE.fullmatch(each))), None)
-    left, right = _elements(given)
-    if shape is None or int(shape[2]) != _DEPTHS[left] or int(shape[1]) % 8 or not 8 <= int(shape[1]) <= 256:
+    depth = _DEPTHS[element] << given.has("SP")
+    if shape is None or int(shape[2]) != depth or int(shape[1]) % 8 or not 8 <= int(shape[1]) <= 256:
         raise UnknownInstructionError(given.root)
+    if given.has("SP") and element == "B1":
+        raise UnknownInstructionError("BGMMA.SP")
+    return int(shape[1]), depth
+
+
+def _group_product(given: Given) -> Decoded:
+    """D, A, descriptors, C, whether C is added, the metadata of a sparse A."""
+    given.left("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2", "SAT", "POPC", "AND", "SP",
+               *(each for each in given.modifiers if _SHAPE.fullmatch(each)))  # fmt: skip
+    left, right = _elements(given)
+    columns, _ = _shape(given, left)
     operands = [each for each in given.operands if each.kind != ops.NONE]  # gsb0 names the group that it ends
     d = operands.pop(0)
     a = operands.pop(0) if operands[0].kind == ops.REGISTER else NOTHING
-    descriptor, c, *with_ = operands
+    descriptor, c, *rest = operands
+    with_ = rest.pop(0) if rest and rest[0].is_predicate else TRUE_PREDICATE
+    metadata, selector = _metadata(rest, given.has("SP"))
     words = descriptor.text.split(".")[1:]
-    if (
-        not descriptor.text.startswith("gdesc[")
-        or len(with_) > 1
-        or c.kind != ops.REGISTER
-        or c.flags
-        or a.flags & ~ops.NEGATED
-    ):
+    is_plain = c.kind == ops.REGISTER and not c.flags and not a.flags & ~ops.NEGATED
+    if not descriptor.text.startswith("gdesc[") or not is_plain:
         raise UnknownInstructionError(given.root)
     is_half = given.root in ("HGMMA", "QGMMA") and not given.has("F32")
     negates = "negA" in words or bool(a.flags & ops.NEGATED)
-    flags = (is_half, negates, "negB" in words, "tnspA" in words, "tnspB" in words)
+    flags = (is_half, negates, "negB" in words, "tnspA" in words, "tnspB" in words, given.has("SP"))
     if (flags[3] or flags[4]) and _DEPTHS[left] != 16:
-        raise UnknownInstructionError(f"{given.root}.{shape[0]}")
-    extra = ELEMENTS[left] | ELEMENTS[right] << 4 | int(shape[1]) // 8 << 8
+        raise UnknownInstructionError(f"{given.root}.{words[0]}")
+    extra = ELEMENTS[left] | ELEMENTS[right] << 4 | columns // 8 << 8 | selector << 20
     extra |= sum(flag << 14 + place for place, flag in enumerate(flags))
     plain_a = Operand(a.kind, 0, a.number, text=a.text) if a.kind == ops.REGISTER else a
-    return Decoded(
-        "WGMMA", [d, plain_a, descriptor, c, *(with_ or [TRUE_PREDICATE])], given.bits(SATURATES="SAT"), extra
-    )
+    return Decoded("WGMMA", [d, plain_a, descriptor, c, with_, metadata], given.bits(SATURATES="SAT"), extra)
 
 
 _ARRIVALS: Final = {  # (arrivals, transactions) as barrier.c numbers them

@@ -11,6 +11,7 @@ from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownIns
 
 _SHAPE: Final = re.compile(r"(16|8)x?8x?(\d+)")
 _BITS: Final = {"F64": 64, "TF32": 32, "F16": 16, "BF16": 16, "S4": 4, "U4": 4, "B1": 1}  # the others: 8
+_SPARSE_DEPTHS: Final = {32: (8, 16), 16: (16, 32), 8: (32, 64), 4: (64, 128)}  # by bits of an element; 16 rows
 _DEPTHS: Final = {  # by bits of an element and rows
     (64, 8): (4,), (64, 16): (4, 8, 16), (32, 16): (4, 8), (16, 16): (8, 16), (8, 8): (16,), (8, 16): (16, 32),
     (4, 8): (32,), (4, 16): (32, 64), (1, 8): (128,), (1, 16): (128, 256),
@@ -23,14 +24,22 @@ def _product(given: Given, left: str, right: str, *known: str, is_half: bool = F
     shape = next((match for each in given.modifiers if (match := _SHAPE.fullmatch(each))), None)
     if shape is None:
         raise UnknownInstructionError(given.root)
-    given.left(shape[0], *known)
+    given.left(shape[0], "SP", *known)
     rows, depth, bits = int(shape[1]), int(shape[2]), _BITS.get(left, 8)
-    plain = all(each.kind == ops.REGISTER and not each.flags for each in given.operands)
-    turned = len(given.operands) != 4 or ".COL" in given.operands[1].text or ".ROW" in given.operands[2].text
-    if depth not in _DEPTHS.get((bits, rows), ()) or not plain or turned:
+    operands, is_sparse = given.operands, given.has("SP")
+    selector = operands[-1].value if is_sparse and operands[-1].kind == ops.IMMEDIATE else 0
+    if is_sparse and operands[-1].kind == ops.IMMEDIATE:
+        operands = operands[:-1]
+    plain = all(each.kind == ops.REGISTER and not each.flags for each in operands)
+    turned = len(operands) != 4 + is_sparse or ".COL" in operands[1].text or ".ROW" in operands[2].text
+    depths = (
+        _SPARSE_DEPTHS[bits] if is_sparse and rows == 16 and bits in _SPARSE_DEPTHS else _DEPTHS.get((bits, rows), ())
+    )
+    if depth not in depths or not plain or turned or (is_sparse and rows != 16) or selector > 3:
         raise UnknownInstructionError(f"{given.root}.{shape[0]}")
     extra = ELEMENTS[left] | ELEMENTS[right] << 4 | depth << 8 | (rows == 16) << 17 | is_half << 18 | meets << 19
-    return Decoded(given.root, given.operands, given.bits(SATURATES="SAT"), extra)
+    op = "HMMA" if given.root == "QMMA" else given.root
+    return Decoded(op, operands, given.bits(SATURATES="SAT"), extra | is_sparse << 20 | selector << 21)
 
 
 def _hmma(given: Given) -> Decoded:
@@ -39,6 +48,13 @@ def _hmma(given: Given) -> Decoded:
     if is_half and element != "F16":
         raise UnknownInstructionError(f"HMMA.{element}")
     return _product(given, element, element, "F16", "F32", "BF16", "TF32", is_half=is_half)
+
+
+def _qmma(given: Given) -> Decoded:
+    kinds = [each for each in given.modifiers if each in ("E4M3", "E5M2")]
+    if len(kinds) != 2:
+        raise UnknownInstructionError("QMMA")
+    return _product(given, kinds[0], kinds[1], "F16", "F32", "E4M3", "E5M2", is_half=not given.has("F32"))
 
 
 def _imma(given: Given) -> Decoded:
@@ -79,6 +95,6 @@ def _movm(given: Given) -> Decoded:
 
 
 MATRICES: Final[dict[str, Rule]] = {
-    "HMMA": _hmma, "IMMA": _imma, "BMMA": _bmma, "DMMA": _dmma, "LDSM": _matrices("LDSM", 1),
+    "HMMA": _hmma, "QMMA": _qmma, "IMMA": _imma, "BMMA": _bmma, "DMMA": _dmma, "LDSM": _matrices("LDSM", 1),
     "STSM": _matrices("STSM", 0), "MOVM": _movm,
 }  # fmt: skip

@@ -3,9 +3,10 @@
 // of B, go round the four lanes of a group.
 #include "access.h"
 #include "elements.h"
+#include "sparse.h"
 #include "warp.h"
 
-enum { ROWS = 16, COLUMNS = 8, WORDS = 8, DEPTH = 64 };
+enum { ROWS = 16, COLUMNS = 8, WORDS = 16, DEPTH = 128 };
 
 // What ``extra`` holds of a product.
 typedef struct {
@@ -13,24 +14,35 @@ typedef struct {
     int depth, halves;     // of A's columns; of eight rows each
     bool is_half;          // the accumulator
     bool intersects;       // bits: AND, else XOR
+    bool is_sparse;        // of A half the elements are there
+    int selector;
 } Shape;
 
 static Shape shape_of(const Instruction *instruction) {
     uint32_t extra = instruction->extra;
-    return (Shape){extra & 15, extra >> 4 & 15, (int)(extra >> 8 & 0x1ff), extra >> 17 & 1 ? 2 : 1, extra >> 18 & 1, extra >> 19 & 1};
+    return (Shape){extra & 15, extra >> 4 & 15, (int)(extra >> 8 & 0x1ff), extra >> 17 & 1 ? 2 : 1, extra >> 18 & 1, extra >> 19 & 1,
+                   extra >> 20 & 1, (int)(extra >> 21 & 3)};
 }
 
 // Words of A by rows and of B by columns: register r of A holds the rows of half r % halves.
 static void gather(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t right[COLUMNS][WORDS]) {
     uint32_t tmp[LANES];
     int groups = shape->depth * bits_of(shape->left) / 128;  // of four words
-    for (int r = 0; r < groups * shape->halves; r++) {
+    for (int r = 0; r < (shape->is_sparse ? groups / 2 : groups) * shape->halves; r++) {
         const uint32_t *values = plain(at, &at->instruction->operands[1], r, tmp);
         EACH_LANE left[(lane >> 2) + 8 * (r % shape->halves)][4 * (r / shape->halves) + (lane & 3)] = values[lane];
     }
     for (int r = 0; r < groups; r++) {
         const uint32_t *values = plain(at, &at->instruction->operands[2], r, tmp);
         EACH_LANE right[lane >> 2][4 * r + (lane & 3)] = values[lane];
+    }
+    if (!shape->is_sparse) return;
+    const uint32_t *metadata = plain(at, &at->instruction->operands[4], 0, tmp);
+    const bool is_narrow = bits_of(shape->left) <= 8;
+    for (int row = 0; row < ROWS; row++) {
+        uint32_t stored[WORDS];
+        memcpy(stored, left[row], sizeof stored);
+        expand_row(metadata, is_narrow, groups * (is_narrow ? 4 : 2), shape->selector, row, stored, left[row]);
     }
 }
 

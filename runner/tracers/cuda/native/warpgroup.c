@@ -4,23 +4,27 @@
 // program that touches either before that waits is wrong there and right here.
 #include "access.h"
 #include "elements.h"
+#include "sparse.h"
 #include "warp.h"
 
-enum { ROWS = 16, COLUMNS = 256, DEPTH = 256, CHUNK = 16 };
+enum { ROWS = 16, COLUMNS = 256, CHUNK = 16, WORDS = 16, DEPTH = 64 };
 
-// What ``extra`` holds. ``chunks``: pieces of 16 bytes that a row of K elements has.
+// What ``extra`` holds. ``words``: of 32 bits that a row of B has.
 typedef struct {
     uint32_t left, right;  // kinds of elements
-    int columns, depth;
+    int columns, depth, words;
     bool is_half;          // the accumulator
     bool negates[2], turns[2];  // A, B
+    bool is_sparse;        // of A half the elements are there
+    int selector;
 } Shape;
 
 static Shape shape_of(const Instruction *instruction) {
     const uint32_t extra = instruction->extra;
-    const uint32_t left = extra & 15;
+    const uint32_t left = extra & 15, is_sparse = extra >> 19 & 1;
     return (Shape){
-        .left = left, .right = extra >> 4 & 15, .columns = 8 * (int)(extra >> 8 & 63), .depth = 256 / bits_of(left),
+        .left = left, .right = extra >> 4 & 15, .columns = 8 * (int)(extra >> 8 & 63), .depth = (256 << is_sparse) / bits_of(left),
+        .words = 8 << is_sparse, .is_sparse = is_sparse, .selector = (int)(extra >> 20 & 3),
         .is_half = extra >> 14 & 1, .negates = {extra >> 15 & 1, extra >> 16 & 1}, .turns = {extra >> 17 & 1, extra >> 18 & 1},
     };
 }
@@ -52,10 +56,10 @@ static const uint8_t *chunk_at(const Context *at, const Descriptor *matrix, uint
     return place;
 }
 
-// Row ``row`` of a matrix whose rows lie along K: its two chunks. Eight rows make a core matrix.
-static bool row_along(const Context *at, const Descriptor *matrix, int row, uint32_t into[8]) {
+// Row ``row`` of a matrix whose rows lie along K: its two or four chunks. Eight rows make a core matrix.
+static bool row_along(const Context *at, const Descriptor *matrix, int row, int words, uint32_t into[WORDS]) {
     const uint32_t first = (uint32_t)(row / 8) * matrix->stride + (uint32_t)(row % 8) * CHUNK * matrix->width;
-    for (uint32_t chunk = 0; chunk < 2; chunk++) {
+    for (uint32_t chunk = 0; chunk < (uint32_t)words / 4; chunk++) {
         const uint8_t *from = chunk_at(at, matrix, first + chunk * (matrix->width == 1 ? matrix->leading : CHUNK));
         if (from == NULL) return false;
         memcpy(into + 4 * chunk, from, CHUNK);
@@ -70,14 +74,14 @@ static const uint8_t *rows_across(const Context *at, const Descriptor *matrix, i
     return chunk_at(at, matrix, piece / width * matrix->leading + piece % width * CHUNK + within * CHUNK * width + eighth * matrix->stride);
 }
 
-// Rows ``first`` to ``first + count - 1`` of A, or columns of B, as words by rows: [count][8].
-static bool gather(const Context *at, const Descriptor *matrix, bool turns, int first, int count, uint32_t (*into)[8]) {
+// Rows ``first`` to ``first + count - 1`` of A, or columns of B, as ``words`` words of each: [count][WORDS].
+static bool gather(const Context *at, const Descriptor *matrix, bool turns, int first, int count, int words, uint32_t (*into)[WORDS]) {
     if (!turns) {
         for (int row = 0; row < count; row++)
-            if (!row_along(at, matrix, first + row, into[row])) return false;
+            if (!row_along(at, matrix, first + row, words, into[row])) return false;
         return true;
     }
-    for (int k = 0; k < 16; k++)
+    for (int k = 0; k < 2 * words; k++)
         for (int group = 0; group < count / 8; group++) {
             const uint8_t *from = rows_across(at, matrix, first / 8 + group, k);
             if (from == NULL) return false;
@@ -87,7 +91,7 @@ static bool gather(const Context *at, const Descriptor *matrix, bool turns, int 
 }
 
 // A's rows of this warp from four registers, whose places are those of the products of one warp.
-static void gather_registers(const Context *at, uint32_t into[ROWS][8]) {
+static void gather_registers(const Context *at, uint32_t into[ROWS][WORDS]) {
     uint32_t tmp[LANES];
     for (int r = 0; r < 4; r++) {
         const uint32_t *values = plain(at, &at->instruction->operands[1], r, tmp);
@@ -95,7 +99,17 @@ static void gather_registers(const Context *at, uint32_t into[ROWS][8]) {
     }
 }
 
-static bool operands_of(const Context *at, const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8]) {
+static void expand(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS]) {
+    uint32_t tmp[LANES], stored[WORDS];
+    const uint32_t *metadata = plain(at, &at->instruction->operands[5], 0, tmp);
+    const bool is_narrow = bits_of(shape->left) <= 8;
+    for (int row = 0; row < ROWS; row++) {
+        memcpy(stored, left[row], sizeof stored);
+        expand_row(metadata, is_narrow, is_narrow ? 16 : 8, shape->selector, row, stored, left[row]);
+    }
+}
+
+static bool operands_of(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t (*right)[WORDS]) {
     const Operand *from = at->instruction->operands;
     Descriptor matrix;
     const uint32_t number = from[2].number;  // A's descriptor stands there, B's behind it, even where A's is not used
@@ -103,9 +117,16 @@ static bool operands_of(const Context *at, const Shape *shape, uint32_t left[ROW
         gather_registers(at, left);
     } else {
         const int first = ROWS * (int)(at->warp->index % 4);
-        if (!descriptor_of(at, number, &matrix) || !gather(at, &matrix, shape->turns[0], first, ROWS, left)) return false;
+        if (!descriptor_of(at, number, &matrix) || !gather(at, &matrix, shape->turns[0], first, ROWS, 8, left)) return false;
     }
-    return descriptor_of(at, number + 2, &matrix) && gather(at, &matrix, shape->turns[1], 0, shape->columns, right);
+    if (shape->is_sparse) expand(at, shape, left);
+    if (!descriptor_of(at, number + 2, &matrix)) return false;
+    if (shape->is_sparse && matrix.width == 2 && !shape->turns[1]) {
+        at->block->launch->error = STOP_INSTRUCTION;
+        fail(at, "a sparse product with a swizzle of 32 bytes, narrower than a row of B, is not executed");
+        return false;
+    }
+    return gather(at, &matrix, shape->turns[1], 0, shape->columns, shape->words, right);
 }
 
 // Registers of D: those of products of 16 x 8, one beside the other.
@@ -145,11 +166,11 @@ static void write_sums(const Context *at, const Shape *shape, double (*sums)[COL
 }
 
 // Products are exact in a double, sums are rounded to 53 bits, and the result once to its own type, as those of a warp.
-static void multiply(const Context *at, const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8], bool adds) {
-    double a[ROWS][32], across[32], b[32][COLUMNS], sums[ROWS][COLUMNS];
-    for (int row = 0; row < ROWS; row++) numbers_of(left[row], 8, shape->left, a[row]);
+static void multiply(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t (*right)[WORDS], bool adds) {
+    double a[ROWS][DEPTH], across[DEPTH], b[DEPTH][COLUMNS], sums[ROWS][COLUMNS];
+    for (int row = 0; row < ROWS; row++) numbers_of(left[row], shape->words, shape->left, a[row]);
     for (int column = 0; column < shape->columns; column++) {
-        numbers_of(right[column], 8, shape->right, across);
+        numbers_of(right[column], shape->words, shape->right, across);
         for (int k = 0; k < shape->depth; k++) b[k][column] = across[k];
     }
     const double sign = shape->negates[0] != shape->negates[1] ? -1 : 1;
@@ -163,25 +184,25 @@ static void multiply(const Context *at, const Shape *shape, uint32_t left[ROWS][
     write_sums(at, shape, sums);
 }
 
-static void count_bits(const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8], int32_t (*sums)[COLUMNS]) {
+static void count_bits(const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t (*right)[WORDS], int32_t (*sums)[COLUMNS]) {
     for (int row = 0; row < ROWS; row++)
         for (int column = 0; column < shape->columns; column++)
             for (int word = 0; word < 8; word++) sums[row][column] += __builtin_popcount(left[row][word] & right[column][word]);
 }
 
-static void multiply_bytes(const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8], int32_t (*sums)[COLUMNS]) {
-    int32_t a[ROWS][32], across[32], b[32][COLUMNS];
-    for (int row = 0; row < ROWS; row++) integers_of(left[row], 8, shape->left, a[row]);
+static void multiply_bytes(const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t (*right)[WORDS], int32_t (*sums)[COLUMNS]) {
+    int32_t a[ROWS][DEPTH], across[DEPTH], b[DEPTH][COLUMNS];
+    for (int row = 0; row < ROWS; row++) integers_of(left[row], shape->words, shape->left, a[row]);
     for (int column = 0; column < shape->columns; column++) {
-        integers_of(right[column], 8, shape->right, across);
-        for (int k = 0; k < 32; k++) b[k][column] = across[k];
+        integers_of(right[column], shape->words, shape->right, across);
+        for (int k = 0; k < shape->depth; k++) b[k][column] = across[k];
     }
     for (int row = 0; row < ROWS; row++)
-        for (int k = 0; k < 32; k++)
+        for (int k = 0; k < shape->depth; k++)
             for (int column = 0; column < shape->columns; column++) sums[row][column] += a[row][k] * b[k][column];
 }
 
-static void multiply_integers(const Context *at, const Shape *shape, uint32_t left[ROWS][8], uint32_t (*right)[8], bool adds) {
+static void multiply_integers(const Context *at, const Shape *shape, uint32_t left[ROWS][WORDS], uint32_t (*right)[WORDS], bool adds) {
     int32_t sums[ROWS][COLUMNS] = {0};
     uint32_t tmp[LANES], into[LANES];
     if (shape->left == ELEMENT_B1) count_bits(shape, left, right, sums);
@@ -197,10 +218,11 @@ static void multiply_integers(const Context *at, const Shape *shape, uint32_t le
     }
 }
 
-// Operands: D, A's registers or none, the uniform registers of the descriptors, C (D or zero), whether C is added.
+// Operands: D, A's registers or none, the uniform registers of the descriptors, C (D or zero), whether C is added, and
+// of a sparse A its metadata.
 static void multiply_group(const Context *at) {
     const Shape shape = shape_of(at->instruction);
-    uint32_t left[ROWS][8], right[COLUMNS][8];
+    uint32_t left[ROWS][WORDS], right[COLUMNS][WORDS];
     if (at->mask != 0xffffffffu) {
         at->block->launch->error = STOP_INSTRUCTION;
         fail(at, "a product of a group of warps is executed by a part of a warp");

@@ -158,7 +158,8 @@ def test_what_is_no_number_stays_in_its_row(sass):
 
 @pytest.mark.parametrize("text", [
     "HMMA.16832.F32 R24, R4, R8, R12", "HMMA.16816.F32 R24, -R4, R8, R12", "IMMA.8816.S8.S8 R24, R4.COL, R8.COL, R12",
-    "HMMA.SP.16832.F32 R24, R4, R8, R12, R13, 0x0", "BMMA.88128.POPC R24, R4.ROW, R5.COL, R6",
+    "HMMA.SP.16864.F32 R24, R4, R8, R12, R13, 0x0", "HMMA.SP.16832.F32 R24, R4, R8, R12",
+    "BMMA.88128.POPC R24, R4.ROW, R5.COL, R6",
 ])  # fmt: skip
 def test_no_other_product_is_guessed(text):
     assert decode.decode([text], [0], [0], 80).unknown == {0: text}
@@ -201,3 +202,102 @@ def test_a_matrix_is_transposed_between_the_lanes(sass):
 def test_rows_outside_of_shared_memory_are_told(sass):
     with pytest.raises(sass_programs.StoppedError, match="shared address 0x1000, outside"):
         sass_programs.run(sass, ["LDSM.16.M88 R24, [R4]"], [np.full(32, 0x1000, np.uint32)], shared_bytes=64)
+
+
+def _halved(kind: str, depth: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A matrix of which half of the elements are left, those, and four bits for each row and chunk: two of its four
+    units (an element of 8 or 16 bits, two of 4 bits, half of one of 32)."""
+    a = _random(kind, (16, depth), generator)
+    per = {1: 2, 8: 8}.get(_PER[kind], 4)
+    kept, stored, bits = np.zeros_like(a), np.zeros((16, depth // 2), a.dtype), np.zeros((16, depth // per), np.uint32)
+    for row in range(16):
+        for chunk in range(depth // per):
+            units = [0, 1] if per == 2 else sorted(generator.choice(4, 2, replace=False).tolist())
+            if per == 2 and generator.integers(2):
+                units = [2, 3]
+            places = [per * unit // 4 + k for unit in units for k in range(max(1, per // 4))]
+            places = sorted(set(places))
+            kept[row, [per * chunk + place for place in places]] = a[row, [per * chunk + place for place in places]]
+            stored[row, per // 2 * chunk : per // 2 * (chunk + 1)] = [a[row, per * chunk + place] for place in places]
+            bits[row, chunk] = units[0] | units[1] << 2
+    return kept, stored, bits
+
+
+def _metadata(bits: np.ndarray, is_narrow: bool, selector: int) -> np.ndarray:
+    """uint32[32]. Of elements up to 8 bits a lane has 8 chunks of one row, else 4 chunks of two; which lanes of four:
+    CUTLASS's ELayout (mma_traits_sm90_gmma_sparse.hpp, mma_traits_sm120_sparse.hpp)."""
+    chunks = bits.shape[1]
+    found = np.random.default_rng(0).integers(0, 1 << 32, 32, np.uint32)
+    for lane in range(32):
+        group, own = divmod(lane, 4)
+        word = 0
+        if is_narrow:
+            first = 8 * (own >> 1) if chunks == 16 else 0
+            if chunks == 8 and own >> 1 != selector:
+                continue
+            for chunk in range(8):
+                word |= int(bits[group + 8 * (own & 1), first + chunk]) << 4 * chunk
+        else:
+            if own != selector if chunks == 4 else own >> 1 != selector:
+                continue
+            first = 0 if chunks == 4 else 4 * (own & 1)
+            for chunk in range(4):
+                word |= (
+                    int(bits[group, first + chunk]) << 4 * chunk | int(bits[group + 8, first + chunk]) << 16 + 4 * chunk
+                )
+        found[lane] = word
+    return found
+
+
+@pytest.mark.parametrize(("opcode", "depth", "left", "right", "kind", "selector"), [
+    ("HMMA.SP.16816.F32", 16, "F16", "F16", np.float32, 3), ("HMMA.SP.16832.F32", 32, "F16", "F16", np.float32, 1),
+    ("HMMA.SP.16832.F16", 32, "F16", "F16", np.float16, 0), ("HMMA.SP.16816.F16", 16, "F16", "F16", np.float16, 2),
+    ("HMMA.SP.16832.F32.BF16", 32, "BF16", "BF16", np.float32, 0),
+    ("HMMA.SP.1688.F32.TF32", 8, "TF32", "TF32", np.float32, 1),
+    ("HMMA.SP.16816.F32.TF32", 16, "TF32", "TF32", np.float32, 1),
+    ("IMMA.SP.16832.S8.U8", 32, "S8", "U8", np.int32, 1), ("IMMA.SP.16864.U8.S8", 64, "U8", "S8", np.int32, 0),
+    ("IMMA.SP.16864.S4.U4", 64, "S4", "U4", np.int32, 1), ("IMMA.SP.168128.U4.S4", 128, "U4", "S4", np.int32, 0),
+])  # fmt: skip
+def test_products_of_matrices_of_which_half_is_stored(sass, opcode, depth, left, right, kind, selector):
+    generator = np.random.default_rng(7)
+    kept, stored, bits = _halved(left, depth, generator)
+    b = _random(right, (depth, 8), generator)
+    c = generator.integers(-90, 90, (16, 8)).astype(kind)
+    words = [_words(_STORED[left](_fragment(stored, _PER[left]))),
+             _words(_STORED[right](_fragment(np.ascontiguousarray(b.T), _PER[right]))), _words(_accumulator(c)),
+             _metadata(bits, _PER[left] >= 4, selector)]  # fmt: skip
+    first = np.cumsum([4, *(each.shape[1] for each in words[:3])])
+    suffixes = (".ROW", ".COL") if opcode[0] == "I" else ("", "")
+    line = f"{opcode} R24, R4{suffixes[0]}, R{first[1]}{suffixes[1]}, R{first[2]}, R{first[3]}, {hex(selector)}"
+    found = np.column_stack(sass_programs.run(sass, [line], words)[: words[2].shape[1]])
+    assert np.array_equal(np.ascontiguousarray(found).view(kind), _accumulator((kept @ b + c).astype(kind)))
+
+
+def _small(exponent: int, fraction: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of 8 bits of small size, by the formats' definition, ascending, with their bits."""
+    bits = np.arange(256)
+    power, part, bias = bits >> fraction & (1 << exponent) - 1, bits & (1 << fraction) - 1, (1 << exponent - 1) - 1
+    values = np.where(power, (1 + part / 2**fraction) * 2.0 ** (power - bias), part * 2.0 ** (1 - bias - fraction))
+    values = np.where(bits >> 7, -values, values)
+    keep = (np.abs(values) <= 8) & (np.abs(values) >= 0.25)
+    order = np.argsort(values[keep])
+    return values[keep][order], bits[keep][order].astype(np.uint8)
+
+
+@pytest.mark.parametrize("kinds", [("E4M3", "E4M3"), ("E4M3", "E5M2"), ("E5M2", "E4M3"), ("E5M2", "E5M2")])
+@pytest.mark.parametrize(("opcode", "depth", "kind"), [
+    ("QMMA.16832.F32", 32, np.float32), ("QMMA.16816.F32", 16, np.float32), ("QMMA.16832.F16", 32, np.float16),
+])  # fmt: skip
+def test_products_of_numbers_of_8_bits(sass, kinds, opcode, depth, kind):
+    generator = np.random.default_rng(8)
+    formats = {"E4M3": _small(4, 3), "E5M2": _small(5, 2)}
+    picked = [generator.integers(0, len(formats[each][0]), shape)
+              for each, shape in zip(kinds, ((16, depth), (depth, 8)), strict=True)]  # fmt: skip
+    a, b = (formats[each][0][chosen] for each, chosen in zip(kinds, picked, strict=True))
+    left, right = (formats[each][1][chosen] for each, chosen in zip(kinds, picked, strict=True))
+    c = generator.integers(-90, 90, (16, 8)).astype(kind)
+    words = [_words(_fragment(left, 4)), _words(_fragment(np.ascontiguousarray(right.T), 4)), _words(_accumulator(c))]
+    first = np.cumsum([4, *(each.shape[1] for each in words[:2])])
+    line = f"{opcode}.{kinds[0]}.{kinds[1]} R24, R4.ROW, R{first[1]}.COL, R{first[2]}"
+    found = np.column_stack(sass_programs.run(sass, [line], words)[: words[2].shape[1]])
+    assert np.array_equal(np.ascontiguousarray(found).view(kind), _accumulator((a @ b + c).astype(kind)))

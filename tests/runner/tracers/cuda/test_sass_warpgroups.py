@@ -33,8 +33,8 @@ def _places(rows: int, elements: int, size: int, width: int, leading: int, strid
 
 def _strides(rows: int, width: int, turned: bool) -> tuple[int, int]:
     """Bytes (leading, stride) that part what lies apart, with a gap where there may be one."""
-    if not turned:
-        return (128, 256) if width == 1 else (16, 128 * width)
+    if not turned:  # room for four pieces of a row
+        return (128, 512) if width == 1 else (16, 128 * width)
     if width == 1:
         return rows // 8 * 128, 128
     return 2 * 128 * width, 128 * width
@@ -105,7 +105,7 @@ def _uniforms(first: int, *descriptors: int) -> list[str]:
 
 
 def _product(sass, form, kinds, number, a, b, *, layouts=("none", "none"), turned=(False, False), signs=("", ""),
-             register_a=None, kind=np.float32, before=(), with_=", UP0", accumulator="R24"):  # fmt: skip
+             register_a=None, kind=np.float32, before=(), with_=", UP0", accumulator="R24", metadata=None):  # fmt: skip
     """D of a product of A, as rows, and B, as columns."""
     images, descriptors, start = [], [], 0
     for values, name, turns, of in zip((a, b), layouts, turned, kinds, strict=True):
@@ -128,8 +128,10 @@ def _product(sass, form, kinds, number, a, b, *, layouts=("none", "none"), turne
     else:
         source = f"{signs[0]}R4, gdesc[UR4]{signs[1]}{words}"
         uniforms = _uniforms(6, descriptors[1])  # where it stands behind A's, as nvcc's code has it
-    inputs = [np.zeros(128, np.uint32)] if register_a is None else [register_a]
-    lines = [*_filled(image), *uniforms, *before,
+    inputs = [np.zeros((128, 4), np.uint32)] if register_a is None else [register_a]
+    if metadata is not None:
+        inputs.append(metadata)
+    lines = ["MOV R20, R8", *_filled(image), *uniforms, *before,
              f"{form} R24, {source}, {accumulator}{with_}, gsb0", "WARPGROUP.DEPBAR.LE gsb0, 0x0"]  # fmt: skip
     stored = number // 2 * np.dtype(kind).itemsize // 4
     found = sass_programs.run(sass, lines, inputs, shared_bytes=len(image), stored=stored, architecture=90)
@@ -288,10 +290,70 @@ def test_a_base_offset_is_refused(sass):
 
 
 @pytest.mark.parametrize("text", [
-    "HGMMA.SP.64x8x32.F32 R24, gdesc[UR8], R24, UP0, R37, 0x1, gsb0", "HGMMA.64x8x32.F32 R24, gdesc[UR8], R24",
+    "HGMMA.SP.64x8x16.F32 R24, gdesc[UR8], R24, UP0, R37, 0x1, gsb0", "HGMMA.64x8x32.F32 R24, gdesc[UR8], R24",
+    "HGMMA.SP.64x8x32.F32 R24, gdesc[UR8], R24, UP0, gsb0", "BGMMA.SP.64x8x512.AND.POPC R24, gdesc[UR8], R24, R8",
     "HGMMA.64x12x16.F32 R24, gdesc[UR8], R24", "HGMMA.64x264x16.F32 R24, gdesc[UR8], R24",
     "IGMMA.64x8x32.S8.S8 R24, gdesc[UR8].tnspB, R24", "BGMMA.64x8x256.XOR.POPC R24, gdesc[UR8], R24",
     "HGMMA.64x8x16.BF16 R24, gdesc[UR8], R24", "QGMMA.64x8x32.F32.E4M3 R24, gdesc[UR8], R24",
 ])  # fmt: skip
 def test_no_other_product_is_guessed(text):
     assert decode.decode([text], [0], [0], 90).unknown == {0: text}
+
+
+def _stored_half(a: np.ndarray, per: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a matrix of rows: one in which of each chunk of ``per`` elements half are left; those; and for each row and
+    chunk four bits, the places of its two units."""
+    rows, depth = a.shape
+    kept, stored, bits = (
+        np.zeros_like(a),
+        np.zeros((rows, depth // 2), a.dtype),
+        np.zeros((rows, depth // per), np.uint32),
+    )
+    for row in range(rows):
+        for chunk in range(depth // per):
+            places = np.sort(generator.choice(per, per // 2, replace=False))
+            kept[row, per * chunk + places] = a[row, per * chunk + places]
+            stored[row, per // 2 * chunk : per // 2 * (chunk + 1)] = a[row, per * chunk + places]
+            units = (2 * places[0], 2 * places[0] + 1) if per == 2 else places
+            bits[row, chunk] = units[0] | units[1] << 2
+    return kept, stored, bits
+
+
+def _metadata_of(bits: np.ndarray, is_narrow: bool, selector: int) -> np.ndarray:
+    """uint32[128]: as CUTLASS's ELayout_64x64, 64x32 and 64x16 (mma_traits_sm90_gmma_sparse.hpp) lay them out."""
+    found = np.random.default_rng(0).integers(0, 1 << 32, 128, np.uint32)
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        group, own = divmod(lane, 4)
+        word = 0
+        if is_narrow:  # thread bits: 8 rows, 32 elements
+            for chunk in range(8):
+                word |= int(bits[16 * warp + group + 8 * (own & 1), 8 * (own >> 1) + chunk]) << 4 * chunk
+        elif own >> 1 == selector:  # half of the elements; two rows
+            for chunk in range(4):
+                for half in range(2):
+                    word |= int(bits[16 * warp + group + 8 * half, 4 * (own & 1) + chunk]) << 16 * half + 4 * chunk
+        else:
+            continue
+        found[thread] = word
+    return found
+
+
+@pytest.mark.parametrize("kinds", [("F16", "F16"), ("BF16", "BF16"), ("TF32", "TF32"), ("E4M3", "E5M2"), ("S8", "U8")])
+@pytest.mark.parametrize("layout", ["none", "64B", "128B"])
+@pytest.mark.parametrize("in_registers", [False, True])
+def test_products_of_matrices_of_which_half_is_stored(sass, kinds, layout, in_registers):
+    generator = np.random.default_rng(7)
+    number, depth, size = 24, 64 // _BYTES[kinds[0]], _BYTES[kinds[0]]
+    kept, stored, bits = _stored_half(_random(kinds[0], (64, depth), generator), 2 if size == 4 else 4, generator)
+    b = _random(kinds[1], (number, depth), generator)
+    form, _ = _form(kinds, number)
+    form = form.replace("GMMA.", "GMMA.SP.").replace(f"x{depth // 2}", f"x{depth}")
+    kind = np.int32 if kinds[0] == "S8" else np.float32
+    for selector in (0,) if size == 1 else (0, 1):
+        found = _product(
+            sass, form, kinds, number, stored, b, layouts=(layout, layout), kind=kind, before=[_FALSE],
+            with_=f", UP0, R20, {hex(selector)}", metadata=_metadata_of(bits, size == 1, selector),
+            register_a=_of_registers(stored, kinds[0]) if in_registers else None,
+        )  # fmt: skip
+        assert np.array_equal(found, (kept @ b.T).astype(kind))
