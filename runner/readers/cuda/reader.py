@@ -313,6 +313,9 @@ def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-undocumented-tables":
         text = f"{count} requests for tables of the driver that NVIDIA does not document were refused"
         return informs("cuda-undocumented-tables", text, count=count)
+    if code == "nccl-in-process":
+        text = f"{count} calls of {name} between GPUs of one process take no time"
+        return changes("nccl-in-process", text, count=count, errs=Errs.short)
     if code == "cuda-host-times":
         text = f"{count} times between events are the host's, of the emulation: decisions that rest on them may differ"
         return informs("cuda-host-times", text, count=count)

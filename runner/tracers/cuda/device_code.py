@@ -23,10 +23,11 @@ _FATBIN: Final = ".nv_fatbin"
 @dataclass(frozen=True)
 class Linked:
     """``files``: the program and its libraries that hold device code; ``runtime``: the version of CUDA whose shared
-    runtime it is linked with, None for none."""
+    runtime it is linked with, None for none; ``has_nccl``: whether it is linked with NCCL."""
 
     files: tuple[Path, ...]
     runtime: int | None
+    has_nccl: bool = False
 
 
 def linked(program: Path) -> Linked:
@@ -35,10 +36,10 @@ def linked(program: Path) -> Linked:
     paths = [Path(match[1]) for match in re.finditer(r"=> (/\S+)", listed)]
     versions = re.findall(r"\blibcudart\.so\.(\d+)", listed)
     system = ("/lib/", "/lib64/", "/usr/lib/")
-    libraries = [each for each in paths if not str(each).startswith(system) and "libcudart.so" not in each.name]
-    return Linked(
-        tuple(each for each in (program, *libraries) if _has_device_code(each)), int(versions[0]) if versions else None
-    )
+    stood_in = ("libcudart.so", "libnccl.so")
+    libraries = [each for each in paths if not str(each).startswith(system) and not each.name.startswith(stood_in)]
+    files = tuple(each for each in (program, *libraries) if _has_device_code(each))
+    return Linked(files, int(versions[0]) if versions else None, "libnccl.so" in listed)
 
 
 def check(program: Path, found: Linked) -> int | None:

@@ -1,9 +1,10 @@
-"""Builds the library that stands in for NVIDIA's runtime and driver with the user's C compiler, against CUDA's own
-headers, once."""
+"""Builds the libraries that stand in for NVIDIA's runtime and driver, and for NCCL, with the user's C compiler, against
+CUDA's own headers, once."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import subprocess
 import tempfile
@@ -19,7 +20,10 @@ from manyscale.runner.tracers.cuda.compiler import Toolkit
 
 RUNTIME: Final = Path(__file__).parent / "runtime"
 DRIVER: Final = Path(__file__).parent / "driver"
+NCCL: Final = Path(__file__).parent / "nccl"
+_NCCL_NAME: Final = "libnccl.so.2"
 _DRIVER_NAMES: Final = ("libcuda.so.1", "libcuda.so")
+_NCCL_CALL: Final = re.compile(r"^(?:ncclResult_t |const char \*|void |TELLS\(|REFUSED\()(nccl\w+)\(?", re.MULTILINE)
 _FLAGS: Final = (*interpreter.FLAGS, "-D_GNU_SOURCE", "-Wno-deprecated-declarations")
 
 
@@ -36,25 +40,59 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     files |= {"generated.c": sources["generated.c"]} | driver_interface.sources(kit.include)
     files |= {f"driver/{path.name}": path.read_text() for path in sorted(DRIVER.glob("*.[ch]"))}
     flags = (*_FLAGS, *interpreter.machine_flags())
-    state = hashlib.blake2b(f"{flags} {compiler} {kit.version} {renamed} {script}".encode(), digest_size=16)
+    return _built(name, files, (*compiler.command, *flags), f"{compiler}", kit, cache, script, renamed, _DRIVER_NAMES)
+
+
+def nccl_library(kit: Toolkit, cache: Path) -> Path:
+    """The library that stands in for NCCL, which calls that of ``runtime_library`` in its process; beside it is a link
+    of the name that a linker looks for. Raises UserError where it does not build."""
+    compiler = c_compiler("the NCCL that is traced")
+    files = {path.name: path.read_text() for path in sorted(NCCL.glob("*.[ch]"))}
+    calls = sorted({name for text in files.values() for name in _NCCL_CALL.findall(text)})
+    renamed = {f"p{name}": name for name in calls}
+    script = "{ global: nccl*; pnccl*; local: *; };\n"
+    flags = (*_FLAGS, "-fwrapv")
+    return _built(
+        _NCCL_NAME, files, (*compiler.command, *flags), f"{compiler}", kit, cache, script, renamed, ("libnccl.so",)
+    )
+
+
+def _built(
+    name: str,
+    files: dict[str, str],
+    compiler: Sequence[str],
+    identity: str,
+    kit: Toolkit,
+    cache: Path,
+    script: str,
+    renamed: dict[str, str],
+    links: Sequence[str],
+) -> Path:
+    state = hashlib.blake2b(f"{compiler} {identity} {kit.version} {renamed} {script}".encode(), digest_size=16)
     for text in files.values():
         state.update(f"{len(text)} {text}".encode())
     built = cache.resolve() / "tracers" / state.hexdigest() / name
     if kept.mapped(built) is None:
-        _compile(built, files, (*compiler.command, *flags), kit, script, renamed)
+        _compile(built, files, compiler, kit, script, renamed, links)
     return built
 
 
 def _compile(
-    built: Path, files: dict[str, str], compiler: Sequence[str], kit: Toolkit, script: str, renamed: dict[str, str]
+    built: Path,
+    files: dict[str, str],
+    compiler: Sequence[str],
+    kit: Toolkit,
+    script: str,
+    renamed: dict[str, str],
+    links: Sequence[str],
 ) -> None:
     """Compile into a folder of its own, then move."""
     try:
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
             folder = Path(scratch)
-            (folder / "driver").mkdir()
             for name, text in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_text(text)
             (folder / "exports").write_text(script)
             made = folder / built.name
@@ -69,9 +107,9 @@ def _compile(
             if done.returncode:
                 lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
                 told = lines[0].replace(scratch, "native") if lines else f"exit status {done.returncode}"
-                raise UserError(f"the CUDA runtime does not build with {shlex.join(compiler[:1])}: {told}")
+                raise UserError(f"{built.name} does not build with {shlex.join(compiler[:1])}: {told}")
             kept.seal(made)
-            for other in _DRIVER_NAMES:
+            for other in links:
                 (folder / other).symlink_to(built.name)
                 (folder / other).replace(built.parent / other)
             made.replace(built)

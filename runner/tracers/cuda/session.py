@@ -24,7 +24,7 @@ from manyscale.runner.tracers.cuda.arriving import ArrivingCode
 from manyscale.runner.tracers.cuda.collector import BlockRange, Collector, Wanted
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
 from manyscale.runner.tracers.cuda.device import Device
-from manyscale.runner.tracers.cuda.library import runtime_library
+from manyscale.runner.tracers.cuda.library import nccl_library, runtime_library
 from manyscale.runner.tracers.cuda.listing import functions
 from manyscale.runner.tracers.cuda.module import ModuleFiles
 from manyscale.runner.tracers.session import write_header
@@ -131,7 +131,9 @@ def _run(
         print(told, file=sys.stderr, flush=True)
     tracers = [library]
     of_ranks = {}
-    if program.library is not None:
+    if linked.has_nccl:
+        tracers.append(nccl_library(kit, cache))
+    if program.library is not None or linked.has_nccl:
         tracers.insert(0, build.tracer(program.library, cache))
         of_ranks = _of_ranks(command, program, raw)
     with ArrivingCode(files, device.capability, kit, raw) as code, Collector(raw, wanted, files.kernel) as collector:
@@ -143,6 +145,7 @@ def _run(
         )
         child = subprocess.Popen(launch.traced_command(command, program, environment))
         status = _waited(child)
+    shutil.rmtree(raw / "nccl", ignore_errors=True)  # messages that nobody has read
     files.close()
     return status, collector.finish()
 

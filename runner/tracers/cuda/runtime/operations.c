@@ -71,10 +71,25 @@ static cudaError_t run_copy(const Operation *operation) {
 
 // The program's own code, which runs beside the stream: on its clocks, and without the lock.
 static void run_host_function(const Operation *operation, const Stream *stream) {
-    call_made(CALL_HOST_FUNCTION, stream, 0, 0);
+    if (operation->own_function == NULL) call_made(CALL_HOST_FUNCTION, stream, 0, 0);
     const int locks = session_yield();
-    operation->host_function(operation->user);
+    if (operation->own_function)
+        operation->own_function(operation->user, stream ? stream->id : 0);
+    else
+        operation->host_function(operation->user);
     session_retake(locks);
+}
+
+// For stand-ins of other libraries: their work in a stream, captured and run as any other.
+cudaError_t manyscale_stream_call(cudaStream_t stream, void (*function)(void *, unsigned long long), void *user) {
+    LOCKED;
+    Operation operation = {.kind = OP_HOST, .own_function = function, .user = user};
+    return submit(stream, &operation);
+}
+
+void manyscale_note(const char *code, const char *name) {
+    LOCKED;
+    session_note(code, name);
 }
 
 static void run_set(const Operation *operation) {

@@ -163,6 +163,7 @@ typedef struct Operation {
     enum cudaMemcpyKind direction;
     unsigned value, element;         // of sets
     cudaHostFn_t host_function;
+    void (*own_function)(void *, unsigned long long);  // of another stand-in, told the stream
     void *user;
     cudaEvent_t event;
     Graph *child;                    // own

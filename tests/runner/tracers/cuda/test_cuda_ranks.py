@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tracer_programs import PROGRAMS, Mpi
+from tracer_programs import MPI, PROGRAMS, Mpi, need
 
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.columns import to_arrow
@@ -17,6 +17,7 @@ from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.runner.api import studies
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.run.results import Result
+from manyscale.runner.tracers.cuda.library import nccl_library
 
 RANKS = 3
 BYTES = 10_000 * 8  # what each rank sends
@@ -108,3 +109,36 @@ def the_time_is_that_of_launches_and_messages(result: Result) -> None:
     message = 1_000_000 + BYTES * 1000
     end = [row["end_ps"] for row in launches if row["launch_id"] % RANKS == 0]
     assert end == [took[0].sum() + (RANKS - 1) * message] * RANKS
+
+
+@pytest.mark.slow
+def test_collectives_of_nccl(nvcc, kit, traced, tracer_cache):
+    """The program's own checks pass: every type and operation, groups, a graph, and half the ranks; its trace has what
+    its source calls."""
+    need("mpicc.mpich", "mpiexec.mpich")
+    mpi = Mpi("mpich", *MPI["mpich"])
+    link = [f"-L{nccl_library(kit, tracer_cache).parent}", "-lnccl"]
+    program = nvcc("nccl", (PROGRAMS / "cuda_nccl.cu").read_text(), "-arch=sm_86", *words_of(mpi), *link)
+    made = traced([*mpi.start(RANKS), program], "--level", "gpu", "--mpi", mpi.name)
+    assert made.status == 0, made.err
+    assert "PASSED" in made.out
+    workload = workload_folder.read(made.folder)
+    assert workload.tables["communicators"].column("members").to_pylist() == [[0, 1, 2], [0, 1, 2], [2, 0], [1]]
+    first = int(workload.rank_offsets[1])
+    kind, peer, communicator, size = (
+        workload.column("operations", name)[:first] for name in ("kind", "peer", "communicator_id", "bytes")
+    )
+    # 6 types of whole numbers have 4 reductions, 4 others have 5; each type has a reduce and a reduce_scatter
+    of_all = communicator == 1
+    counts = {
+        each.name: int(np.count_nonzero(of_all & (kind == each))) for each in (K.allreduce, K.reduce, K.allgather)
+    }
+    assert counts == {"allreduce": 6 * 4 + 4 * 5 + 1, "reduce": 10, "allgather": 1}
+    assert sorted(size[of_all & (kind == K.reduce_scatter)].tolist()) == [1, 1, 2, 2, 4, 4, 4, 8, 8, 8]  # an element
+    assert peer[of_all & (kind == K.reduce)].tolist() == [RANKS - 1] * 10
+    ring = np.flatnonzero(np.isin(kind, (K.isend, K.irecv, K.waitall)))
+    assert kind[ring].tolist() == [K.isend, K.irecv, K.waitall] * 3
+    assert peer[ring].tolist() == [1, 2, -2] * 3
+    assert size[ring].tolist() == [4000, 0, 0] * 3
+    # 45 + 10 + 10 + 1 of these, a broadcast, the ring's 6, and the sum of half the ranks
+    assert np.count_nonzero(workload.column("gpu_operations", "kind") == G.communication) == RANKS * 74
