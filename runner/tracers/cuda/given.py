@@ -73,6 +73,11 @@ class Given:
 Rule = Callable[[Given], Decoded]
 
 
+def is_single(operand: Operand) -> bool:
+    """Written with F32: one single for both halves."""
+    return operand.kind in (ops.REGISTER, ops.CONSTANT) and bool(operand.flags & ops.WIDE)
+
+
 def compared(given: Given) -> int:
     code = next((COMPARISONS[each] for each in given.modifiers if each in COMPARISONS), None)
     if code is None:

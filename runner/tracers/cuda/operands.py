@@ -26,7 +26,7 @@ _HALVES: Final = {"H0_H0": LOW, "H1_H1": HIGH, "H1_H0": 0, "H0_H1": SWAPPED}
 _WORD: Final = re.compile(r"(U?R\d+|U?RZ|U?P\d|U?PT|B\d+|PR|SR_?\w*(?:\.\w+)?|SRZ)((?:\.\w+)*)$")
 _HEX: Final = re.compile(r"-?0x[0-9a-f]+$")
 _FLOAT: Final = re.compile(r"[+-]?(INF|QNAN|SNAN|\d+(\.\d*)?(e[+-]?\d+)?|\.\d+)$", re.IGNORECASE)
-_CONSTANT: Final = re.compile(r"c\[(0x[0-9a-f]+)\]\[(.*)\]((?:\.\w+)*)$")
+_CONSTANT: Final = re.compile(r"c\[(0x[0-9a-f]+)\] ?\[(.*)\]((?:\.\w+)*)$")
 _SCOREBOARD: Final = re.compile(r"SB\d|\{\d?|\d\}")  # what DEPBAR waits for: SB0, {4,3}
 _GROUP: Final = re.compile(r"gsb\d$")  # of products of a group of warps
 _MATRICES: Final = re.compile(r"gdesc\[UR(\d+)\]((?:\.(?:negA|negB|tnspA|tnspB))*)$")  # descriptors; words in ``text``
@@ -125,6 +125,8 @@ def _with_suffixes(operand: Operand, suffixes: str) -> Operand:
     for suffix in filter(None, suffixes.split(".")):
         if suffix in _BYTES:
             operand = replace(operand, index=_BYTES[suffix], flags=operand.flags | (HIGH if suffix == "H1" else 0))
+        elif suffix == "F32":  # a single for both halves
+            operand = replace(operand, flags=operand.flags | WIDE)
         elif suffix in _HALVES:
             operand = replace(operand, flags=operand.flags | _HALVES[suffix])
         elif suffix not in ("reuse", "64", "B0", "H0", "ROW", "COL"):  # of matrices: in ``text``

@@ -13,8 +13,6 @@ from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import (
     ATOMIC,
     BAR,
-    BOOLEANS,
-    COMPARISONS,
     MATCH,
     MODIFIERS,
     MUFU,
@@ -31,10 +29,11 @@ from manyscale.runner.tracers.cuda.given import (
     Rule,
     UnknownInstructionError,
     addressed,
-    compared,
+    is_single,
     plain,
 )
 from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
+from manyscale.runner.tracers.cuda.rules_compare import comparison, double_comparison, float_set
 from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
 from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
@@ -52,7 +51,7 @@ def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Dec
     if root not in _RULES and root[:1] == "U" and root[1:] in _RULES:
         root = root[1:]
     rule = _RULES.get(root)
-    if rule is None:
+    if rule is None or (root != "HADD2" and any(is_single(each) for each in operands)):
         raise UnknownInstructionError(opcode)
     return rule(Given(root, tuple(modifiers), tuple(operands), pc, word))
 
@@ -65,23 +64,6 @@ def _with_predicates(operands: Sequence[Operand], first: int, most: int) -> tupl
         written.append(operands[place])
         place += 1
     return written + [TRUE_PREDICATE] * (most - len(written)), list(operands[place:])
-
-
-def _setp(op: str, *known: str) -> Rule:
-    def rule(given: Given) -> Decoded:
-        given.left(*known, *COMPARISONS, *BOOLEANS)
-        operands = list(given.operands)
-        while len(operands) < 6:
-            operands.append(TRUE_PREDICATE)
-        bits = compared(given) | given.bits(UNSIGNED="U32", CARRY="EX", FLUSHES="FTZ")
-        return Decoded(op, operands, bits)
-
-    return rule
-
-
-def _fset(given: Given) -> Decoded:
-    given.left("BF", "FTZ", *COMPARISONS, *BOOLEANS)
-    return Decoded("FSET", given.operands, compared(given) | given.bits(FLUSHES="FTZ"), int(given.has("BF")))
 
 
 def _nothing(given: Given) -> Decoded:
@@ -474,15 +456,15 @@ _RULES: Final[dict[str, Rule]] = {
          "UTMAPF", "UBLKPF"), _nothing
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
-    "IADD3": _iadd3, "VIADD": plain("VIADD", 3), "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
-    "ISETP": _setp("ISETP", "U32", "EX", "S32"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
+    "IADD3": _iadd3, "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
+    "ISETP": comparison("ISETP", "U32", "EX", "S32"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
     **{root: _minimum(root) for root in ("VIMNMX", "VIADDMNMX", "VIMNMX3")},
     "IABS": _count("IABS"), "POPC": _count("POPC"), "FLO": _count("FLO"), "BREV": _count("BREV"),
     "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
     **MATRICES, **PACKED, **TEXTURES, **HOPPER,
-    "FSETP": _setp("FSETP", "FTZ"), "FSET": _fset, "DSETP": _setp("DSETP"),
+    "FSETP": comparison("FSETP", "FTZ"), "FSET": float_set, "DSETP": double_comparison,
     "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
     "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),
     "F2I": _conversion("F2I", "S32", "F32", "kind"), "I2F": _conversion("I2F", "F32", "S32", "kind"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.runner.tracers.cuda.codes import BOOLEANS, COMPARISONS, MODIFIERS, SMALL_TYPES, TYPES
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, compared
+from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, compared, is_single
 from manyscale.runner.tracers.cuda.operands import NOTHING, ZERO, Operand
 
 
@@ -18,9 +18,22 @@ def _words(given: Given) -> list[Operand]:
     return operands
 
 
+def _is_zero(operand: Operand) -> bool:
+    return operand.kind == ZERO.kind and operand.number == ZERO.number
+
+
 def _half(op: str) -> Rule:
+    """HADD2 and HMUL2 with F32 give the first halves' sum or product as a single, which is not rounded to a half: ptxas
+    makes one of ``add.f16`` and a conversion, and does not where the sum has to be rounded (``add.rn.f16``). A single
+    that HADD2 adds to zero (``R0.F32``) is ``cvt.rz.f16.f32`` on compute capability 7.5."""
+
     def rule(given: Given) -> Decoded:
-        given.left("MMA", "BF16_V2", "SAT", "RELU", "FTZ", *(("F32",) if op == "HADD2" else ()))
+        singles = [is_single(each) for each in given.operands]
+        if any(singles) and (
+            op != "HADD2" or len(singles) != 3 or not _is_zero(given.operands[2 if singles[1] else 1])
+        ):
+            raise UnknownInstructionError(op)
+        given.left("MMA", "BF16_V2", "SAT", "RELU", "FTZ", *(("F32",) if op in ("HADD2", "HMUL2") else ()))
         bits = given.bits(BFLOAT="BF16_V2", SATURATES="SAT", RELU="RELU", FLUSHES="FTZ")
         return Decoded(op, _words(given), bits, int(given.has("F32")))
 
@@ -43,6 +56,14 @@ def _half_comparison(op: str, *known: str) -> Rule:
         return Decoded(op, operands, bits, int(given.has("BF")))
 
     return rule
+
+
+def _sum(given: Given) -> Decoded:
+    """VIADD; with 16x2 of halves, each with its own sign."""
+    given.left("16x2")
+    if len(given.operands) != 3:
+        raise UnknownInstructionError("VIADD")
+    return Decoded("ADD_HALVES" if given.has("16x2") else "VIADD", given.operands)
 
 
 def _dot(given: Given) -> Decoded:
@@ -126,6 +147,6 @@ def _f2fp(given: Given) -> Decoded:
 PACKED: Final[dict[str, Rule]] = {
     **{root: _half(root) for root in ("HADD2", "HMUL2", "HFMA2")},
     "HMNMX2": _half_minimum, "HSETP2": _half_comparison("HSETP2"), "HSET2": _half_comparison("HSET2", "BF"),
-    "IDP": _dot, "VABSDIFF": _difference, "VABSDIFF4": _differences, "I2IP": _pack_integers, "F2IP": _pack_rounded,
-    "F2FP": _f2fp,
+    "VIADD": _sum, "IDP": _dot, "VABSDIFF": _difference, "VABSDIFF4": _differences, "I2IP": _pack_integers,
+    "F2IP": _pack_rounded, "F2FP": _f2fp,
 }  # fmt: skip

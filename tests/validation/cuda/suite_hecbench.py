@@ -16,7 +16,6 @@ PROGRAMS = (
     _program("adam", "1000 10 2", alike=1e-6, why=_CONTRACTION),
     _program("aidw", "1 1 1"),
     _program("asmooth", "64 2000 5 1"),
-    _program("atomicAggregate", "2"),
     _program("atomicCAS", "2"),
     _program("atomicIntrinsics", "14 2"),
     _program("attentionMergeState", "16 8 64 2"),

@@ -9,38 +9,39 @@ _SOLVERS = "CUDA/linear-algebra/solvers"
 _STENCILS = "CUDA/stencils"
 _MINING = "CUDA/datamining"
 _UTILITIES = "CUDA/utilities"
-_SQUARE = "-DNI=96 -DNJ=96 -DNK=96"
 
 
-def _kernel(folder: str, name: str, sizes: str, alike: float = 0.0, numbers: str = "f4", why: str = "") -> Program:
-    words = f"-I{{root}}/{_UTILITIES} -DcudaThreadSynchronize=cudaDeviceSynchronize {sizes}"
-    passes = r"(Non-Matching|mismatch|Number of misses).*: 0\b"
-    return Program(name, f"{folder}/{name}", passes=passes, fails=r"(?!)", alike=alike,
-                   numbers=numbers, words=words, why=why, needs=(_UTILITIES,))  # fmt: skip
+def _kernel(folder: str, name: str, sizes: str, header: str = "", alike: float = 0.0, why: str = "") -> Program:
+    """``sizes``: of MINI_DATASET in the header, and those that take their places (``128 96``)."""
+    words = f"-I{{root}}/{_UTILITIES} -DcudaThreadSynchronize=cudaDeviceSynchronize -DMINI_DATASET"
+    pairs = [each.split() for each in sizes.split(",")]
+    edits = tuple((f"{header or name}.cuh", f" {old}\n", f" {new}\n") for old, new in pairs)
+    return Program(name, f"{folder}/{name}", passes=r"(Non-Matching|mismatch|Number of misses).*: 0\b", fails=r"(?!)",
+                   alike=alike, words=words, why=why, needs=(_UTILITIES,), edits=edits)  # fmt: skip
 
 
 PROGRAMS = (
-    _kernel(_MINING, "correlation", "-DM=64 -DN=64"),
-    _kernel(_MINING, "covariance", "-DM=64 -DN=64"),
-    _kernel(_KERNELS, "2mm", f"{_SQUARE} -DNL=96"),
-    _kernel(_KERNELS, "3mm", f"{_SQUARE} -DNL=96 -DNM=96"),
-    _kernel(_KERNELS, "atax", "-DNX=256 -DNY=256"),
-    _kernel(_KERNELS, "bicg", "-DNX=256 -DNY=256"),
-    _kernel(_KERNELS, "doitgen", "-DNQ=32 -DNR=32 -DNP=32"),
-    _kernel(_KERNELS, "gemm", _SQUARE),
-    _kernel(_KERNELS, "gemver", "-DN=256"),
-    _kernel(_KERNELS, "gesummv", "-DN=256"),
-    _kernel(_KERNELS, "mvt", "-DN=256"),
-    _kernel(_KERNELS, "syr2k", "-DNI=96 -DNJ=96"),
-    _kernel(_KERNELS, "syrk", "-DNI=96 -DNJ=96"),
-    _kernel(_SOLVERS, "gramschmidt", "-DNI=48 -DNJ=48"),
-    _kernel(_SOLVERS, "lu", "-DN=64"),
-    _kernel(_STENCILS, "adi", "-DTSTEPS=1 -DN=128"),
-    _kernel(_STENCILS, "convolution-2d", "-DNI=192 -DNJ=192"),
-    _kernel(_STENCILS, "convolution-3d", "-DNI=48 -DNJ=48 -DNK=48"),
-    _kernel(_STENCILS, "fdtd-2d", "-DTMAX=20 -DNX=96 -DNY=96"),
-    _kernel(_STENCILS, "jacobi-1d-imper", "-DTSTEPS=100 -DN=1024"),
-    _kernel(_STENCILS, "jacobi-2d-imper", "-DTSTEPS=20 -DN=96"),
+    _kernel(_MINING, "correlation", "512 64"),
+    _kernel(_MINING, "covariance", "512 64"),
+    _kernel(_KERNELS, "2mm", "256 96"),
+    _kernel(_KERNELS, "3mm", "128 96"),
+    _kernel(_KERNELS, "atax", "1024 256"),
+    _kernel(_KERNELS, "bicg", "1024 256"),
+    _kernel(_KERNELS, "doitgen", "32 24"),
+    _kernel(_KERNELS, "gemm", "128 96"),
+    _kernel(_KERNELS, "gemver", "1024 256"),
+    _kernel(_KERNELS, "gesummv", "1024 256"),
+    _kernel(_KERNELS, "mvt", "1024 256"),
+    _kernel(_KERNELS, "syr2k", "256 96"),
+    _kernel(_KERNELS, "syrk", "256 96"),
+    _kernel(_SOLVERS, "gramschmidt", "512 48"),
+    _kernel(_SOLVERS, "lu", "512 64"),
+    _kernel(_STENCILS, "adi", "256 128"),
+    _kernel(_STENCILS, "convolution-2d", "1024 192", "2DConvolution"),
+    _kernel(_STENCILS, "convolution-3d", "64 48", "3DConvolution"),
+    _kernel(_STENCILS, "fdtd-2d", "512 96,500 20", "fdtd2d"),
+    _kernel(_STENCILS, "jacobi-1d-imper", "10000 100", "jacobi1D"),
+    _kernel(_STENCILS, "jacobi-2d-imper", "256 96", "jacobi2D"),
 )
 
 SUITE = Suite(

@@ -181,6 +181,21 @@ static uint32_t needs_care(const float *a, const float *b) {
     return held;
 }
 
+// DSETP.MIN (``extra`` 1) and MAX p, q, a, b, with: whether a is to be taken, b being greater (less) or no number; and
+// whether both are none. -0 is smaller than 0.
+static void double_chosen(const Context *at, const double *a, const double *b) {
+    uint32_t first = 0, none = 0, with = predicate(at, 4);
+    bool least = at->instruction->extra == 1;
+    EACH_LANE {
+        double x = a[lane], y = b[lane];
+        bool less = x == y ? signbit(x) && !signbit(y) : x < y, greater = x == y ? !signbit(x) && signbit(y) : x > y;
+        if (isnan(y) ? !isnan(x) : least ? less : greater) first |= 1u << lane;
+        if (isnan(x) && isnan(y)) none |= 1u << lane;
+    }
+    set_predicate(at, 0, combined(at, first, with));
+    set_predicate(at, 1, combined(at, none, with));
+}
+
 bool execute_float(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint32_t first[LANES], second[LANES], held;
@@ -203,7 +218,8 @@ bool execute_float(const Context *at) {
         double a[LANES], b[LANES];
         twice(at, 2, a);
         twice(at, 3, b);
-        set_compared(at, compared_double(at, a, b), predicate(at, 4));
+        if (at->instruction->extra) double_chosen(at, a, b);
+        else set_compared(at, compared_double(at, a, b), predicate(at, 4));
         return true;
     }
     case OP_FSEL: {

@@ -41,6 +41,11 @@ void unpack_halves(const Context *at, int place, float into[2][LANES]) {
     const Operand *operand = &at->instruction->operands[place];
     uint32_t tmp[LANES], modifiers = at->instruction->modifiers;
     const uint32_t *values = plain(at, operand, 0, tmp);
+    if (operand->kind != OPERAND_IMMEDIATE && operand->flags & FLAG_WIDE) {  // a single for both, rounded to zero
+        const float *singles = single(at, place, tmp);
+        EACH_LANE into[0][lane] = into[1][lane] = (float)small_value(small_of(singles[lane], &HALF, 3, false), &HALF);
+        return;
+    }
     for (int part = 0; part < 2; part++) {
         int from = operand->flags & FLAG_LOW ? 0 : operand->flags & FLAG_HIGH ? 1 : operand->flags & FLAG_SWAPPED ? !part : part;
         EACH_LANE {
@@ -60,7 +65,18 @@ static uint16_t result_of(uint32_t modifiers, double exact) {
     return modifiers & FLUSHES && !(bits & (modifiers & BFLOAT ? 0x7f80 : 0x7c00)) ? bits & 0x8000 : bits;
 }
 
-// HADD2, HMUL2, HFMA2. With F32 a sum of the first halves is a single.
+// x y + c, or where it is not exact the neighbour with an odd last bit, so that what follows rounds but once. Products of
+// halves and of bfloat16s are exact in a double; a bfloat16 may lie farther below one than a double has bits.
+static double fused(double x, double y, double c) {
+    double product = x * y, sum = product + c, part = sum - product;
+    double rest = (product - (sum - part)) + (c - part);
+    uint64_t bits;
+    memcpy(&bits, &sum, 8);
+    if (!isfinite(sum) || rest == 0 || bits & 1) return sum;
+    return nextafter(sum, rest > 0 ? INFINITY : -INFINITY);
+}
+
+// HADD2, HMUL2, HFMA2. With F32 the sum or product of the first halves is a single.
 static void arithmetic(const Context *at) {
     const Instruction *instruction = at->instruction;
     float a[2][LANES], b[2][LANES], c[2][LANES];
@@ -71,7 +87,7 @@ static void arithmetic(const Context *at) {
     if (fuses) unpack_halves(at, 3, c);
     if (instruction->extra) {
         EACH_LANE {
-            float sum = a[0][lane] + b[0][lane];
+            float sum = adds ? a[0][lane] + b[0][lane] : a[0][lane] * b[0][lane];
             if (instruction->modifiers & SATURATES) sum = sum > 0 ? sum < 1 ? sum : 1 : 0;
             memcpy(&into[lane], &sum, 4);
             if (isnan(sum)) into[lane] = 0x7fffffffu;
@@ -82,8 +98,7 @@ static void arithmetic(const Context *at) {
     for (int part = 0; part < 2; part++)
         EACH_LANE {
             double x = a[part][lane], y = b[part][lane];
-            // sums and products of halves are exact in a double, so that each result is rounded once
-            double exact = adds ? x + y : fuses ? x * y + (double)c[part][lane] : x * y;
+            double exact = adds ? x + y : fuses ? fused(x, y, c[part][lane]) : x * y;
             into[lane] |= (uint32_t)result_of(instruction->modifiers, exact) << 16 * part;
         }
     set(at, 0, into);

@@ -95,11 +95,29 @@ static void least_or_most(const Context *at) {
     set(at, 0, into);
 }
 
+// ADD_HALVES d, a, b: sums of integers of 16 bits, each with the operand's sign.
+static void add_halves(const Context *at) {
+    uint32_t first[LANES], second[LANES], into[LANES];
+    const Operand *operands = at->instruction->operands;
+    const uint32_t *a = plain(at, &operands[1], 0, first), *b = plain(at, &operands[2], 0, second);
+    EACH_LANE {
+        into[lane] = 0;
+        for (int shift = 0; shift < 32; shift += 16) {
+            uint32_t x = a[lane] >> shift, y = b[lane] >> shift;
+            if (operands[1].flags & FLAG_NEGATED) x = 0u - x;
+            if (operands[2].flags & FLAG_NEGATED) y = 0u - y;
+            into[lane] |= ((x + y) & 0xffffu) << shift;
+        }
+    }
+    set(at, 0, into);
+}
+
 bool execute_packed(const Context *at) {
     switch (at->instruction->op) {
     case OP_IDP: dot(at); return true;
     case OP_VABSDIFF: difference(at); return true;
     case OP_PACK_INTEGERS: pack(at); return true;
+    case OP_ADD_HALVES: add_halves(at); return true;
     case OP_VMNMX: least_or_most(at); return true;
     default: return false;
     }

@@ -88,6 +88,57 @@ def test_floats_become_whole_numbers(sass, mode, rounds):
     assert np.array_equal(_double(found[2:]), rounds(doubles), equal_nan=True)
 
 
+@pytest.mark.parametrize(("name", "chosen"), [("MIN", np.fmin), ("MAX", np.fmax)])
+def test_least_and_greatest_doubles(sass, name, chosen):
+    """As fmin and fmax are compiled: the first where P0 holds, and the second as a quiet NaN where P1 does."""
+    values = _pairs(np.array([*_DOUBLES, -0.0, math.inf, -math.inf, math.nan]), 2, 21)
+    lines = [f"DSETP.{name}.AND P0, P1, R4, R6, PT", "SEL R24, R4, R6, P0", "FSEL R25, R5, R7, P0",
+             "@P1 LOP3.LUT R25, R7, 0x80000, RZ, 0xfc, !PT", "SEL R26, RZ, 0x1, !P1"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [_split(values)])
+    assert np.array_equal(_double(found), chosen(*values.T), equal_nan=True)
+    assert np.array_equal(found[2], np.isnan(values).all(axis=1))
+
+
+def test_sums_of_halves_of_a_word(sass):
+    values = _pairs(_WORDS, 2, 22)
+    found = sass_programs.run(sass, ["VIADD.16x2 R24, R4, -R5", "VIADD.16x2 R25, R4, 0x10001"], [values])
+    a, b = (np.ascontiguousarray(values[:, k]).view(np.uint16).reshape(-1, 2) for k in (0, 1))
+    assert np.array_equal(found[0].view(np.uint16).reshape(-1, 2), a - b)
+    assert np.array_equal(found[1].view(np.uint16).reshape(-1, 2), a + np.uint16(1))
+
+
+def test_singles_are_rounded_to_halves_towards_zero(sass):
+    """What nvcc makes of ``__float2half_rz`` for sm_75; and products of halves that stay singles."""
+    values = _pairs(_SINGLES, 2, 23)
+    halves = np.random.default_rng(24).normal(0, 10, (len(values), 2)).astype(np.float16)
+    lines = ["HADD2 R24, R4.F32, -RZ.H0_H0", "HADD2 R25, -RZ.H0_H0, |R5|.F32", "HMUL2.F32 R26, R6.H0_H0, R6.H1_H1",
+             "HMUL2.F32.SAT R27, R6.H0_H0, R6.H1_H1"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [values.view(np.uint32), halves.view(np.uint32)])
+    with np.errstate(all="ignore"):
+        narrow = values.astype(np.float16)
+        narrow = np.where(np.abs(narrow.astype(float)) > np.abs(values), np.nextafter(narrow, np.float16(0)), narrow)
+    for result, expected in ((found[0], narrow[:, 0]), (found[1], abs(narrow[:, 1]))):
+        assert np.array_equal((result & 0xFFFF).astype(np.uint16).view(np.float16), expected, equal_nan=True)
+    product = halves[:, 0].astype(np.float32) * halves[:, 1].astype(np.float32)
+    assert np.array_equal(found[2].view(np.float32), product)
+    assert np.array_equal(found[3].view(np.float32), np.clip(product, 0, 1))
+
+
+def test_bfloats_are_fused_and_rounded_once(sass):
+    """A product half-way between two bfloat16s, and an addend far below it: a sum in double precision forgets it."""
+    words = [(0x3F81, 0x3FC0, 0x0000), (0x3F81, 0x3FC0, 0x1000), (0x3F81, 0x3FC0, 0x9000), (0x3F83, 0x3FC0, 0x9000)]
+    values = np.array([[a, b, c] for a, b, c in words], np.uint32)
+    found = sass_programs.run(sass, ["HFMA2.BF16_V2 R24, R4, R5, R6"], [values])[0]
+    for (a, b, c), each in zip(words, found, strict=True):
+        exact = sum(math.prod(_bfloat(x) for x in pair) for pair in ((a, b), (c, 0x3F80)))
+        near = [(abs(_bfloat(bits) - exact), bits & 1, bits) for bits in range(0x3F00, 0x4100)]
+        assert int(each) & 0xFFFF == min(near)[2]
+
+
+def _bfloat(bits: int) -> Fraction:
+    return Fraction(float(np.array([bits << 16], np.uint32).view(np.float32)[0]))
+
+
 def test_floats_are_chosen_by_a_predicate(sass):
     values = _pairs(_SINGLES, 3, 4).view(np.uint32)
     lines = ["ISETP.GE.AND P0, PT, R6, RZ, PT", "FSEL R24, R4, -R5, P0", "FSEL R25, |R4|, R5, !P0"]
