@@ -1,5 +1,6 @@
-"""Triton's tutorial kernels without PyTorch: vector addition, softmax, a product of matrices in FP16 and the forward
-pass of flash attention, each held against NumPy. Memory is of CUDA's driver. The argument chooses one of them."""
+"""Triton's tutorial kernels without PyTorch: vector addition, softmax, a product of matrices in FP16, with and without
+tensor maps, and the forward pass of flash attention, each held against NumPy. Memory is of CUDA's driver. The argument
+chooses one of them."""
 
 import ctypes
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -66,6 +68,15 @@ def matmul_kernel(a, b, c, m, n, k, block_m: tl.constexpr, block_n: tl.constexpr
 
 
 @triton.jit
+def boxes_kernel(a, b, c, k, block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr):
+    row, column = tl.program_id(0) * block_m, tl.program_id(1) * block_n
+    total = tl.zeros((block_m, block_n), tl.float32)
+    for start in range(0, k, block_k):
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+    c.store([row, column], total.to(tl.float16))
+
+
+@triton.jit
 def attention_kernel(q, k, v, out, length, scale, block_m: tl.constexpr, block_n: tl.constexpr, width: tl.constexpr):
     rows = tl.program_id(0) * block_m + tl.arange(0, block_m)
     inner = tl.arange(0, width)
@@ -110,6 +121,19 @@ def matmul(rng):
     return out.values(), a.astype(np.float64) @ b.astype(np.float64)
 
 
+def boxes(rng):
+    """The same product, by tensor maps (compute capability 9.0)."""
+    m, n, k = 256, 256, 256
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    out = OnDevice(np.zeros((m, n), np.float16))
+    maps = (
+        TensorDescriptor(each, list(each.shape), [each.shape[1], 1], [64, 64])
+        for each in (OnDevice(a), OnDevice(b), out)
+    )
+    boxes_kernel[(m // 64, n // 64)](*maps, k, block_m=64, block_n=64, block_k=64)
+    return out.values(), a.astype(np.float64) @ b.astype(np.float64)
+
+
 def attention(rng):
     length, head = 256, 64
     q, k, v = (rng.standard_normal((length, head)).astype(np.float16) for _ in range(3))
@@ -128,7 +152,13 @@ def main():
     need(cuda.cuCtxSetCurrent(context))
     name = sys.argv[1]
     # of the results' types: half a unit in the last place of FP16 is 2^-11 of a number, and weights are rounded to it
-    tolerances = {"add": (0, 0), "softmax": (1e-6, 1e-8), "matmul": (1e-3, 2e-3), "attention": (2e-3, 1e-3)}
+    tolerances = {
+        "add": (0, 0),
+        "softmax": (1e-6, 1e-8),
+        "matmul": (1e-3, 2e-3),
+        "boxes": (1e-3, 2e-3),
+        "attention": (2e-3, 1e-3),
+    }
     found, expected = globals()[name](np.random.default_rng(20))
     relative, absolute = tolerances[name]
     print(f"{name}: largest difference {np.abs(found - expected).max():.3g}")

@@ -8,6 +8,16 @@
 
 #include "runtime.h"
 
+#if CUDA_VERSION < 12000  // which has no such result yet
+typedef enum {
+    CU_GET_PROC_ADDRESS_SUCCESS,
+    CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+    CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+} CUdriverProcAddressQueryResult;
+CUresult cuGetProcAddress_v2(const char *name, void **into, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *found);
+#endif
+
 // ---- results.c
 CUresult result_of(cudaError_t error);  // the driver's name of what the runtime gives
 CUresult refused(const char *name);     // a call, or a way to use one, that is not there

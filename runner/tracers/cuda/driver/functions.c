@@ -17,7 +17,7 @@ static CUresult attribute_of(int *value, CUfunction_attribute attribute, const v
         case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: *value = known.cacheModeCA; break;
         case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = known.maxDynamicSharedSizeBytes; break;
         case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: *value = known.preferredShmemCarveout; break;
-#if CUDA_VERSION >= 11080
+#if CUDA_VERSION >= 12000
         case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: *value = known.clusterDimMustBeSet; break;
         case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH: *value = known.requiredClusterWidth; break;
         case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT: *value = known.requiredClusterHeight; break;

@@ -3,6 +3,10 @@
 
 #include "runtime.h"
 
+#if CUDART_VERSION >= 12000
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **into, unsigned version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *status);
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **into, unsigned version, unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *status) {
     LOCKED;
@@ -22,3 +26,12 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **into, unsigned long
                                     enum cudaDriverEntryPointQueryResult *status) {
     return cudaGetDriverEntryPointByVersion(name, into, CUDART_VERSION, flags, status);
 }
+#else
+#undef cudaGetDriverEntryPoint
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **into, unsigned long long flags);
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **into, unsigned long long flags) {
+    LOCKED;
+    if (cuInit(0)) return failed(cudaErrorInitializationError);
+    return cuGetProcAddress(name, into, CUDART_VERSION, flags) ? failed(cudaErrorSymbolNotFound) : done();
+}
+#endif

@@ -22,7 +22,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *into, const void *h
     into->binaryVersion = (int)function->kernel.architecture;
     into->maxDynamicSharedSizeBytes = shared_limit(function);
     into->preferredShmemCarveout = function->carveout;
-#if CUDART_VERSION >= 11080
+#if CUDART_VERSION >= 12000
     into->requiredClusterWidth = (int)(function->cluster[0] | function->kernel.cluster[0]);
     into->requiredClusterHeight = (int)(function->cluster[1] | function->kernel.cluster[1]);
     into->requiredClusterDepth = (int)(function->cluster[2] | function->kernel.cluster[2]);

@@ -204,16 +204,25 @@ def test_programs_of_nvrtc_are_traced(program, kit, tracer_cache, build_folder, 
     assert [note.code for note in workload.notes if note.code.startswith("cuda")] == ["cuda-undocumented-tables"]
 
 
-@pytest.mark.parametrize("kernel", ["add", "softmax", "matmul", "attention"])
+@pytest.mark.parametrize(
+    ("target", "kernel", "products"),
+    [
+        ("a100", "add", None),
+        ("a100", "softmax", None),
+        ("a100", "matmul", "HMMA"),
+        ("a100", "attention", "HMMA"),
+        ("h100", "boxes", "HGMMA"),
+    ],
+)
 @pytest.mark.slow
-def test_kernels_of_triton_are_traced(kit, tracer_cache, tmp_path, monkeypatch, kernel):
+def test_kernels_of_triton_are_traced(kit, tracer_cache, tmp_path, monkeypatch, target, kernel, products):
     pytest.importorskip("triton", reason="Triton is not installed (pip install triton)")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     command = [sys.executable, PROGRAMS / "triton_kernels.py", kernel]
-    workload, status = traced(command, kit, tracer_cache, tmp_path / "trace", "a100")
+    workload, status = traced(command, kit, tracer_cache, tmp_path / "trace", target)
     assert status == 0
     assert [each["kernel_name"] for each in workload.tables["launches"].to_pylist()] == [f"{kernel}_kernel"]
-    assert ("HMMA" in workload.gpu.executed(1)) == (kernel in ("matmul", "attention"))
+    assert {each for each in workload.gpu.executed(1) if "MMA" in each} == ({products} if products else set())
 
 
 @pytest.mark.slow
