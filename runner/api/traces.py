@@ -207,6 +207,7 @@ def trace(
     shown: str = "rtx3070",
     check_memory: bool = False,
     keep_addresses: bool = False,
+    workers: int = 1,
     cache: _PathLike | None = None,
     progress: bool = False,
 ) -> TraceResult:
@@ -218,9 +219,9 @@ def trace(
     ``snapshots``. Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops
     at an access to what is not allocated, even where hardware would not notice; ``keep_addresses``: the tracer's files
     stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format; a command that
-    names a source, app.cu or a shipped one, is compiled first. ``max_gb`` on disk; ``mpi``: the program's library
-    (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says what is
-    run.
+    names a source, app.cu or a shipped one, is compiled first; ``workers``: threads that run the blocks of a launch,
+    with the same trace for any number. ``max_gb`` on disk; ``mpi``: the program's library (found out by default);
+    ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
@@ -234,6 +235,7 @@ def trace(
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
             max_bytes=None if max_gb is None else int(max_gb * _GB),
             regions=tuple(regions.split(",")) if regions else (),
+            workers=workers,
         )  # fmt: skip
     sampling = DEFAULT_SAMPLING
     if level == "stacks":
@@ -259,6 +261,8 @@ def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, mpi:
     from manyscale.runner.study.shown_device import shown_device
     from manyscale.runner.tracers.cuda import session, sources
 
+    if not 1 <= how["workers"] <= 64:
+        raise UserError(f"--workers {how['workers']}: must be 1 to 64 threads")
     device = shown_device(shown)
     with TemporaryDirectory(prefix="manyscale-program-") as built:
         if command:

@@ -68,6 +68,10 @@ def arguments(parser: Parser) -> None:
         help="of --level gpu: keep the tracer's files, in raw/, and in them all addresses, for convert --to accelsim",
     )  # fmt: skip
     parser.add_argument(
+        "--workers", type=int, default=1, metavar="N",
+        help="of --level gpu: threads that run blocks of a launch; the trace is the same for any number (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
         "--nvcc", nargs="?", const="flags", choices=("flags", "path"),
         help="print what nvcc needs to link a program that --level gpu can trace, or where nvcc is",
     )  # fmt: skip
@@ -102,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
         snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
         shown=options.shown, check_memory=options.check_memory, keep_addresses=options.keep_addresses,
-        cache=options.cache, progress=True,
+        workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip
     is_detail = options.level == "detailed" and options.route == "coverage"
     _tell(found.workload, found.path, is_detail=is_detail, target=options.shown if options.level == "gpu" else None)

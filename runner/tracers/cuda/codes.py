@@ -79,6 +79,11 @@ SPECIAL: Final = {
 }  # fmt: skip
 
 
+NOT_FOLLOWED: Final = frozenset(  # ops that reach memory by ways that workers do not follow: their kernels have one
+    ("UNKNOWN", "TENSOR_COPY", "BULK_COPY", "TEX", "TLD", "TLD4", "TXQ", "SULD", "SUST", "SURED")
+)
+
+
 def header() -> str:
     """The text of ``ops.h``."""
     groups = {
@@ -86,6 +91,7 @@ def header() -> str:
         "ELEMENT_": ELEMENTS, "MUFU_": MUFU,
         "PRMT_": PRMT, "SHFL_": SHFL, "VOTE_": VOTE, "MATCH_": MATCH, "ATOMIC_": ATOMIC, "BAR_": BAR, "SR_": SPECIAL,
     }  # fmt: skip
+    followed = ", ".join(f"OP_{name}" for name in sorted(NOT_FOLLOWED & OPS.keys()))
     lines = ["// Made by codes.py.", "#ifndef MANYSCALE_OPS_H", "#define MANYSCALE_OPS_H"]
     for prefix, values in groups.items():
         lines.append(f"enum {{ {', '.join(f'{prefix}{name} = {value}' for name, value in values.items())} }};")
@@ -93,6 +99,7 @@ def header() -> str:
         f"enum {{ OP_LAST_CONTROL = {len(CONTROL) - 1}, SCALE_SHIFT = {SCALE_SHIFT} }};",
         f"enum {{ COMPARISON = 15, BOOLEAN = {3 << 4}, ROUNDING = {3 << 11} }};",
         f"enum {{ ROUNDS_DOWN = {1 << 11}, ROUNDS_UP = {2 << 11}, ROUNDS_TO_ZERO = {3 << 11} }};",
+        f"static const unsigned short OPS_NOT_FOLLOWED[] __attribute__((unused)) = {{ {followed} }};",
         "#endif",
         "",
     ]

@@ -36,14 +36,21 @@ class Device:
     shared_unit: int
 
     def write(
-        self, folder: Path, *, checks_memory: bool = False, keeps_lanes: bool = False, regions: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        checks_memory: bool = False,
+        keeps_lanes: bool = False,
+        regions: Sequence[str] = (),
+        workers: int = 1,
     ) -> None:
         """Write it as the runtime reads it: a line for each key. ``checks_memory``: a launch stops at an access to what
         is not allocated, even where hardware would not notice; ``keeps_lanes``: which lanes of a warp execute, and the
-        address of each, are recorded, too; ``regions``: their names, outside of which launches are not recorded."""
+        address of each, are recorded, too; ``regions``: their names, outside of which launches are not recorded;
+        ``workers``: threads that run the blocks of a launch, which change nothing of what is recorded."""
         values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
         values |= {"major": self.capability // 10, "minor": self.capability % 10}
-        values |= {"checks_memory": int(checks_memory), "keeps_lanes": int(keeps_lanes)}
+        values |= {"checks_memory": int(checks_memory), "keeps_lanes": int(keeps_lanes), "workers": workers}
         lines = [f"{key} {value}\n" for key, value in values.items()]
         lines += [f"regions {','.join(regions)}\n"] if regions else []
         (folder / DEVICE).write_text("".join(lines))

@@ -46,8 +46,8 @@ def find_program(command: Sequence[str], library: str | None = None) -> tuple[la
 class Recording:
     """What is recorded. ``regions``: names of NVTX ranges, or profiler, outside of which launches are left out;
     ``launches``: numbers of those whose instructions are recorded, None: all; ``blocks`` of each launch, none: all;
-    ``max_bytes`` on disk. ``keep_raw``: the tracer's files stay; ``keeps_lanes``, ``checks_memory``: see
-    ``Device.write``. ``announces``: a line on standard error says what is run."""
+    ``max_bytes`` on disk. ``keep_raw``: the tracer's files stay; ``keeps_lanes``, ``checks_memory``,
+    ``workers``: see ``Device.write``. ``announces``: a line on standard error says what is run."""
 
     regions: Sequence[str] = ()
     launches: Collection[int] | None = None
@@ -56,6 +56,7 @@ class Recording:
     keep_raw: bool = False
     keeps_lanes: bool = False
     checks_memory: bool = False
+    workers: int = 1
     announces: bool = True
 
     @property
@@ -101,7 +102,11 @@ def _recorded(
     """Run the program once."""
     raw.mkdir()
     device.write(
-        raw, checks_memory=recording.checks_memory, keeps_lanes=recording.keeps_lanes, regions=recording.regions
+        raw,
+        checks_memory=recording.checks_memory,
+        keeps_lanes=recording.keeps_lanes,
+        regions=recording.regions,
+        workers=recording.workers,
     )
     wanted = Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files)
     status, found = _run(command, program, kit, device, raw, cache, wanted, recording.announces)

@@ -1,6 +1,6 @@
-// Loads, stores and atomics in global, shared, local and constant memory.
+// Loads, stores and copies in global, shared, local and constant memory.
 #include "access.h"
-#include "halves.h"
+#include "track.h"
 #include "warp.h"
 
 static uint64_t wide_uniform(const Warp *warp, uint32_t number) {
@@ -33,17 +33,49 @@ static void outside(const Context *at, const char *space, uint64_t address, int 
 
 static bool is_global(const Context *at, uint64_t address, uint32_t size) {
     Block *block = at->block;
+    int (*find)(uint64_t, uint64_t *, uint64_t *) = block->tracker ? block->tracker->find_allocation : block->launch->find_allocation;
     for (uint32_t k = 0; k < NUM_KNOWN; k++)
         if (address >= block->known[k].low && address < block->known[k].high && address + size <= block->known[k].high) return true;
-    if (block->launch->find_allocation == NULL) return true;
+    if (find == NULL) return true;
     const uint64_t constants = (uint64_t)(uintptr_t)block->banks[0];  // parameters whose address was taken
     if (address >= constants && address + size <= constants + block->bank_bytes[0]) return true;
     uint64_t low, high;
-    if (!block->launch->find_allocation(address, &low, &high) || address + size > high) return false;
+    if (!find(address, &low, &high) || address + size > high) return false;
     block->known[block->next_known].low = low;
     block->known[block->next_known].high = high;
     block->next_known = (block->next_known + 1) % NUM_KNOWN;
     return true;
+}
+
+// Notes for workers what a lane does to global memory; stores and atomics note it themselves, with what they write.
+static void follow(const Context *at, uint64_t address) {
+    const uint32_t op = at->instruction->op;
+    if (op == OP_LOAD || op == OP_LDGSTS) track_read(at->block->tracker, address, at->instruction->size);
+    else if (op != OP_STORE && op != OP_ATOMIC) track_updated(at->block->tracker, address, at->instruction->size);
+}
+
+// The same for all lanes that read; those that lie one behind the other at once.
+static void follow_reads(const Context *at, const uint64_t *addresses) {
+    const uint32_t size = at->instruction->size;
+    uint64_t start = addresses[lowest(at->mask)], end = start;
+    EACH_LANE {
+        if (!(at->mask >> lane & 1)) continue;
+        const uint64_t address = addresses[lane];
+        if (address == end) {
+            end += size;
+        } else if (address < start || address + size > end) {
+            track_read(at->block->tracker, start, (uint32_t)(end - start));
+            start = address;
+            end = address + size;
+        }
+    }
+    track_read(at->block->tracker, start, (uint32_t)(end - start));
+}
+
+static void follow_store(const Context *at, int lane, uint64_t address, const uint32_t *const *values, int words) {
+    uint32_t together[4];
+    for (int word = 0; word < words; word++) together[word] = values[word][lane];
+    track_written(at->block->tracker, address, together, at->instruction->size);
 }
 
 uint8_t *shared_place(const Block *block, uint32_t address, uint32_t size) {
@@ -73,7 +105,10 @@ uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
         if (address + size <= block->local_bytes) return at->warp->local + (size_t)lane * block->local_bytes + address;
         outside(at, "local", address, lane);
     } else {
-        if (is_global(at, address, size)) return (uint8_t *)(uintptr_t)address;
+        if (is_global(at, address, size)) {
+            if (block->tracker) follow(at, address);
+            return (uint8_t *)(uintptr_t)address;
+        }
         outside(at, "global", address, lane);
     }
     return NULL;
@@ -119,14 +154,14 @@ static bool places_of(const Context *at, int space, const uint64_t *addresses, u
 }
 
 // The window that a generic address lies in.
-static int window_of(const Context *at, uint64_t address) {
+int window_of(const Context *at, uint64_t address) {
     const Launch *launch = at->block->launch;
     if (address - launch->shared_base < 1ull << 32) return SPACE_SHARED;
     if (address - launch->local_base < WINDOW_BYTES) return SPACE_LOCAL;
     return SPACE_GLOBAL;
 }
 
-static int space_of(const Context *at, const uint64_t *addresses) {
+int space_of(const Context *at, const uint64_t *addresses) {
     const Instruction *instruction = at->instruction;
     if (!(instruction->modifiers & GENERIC) || !at->mask) return instruction->space;
     return window_of(at, addresses[lowest(at->mask)]);
@@ -149,6 +184,7 @@ static void load(const Context *at) {
     int space = space_of(at, addresses);
     uint8_t *places[LANES];
     if (places_of(at, space, addresses, places)) {
+        if (at->block->tracker && space == SPACE_GLOBAL) follow_reads(at, addresses);
         if (words == 1 && instruction->size == 4) EACH_LANE memcpy(&into[0][lane], places[lane], 4);
         else if (words == 1) EACH_LANE into[0][lane] = extended(instruction, places[lane]);
         else for (int word = 0; word < words; word++) EACH_LANE memcpy(&into[word][lane], places[lane] + 4 * word, 4);
@@ -185,6 +221,8 @@ static void store(const Context *at) {
     if (places_of(at, space, addresses, places)) {
         at->warp->has_local |= space == SPACE_LOCAL;
         const size_t bytes = words == 1 && instruction->size < 4 ? instruction->size : 4;
+        if (at->block->tracker && space == SPACE_GLOBAL)
+            EACH_LANE if (at->mask >> lane & 1) follow_store(at, lane, addresses[lane], values, words);
         EACH_LANE if (at->mask >> lane & 1)
             for (int word = 0; word < words; word++) put(at->block, places[lane] + 4 * word, &values[word][lane], bytes);
     } else EACH_LANE {
@@ -192,6 +230,7 @@ static void store(const Context *at) {
         int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
         uint8_t *to = place_of(at, own, addresses[lane], lane);
         if (to == NULL) return;
+        if (at->block->tracker && own == SPACE_GLOBAL) follow_store(at, lane, addresses[lane], values, words);
         const size_t bytes = instruction->size < 4 ? instruction->size : 4;
         for (int word = 0; word < words; word++) put(at->block, to + 4 * word, &values[word][lane], bytes);
     }
@@ -222,100 +261,6 @@ static void load_constant(const Context *at) {
         else for (uint32_t word = 0; word < words; word++) memcpy(&into[word][lane], from + 4 * word, 4);
     }
     for (uint32_t word = 0; word < words; word++) set_word(at, &instruction->operands[0], (int)word, into[word]);
-}
-
-static uint32_t pair_sum(uint32_t a, uint32_t b, bool brain) {
-    uint32_t sum = 0;
-    for (int shift = 0; shift < 32; shift += 16) {
-        uint16_t x = (uint16_t)(a >> shift), y = (uint16_t)(b >> shift);
-        sum |= (uint32_t)(brain ? bfloat_of((double)bfloat_value(x) + bfloat_value(y)) : half_of((double)half_value(x) + half_value(y))) << shift;
-    }
-    return sum;
-}
-
-uint64_t updated_value(const Context *at, uint32_t operation, uint32_t type, uint64_t old, uint64_t value, uint64_t other) {
-    bool less;
-    switch (type) {
-    case TYPE_S32: less = (int32_t)value < (int32_t)old; break;
-    case TYPE_S64: less = (int64_t)value < (int64_t)old; break;
-    default: less = value < old;
-    }
-    switch (operation) {
-    case ATOMIC_ADD:
-        if (type == TYPE_F32) {
-            float a, b;
-            memcpy(&a, &old, 4), memcpy(&b, &value, 4);
-            a += b;
-            uint32_t bits;
-            memcpy(&bits, &a, 4);
-            return bits;
-        }
-        if (type == TYPE_F64) {
-            double a, b;
-            memcpy(&a, &old, 8), memcpy(&b, &value, 8);
-            a += b;
-            memcpy(&old, &a, 8);
-            return old;
-        }
-        if (type == TYPE_F16x2 || type == TYPE_BF16x2) return pair_sum((uint32_t)old, (uint32_t)value, type == TYPE_BF16x2);
-        return old + value;
-    case ATOMIC_MIN: return less ? value : old;
-    case ATOMIC_MAX: return less || value == old ? old : value;
-    case ATOMIC_INC: return old >= value ? 0 : old + 1;
-    case ATOMIC_DEC: return old == 0 || old > value ? value : old - 1;
-    case ATOMIC_AND: return old & value;
-    case ATOMIC_OR: return old | value;
-    case ATOMIC_XOR: return old ^ value;
-    case ATOMIC_EXCH: return value;
-    case ATOMIC_CAST:
-    case ATOMIC_CAS: return old == value ? other : old;
-    case ATOMIC_POPC_INC: return old + 1;  // one for each lane
-    default: fail(at, "atomic operation %u is not executed", operation); return old;
-    }
-}
-
-// Operands: d, address, value, other; reductions have no d (its kind is none). Lanes in ascending order. A fifth operand is
-// a predicate: the lanes whose address is global, which alone are served. CAST gives 1 where it has stored, else 0.
-static void atomic(const Context *at) {
-    const Instruction *instruction = at->instruction;
-    uint64_t addresses[LANES], old[LANES] = {0};
-    uint32_t tmp[4][LANES], done = 0;
-    bool changed = false, is_wide = instruction->size == 8, only_global = instruction->operands[4].kind != OPERAND_NONE;
-    addresses_of(at, &instruction->operands[1], addresses);
-    int space = space_of(at, addresses);
-    const uint32_t *value = plain(at, &instruction->operands[2], 0, tmp[0]), *other = plain(at, &instruction->operands[3], 0, tmp[1]);
-    const uint32_t *value_high = is_wide ? plain(at, &instruction->operands[2], 1, tmp[2]) : NULL;
-    const uint32_t *other_high = is_wide ? plain(at, &instruction->operands[3], 1, tmp[3]) : NULL;
-    EACH_LANE {
-        if (!(at->mask >> lane & 1)) continue;
-        int own = instruction->modifiers & GENERIC ? window_of(at, addresses[lane]) : space;
-        if (only_global && own != SPACE_GLOBAL) continue;
-        done |= 1u << lane;
-        uint8_t *place = place_of(at, own, addresses[lane], lane);
-        if (place == NULL) return;
-        uint64_t before = 0;
-        memcpy(&before, place, instruction->size);
-        uint64_t with = is_wide ? (uint64_t)value_high[lane] << 32 | value[lane] : value[lane];
-        uint64_t third = is_wide ? (uint64_t)other_high[lane] << 32 | other[lane] : other[lane];
-        uint64_t after = updated_value(at, instruction->extra & 0xff, instruction->extra >> 8 & 0xff, before, with, third);
-        memcpy(place, &after, instruction->size);
-        changed |= after != before;
-        old[lane] = (instruction->extra & 0xff) == ATOMIC_CAST ? before == with : before;
-    }
-    at->block->changes += changed;
-    if (!changed && space == SPACE_GLOBAL) poll(at, addresses[lowest(at->mask)], old[lowest(at->mask)]);
-    if (only_global) set_predicate(at, 4, done);
-    if (is_wide) {
-        set_wide(at, 0, old);
-    } else {
-        uint32_t low[LANES];
-        EACH_LANE low[lane] = (uint32_t)old[lane];
-        set(at, 0, low);
-    }
-    Context served = *at;
-    served.mask = done;
-    record_accesses(&served, addresses, space);
-    record_addresses(at, addresses);
 }
 
 // QSPC p, address: lanes whose generic address is one of shared memory.
@@ -358,7 +303,7 @@ bool execute_memory(const Context *at) {
     case OP_STORE: store(at); return true;
     case OP_LDC: load_constant(at); return true;
     case OP_QSPC: ask(at); return true;
-    case OP_ATOMIC: atomic(at); return true;
+    case OP_ATOMIC: execute_atomic(at); return true;
     case OP_LDGSTS: copy(at); return true;
     default: return false;
     }

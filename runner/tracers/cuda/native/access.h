@@ -6,6 +6,10 @@
 
 enum { SPACE_NONE, SPACE_GLOBAL, SPACE_LOCAL, SPACE_SHARED, SPACE_CONSTANT };  // as launch_trace.py's Space
 
+// The space that a generic address lies in, and that of an instruction's addresses (of the first lane's).
+int window_of(const Context *at, uint64_t address);
+int space_of(const Context *at, const uint64_t *addresses);
+void execute_atomic(const Context *at);
 // Address of each lane that an operand gives.
 void addresses_of(const Context *at, const Operand *operand, uint64_t *into);
 // Where a lane's bytes stand in this process, NULL (and a problem) where nothing is allocated.

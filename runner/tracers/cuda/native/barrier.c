@@ -56,6 +56,7 @@ static bool changed(const Context *at, uint8_t *place, uint32_t arrivals, int64_
     bits = packed(barrier);
     memcpy(place, &bits, 8);
     at->block->fruitless = 0;
+    at->block->changes++;
     return true;
 }
 
@@ -156,6 +157,7 @@ enum Outcome check_phase(const Context *at, Group *group) {
     record_accesses(at, addresses, SPACE_SHARED);
     record_addresses(at, addresses);
     if ((held & at->mask) == at->mask) return GOES_ON;
+    at->warp->polls = at->block->num_peers > 1;
     if (++at->block->fruitless < WAITS_FOR_EVER) return WARP_WAITS;
     at->block->launch->error = STOP_WAITS;
     fail(at, "waits for ever at the barrier at shared address 0x%x, whose phase does not end",

@@ -249,6 +249,7 @@ void begin_block(Block *block, const uint32_t ctaid[3]) {
     block->begun = block->executed;
     begin_record(block);
     block->watches = block->has_ended = false;
+    block->fruitless = 0;
     block->changes = 0;
     if (block->shared_bytes) memset(block->shared, 0, block->shared_bytes);
     memset(block->barriers, 0, sizeof block->barriers);

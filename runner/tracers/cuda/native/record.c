@@ -8,7 +8,7 @@ enum { SPACE_GLOBAL = 1, SPACE_LOCAL = 2, SPACE_SHARED = 3 };
 enum { ACCESS_STORE = 2, ACCESS_ATOMIC = 3, ACCESS_REDUCTION = 4, MOST_REQUESTS = 256 };
 #define LOCAL_WINDOW (1ll << 62)
 
-static void *grown(void *array, uint32_t count, size_t item) {
+static void *grown(void *array, size_t count, size_t item) {
     void *larger = realloc(array, count * item);
     if (larger == NULL) {
         fputs("manyscale: no memory is left to record in\n", stderr);
@@ -199,26 +199,35 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space) {
     add_requests(at, &requests);
 }
 
-static void put(const Block *block, FILE *file, const void *bytes, size_t size) {
-    if (size && fwrite(bytes, 1, size, file) != size && !block->launch->problem[0])
+static void put(const Block *block, Sink *sink, const void *bytes, size_t size) {
+    if (sink->file == NULL) {
+        if (sink->count + size > sink->room) {
+            sink->room = 2 * sink->room + size + (1 << 16);
+            sink->bytes = grown(sink->bytes, sink->room, 1);
+        }
+        memcpy(sink->bytes + sink->count, bytes, size);
+        sink->count += size;
+        return;
+    }
+    if (size && fwrite(bytes, 1, size, sink->file) != size && !block->launch->problem[0])
         snprintf(block->launch->problem, sizeof block->launch->problem, "the record of a launch cannot be written; make room on the disk");
 }
 
-#define PUT_ALL(file, field, count) \
+#define PUT_ALL(sink, field, count) \
     for (uint32_t k = 0; k < block->num_warps; k++) \
-        put(block, file, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
+        put(block, sink, block->warps[k].record.field, block->warps[k].record.count * sizeof *block->warps[k].record.field)
 
 static void write_lanes(const Block *block) {
-    FILE *file = block->lanes;
+    Sink *sink = block->lanes;
     uint32_t head[2] = {0, 0};
     for (uint32_t k = 0; k < block->num_warps; k++) {
         head[0] += block->warps[k].record.num_rows;
         head[1] += block->warps[k].record.num_addresses;
     }
-    put(block, file, head, sizeof head);
-    PUT_ALL(file, mask, num_rows);
-    PUT_ALL(file, lanes, num_rows);
-    PUT_ALL(file, address, num_addresses);
+    put(block, sink, head, sizeof head);
+    PUT_ALL(sink, mask, num_rows);
+    PUT_ALL(sink, lanes, num_rows);
+    PUT_ALL(sink, address, num_addresses);
 }
 
 void begin_record(Block *block) {
@@ -232,22 +241,34 @@ void begin_record(Block *block) {
     block->records = launch->record != NULL;
     block->counts_only = !is_chosen;
     block->keeps_lanes = block->records && is_chosen && launch->lanes != NULL;
-    if (block->number == 0 && launch->lanes != NULL) {
-        const uint64_t windows[2] = {launch->shared_base, launch->local_base};
-        put(block, launch->lanes, windows, sizeof windows);
+}
+
+static void make_room_for_row(Launch *launch, uint32_t row) {
+    if (row < launch->num_rows) return;
+    const uint32_t room = 2 * row + 64;
+    launch->of_row = grown(launch->of_row, room, sizeof *launch->of_row);
+    memset(launch->of_row + launch->num_rows, 0, (room - launch->num_rows) * sizeof *launch->of_row);
+    launch->num_rows = room;
+}
+
+void move_counts(Launch *into, Launch *from) {
+    for (uint32_t row = 0; into != NULL && row < from->num_rows; row++) {
+        if (from->of_row[row].executed == 0) continue;
+        make_room_for_row(into, row);
+        into->of_row[row].executed += from->of_row[row].executed;
+        into->of_row[row].threads += from->of_row[row].threads;
+        into->of_row[row].diverged += from->of_row[row].diverged;
     }
+    free(from->of_row);
+    from->of_row = NULL;
+    from->num_rows = 0;
 }
 
 // Adds up what a block executed of each row.
 static void count_rows(Launch *launch, const Record *record) {
     for (uint32_t k = 0; k < record->num_rows; k++) {
         uint32_t row = (uint32_t)record->row[k];
-        if (row >= launch->num_rows) {
-            uint32_t room = 2 * row + 64;
-            launch->of_row = grown(launch->of_row, room, sizeof *launch->of_row);
-            memset(launch->of_row + launch->num_rows, 0, (room - launch->num_rows) * sizeof *launch->of_row);
-            launch->num_rows = room;
-        }
+        make_room_for_row(launch, row);
         launch->of_row[row].executed++;
         launch->of_row[row].threads += record->active[k] & ~DIVERGED;
         launch->of_row[row].diverged += record->active[k] >= DIVERGED;
@@ -270,30 +291,36 @@ static BlockHead head_of(const Block *block) {
 }
 
 void write_block(Block *block) {
-    FILE *file = block->record;
+    Sink *sink = block->record;
     const BlockHead head = head_of(block);
-    put(block, file, &head, sizeof head);
+    if (block->number == 0 && block->launch->lanes != NULL) {
+        const uint64_t windows[2] = {block->launch->shared_base, block->launch->local_base};
+        put(block, block->lanes, windows, sizeof windows);
+    }
+    put(block, sink, &head, sizeof head);
     if (block->counts_only) {
         for (uint32_t w = 0; w < block->num_warps; w++) count_rows(block->launch, &block->warps[w].record);
         return;
     }
-    for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_rows, 4);
-    for (uint32_t k = 0; k < block->num_warps; k++) put(block, file, &block->warps[k].record.num_sectors, 4);
-    PUT_ALL(file, row, num_rows);
-    PUT_ALL(file, active, num_rows);
-    PUT_ALL(file, accesses, num_rows);
-    PUT_ALL(file, sector, num_sectors);
-    PUT_ALL(file, written, num_sectors);
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, sink, &block->warps[k].record.num_rows, 4);
+    for (uint32_t k = 0; k < block->num_warps; k++) put(block, sink, &block->warps[k].record.num_sectors, 4);
+    PUT_ALL(sink, row, num_rows);
+    PUT_ALL(sink, active, num_rows);
+    PUT_ALL(sink, accesses, num_rows);
+    PUT_ALL(sink, sector, num_sectors);
+    PUT_ALL(sink, written, num_sectors);
     if (block->keeps_lanes) write_lanes(block);
 }
 
 void end_record(Launch *launch) {
     if (launch->record == NULL) return;
     const Block block = {.launch = launch};
+    while (launch->num_rows && !launch->of_row[launch->num_rows - 1].executed) launch->num_rows--;  // room for more
     const BlockHead head = {.kind = LAST_BLOCK, .instructions = launch->problem[0] != 0, .accesses = launch->num_rows,
                             .warp_instructions = launch->warp_instructions};
-    put(&block, launch->record, &head, sizeof head);
-    put(&block, launch->record, launch->of_row, launch->num_rows * sizeof *launch->of_row);
+    Sink into = {.file = launch->record};
+    put(&block, &into, &head, sizeof head);
+    put(&block, &into, launch->of_row, launch->num_rows * sizeof *launch->of_row);
     free(launch->of_row);
     launch->of_row = NULL;
     launch->num_rows = 0;

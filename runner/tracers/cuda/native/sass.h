@@ -125,6 +125,10 @@ typedef struct {
     uint32_t cluster[3];          // blocks of a cluster; zeros: each block is one of its own
     uint32_t most_resident;       // blocks that the device holds at a time, 0: it is not known
     uint32_t is_cooperative;      // all blocks run side by side
+    uint32_t workers;             // threads that run blocks at a time; what they leave does not depend on them
+    // as `find_allocation`, of memory that is allocated alone: it tells nobody
+    int (*find_quietly)(uint64_t address, uint64_t *low, uint64_t *high);
+    uint32_t chunks[2];           // out: of blocks that workers ran, and that had to run again, one after the other
     uint64_t workspace;           // of such a launch: 8 bytes, zeros, at which its blocks meet
     const struct Texture *(*find_texture)(uint32_t handle);  // of a texture or surface object (texture.h); NULL: none
     int counts_only;              // of all blocks no more than what they come to is recorded

@@ -2,34 +2,14 @@
 // more of them run side by side, in turns, at most as many as the device holds at a time. Blocks of a cluster, and all of
 // a cooperative launch, run side by side from their begin. Records stand in the order of the grid: what a block recorded
 // that ends before an earlier one waits in a file of its own.
-#include "warp.h"
+#include "schedule.h"
 
 // Instructions of a turn; of a block alone before it is watched; without a change of memory before further blocks start;
-// without one before a launch ends that asks for what nobody writes, and any launch.
-enum { SHARE = 1 << 16, ALONE = 1 << 20, PATIENCE = 1 << 22, MOST_ASKING = 1 << 24 };
+// without one before a launch ends that asks for what nobody writes, and any launch. ASKS: passes in which all ask.
+enum { SHARE = 1 << 16, ALONE = 1 << 20, PATIENCE = 1 << 22, MOST_ASKING = 1 << 24, ASKS = 16 };
 static const uint64_t MOST_IDLE = 1ull << 32;
 
-typedef struct {
-    uint64_t number;             // of the block
-    long begin[2], end[2];       // in the two files
-} Kept;
-
-typedef struct {
-    Launch *launch;
-    uint8_t *bank_zero;
-    uint32_t bank_bytes;
-    uint32_t shape[3], of_cluster;  // blocks of a cluster
-    uint32_t clusters[3];        // of the grid
-    uint64_t started, total;     // clusters
-    Cluster *running, *free;
-    uint64_t resident, limit;    // blocks
-    uint64_t written, executed;
-    FILE *later[2];              // records and lanes of blocks that ended before an earlier one
-    Kept *kept;
-    size_t num_kept, room;
-} Schedule;
-
-static void out_of(Launch *launch, const char *what) {
+void out_of(Launch *launch, const char *what) {
     if (!launch->problem[0]) snprintf(launch->problem, sizeof launch->problem, "%s: %s", launch->kernel->name, what);
     if (!launch->error) launch->error = STOP_FAILURE;
 }
@@ -80,40 +60,43 @@ static uint8_t *bank_zero(const Schedule *schedule, uint32_t *bytes) {
     return bank;
 }
 
-static Cluster *new_cluster(Schedule *schedule) {
-    Cluster *cluster = schedule->free;
-    if (cluster) {
-        schedule->free = cluster->next;
-        return cluster;
-    }
-    cluster = calloc(1, sizeof *cluster);
+Cluster *make_cluster(const Schedule *schedule, Launch *launch) {
+    Cluster *cluster = calloc(1, sizeof *cluster);
     for (uint32_t k = 0; cluster && k < schedule->of_cluster; k++) {
-        cluster->members[k] = new_block(schedule->launch, schedule->bank_zero, schedule->bank_bytes);
-        if (cluster->members[k] == NULL) return NULL;
-        cluster->members[k]->cluster = cluster;
-        cluster->members[k]->rank = k;
-        cluster->members[k]->peers = cluster->members;
-        cluster->members[k]->num_peers = schedule->of_cluster;
+        Block *block = cluster->members[k] = new_block(launch, schedule->bank_zero, schedule->bank_bytes);
+        if (block == NULL) {
+            free_clusters(cluster);
+            return NULL;
+        }
+        block->cluster = cluster;
+        block->rank = k;
+        block->peers = cluster->members;
+        block->num_peers = schedule->of_cluster;
         cluster->size = k + 1;
     }
     return cluster;
 }
 
+void place_of_block(const Schedule *schedule, uint64_t cluster, uint32_t member, uint32_t ctaid[3]) {
+    for (int k = 0; k < 3; k++) {
+        ctaid[k] = (uint32_t)(cluster % schedule->clusters[k]) * schedule->shape[k] + member % schedule->shape[k];
+        cluster /= schedule->clusters[k];
+        member /= schedule->shape[k];
+    }
+}
+
 // Start the grid's next cluster, behind those that run.
 static bool start(Schedule *schedule) {
-    Cluster *cluster = new_cluster(schedule), **place = &schedule->running;
+    Cluster *cluster = schedule->free, **place = &schedule->running;
+    if (cluster) schedule->free = cluster->next;
+    else cluster = make_cluster(schedule, schedule->launch);
     if (cluster == NULL) return false;
-    const uint64_t number = schedule->started++;
-    const uint32_t at[3] = {(uint32_t)(number % schedule->clusters[0]),
-                            (uint32_t)(number / schedule->clusters[0] % schedule->clusters[1]),
-                            (uint32_t)(number / schedule->clusters[0] / schedule->clusters[1])};
     for (uint32_t k = 0; k < cluster->size; k++) {
-        const uint32_t inside[3] = {k % schedule->shape[0], k / schedule->shape[0] % schedule->shape[1],
-                                    k / schedule->shape[0] / schedule->shape[1]};
         uint32_t ctaid[3];
-        for (int d = 0; d < 3; d++) ctaid[d] = at[d] * schedule->shape[d] + inside[d];
+        place_of_block(schedule, schedule->started, k, ctaid);
         begin_block(cluster->members[k], ctaid);
     }
+    schedule->started++;
     while (*place) place = &(*place)->next;
     cluster->next = NULL;
     *place = cluster;
@@ -134,7 +117,6 @@ static bool copy(FILE *from, long begin, long end, FILE *to) {
 
 // The record of a block for which an earlier one is not there yet.
 static bool keep(Schedule *schedule, Block *block) {
-    FILE *const given[2] = {schedule->launch->record, schedule->launch->lanes};
     if (schedule->num_kept == schedule->room) {
         const size_t room = schedule->room ? 2 * schedule->room : 64;
         Kept *more = realloc(schedule->kept, room * sizeof *more);
@@ -145,30 +127,32 @@ static bool keep(Schedule *schedule, Block *block) {
     Kept *one = &schedule->kept[schedule->num_kept++];
     *one = (Kept){.number = block->number};
     for (int k = 0; k < 2; k++) {
-        if (given[k] == NULL) continue;
-        if (schedule->later[k] == NULL) schedule->later[k] = tmpfile();
-        if (schedule->later[k] == NULL || fseek(schedule->later[k], 0, SEEK_END)) return false;
-        one->begin[k] = ftell(schedule->later[k]);
+        Sink *later = &schedule->later[k];
+        if (schedule->into[k].file == NULL) continue;
+        if (later->file == NULL) later->file = tmpfile();
+        if (later->file == NULL || fseek(later->file, 0, SEEK_END)) return false;
+        one->begin[k] = ftell(later->file);
     }
-    block->record = schedule->later[0];
-    block->lanes = schedule->later[1];
+    block->record = &schedule->later[0];
+    block->lanes = &schedule->later[1];
     write_block(block);
     for (int k = 0; k < 2; k++)
-        if (given[k]) one->end[k] = ftell(schedule->later[k]);
+        if (schedule->later[k].file) one->end[k] = ftell(schedule->later[k].file);
     return true;
 }
 
 // Those of the kept records whose turn it is.
 static bool write_kept(Schedule *schedule) {
-    FILE *const into[2] = {schedule->launch->record, schedule->launch->lanes};
     for (size_t k = 0; k < schedule->num_kept;) {
         const Kept one = schedule->kept[k];
         if (one.number != schedule->written) {
             k++;
             continue;
         }
-        for (int file = 0; file < 2; file++)
-            if (into[file] && !copy(schedule->later[file], one.begin[file], one.end[file], into[file])) return false;
+        for (int which = 0; which < 2; which++) {
+            FILE *into = schedule->into[which].file;
+            if (into && !copy(schedule->later[which].file, one.begin[which], one.end[which], into)) return false;
+        }
         schedule->kept[k] = schedule->kept[--schedule->num_kept];
         schedule->written++;
         k = 0;
@@ -180,8 +164,8 @@ static bool write_record(Schedule *schedule, Block *block) {
     if (!block->records) return true;
     bool written = true;
     if (block->number == schedule->written) {
-        block->record = schedule->launch->record;
-        block->lanes = schedule->launch->lanes;
+        block->record = &schedule->into[0];
+        block->lanes = &schedule->into[1];
         write_block(block);
         schedule->written++;
         if (schedule->num_kept) written = write_kept(schedule);
@@ -212,6 +196,7 @@ static bool run_cluster(Schedule *schedule, Cluster *cluster, uint64_t share, Pa
         const bool watched = block->watches;
         const enum Turn turn = run_turn(block, share);
         pass->executed += block->executed - executed;
+        schedule->executed += block->executed - executed;
         if (turn == TURN_FAILS) return false;
         pass->changed |= turn == TURN_ENDS || block->changes != changes || (!watched && turn == TURN_GOES_ON);
         pass->asks &= turn != TURN_GOES_ON;
@@ -236,52 +221,58 @@ static bool run_pass(Schedule *schedule, Pass *pass) {
         schedule->free = cluster;
         schedule->resident -= cluster->size;
     }
-    schedule->executed += pass->executed;
     return true;
 }
 
-static void run_all(Schedule *schedule) {
-    Launch *launch = schedule->launch;
-    uint64_t idle = 0;  // instructions since memory changed
-    while (schedule->running || schedule->started < schedule->total) {
-        const bool is_room = schedule->started < schedule->total && schedule->resident + schedule->of_cluster <= schedule->limit;
-        const bool begins = schedule->running == NULL || (launch->is_cooperative && is_room);
-        if (begins) {
-            if (!start(schedule)) return out_of(launch, "no memory is left to run a block in");
-            if (launch->is_cooperative) continue;
-        }
-        Pass pass;
-        if (!run_pass(schedule, &pass)) return;
-        idle = pass.changed ? 0 : idle + pass.executed;
-        if (pass.changed || !schedule->running) continue;
-        if (is_room && (pass.asks || idle >= PATIENCE)) {
-            if (!start(schedule)) return out_of(launch, "no memory is left to run a block in");
-        } else if (!pass.executed || (pass.asks && idle >= MOST_ASKING) || idle >= MOST_IDLE) {
-            for (Cluster *each = schedule->running; each; each = each->next)
-                for (uint32_t k = 0; k < each->size; k++)
-                    if (!each->members[k]->has_ended) tell_waiting(each->members[k]);
-            return;
-        }
-    }
+static bool waits_for_ever(const Schedule *schedule) {
+    for (const Cluster *each = schedule->running; each; each = each->next)
+        for (uint32_t k = 0; k < each->size; k++)
+            if (!each->members[k]->has_ended) tell_waiting(each->members[k]);
+    return false;
 }
 
-static void free_clusters(Cluster *first, Launch *launch) {
+static bool start_or_tell(Schedule *schedule) {
+    if (start(schedule)) return true;
+    out_of(schedule->launch, "no memory is left to run a block in");
+    return false;
+}
+
+bool run_until(Schedule *schedule, uint64_t end) {
+    uint64_t idle = 0;  // instructions since memory changed
+    while (schedule->running || schedule->started < end) {
+        const bool is_room = schedule->started < schedule->total && schedule->resident + schedule->of_cluster <= schedule->limit;
+        const bool together = schedule->launch->is_cooperative && is_room;
+        if ((schedule->running == NULL || together) && !start_or_tell(schedule)) return false;
+        if (together) continue;
+        Pass pass;
+        if (!run_pass(schedule, &pass)) return false;
+        idle = pass.changed ? 0 : idle + pass.executed;
+        schedule->asked = pass.asks && !pass.changed ? schedule->asked + 1 : 0;
+        if (pass.changed || !schedule->running) continue;
+        if (is_room && (schedule->asked >= ASKS || !pass.executed || idle >= PATIENCE)) {
+            if (!start_or_tell(schedule)) return false;
+        } else if (!pass.executed || (pass.asks && idle >= MOST_ASKING) || idle >= MOST_IDLE) {
+            return waits_for_ever(schedule);
+        }
+    }
+    return true;
+}
+
+void free_clusters(Cluster *first) {
     while (first) {
         Cluster *next = first->next;
-        for (uint32_t k = 0; k < first->size; k++) {
-            launch->warp_instructions += first->members[k]->executed;
-            free_block(first->members[k]);
-        }
+        for (uint32_t k = 0; k < first->size; k++) free_block(first->members[k]);
         free(first);
         first = next;
     }
 }
 
 int sass_run(Launch *launch) {
-    Schedule schedule = {.launch = launch, .of_cluster = 1, .total = 1, .limit = launch->most_resident};
+    Schedule schedule = {.launch = launch, .of_cluster = 1, .total = 1, .limit = launch->most_resident,
+                         .into = {{.file = launch->record}, {.file = launch->lanes}}};
     launch->problem[0] = 0;
     launch->error = 0;
-    launch->warp_instructions = 0;
+    launch->chunks[0] = launch->chunks[1] = 0;
     memset(launch->system_calls, 0, sizeof launch->system_calls);
     for (int k = 0; k < 3; k++) {
         schedule.shape[k] = launch->cluster[k] ? launch->cluster[k] : 1;
@@ -293,12 +284,14 @@ int sass_run(Launch *launch) {
     schedule.bank_zero = bank_zero(&schedule, &schedule.bank_bytes);
     if (schedule.of_cluster > MOST_OF_CLUSTER) out_of(launch, "a cluster has more than 16 blocks");
     else if (schedule.bank_zero == NULL) out_of(launch, "no memory is left to run a block in");
-    else run_all(&schedule);
-    free_clusters(schedule.running, launch);
-    free_clusters(schedule.free, launch);
+    else if (launch->workers > 1) run_by_workers(&schedule);
+    else run_until(&schedule, schedule.total);
+    launch->warp_instructions = schedule.executed;
+    free_clusters(schedule.running);
+    free_clusters(schedule.free);
     end_record(launch);
     for (int k = 0; k < 2; k++)
-        if (schedule.later[k]) fclose(schedule.later[k]);
+        if (schedule.later[k].file) fclose(schedule.later[k].file);
     free(schedule.kept);
     free(schedule.bank_zero);
     return launch->problem[0] ? -1 : 0;

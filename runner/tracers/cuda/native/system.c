@@ -144,6 +144,10 @@ int64_t system_function(int64_t address) {
 
 int64_t call_system(const Context *at, uint32_t lanes, int64_t function) {
     Launch *launch = at->block->launch;
+    if (at->block->tracker) {
+        fail(at, "calls a function of the system, which one worker after the other does");
+        return -1;
+    }
     launch->system_calls[function]++;
     if (at->block->num_registers <= RETURN_ADDRESS) {
         fail(at, "calls a function of the system with too few registers");

@@ -59,6 +59,13 @@ typedef struct {
     uint32_t red_kind, red_count, red_and, red_or, result_kind, result_count, result_and, result_or;
 } BlockBarrier;
 
+// Where records go: a file, or where it is NULL bytes in memory.
+typedef struct {
+    FILE *file;
+    uint8_t *bytes;
+    size_t count, room;
+} Sink;
+
 typedef struct Cluster Cluster;
 typedef struct Block {
     Launch *launch;
@@ -82,7 +89,8 @@ typedef struct Block {
     uint32_t fruitless;            // looks at barriers in shared memory that found nothing new, one after the other
     struct Block **peers;
     uint32_t rank, num_peers;
-    FILE *record, *lanes;          // where they are written
+    Sink *record, *lanes;          // where they are written
+    struct Tracker *tracker;       // of a worker, else NULL
     Cluster *cluster;
     uint64_t begun;                // `executed` when the block began
     bool watches, has_ended;
@@ -319,6 +327,7 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space);
 void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes);
 void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
 void record_divergence(const Context *at);
+void move_counts(Launch *into, Launch *from);  // of rows, from a worker's; ``into`` NULL: away
 void begin_record(Block *block);      // before a block runs: whether it is recorded, and how
 void write_block(Block *block);       // when it has ended, in the order of the grid
 void end_record(Launch *launch);      // when all have, or the launch stopped

@@ -122,7 +122,9 @@ static const char *running;  // kernel
 
 void launch_leaves_memory(uint64_t address) {
     static const char *told;
-    session_note("cuda-outside-allocation", running);
+    static uint64_t counted;  // once for each launch
+    if (counted != num_launches) session_note("cuda-outside-allocation", running);
+    counted = num_launches;
     if (told != running)
         session_message("%s: accesses %#llx, outside of what is allocated; it goes on, as it does on hardware "
                         "(--check-memory stops there)", running, (unsigned long long)address);
@@ -150,6 +152,8 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .release = release_of_threads,
         .find_texture = find_texture,
         .cluster = {operation->cluster[0], operation->cluster[1], operation->cluster[2]},
+        .workers = device()->workers > 1 ? (uint32_t)device()->workers : 1,
+        .find_quietly = memory_bounds_of_allocated,
         .most_resident = (uint32_t)blocks_of_device(function, operation->block, operation->shared),
         .is_cooperative = operation->is_cooperative,
         .workspace = operation->is_cooperative ? workspace() : 0,

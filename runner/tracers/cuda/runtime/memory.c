@@ -144,15 +144,18 @@ static int gap_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
     return 1;
 }
 
-int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+int memory_bounds_of_allocated(uint64_t address, uint64_t *low, uint64_t *high) {
     const Allocation *found = memory_find(address);
-    if (found == NULL) {
-        if (device()->checks_memory || !gap_bounds(address, low, high)) return 0;
-        launch_leaves_memory(address);
-        return 1;
-    }
+    if (found == NULL) return 0;
     *low = found->start;
     *high = found->start + found->bytes;
+    return 1;
+}
+
+int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
+    if (memory_bounds_of_allocated(address, low, high)) return 1;
+    if (device()->checks_memory || !gap_bounds(address, low, high)) return 0;
+    launch_leaves_memory(address);
     return 1;
 }
 

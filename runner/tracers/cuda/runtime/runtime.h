@@ -18,6 +18,7 @@ typedef struct {
     int register_unit, l2_bytes, shared_per_sm, shared_per_block, shared_optin, shared_reserved, shared_unit;
     uint64_t memory_bytes;
     int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
+    int workers;        // threads that run a launch
     int keeps_lanes;    // whether masks and addresses of lanes are recorded
     char regions[1024];  // names, with commas: launches outside of them are left out; "": none is
 } Device;
@@ -86,6 +87,7 @@ bool memory_free(uint64_t start, MemoryKind kind);
 void memory_free_all(void);
 uint64_t memory_in_use(void);                      // bytes of device memory
 bool memory_is_allocated(uint64_t address, uint64_t bytes);
+int memory_bounds_of_allocated(uint64_t address, uint64_t *low, uint64_t *high);  // the same, of what is allocated alone
 int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high);  // of the allocation that holds it; 0: none
 
 // ---- module_files.c
