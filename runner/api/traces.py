@@ -321,8 +321,8 @@ def convert(
         scratch = Scratch() if output is None else None
         wanted = scratch.path / workload.name if scratch else place(output)[0]
         with rundir.new_results(wanted, workload.name) as directory:
-            write_trace(workload, directory, **further)
-    notes = (*workload.notes, *_left_out(workload, to))
+            made_up = write_trace(workload, directory, **further) or ()
+    notes = (*workload.notes, *made_up, *_left_out(workload, to))
     return TraceResult(workload, Folder(directory, scratch), notes, format=to)
 
 

@@ -1,10 +1,12 @@
 """Kernel launches in the format of Accel-Sim's NVBit tracer, version 5: ``kernelslist.g`` and ``kernel-N.traceg``.
 
-The format lists the address of each thread, and launches are stored with what a warp accesses together (sectors,
-conflicts of banks), from which the addresses do not follow. So what is written comes from the tracer's own folder, of
-``manyscale trace --level gpu --keep-addresses``; everything else is refused. What NVBit writes of the same run on
-hardware differs in the bases of the heap and of the windows, and in its version, which is ``none`` here. Immediates are
-the first whole number among an instruction's operands.
+The format lists the address of each thread. Where the tracer's own folder has them (``manyscale trace --level gpu
+--keep-addresses``), they are written. Launches are stored with what a warp accesses together (sectors, conflicts of
+banks), from which the addresses do not follow; then addresses are made up, from which just that follows again
+(``made_up_lanes``), and a note and the file ``ADDRESSES`` say so. Launches that were read from another trace are
+refused: their trace has them. What NVBit writes of the same run on hardware differs in the bases of the heap and of the
+windows, and in its version, which is ``none`` here. Immediates are the first whole number among an instruction's
+operands.
 """
 
 from __future__ import annotations
@@ -18,46 +20,71 @@ import numpy as np
 
 from manyscale.models.workload import Workload
 from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.cuda.lanes import Lanes, LanesFile, Recorded, RecordedLaunches
+from manyscale.runner.readers.stores.launches import LaunchStore
+from manyscale.runner.report.traces.made_up_lanes import LOCAL_WINDOW, SHARED_WINDOW, NotMadeError, made_up
 
 NAME: Final = "accelsim"
 _VERSION: Final = 5
 _BATCH: Final = 1 << 18  # warp instructions
+_MADE_UP: Final = (
+    "the addresses of threads are made up, so that a warp's accesses have the sectors, the bytes that are written and "
+    "the conflicts of banks of the trace; which thread accesses which of them is not known"
+)
 _FIELDS: Final = (
     "[line_num] PC mask dest_num [reg_dests] opcode src_num [reg_srcs] mem_width [adrrescompress?] [mem_addresses] "
     "immediate"
 )
 
 
-def write_trace(workload: Workload, path: Path) -> None:
-    """Write the folder ``path``, which exists and is empty. Raises UserError where the addresses of threads are not
-    there. O(warp instructions), a piece of a launch in memory at a time."""
+def write_trace(workload: Workload, path: Path) -> tuple[Note, ...]:
+    """Write the folder ``path``, which exists and is empty; notes on what is made up. Raises UserError where the
+    launches tell too little. O(warp instructions), a piece of a launch in memory at a time."""
     launches = workload.gpu
     if launches is None:
         raise UserError(f"{workload.name}: has no kernel launches with instructions, which Accel-Sim's format lists")
-    if not isinstance(launches, RecordedLaunches):
-        raise UserError(
-            f"{workload.name}: its launches hold what warps access together, not the address of each thread, which "
-            "Accel-Sim's format lists; trace with --keep-addresses and convert the folder raw/ of the trace"
-        )
-    recorded = {launch_id: _complete(launches.recorded[launch_id]) for launch_id in launches.launch_ids}
+    if not isinstance(launches, LaunchStore):
+        raise _without_addresses(workload)
+    recorded = {launch_id: _recorded(workload, launches, launch_id) for launch_id in launches.launch_ids}
+    count = sum(each is None for each in recorded.values())
     try:
         for number, launch_id in enumerate(launches.launch_ids, 1):
             with (path / f"kernel-{number}.traceg").open("w", encoding="utf-8", newline="\n") as file:
                 _write_launch(file, number, launches, launch_id, recorded[launch_id])
         (path / "kernelslist.g").write_text("".join(_list(workload, launches.launch_ids)))
+        if count:
+            (path / "ADDRESSES").write_text(f"{_MADE_UP}\n")
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
+    notes = [changes("addresses-made-up", f"of {count} launches: {_MADE_UP}", count=count)] if count else []
+    if left := len(launches.counted_ids):
+        text = f"{left} launches were counted, but not recorded; they are not written"
+        notes.append(changes("counted-launches-left-out", text, count=left, errs=Errs.short))
+    return tuple(notes)
 
 
-def _complete(recorded: Recorded) -> Recorded:
-    if not recorded.listed or not recorded.lanes.is_file():
-        raise UserError(
-            f"{recorded.lanes}: is missing: the trace was made without the address of each thread, which Accel-Sim's "
-            "format lists; trace the program again with --keep-addresses"
-        )
-    return recorded
+def _recorded(workload: Workload, launches: LaunchStore, launch_id: int) -> Recorded | None:
+    """What the tracer's folder has of a launch; None where addresses are to be made up. Raises UserError."""
+    found = launches.recorded[launch_id] if isinstance(launches, RecordedLaunches) else None
+    if found is not None and found.listed and found.lanes.is_file():
+        return found
+    if launches.stored(launch_id).static.details is not None:
+        return None
+    if found is None:
+        raise _without_addresses(workload)
+    raise UserError(
+        f"{found.lanes}: is missing: the trace was made without the address of each thread, which Accel-Sim's "
+        "format lists; trace the program again with --keep-addresses"
+    )
+
+
+def _without_addresses(workload: Workload) -> UserError:
+    return UserError(
+        f"{workload.name}: its launches hold what warps access together, not the address of each thread, which "
+        "Accel-Sim's format lists; trace with --keep-addresses and convert the folder raw/ of the trace"
+    )
 
 
 def _list(workload: Workload, launch_ids: Sequence[int]) -> Iterator[str]:
@@ -74,20 +101,38 @@ def _list(workload: Workload, launch_ids: Sequence[int]) -> Iterator[str]:
         yield f"kernel-{number}.traceg\n"
 
 
-def _write_launch(file: TextIO, number: int, launches: RecordedLaunches, launch_id: int, recorded: Recorded) -> None:
-    lanes = LanesFile(recorded.lanes)
-    _write_head(file, number, launches.stored(launch_id).head, lanes)
-    of_blocks = lanes.blocks()
+def _write_launch(file: TextIO, number: int, launches: LaunchStore, launch_id: int, recorded: Recorded | None) -> None:
+    lanes = None if recorded is None else LanesFile(recorded.lanes)
+    windows = (SHARED_WINDOW, LOCAL_WINDOW) if lanes is None else (lanes.shared_base, lanes.local_base)
+    _write_head(file, number, launches.stored(launch_id).head, windows)
+    of_blocks = None if lanes is None else lanes.blocks()
+    details = launches.stored(launch_id).static.details
+    listed = recorded.listed if recorded else details.listed if details else ()
+    widths = [int(each.rpartition(" ")[2]) for each in listed]
     block = 0
     for trace in launches.block_batches(launch_id, _BATCH):
         ends = trace.warp_instructions[trace.block_warps]
+        first = block
         for k in range(len(ends) - 1):
-            own = lanes.check(next(of_blocks, None), trace, int(ends[k]), int(ends[k + 1]))
-            _write_block(file, trace, k, block, own, recorded.listed)
+            if lanes is not None and of_blocks is not None:
+                own = lanes.check(next(of_blocks, None), trace, int(ends[k]), int(ends[k + 1]))
+            else:
+                own = _made_up(trace, first, k, widths)
+            _write_block(file, trace, k, block, own, listed)
             block += 1
 
 
-def _write_head(file: TextIO, number: int, head: dict[str, object], lanes: LanesFile) -> None:
+def _made_up(trace: LaunchTrace, first: int, place: int, widths: Sequence[int]) -> Lanes:
+    try:
+        return made_up(trace, first, place, widths)
+    except NotMadeError:
+        raise UserError(
+            f"launch {trace.launch_id}, block {first + place}: accesses memory in a way that no aligned addresses give "
+            "again; trace the program with --keep-addresses and convert the folder raw/ of the trace"
+        ) from None
+
+
+def _write_head(file: TextIO, number: int, head: dict[str, object], windows: tuple[int, int]) -> None:
     def triple(name: str) -> str:
         return f"({','.join(map(str, head[name]))})"  # type: ignore[call-overload]
 
@@ -100,8 +145,8 @@ def _write_head(file: TextIO, number: int, head: dict[str, object], lanes: Lanes
         "nregs": head["registers"],
         "binary version": head["binary_version"],
         "cuda stream id": head["stream"],
-        "shmem base_addr": f"0x{lanes.shared_base:016x}",
-        "local mem base_addr": f"0x{lanes.local_base:016x}",
+        "shmem base_addr": f"0x{windows[0]:016x}",
+        "local mem base_addr": f"0x{windows[1]:016x}",
         "nvbit version": "none",
         "accelsim tracer version": _VERSION,
         "enable lineinfo": 0,
@@ -131,14 +176,13 @@ def _lines(trace: LaunchTrace, rows: np.ndarray, lanes: Lanes, listed: Sequence[
     static = trace.static
     key = rows.astype(np.int64) << 32 | lanes.mask
     known, which = np.unique(key, return_inverse=True)
-    heads, plain, has_width = [], [], []
+    heads, plain = [], []
     for each in known.tolist():
         row, mask = each >> 32, each & 0xFFFFFFFF
         head = f"{int(static.pc[row]):04x} {mask:08x} {listed[row]} "
         is_access = not listed[row].endswith(" 0")
         tail = f"{int(static.immediate[row])} \n"
         heads.append(head)
-        has_width.append(is_access)
         plain.append(f"{head}1 0x0 0 {tail}" if is_access else head + tail)
     which = which.reshape(-1)
     lines = [plain[each] for each in which.tolist()]
@@ -149,6 +193,8 @@ def _lines(trace: LaunchTrace, rows: np.ndarray, lanes: Lanes, listed: Sequence[
     ):
         addresses = lanes.address[end - count : end].tolist()
         mask, row = int(known[number]) & 0xFFFFFFFF, int(known[number]) >> 32
+        if listed[row].endswith(" 0"):
+            continue  # the format has no addresses of it
         lines[place] = f"{heads[number]}{_compressed(addresses, mask)} {int(static.immediate[row])} \n"
     return lines
 

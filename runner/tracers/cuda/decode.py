@@ -42,7 +42,7 @@ INSTRUCTION: Final = np.dtype(
 _GUARD: Final = re.compile(r"@(!?)(U?)P(\d|T)\s+")
 _BYTES: Final = 16  # of an instruction
 _MOST_ROWS: Final = 1 << 16  # an instruction's ``extra`` has 16 bits for the row of its accesses to other spaces
-_ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS"))  # whose addresses are recorded
+_ACCESSES: Final = frozenset(("LOAD", "STORE", "ATOMIC", "LDGSTS", "LDSM", "STSM"))  # whose addresses are recorded
 
 
 @dataclass(frozen=True)
