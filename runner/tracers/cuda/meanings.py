@@ -106,6 +106,7 @@ MEANINGS: Final = {
     "PREEXIT": "lets dependent launches begin; no effect here",
     "PRMT": "bytes of two registers, chosen by a third",
     "QGMMA": "product of matrices of FP8 by a warp group",
+    "QMMA": "product of matrices of FP8 by a warp",
     "QSPC": "whether a generic address lies in shared memory",
     "R2P": "a byte of a register into predicates",
     "R2UR": "a register of the first thread into a uniform one",
