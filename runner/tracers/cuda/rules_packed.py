@@ -81,13 +81,13 @@ def _difference(given: Given) -> Decoded:
 
 
 def _differences(given: Given) -> Decoded:
-    """Of four bytes each; their sum with ACC."""
+    """Of four bytes each; with ACC the third source and their sum. Without, PTX has the third source for bytes that a
+    mask leaves out, and there is no mask."""
     given.left("U8", "S8", "ACC")
-    if not given.has("ACC") and given.operands[3] != Operand(ZERO.kind, 0, ZERO.number, text=given.operands[3].text):
+    if len(given.operands) != 4:
         raise UnknownInstructionError("VABSDIFF4")
-    return Decoded(
-        "VABSDIFF", given.operands, 0 if given.has("S8") else MODIFIERS["UNSIGNED"], 3 if given.has("ACC") else 1
-    )
+    extra = 3 if given.has("ACC") else 1
+    return Decoded("VABSDIFF", given.operands, 0 if given.has("S8") else MODIFIERS["UNSIGNED"], extra)
 
 
 def _pack_integers(given: Given) -> Decoded:

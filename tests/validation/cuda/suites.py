@@ -79,7 +79,7 @@ def checked_out(suite: Suite, program: Program, sources: Path, scratch: Path) ->
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     archive = root.with_suffix(".tar")
-    wanted = [program.folder, *suite.needs, *program.needs]
+    wanted = [program.folder, *suite.needs, *program.needs, ":(exclude,glob)**/doc/**"]
     for command in (["git", "archive", "-o", str(archive), suite.commit, *wanted],
                     ["tar", "-xf", str(archive), "-C", str(root)]):  # fmt: skip
         status, _, told = called(command, checkout)
@@ -123,7 +123,7 @@ def run(program: Program, made: Path, root: Path, architecture: int, level: int,
     problem = failure(program, printed, told, status)
     results = (folder / "results").read_bytes() if (folder / "results").exists() else b""
     (folder / "results").unlink(missing_ok=True)
-    if not (folder / "traced").exists():
+    if not (folder / "traced" / "workload.json").exists():
         return Ran(architecture, level, problem or "nothing was recorded", seconds=seconds), results
     workload = workload_folder.read(folder / "traced")
     if set(workload.column("launches", "binary_version").tolist()) != {architecture}:
