@@ -13,7 +13,6 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.theory]
 _NUMBER = 256
 _M = 0xFFFFFFFF
-Row = tuple[int, int, int]
 
 
 def _signed(value: int, bits: int = 32) -> int:
@@ -70,7 +69,7 @@ def _integers() -> dict[str, Callable[[int, int, int], int]]:
         "__urhadd(a, b)": lambda a, b, c: a + b + 1 >> 1,
         "a / (b | 1)": lambda a, b, c: a // (b | 1),
         "a % (b | 1)": lambda a, b, c: a % (b | 1),
-        "(int)a / (int)(b | 1)": lambda a, b, c: int(math.trunc(Fraction(_signed(a), _signed(b | 1)))),
+        "(int)a / (int)(b | 1)": lambda a, b, c: math.trunc(Fraction(_signed(a), _signed(b | 1))),
         "(int)a % (int)(b | 1)": lambda a, b, c: int(math.fmod(_signed(a), _signed(b | 1))),
         "min((int)a, (int)b)": lambda a, b, c: min(_signed(a), _signed(b)),
         "max(a, b)": lambda a, b, c: max(a, b),
@@ -81,7 +80,7 @@ def _integers() -> dict[str, Callable[[int, int, int], int]]:
         "__vimax3_s32(a, b, c)": lambda a, b, c: max(_signed(a), _signed(b), _signed(c)),
         "__vimin3_u32(a, b, c)": lambda a, b, c: min(a, b, c),
         "(int)(((long long)a << 32 | b) / (int)(c | 1))":
-            lambda a, b, c: int(math.trunc(Fraction(_signed(a << 32 | b, 64), _signed(c | 1)))),
+            lambda a, b, c: math.trunc(Fraction(_signed(a << 32 | b, 64), _signed(c | 1))),
         "(unsigned)(((unsigned long long)a << 32 | b) % (((unsigned long long)b << 32 | c) | 1))":
             lambda a, b, c: (a << 32 | b) % ((b << 32 | c) | 1),
     }  # fmt: skip
