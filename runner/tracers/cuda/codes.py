@@ -7,7 +7,7 @@ from typing import Final
 # Ops: roots of instructions, joined where one piece of code executes them; those that change what runs next first
 CONTROL: Final = (
     "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR",
-    "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP", "PHASECHK",
+    "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP", "PHASECHK", "WARPGROUP",
 )  # fmt: skip
 OTHERS: Final = (
     "NOP", "MOV", "MOV_PAIR", "IADD3", "IADD_PAIR", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL",

@@ -154,7 +154,7 @@ MEANINGS: Final = {
     "VIMNMX3": "smallest or largest of three integers",
     "VOTE": "threads for which a predicate holds; and whether it holds for all, for any, or for all alike",
     "VOTEU": "the same into a uniform register",
-    "WARPGROUP": "order of a warp group's products; no effect here",
+    "WARPGROUP": "the warps of a group wait for each other, before and behind its products",
     "WARPSYNC": "waits for the threads of a mask; no effect here",
     "YIELD": "lets other warps run; no effect here",
 }

@@ -452,7 +452,7 @@ def _elect(given: Given) -> Decoded:
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "YIELD", "FENCE", "PREEXIT",
-         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "WARPGROUP", "UTMACCTL", "UTMACMDFLUSH",
+         "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "UTMACCTL", "UTMACMDFLUSH",
          "UTMAPF", "UBLKPF"), _nothing
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,

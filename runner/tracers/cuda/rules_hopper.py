@@ -36,6 +36,12 @@ def _elements(given: Given) -> tuple[str, str]:
     return kinds[0], kinds[1]
 
 
+def _group(given: Given) -> Decoded:
+    """WARPGROUP.ARRIVE, WARPGROUP.DEPBAR: the warps of a group wait for each other."""
+    given.left("ARRIVE", "DEPBAR", "LE")
+    return Decoded("WARPGROUP")
+
+
 def _metadata(operands: Sequence[Operand], is_sparse: bool) -> tuple[Operand, int]:
     """The register of a sparse matrix's metadata, and which lanes' are taken."""
     if not is_sparse and not operands:
@@ -194,7 +200,7 @@ def _registers_of_warps(given: Given) -> Decoded:
 
 HOPPER: Final = {
     **dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA"), _group_product),
-    "SYNCS": _barrier, "ARRIVES": _arrival_behind_copies, "STAS": _store_asynchronously,
+    "WARPGROUP": _group, "SYNCS": _barrier, "ARRIVES": _arrival_behind_copies, "STAS": _store_asynchronously,
     "REDAS": _store_asynchronously, "SETMAXREG": _registers_of_warps,
     **dict.fromkeys(("BLKCP", "BLKRED"), _block), **dict.fromkeys(("TMALDG", "TMASTG", "TMAREDG"), _tensor),
 }  # fmt: skip

@@ -91,6 +91,7 @@ static void release(Block *block, uint32_t number) {
             group->state = READY;
             group->pc++;
         }
+    if (number >= NUM_BLOCK_BARRIERS) return;
     BlockBarrier *results = &block->barriers[0];  // B2R asks for what the last reduction gave
     results->result_kind = barrier->red_kind;
     results->result_count = barrier->red_count;
@@ -103,9 +104,12 @@ static void release(Block *block, uint32_t number) {
 // Open barriers at which as many threads are as are expected. Whether one was.
 static bool open_barriers(Block *block) {
     bool opened = false;
-    for (uint32_t number = 0; number < NUM_BLOCK_BARRIERS; number++) {
+    const uint32_t last = block->has_warp_groups ? NUM_BLOCK_BARRIERS + NUM_WARP_GROUPS : NUM_BLOCK_BARRIERS;
+    for (uint32_t number = 0; number < last; number++) {
         uint32_t waiting = 0, alive = 0, whole_warps = 0;
-        for (uint32_t w = 0; w < block->num_warps; w++) {
+        const uint32_t first = number < NUM_BLOCK_BARRIERS ? 0 : (number - NUM_BLOCK_BARRIERS) * WARPS_OF_GROUP;
+        const uint32_t end = number < NUM_BLOCK_BARRIERS || first + WARPS_OF_GROUP > block->num_warps ? block->num_warps : first + WARPS_OF_GROUP;
+        for (uint32_t w = first; w < end; w++) {
             const Warp *warp = &block->warps[w];
             uint32_t mine = 0;
             alive += (uint32_t)__builtin_popcount(warp->alive);

@@ -160,6 +160,20 @@ static enum Outcome at_block_barrier(const Context *at, Group *group) {
     return GOES_ON;
 }
 
+// WARPGROUP.ARRIVE and DEPBAR: the four warps of a group go on together. Their products are done one warp after the other,
+// when each executes them, but what the warps wrote before ARRIVE is there, and none goes on behind DEPBAR before all are
+// done: hardware executes the product of a group as one.
+static enum Outcome at_warp_group(const Context *at, Group *group) {
+    if (!at->mask) {
+        group->pc++;
+        return GOES_ON;
+    }
+    at->block->has_warp_groups = true;
+    group->state = AT_BLOCK_BARRIER;
+    group->barrier = (uint8_t)(NUM_BLOCK_BARRIERS + at->warp->index / WARPS_OF_GROUP);
+    return GOES_ON;
+}
+
 // UCGABAR_ARV, UCGABAR_WAIT: the barrier of a cluster, at which threads arrive before they wait.
 static enum Outcome at_cluster_barrier(const Context *at, Group *group) {
     if (at->instruction->op == OP_CLUSTER_WAIT && at->mask) {
@@ -229,6 +243,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         if (!at->mask) { group->pc++; return GOES_ON; }
         return at_block_barrier(at, group);
     case OP_CLUSTER_ARRIVE: case OP_CLUSTER_WAIT: return at_cluster_barrier(at, group);
+    case OP_WARPGROUP: return at_warp_group(at, group);
     case OP_PHASECHK: return check_phase(at, group);
     case OP_NANOSLEEP:
         group->pc++;

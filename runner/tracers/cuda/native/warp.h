@@ -10,7 +10,7 @@
 #include "ops.h"
 #include "sass.h"
 
-enum { NO_ROW = 255, NO_UNIFORM = 63, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRIERS = 16, WINDOW_BYTES = 1 << 24 };
+enum { NO_ROW = 255, NO_UNIFORM = 63, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRIERS = 16, NUM_WARP_GROUPS = 8, WARPS_OF_GROUP = 4, WINDOW_BYTES = 1 << 24 };
 enum { UNIFORM_REGISTERS = 64, NUM_KNOWN = 8 };
 
 // Lanes of a warp that execute together.
@@ -77,7 +77,8 @@ typedef struct Block {
     uint8_t *shared;
     uint32_t shared_bytes;
     Warp *warps;
-    BlockBarrier barriers[NUM_BLOCK_BARRIERS];
+    BlockBarrier barriers[NUM_BLOCK_BARRIERS + NUM_WARP_GROUPS];  // of the block; of each group of four warps
+    bool has_warp_groups;          // whether the latter are in use
     const uint8_t *banks[NUM_BANKS];
     uint32_t bank_bytes[NUM_BANKS];
     uint64_t executed;
