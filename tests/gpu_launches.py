@@ -67,6 +67,7 @@ class Streams:
         self._launches = dict(launches)
 
     counted_ids: tuple[int, ...] = ()
+    rules: dict[str, Any] | None = None
 
     @property
     def launch_ids(self) -> tuple[int, ...]:

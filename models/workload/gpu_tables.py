@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -107,6 +107,11 @@ class LaunchStreams(Protocol):
     @property
     def counted_ids(self) -> tuple[int, ...]:
         """Of launches that were executed, and of which counts alone are known: they have rows, and no ``trace``."""
+        ...
+
+    @property
+    def rules(self) -> Mapping[str, Any] | None:
+        """By which TBPoint chose the launches whose instructions are known (keys of LaunchSampling), where it did."""
         ...
 
     def launch_digest(self, launch_id: int) -> str:

@@ -204,6 +204,7 @@ def trace(
     max_gb: float | None = None,
     mpi: Literal["mpich", "openmpi"] | None = None,
     keep_raw: bool = False,
+    launches: Sequence[int] | Literal["tbpoint"] | None = None,
     shown: str = "rtx3070",
     check_memory: bool = False,
     keep_addresses: bool = False,
@@ -216,7 +217,9 @@ def trace(
     ``level``: mpi, tasks, detailed, stacks or gpu. Of the detailed level: ``ranks`` and ``iterations`` (from 1; None:
     all), ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of
     call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
-    ``snapshots``. Of a CUDA program: ``shown``, the target whose GPU it is shown, and ``check_memory``: a kernel stops
+    ``snapshots``. Of a CUDA program: ``launches`` whose instructions are recorded, by number, or "tbpoint":
+    representatives, chosen in a first run of the program (None: all); ``regions``: NVTX ranges, or profiler; ``shown``,
+    the target whose GPU it is shown, and ``check_memory``: a kernel stops
     at an access to what is not allocated, even where hardware would not notice; ``keep_addresses``: the tracer's files
     stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format; a command that
     names a source, app.cu or a shipped one, is compiled first; ``workers``: threads that run the blocks of a launch,
@@ -230,11 +233,14 @@ def trace(
     from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
 
     if level == "gpu":
+        from manyscale.runner.study import representative_launches
+
         return _trace_gpu(
             list(command), output, shown, cache_folder(cache), mpi,
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
             max_bytes=None if max_gb is None else int(max_gb * _GB),
-            regions=tuple(regions.split(",")) if regions else (),
+            regions=tuple(regions.split(",")) if regions else (), launches=None if launches == "tbpoint" else launches,
+            choose=representative_launches.choose if launches == "tbpoint" else None,
             workers=workers,
         )  # fmt: skip
     sampling = DEFAULT_SAMPLING

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from manyscale.runner.cli.options import add_cache, parse_numbers
 from manyscale.runner.cli.parser import Parser
@@ -28,7 +28,11 @@ def arguments(parser: Parser) -> None:
         "--iterations", default="2", metavar="LIST",
         help="iterations of the detailed level, from 1, or all (default: 2, the first is not representative)",
     )  # fmt: skip
-    parser.add_argument("--regions", metavar="LIST", help="marked regions of the detailed level, such as solve,halo")
+    parser.add_argument(
+        "--regions", metavar="LIST",
+        help="marked regions of the detailed level, such as solve,halo; of --level gpu: NVTX ranges, or profiler "
+        "(cudaProfilerStart to cudaProfilerStop)",
+    )  # fmt: skip
     parser.add_argument(
         "--route", default="coverage", choices=("coverage", "qemu", "valgrind"),
         help="how the detailed level records: the program built with --flags detailed (default), or as it is",
@@ -58,6 +62,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--as", dest="shown", default="rtx3070", metavar="TARGET",
         help="of --level gpu: the target whose GPU the CUDA program is shown (default: rtx3070)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--launches", metavar="LIST",
+        help="of --level gpu: launches whose instructions are recorded, such as 1,5-8, or tbpoint: representatives "
+        "(two runs); the others are counted, and predicted by these (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--check-memory", action="store_true",
@@ -105,7 +114,8 @@ def run(options: argparse.Namespace) -> int:
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
         snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
-        shown=options.shown, check_memory=options.check_memory, keep_addresses=options.keep_addresses,
+        launches=_launches(options.launches), shown=options.shown, check_memory=options.check_memory,
+        keep_addresses=options.keep_addresses,
         workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip
     is_detail = options.level == "detailed" and options.route == "coverage"
@@ -119,6 +129,10 @@ def run(options: argparse.Namespace) -> int:
 def _numbers(text: str, option: str, least: int) -> list[int] | None:
     """A list like 0,5,8-11; None for "all"."""
     return None if text == "all" else sorted(set(parse_numbers(text, option, least)))
+
+
+def _launches(text: str | None) -> list[int] | Literal["tbpoint"] | None:
+    return "tbpoint" if text == "tbpoint" else None if text is None else _numbers(text, "--launches", 1)
 
 
 def _tell(workload: Workload, directory: Path, *, is_detail: bool, target: str | None) -> None:

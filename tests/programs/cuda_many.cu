@@ -10,7 +10,8 @@ enum { SIZE = 1 << 16 };
 
 __global__ void add(const float *a, float *b) {
     int i = (blockIdx.x * blockDim.x + threadIdx.x) % SIZE;
-    b[i] += a[i];
+    for (int k = 0; k < 1 + blockIdx.x % 4; k++) b[i] += a[i];  // blocks differ
+    if (threadIdx.x % 3 == 0) b[i] += 1;                            // and warps part
 }
 
 int main(int count, char **words) {

@@ -69,9 +69,24 @@ def parts_of(launches: Workload, plan: LaunchPlan, gpu: Gpu, study: Study) -> li
             joined.append([row])
             total = int(size[row])
     enough = REACH * (gpu.l2.size_bytes + gpu.sms * gpu.l1.size_bytes) // SECTOR_BYTES
-    return [
-        Part(tuple(rows), _before(rows[0], int(begin[rows[0]]), requests, enough) if keeps else ()) for rows in joined
-    ]
+    like = _recorded_like(launches, plan)
+    found = []
+    for rows in joined:
+        before = _before(rows[0], int(begin[rows[0]]), requests, enough) if keeps else ()
+        found.append(Part(tuple(rows), tuple(int(like[row]) for row in before if like[row] >= 0)))
+    return found
+
+
+def _recorded_like(launches: Workload, plan: LaunchPlan) -> np.ndarray:
+    """int64[launches]: the row whose instructions a launch leaves in caches: its own, or, where counts alone were
+    recorded, those of the launch that stands for it (-1: none does)."""
+    ids = launches.column("launches", "launch_id")
+    like = np.arange(len(ids))
+    counted = np.isin(ids, launches.gpu.counted_ids if launches.gpu is not None else ())
+    like[counted] = -1
+    mine = counted[plan.row]
+    like[plan.row[mine]] = plan.representative[mine]
+    return like
 
 
 def _first_of_gpu(launches: Workload) -> np.ndarray:

@@ -47,6 +47,9 @@ def plan_launches(launches: Workload, row: np.ndarray, study: Study, place: str)
     """Of the launches of ``row`` (ascending). ``place``: their trace, for errors. Raises UserError. O(launches log
     launches), and with basic-block vectors O(instructions)."""
     method = study.sampling.launches
+    counted = np.isin(launches.column("launches", "launch_id")[row], _counted(launches))
+    if counted.any():
+        return _partly_recorded(launches, row, counted, study, place)
     if method == "full":
         return LaunchPlan(row, np.arange(len(row), dtype=np.int32), row, row)
     if not isinstance(method, str):
@@ -69,6 +72,52 @@ def plan_launches(launches: Workload, row: np.ndarray, study: Study, place: str)
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
     return LaunchPlan(row, label, row[choice.element][plan.representative], row[choice.element])
+
+
+def _counted(launches: Workload) -> np.ndarray:
+    """int[]: launches of which counts alone were recorded."""
+    return np.array(launches.gpu.counted_ids if launches.gpu is not None else (), np.int64)
+
+
+def _partly_recorded(launches: Workload, row: np.ndarray, counted: np.ndarray, study: Study, place: str) -> LaunchPlan:
+    """Launches of which counts alone were recorded (``counted`` bool[n]) follow from those that are simulated: by
+    TBPoint's clusters where it chose what was recorded, else by the recorded launch of the same kernel that is nearest
+    in TBPoint's features."""
+    from manyscale.runner.predict.gpu.launch_counts import counts_of  # these load what few studies need
+    from manyscale.sampling.tbpoint.launches import choose
+    from manyscale.sampling.tbpoint.options import TbpointChoice
+    from manyscale.sampling.tbpoint.rules import LaunchSampling
+
+    method, ids = study.sampling.launches, launches.column("launches", "launch_id")
+    asked = study.options(TbpointChoice).launches
+    rules = launches.gpu.rules if launches.gpu is not None else None
+    is_own = method == "tbpoint" and asked != LaunchSampling()
+    if method == "full" or (method == "tbpoint" and not is_own):
+        if rules is None:
+            return _given(launches, row, ids[row[~counted]].tolist(), place)
+        used = LaunchSampling.model_validate(rules)
+    elif is_own:
+        used = asked.model_copy(update={"seed": study.seed})
+    elif isinstance(method, str):
+        raise UserError(
+            f"sampling.launches: {method} takes launches at random, and of some in {place} counts alone were recorded, "
+            f"such as {int(ids[row[counted]][0])}; leave it out, or use tbpoint"
+        )
+    else:
+        unknown = sorted(set(method) & set(_counted(launches).tolist()))
+        if unknown:
+            raise UserError(f"sampling.launches: of launch {unknown[0]} in {place} counts alone were recorded")
+        return _given(launches, row, method, place)
+    sample = choose(counts_of(launches, row, used.bbv_scale > 0), used)
+    missing = sample.chosen[counted[sample.chosen]]
+    if len(missing) and not is_own:  # of a part of the launches that were traced
+        return _given(launches, row, ids[row[~counted]].tolist(), place)
+    if len(missing):
+        raise UserError(
+            f"tbpoint.launches: would simulate launch {int(ids[row[missing[0]]])}, of which counts alone were recorded "
+            f"in {place}; leave tbpoint.launches out"
+        )
+    return LaunchPlan(row, sample.cluster.astype(np.int32), row[sample.representative], row[sample.chosen], sample)
 
 
 def _given(launches: Workload, row: np.ndarray, numbers: list[int], place: str) -> LaunchPlan:

@@ -68,12 +68,13 @@ class Events:
 @dataclass
 class Collected:
     """What was stored of a process's launches. ``heads`` of counted ones, for the table; ``cut``: numbers of launches
-    in whose midst the limit of the disk was reached."""
+    in whose midst the limit of the disk was reached; ``rules`` by which TBPoint chose those that are recorded."""
 
     launches: dict[int, StoredLaunch] = field(default_factory=dict)
     counted: CountedLaunches | None = None
     heads: dict[int, dict[str, Any]] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
+    rules: Mapping[str, Any] | None = None
 
 
 def read(
@@ -103,7 +104,8 @@ def store_of(
     folder = Path(tempfile.mkdtemp(prefix="manyscale-launches-"))
     launches: dict[int, StoredLaunch] = {}
     recorded: dict[int, Recorded] = {}
-    counted = CountsWriter(folder / COUNTED)
+    rules = next((each.rules for each in (collected or {}).values()), None)
+    counted = CountsWriter(folder / COUNTED, rules)
     try:
         for process, events, chosen in processes:
             number = int(process.name.rpartition("-")[2])

@@ -88,9 +88,11 @@ def counts_of_roots(roots: Sequence[str], counts: np.ndarray) -> dict[str, int]:
 
 
 class CountsWriter:
-    """Writes the folder of counted launches, launch by launch, then ``close``. Without ``close`` nothing remains."""
+    """Writes the folder of counted launches, launch by launch, then ``close``. Without ``close`` nothing remains.
+    ``rules``: see CountedLaunches."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rules: Mapping[str, Any] | None = None) -> None:
+        self._rules = rules
         self._folder = folder
         self._unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
         self._rows: list[dict[str, Any]] = []
@@ -147,13 +149,14 @@ class CountsWriter:
         if not self.heads:
             return None
         self._flush()
-        opcodes = {str(number): list(static.opcodes) for number, static in self._kernels.items()}
+        opcodes: dict[str, Any] = {str(number): list(static.opcodes) for number, static in self._kernels.items()}
+        content = {"version": _VERSION, "kernels": opcodes, "rules": self._rules}
         try:
             for number, static in self._kernels.items():
                 nothing = np.zeros(len(static.pc), np.int64)
                 table = static_table(static, InstructionCounts(nothing, nothing, None))
                 pq.write_table(table, self._unfinished / _KERNEL.format(number), compression="zstd")
-            self._writer.add_key_value_metadata({_HEADER: json.dumps({"version": _VERSION, "kernels": opcodes})})
+            self._writer.add_key_value_metadata({_HEADER: json.dumps(content)})
             self._writer.close()
             kept.seal_folder(self._unfinished)
             kept.install(self._unfinished, self._folder)
@@ -185,7 +188,8 @@ _SCHEMA: Final = pa.schema(
 
 
 class CountedLaunches:
-    """The folder of counted launches. Raises UserError where it is damaged; pickles as its path."""
+    """The folder of counted launches. ``rules``: those by which TBPoint chose the others (keys of LaunchSampling), None
+    where a list did. Raises UserError where the folder is damaged; pickles as its path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -196,6 +200,7 @@ class CountedLaunches:
             if content["version"] != _VERSION or not kept.is_whole(self.folder):
                 raise ValueError("its files are not as they were written")
             self._opcodes = {int(number): tuple(map(str, each)) for number, each in content["kernels"].items()}
+            self.rules: dict[str, Any] | None = content["rules"]
             known = file.read(["launch_id", "kernel", "digest"])
             ids = known.column("launch_id").to_pylist()
             self._place = {launch_id: place for place, launch_id in enumerate(ids)}

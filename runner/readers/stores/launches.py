@@ -41,6 +41,11 @@ class LaunchStore:
     def counted_ids(self) -> tuple[int, ...]:
         return self.counted.launch_ids if self.counted is not None else ()
 
+    @property
+    def rules(self) -> Mapping[str, Any] | None:
+        """By which TBPoint chose the launches that are stored (keys of LaunchSampling), where it did."""
+        return self.counted.rules if self.counted is not None else None
+
     @cached_property
     def digest(self) -> str:
         state = hashlib.blake2b(digest_size=20)

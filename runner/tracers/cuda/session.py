@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +28,10 @@ from manyscale.runner.tracers.cuda.device import Device
 from manyscale.runner.tracers.cuda.library import nccl_library, runtime_library
 from manyscale.runner.tracers.cuda.listing import functions
 from manyscale.runner.tracers.cuda.module import ModuleFiles
+from manyscale.runner.tracers.cuda.two_runs import Choose, first_run, hidden_streams
 from manyscale.runner.tracers.session import write_header
 
+COUNTING: Final = "counting"  # those of a first run, until the second begins
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
 
@@ -45,12 +48,14 @@ def find_program(command: Sequence[str], library: str | None = None) -> tuple[la
 @dataclass(frozen=True)
 class Recording:
     """What is recorded. ``regions``: names of NVTX ranges, or profiler, outside of which launches are left out;
-    ``launches``: numbers of those whose instructions are recorded, None: all; ``blocks`` of each launch, none: all;
-    ``max_bytes`` on disk. ``keep_raw``: the tracer's files stay; ``keeps_lanes``, ``checks_memory``,
-    ``workers``: see ``Device.write``. ``announces``: a line on standard error says what is run."""
+    ``launches``: numbers of those whose instructions are recorded, None: all; ``choose``: the program runs twice, and
+    this says which by what the first run counts; ``blocks`` of each launch, none: all; ``max_bytes`` on disk.
+    ``keep_raw``: the tracer's files stay; ``keeps_lanes``, ``checks_memory``, ``workers``: see ``Device.write``.
+    ``announces``: a line on standard error says what is run."""
 
     regions: Sequence[str] = ()
     launches: Collection[int] | None = None
+    choose: Choose | None = None
     blocks: Sequence[BlockRange] = ()
     max_bytes: int | None = None
     keep_raw: bool = False
@@ -100,6 +105,34 @@ def _recorded(
     recording: Recording,
 ) -> tuple[Workload, int]:
     """Run the program once."""
+    run = partial(_run, command, program, kit, device, cache, recording)
+    if recording.choose is None:
+        status, found = run(raw, Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files))
+        return cuda.read(raw, collected=None if recording.in_files else found), status
+    if recording.in_files:
+        raise UserError("--launches tbpoint: no files can be kept; leave out --keep-raw and --keep-addresses")
+    counting = raw.with_name(COUNTING)
+    _, counted = run(counting, Wanted(()), is_shown=False)
+    first = first_run(counted, recording.choose)
+    shutil.rmtree(counting)
+    status, found = run(raw, Wanted(first.recorded, recording.blocks, recording.max_bytes))
+    first.check(found)
+    return cuda.read(raw, collected=found), status
+
+
+def _run(
+    command: Sequence[str],
+    program: launch.Program,
+    kit: Toolkit,
+    device: Device,
+    cache: Path,
+    recording: Recording,
+    raw: Path,
+    wanted: Wanted,
+    *,
+    is_shown: bool = True,
+) -> tuple[int, dict[int, Collected]]:
+    """The program's exit status, and what was stored of each process. ``is_shown``: its output."""
     raw.mkdir()
     device.write(
         raw,
@@ -108,22 +141,6 @@ def _recorded(
         regions=recording.regions,
         workers=recording.workers,
     )
-    wanted = Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files)
-    status, found = _run(command, program, kit, device, raw, cache, wanted, recording.announces)
-    return cuda.read(raw, collected=None if recording.in_files else found), status
-
-
-def _run(
-    command: Sequence[str],
-    program: launch.Program,
-    kit: Toolkit,
-    device: Device,
-    raw: Path,
-    cache: Path,
-    wanted: Wanted,
-    announces: bool,
-) -> tuple[int, dict[int, Collected]]:
-    """The program's exit status, and what was stored of each process."""
     assert program.path is not None
     files = ModuleFiles(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
@@ -131,8 +148,9 @@ def _run(
         cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))
         files.add([(each, functions(device_code.disassembled(each, kit)) if each.kernels else {}) for each in cubins])
     library = runtime_library(kit, cache)
-    if announces:
-        told = f"manyscale: tracing at level gpu, as {device.name}: {shlex.join(command)}"
+    if recording.announces:
+        what = "tracing" if is_shown else "counting what launches execute (the output is not shown)"
+        told = f"manyscale: {what} at level gpu, as {device.name}: {shlex.join(command)}"
         print(told, file=sys.stderr, flush=True)
     tracers = [library]
     of_ranks = {}
@@ -148,7 +166,8 @@ def _run(
             | {"LD_PRELOAD": _with_others("LD_PRELOAD", *tracers)}
             | of_ranks
         )
-        child = subprocess.Popen(launch.traced_command(command, program, environment))
+        streams = {} if is_shown else hidden_streams()
+        child = subprocess.Popen(launch.traced_command(command, program, environment), **streams)
         status = _waited(child)
     shutil.rmtree(raw / "nccl", ignore_errors=True)  # messages that nobody has read
     files.close()
