@@ -7,6 +7,7 @@ import re
 import pytest
 
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.study.shown_device import shown_device
 from manyscale.runner.study.targets import target_named
@@ -53,3 +54,50 @@ def test_cccl_says_the_same(kit):
         assert values["max_blocks_per_multiprocessor"] == str(blocks)
         assert values["max_threads_per_multiprocessor"] == str(32 * warps)
         assert values["max_shared_memory_per_multiprocessor"] == f"{shared} * 1024"
+
+
+OCCUPANCY = """
+#include <cstdio>
+#include <cuda_runtime.h>
+__global__ void small(int *out) { out[threadIdx.x] = threadIdx.x; }
+__global__ void shared(int *out) {
+    extern __shared__ int tile[];
+    tile[threadIdx.x] = out[threadIdx.x];
+    out[threadIdx.x] = tile[threadIdx.x ^ 1];
+}
+int main() {
+    int blocks, attribute;
+    cudaDeviceProp device;
+    cudaGetDeviceProperties(&device, 0);
+    cudaDeviceGetAttribute(&attribute, cudaDevAttrMaxBlocksPerMultiprocessor, 0);
+    printf("%d %d %zu\\n", device.maxBlocksPerMultiProcessor, attribute, device.sharedMemPerMultiprocessor);
+    for (int threads = 32; threads <= 1024; threads *= 2) {
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, small, threads, 0);
+        printf("%d ", blocks);
+    }
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, shared, 32, 20 * 1024);
+    printf("%d\\n", blocks);
+    int *out;
+    cudaMalloc(&out, 4);
+    small<<<1, 1>>>(out);
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "architecture", "expected"),
+    [  # the least of blocks of an SM, warps of an SM over those of a block, shared memory over 21 KiB of a block
+        ("rtx3070", 86, ["16 16 102400", "16 16 12 6 3 1 4"]),
+        ("a100", 80, ["32 32 167936", "32 32 16 8 4 2 7"]),
+    ],
+)
+def test_programs_are_told_the_occupancy_of_hardware(
+    target, architecture, expected, nvcc, tracer_cache, tmp_path, capfd
+):
+    program = nvcc(f"occupancy{architecture}", OCCUPANCY, f"-arch=sm_{architecture}")
+    command = ["trace", "--level", "gpu", "--as", target, "--cache", str(tracer_cache), "-o", str(tmp_path / "traced")]
+    capfd.readouterr()
+    main([*command, "--", str(program)])
+    assert capfd.readouterr().out.splitlines()[:2] == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manyscale.models.workload.launch_trace import Access, Space, UnitClass
+from manyscale.runner.tracers.cuda.given import Given
 from manyscale.runner.tracers.cuda.instructions import instructions
 from manyscale.runner.tracers.cuda.meanings import MEANINGS
 from manyscale.runner.tracers.cuda.rules import rules
@@ -14,6 +15,16 @@ def test_every_root_has_a_meaning_and_a_class():
     """A new rule wants a line in meanings.py, and its root a unit in readers/accelsim/opcodes.py."""
     assert sorted(MEANINGS) == sorted(rules())
     assert [each.root for each in instructions() if not each.is_classed] == []
+
+
+def test_what_does_nothing_says_so():
+    for root, rule in rules().items():
+        try:
+            does_nothing = root != "NOP" and rule(Given(root, (), (), 0, 0)).op == "NOP"
+        except (ValueError, IndexError, StopIteration):
+            continue  # a rule that wants operands
+        says_so = "no effect here" in MEANINGS[root] or "done at once here" in MEANINGS[root]
+        assert says_so or not does_nothing, root
 
 
 @pytest.mark.parametrize(
