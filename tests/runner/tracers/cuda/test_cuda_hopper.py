@@ -1,0 +1,24 @@
+"""A program for sm_90a that checks itself: its kernels use TMA, barriers in shared memory, wgmma and clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manyscale.runner.readers import workload_folder
+
+PROGRAM = Path(__file__).parents[3] / "programs" / "cuda_hopper.cu"
+
+
+@pytest.mark.slow
+def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, trace):
+    program = nvcc("hopper-90a", PROGRAM.read_text(), "-gencode", "arch=compute_90a,code=sm_90a")
+    status, printed, told, folder = trace([str(program)], "--as", "h100")
+    assert (status, printed[0]) == (0, "PASSED"), told
+    traced = workload_folder.read(folder).gpu.trace(1)
+    opcodes = [traced.static.opcodes[k] for k in traced.static.opcode[traced.instruction]]
+    # 2 x 3 blocks, each of 4 steps of two copies, and of 4 products by 4 warps; two stores of a box
+    assert opcodes.count("UTMALDG.2D") == 6 * 4 * 2
+    assert opcodes.count("HGMMA.64x64x16.F32") == 6 * 4 * 4 * 4
+    assert opcodes.count("UTMASTG.2D") == 6 * 2
