@@ -228,10 +228,6 @@ def trace(
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
-    from manyscale.models.workload.quantities import parse_time_ps
-    from manyscale.runner.tracers import session
-    from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
-
     if level == "gpu":
         from manyscale.runner.study import representative_launches
 
@@ -243,6 +239,10 @@ def trace(
             choose=representative_launches.choose if launches == "tbpoint" else None,
             workers=workers,
         )  # fmt: skip
+    from manyscale.models.workload.quantities import parse_time_ps
+    from manyscale.runner.tracers import session
+    from manyscale.runner.tracers.stacks import DEFAULT_SAMPLING, Sampling
+
     sampling = DEFAULT_SAMPLING
     if level == "stacks":
         try:

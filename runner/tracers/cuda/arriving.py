@@ -49,8 +49,9 @@ class _RefusedError(Exception):
 class ArrivingCode:
     """Answers the processes of a traced program, one request at a time, while the ``with`` block runs."""
 
-    def __init__(self, files: ModuleFiles, capability: int, kit: Toolkit, folder: Path) -> None:
+    def __init__(self, files: ModuleFiles, capability: int, kit: Toolkit, folder: Path, cache: Path) -> None:
         self._files, self._capability, self._kit, self._folder = files, capability, kit, folder.resolve()
+        self._cache = cache
         self._count = 0
 
     def __enter__(self) -> Path:
@@ -124,7 +125,10 @@ class ArrivingCode:
             try:
                 with tempfile.TemporaryDirectory(dir=self._place) as scratch:
                     found = device_code.extract([named], self._capability, self._kit, Path(scratch))
-                    return [(each, listing.functions(device_code.disassembled(each, self._kit))) for each in found]
+                    return [
+                        (each, listing.functions(device_code.disassembled(each, self._kit, self._cache)))
+                        for each in found
+                    ]
             except UserError as error:
                 raise _RefusedError(NO_BINARY_FOR_GPU, str(error)) from None
         if head != _ELF:
@@ -133,7 +137,7 @@ class ArrivingCode:
 
     def _of_cubin(self, path: Path) -> tuple[Cubin, dict[str, Listing]]:
         named = path.rename(path.with_name(path.name + ".cubin"))
-        text = device_code.disassembled(Cubin(named, self._capability), self._kit)
+        text = device_code.disassembled(Cubin(named, self._capability), self._kit, self._cache)
         architecture = max(listing.architectures(text), default=self._capability)
         if architecture // 10 != self._capability // 10 or architecture > self._capability:
             told = (

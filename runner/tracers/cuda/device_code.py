@@ -3,15 +3,18 @@ that is shown can run. Where there is PTX alone, ``ptxas`` compiles it, as CUDA'
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 from manyscale.runner.tracers.cuda.cubin import Cubin
@@ -134,9 +137,26 @@ def _compiled(path: Path, capability: int, kit: Toolkit, folder: Path) -> list[C
     return made
 
 
-def disassembled(cubin: Cubin, kit: Toolkit) -> str:
-    """What ``cuobjdump -sass`` writes of a cubin."""
-    return _cuobjdump(kit, ["-sass", cubin.path.name], cubin.path.parent, cubin.path)
+def disassembled(cubin: Cubin, kit: Toolkit, cache: Path | None = None) -> str:
+    """What ``cuobjdump -sass`` writes of a cubin; of the same bytes it is kept in ``cache``. Raises UserError."""
+    words = ["-sass", cubin.path.name]
+    if cache is None:
+        return _cuobjdump(kit, words, cubin.path.parent, cubin.path)
+    tool = kit.tool("cuobjdump")
+    status = tool.stat()
+    state = hashlib.blake2b(f"{tool} {status.st_size} {status.st_mtime_ns} ".encode(), digest_size=16)
+    state.update(cubin.path.read_bytes())
+    place = cache.resolve() / "cuda-listings" / state.hexdigest()
+    known = kept.mapped(place)
+    if known is not None:
+        return zlib.decompress(known).decode()
+    text = _cuobjdump(kit, words, cubin.path.parent, cubin.path)
+    try:
+        with kept.written(place) as path:
+            path.write_bytes(zlib.compress(text.encode(), 1))
+    except OSError as error:
+        raise UserError(f"{place.parent}: {error.strerror or error}; name another folder with --cache") from None
+    return text
 
 
 def _cuobjdump(kit: Toolkit, words: Sequence[str], folder: Path, path: Path) -> str:

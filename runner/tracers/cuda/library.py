@@ -32,6 +32,12 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     process has both in one. Raises UserError where it does not build."""
     name = generate.soname(kit.version)
     compiler = c_compiler("the CUDA runtime that is traced")
+    stamp = _stamp_of_inputs(f"{compiler} {kit.version}", kit, cache)
+    known = kept.mapped(stamp)
+    if known is not None:
+        built = stamp.parent / known.to_pybytes().decode() / name
+        if kept.mapped(built) is not None:
+            return built
     files = interpreter.sources() | {path.name: path.read_text() for path in sorted(RUNTIME.glob("*.[ch]"))}
     sources = {name: text for name, text in files.items() if name.endswith(".c")}
     sources["generated.c"] = generate.source(kit.include, sources.values())
@@ -40,7 +46,23 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     files |= {"generated.c": sources["generated.c"]} | driver_interface.sources(kit.include)
     files |= {f"driver/{path.name}": path.read_text() for path in sorted(DRIVER.glob("*.[ch]"))}
     flags = (*_FLAGS, *interpreter.machine_flags())
-    return _built(name, files, (*compiler.command, *flags), f"{compiler}", kit, cache, script, renamed, _DRIVER_NAMES)
+    built = _built(name, files, (*compiler.command, *flags), f"{compiler}", kit, cache, script, renamed, _DRIVER_NAMES)
+    with kept.written(stamp) as path:
+        path.write_text(built.parent.name)
+    return built
+
+
+def _stamp_of_inputs(identity: str, kit: Toolkit, cache: Path) -> Path:
+    """A file of the cache that says which library the files made that it is built from, as they are now: reading them
+    takes longer than anything else before the program starts."""
+    folders = (interpreter.NATIVE, RUNTIME, DRIVER)
+    files = [path for folder in folders for path in sorted(folder.glob("*.[ch]"))]
+    files += sorted(Path(__file__).parent.glob("*.py")) + sorted(kit.include.glob("*.h"))
+    state = hashlib.blake2b(f"{identity} {interpreter.machine_flags()}".encode(), digest_size=16)
+    for path in files:
+        status = path.stat()
+        state.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return cache.resolve() / "tracers" / f"{state.hexdigest()}.known"
 
 
 def nccl_library(kit: Toolkit, cache: Path) -> Path:

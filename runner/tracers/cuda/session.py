@@ -29,7 +29,6 @@ from manyscale.runner.tracers.cuda.library import nccl_library, runtime_library
 from manyscale.runner.tracers.cuda.listing import functions
 from manyscale.runner.tracers.cuda.module import ModuleFiles
 from manyscale.runner.tracers.cuda.two_runs import Choose, first_run, hidden_streams
-from manyscale.runner.tracers.session import write_header
 
 COUNTING: Final = "counting"  # those of a first run, until the second begins
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
@@ -146,7 +145,9 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
         linked = device_code.linked(program.path)
         cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))
-        files.add([(each, functions(device_code.disassembled(each, kit)) if each.kernels else {}) for each in cubins])
+        files.add(
+            [(each, functions(device_code.disassembled(each, kit, cache)) if each.kernels else {}) for each in cubins]
+        )
     library = runtime_library(kit, cache)
     if recording.announces:
         what = "tracing" if is_shown else "counting what launches execute (the output is not shown)"
@@ -159,7 +160,10 @@ def _run(
     if program.library is not None or linked.has_nccl:
         tracers.insert(0, build.tracer(program.library, cache))
         of_ranks = _of_ranks(command, program, raw)
-    with ArrivingCode(files, device.capability, kit, raw) as code, Collector(raw, wanted, files.kernel) as collector:
+    with (
+        ArrivingCode(files, device.capability, kit, raw, cache) as code,
+        Collector(raw, wanted, files.kernel) as collector,
+    ):
         environment = (
             _environment(library, raw, code)
             | {"MANYSCALE_CUDA_SOCKET": str(collector.path)}
@@ -200,6 +204,8 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 def _of_ranks(command: Sequence[str], program: launch.Program, raw: Path) -> dict[str, str]:
     """What the tracer of MPI programs is told, which records the ranks' calls beside."""
+    from manyscale.runner.tracers.session import write_header
+
     folder = raw / OF_RANKS
     folder.mkdir()
     write_header(folder, raw.resolve().parent.name, "mpi", command, program)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.tracers.cuda import compiler, generate
+from manyscale.runner.tracers.cuda import compiler, device_code, generate
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 
 
@@ -72,3 +74,26 @@ def test_what_is_not_there_is_made_of_the_headers(tmp_path):
     assert 'case 218: return "invalid ptx";' in made
     assert 'case 214: return "ecc uncorrectable";' in made
     assert generate.aliases(tmp_path) == {"cudaCopy_ptds": "cudaCopy"}
+
+
+def test_listings_are_kept_by_what_they_list_and_by_the_tool(tmp_path):
+    (tmp_path / "bin").mkdir()
+    tool, asked = tmp_path / "bin" / "cuobjdump", tmp_path / "asked"
+    script = f'#!/bin/sh\necho "$2" >> {asked}\ncat "$2"\n'
+    tool.write_text(script)
+    tool.chmod(0o755)
+    kit = Toolkit(tmp_path)
+
+    def listed(name: str, content: str) -> str:
+        (tmp_path / name).write_text(content)
+        return device_code.disassembled(SimpleNamespace(path=tmp_path / name), kit, tmp_path / "cache")
+
+    assert [listed("one", "a"), listed("two", "b"), listed("one", "a"), listed("two", "a")] == ["a", "b", "a", "a"]
+    assert asked.read_text().split() == ["one", "two"]
+    (kept,) = [path for path in (tmp_path / "cache" / "cuda-listings").iterdir() if path.stat().st_size > 0][:1]
+    kept.write_bytes(b"damaged")
+    assert [listed("one", "a"), listed("two", "b")] == ["a", "b"]
+    assert len(asked.read_text().split()) == 3
+    tool.write_text(script + "# another version\n")
+    assert listed("one", "a") == "a"
+    assert len(asked.read_text().split()) == 4
