@@ -206,6 +206,7 @@ def trace(
     keep_raw: bool = False,
     launches: Sequence[int] | Literal["tbpoint"] | None = None,
     shown: str = "rtx3070",
+    gpus: int | None = None,
     check_memory: bool = False,
     keep_addresses: bool = False,
     workers: int = 1,
@@ -219,12 +220,13 @@ def trace(
     call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
     ``snapshots``. Of a CUDA program: ``launches`` whose instructions are recorded, by number, or "tbpoint":
     representatives, chosen in a first run of the program (None: all); ``regions``: NVTX ranges, or profiler; ``shown``,
-    the target whose GPU it is shown, and ``check_memory``: a kernel stops
-    at an access to what is not allocated, even where hardware would not notice; ``keep_addresses``: the tracer's files
-    stay, with the address of each thread, so that ``convert`` can write them in Accel-Sim's format; a command that
-    names a source, app.cu or a shipped one, is compiled first; ``workers``: threads that run the blocks of a launch,
-    with the same trace for any number. ``max_gb`` on disk; ``mpi``: the program's library (found out by default);
-    ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says what is run.
+    the target whose GPU it is shown, ``gpus``, how many of them (default: those of a node of the target), and
+    ``check_memory``: a kernel stops at an access to what is not allocated, even where hardware would not notice;
+    ``keep_addresses``: the tracer's files stay, with the address of each thread, so that ``convert`` can write them in
+    Accel-Sim's format; a command that names a source, app.cu or a shipped one, is compiled first; ``workers``: threads
+    that run the blocks of a launch, with the same trace for any number. ``max_gb`` on disk; ``mpi``: the program's
+    library (found out by default); ``keep_raw``: the tracer's files stay; ``progress``: a line on standard error says
+    what is run.
 
     Raises UserError where it cannot be recorded so; a program that failed has its trace, and ``status``.
     """
@@ -232,7 +234,7 @@ def trace(
         from manyscale.runner.study import representative_launches
 
         return _trace_gpu(
-            list(command), output, shown, cache_folder(cache), mpi,
+            list(command), output, shown, gpus, cache_folder(cache), mpi,
             keep_raw=keep_raw, checks_memory=check_memory, keeps_lanes=keep_addresses, announces=progress,
             max_bytes=None if max_gb is None else int(max_gb * _GB),
             regions=tuple(regions.split(",")) if regions else (), launches=None if launches == "tbpoint" else launches,
@@ -262,14 +264,16 @@ def trace(
     return TraceResult(found, Folder(directory, scratch), found.notes, status)
 
 
-def _trace_gpu(command: list[str], output: Output, shown: str, cache: Path, mpi: str | None, **how: Any) -> TraceResult:
+def _trace_gpu(
+    command: list[str], output: Output, shown: str, gpus: int | None, cache: Path, mpi: str | None, **how: Any
+) -> TraceResult:
     from manyscale.runner.shipped import program_path
     from manyscale.runner.study.shown_device import shown_device
     from manyscale.runner.tracers.cuda import session, sources
 
     if not 1 <= how["workers"] <= 64:
         raise UserError(f"--workers {how['workers']}: must be 1 to 64 threads")
-    device = shown_device(shown)
+    device = shown_device(shown, gpus)
     with TemporaryDirectory(prefix="manyscale-program-") as built:
         if command:
             command = [program_path(command[0]), *command[1:]]

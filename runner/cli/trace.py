@@ -69,6 +69,10 @@ def arguments(parser: Parser) -> None:
         "(two runs); the others are counted, and predicted by these (default: all)",
     )  # fmt: skip
     parser.add_argument(
+        "--gpus", type=int, metavar="N",
+        help="of --level gpu: GPUs that the program is shown (default: those of a node of the target)",
+    )  # fmt: skip
+    parser.add_argument(
         "--check-memory", action="store_true",
         help="of --level gpu: stop at an access to what is not allocated, even where hardware would not notice",
     )  # fmt: skip
@@ -114,8 +118,8 @@ def run(options: argparse.Namespace) -> int:
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
         snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
-        launches=_launches(options.launches), shown=options.shown, check_memory=options.check_memory,
-        keep_addresses=options.keep_addresses,
+        launches=_launches(options.launches), shown=options.shown, gpus=options.gpus,
+        check_memory=options.check_memory, keep_addresses=options.keep_addresses,
         workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip
     is_detail = options.level == "detailed" and options.route == "coverage"

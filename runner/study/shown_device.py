@@ -21,15 +21,20 @@ _SPECIFIED: Final = {
     "h100": ("NVIDIA H100 80GB HBM3", 80 * _GIB, 2_619_000, 5120),
 }
 _OF_OTHERS: Final = 8 * _GIB  # memory of a GPU of the user's own, which no key of a target says
+MOST_GPUS: Final = 16
 _SHARED_PER_BLOCK: Final = 48 * _KIB  # unless a kernel asks for more: of every compute capability
 
 
-def shown_device(target: str) -> Device:
-    """Raises UserError for an unknown target, and for one without a GPU that CUDA's machine code can be run for."""
+def shown_device(target: str, gpus: int | None = None) -> Device:
+    """``gpus``: how many are shown; default: as many as a node of the target has. Raises UserError for an unknown
+    target, and for one without a GPU that CUDA's machine code can be run for."""
     machine, _ = target_named(target, "--as")
     gpu = Gpu.of(machine.node)
     if gpu is None:
         raise UserError(f"--as {target}: has no GPU; targets with one are {', '.join(_with_gpus())}")
+    number = gpus if gpus is not None else machine.node.num_gpus or 1
+    if not 1 <= number <= MOST_GPUS:
+        raise UserError(f"--gpus {number}: a traced program is shown 1 to {MOST_GPUS} GPUs; name one of these numbers")
     hardware = capability(gpu.compute_capability, f"--as {target}")
     name, memory, memory_clock, bus = _SPECIFIED.get(target, (machine.name, _OF_OTHERS, 0, 0))
     return Device(
@@ -52,6 +57,7 @@ def shown_device(target: str) -> Device:
         shared_optin=hardware.shared_optin,
         shared_reserved=hardware.shared_reserved,
         shared_unit=hardware.shared_unit,
+        gpus=number,
     )
 
 

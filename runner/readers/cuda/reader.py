@@ -43,12 +43,13 @@ _KEPT: Final = ("recorded", "counted", "outside", "limit")
 @dataclass(frozen=True)
 class _Made:
     """A launch that was made: ``warp_instructions`` that it executed, whether it ran to its end, and what was kept of
-    it: recorded, counted, outside (of the chosen regions) or limit (behind the limit of the disk)."""
+    it: recorded, counted, outside (of the chosen regions) or limit (behind the limit of the disk); the ``device`` on which it ran."""
 
     launch: Launch
     warp_instructions: int
     is_whole: bool
     kept: str
+    device: int
 
 
 @dataclass
@@ -229,9 +230,10 @@ def _add(found: Events, words: list[str], place: str) -> None:
         grid, block = (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])
         launch = Launch(launch_id, kernel, grid, block, shared, stream)
         executed, kept = whole(words[11], place, "a launch"), words[13] if len(words) > 13 else "recorded"
+        device = whole(words[14], place, "a launch's device") if len(words) > 14 else 0
         if kept not in _KEPT:
             raise ValueError(kept)
-        found.launches.append(_Made(launch, executed, words[12] == "whole", kept))
+        found.launches.append(_Made(launch, executed, words[12] == "whole", kept, device))
     elif words[0] == "copy":
         before, address, size = (whole(word, place, "a copy") for word in words[1:4])
         found.copies.append((min(before, MOST_OF_COLUMN), address, size))
@@ -263,6 +265,10 @@ def notes_of(events: Events) -> list[Note]:
     if not events.is_ended:
         text = "the program did not end by itself: what it did after its last launch is not there"
         found.append(changes("cuda-program-ended-early", text, errs=Errs.short))
+    devices = len({launch.device for launch in events.launches})
+    if devices > 1:
+        text = f"launches were made on {devices} GPUs; a run takes them one after the other, as launches of one"
+        found.append(changes("cuda-several-gpus", text, count=devices, errs=Errs.long))
     return found + events.notes
 
 

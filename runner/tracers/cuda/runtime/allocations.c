@@ -9,8 +9,8 @@ enum { PITCH = 512 };  // rows of cudaMallocPitch begin at its multiples
 struct CUmemPoolHandle_st {
     uint64_t threshold;
 };
-static struct CUmemPoolHandle_st default_pool;
-static cudaMemPool_t current_pool = &default_pool;
+static struct CUmemPoolHandle_st default_pools[MOST_DEVICES];
+static cudaMemPool_t current_pools[MOST_DEVICES];  // NULL: the default one
 
 static cudaError_t allocate(void **into, size_t bytes, MemoryKind kind, unsigned flags) {
     LOCKED;
@@ -71,7 +71,7 @@ cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *into, cudaGraph_t graph, co
     return graph_add_after(into, graph, before, num_before, &nothing);
 }
 
-cudaError_t cudaDeviceGraphMemTrim(int number) { return number ? failed(cudaErrorInvalidDevice) : done(); }
+cudaError_t cudaDeviceGraphMemTrim(int number) { return is_device(number) ? done() : failed(cudaErrorInvalidDevice); }
 
 cudaError_t cudaMallocAsync(void **into, size_t bytes, cudaStream_t stream) {
     if (stream_of(stream) == NULL) return failed(cudaErrorInvalidResourceHandle);
@@ -123,7 +123,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
     LOCKED;
     if (left == NULL || total == NULL) return failed(cudaErrorInvalidValue);
     *total = device()->memory_bytes;
-    *left = *total - memory_in_use();
+    *left = *total - memory_in_use(current_device());
     return done();
 }
 
@@ -140,6 +140,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *into, const v
     }
     const bool is_host = found->kind == MEMORY_HOST || found->kind == MEMORY_REGISTERED;
     into->type = is_host ? cudaMemoryTypeHost : found->kind == MEMORY_MANAGED ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
+    into->device = found->device;
     into->devicePointer = (void *)place;
     into->hostPointer = into->type == cudaMemoryTypeDevice ? NULL : (void *)place;
     return done();
@@ -180,20 +181,20 @@ cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void *place, size_t by
 
 // Pools: all memory is of one, whatever pool it is asked of.
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *into, int number) {
-    if (number) return failed(cudaErrorInvalidDevice);
-    *into = &default_pool;
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
+    *into = &default_pools[number];
     return done();
 }
 
 cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *into, int number) {
-    if (number) return failed(cudaErrorInvalidDevice);
-    *into = current_pool;
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
+    *into = current_pools[number] ? current_pools[number] : &default_pools[number];
     return done();
 }
 
 cudaError_t cudaDeviceSetMemPool(int number, cudaMemPool_t pool) {
-    if (number) return failed(cudaErrorInvalidDevice);
-    current_pool = pool;
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
+    current_pools[number] = pool;
     return done();
 }
 
@@ -204,8 +205,9 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *into, const struct cudaMemPoolProps
 }
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
-    if (pool == NULL || pool == &default_pool) return failed(cudaErrorInvalidValue);
-    if (pool == current_pool) current_pool = &default_pool;
+    if (pool == NULL || (pool >= default_pools && pool < default_pools + MOST_DEVICES)) return failed(cudaErrorInvalidValue);
+    for (int k = 0; k < MOST_DEVICES; k++)
+        if (current_pools[k] == pool) current_pools[k] = NULL;
     free(pool);
     return done();
 }
@@ -229,7 +231,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
         case cudaMemPoolAttrReservedMemCurrent:
         case cudaMemPoolAttrReservedMemHigh:
         case cudaMemPoolAttrUsedMemCurrent:
-        case cudaMemPoolAttrUsedMemHigh: *(uint64_t *)value = memory_in_use(); break;
+        case cudaMemPoolAttrUsedMemHigh: *(uint64_t *)value = memory_in_use(current_device()); break;
         default: *(int *)value = 1;
     }
     return done();

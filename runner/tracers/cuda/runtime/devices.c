@@ -1,4 +1,4 @@
-// The one device that is shown: what the target's description says, and limits that all devices of its compute capability
+// The devices that are shown, all alike: what the target's description says, and limits that all devices of its compute capability
 // have (NVIDIA, CUDA C++ Programming Guide, Compute Capabilities: technical specifications).
 #include <string.h>
 
@@ -13,32 +13,48 @@ static size_t limits[8] = {
     [cudaLimitMaxL2FetchGranularity] = 64,
 };
 
+static _Thread_local int current;
+
+int current_device(void) { return current; }
+
+bool is_device(int number) { return number >= 0 && number < device()->gpus; }
+
 cudaError_t cudaGetDeviceCount(int *count) {
+    LOCKED;
     if (count == NULL) return failed(cudaErrorInvalidValue);
-    *count = 1;
+    *count = device()->gpus;
     return done();
 }
 
-cudaError_t cudaSetDevice(int number) { return number ? failed(cudaErrorInvalidDevice) : done(); }
+cudaError_t cudaSetDevice(int number) {
+    LOCKED;
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
+    current = number;
+    return done();
+}
 
 cudaError_t cudaGetDevice(int *number) {
     if (number == NULL) return failed(cudaErrorInvalidValue);
-    *number = 0;
+    *number = current;
     return done();
 }
 
 cudaError_t cudaInitDevice(int number, unsigned flags, unsigned more) {
     (void)flags, (void)more;
-    return cudaSetDevice(number);
+    LOCKED;
+    return is_device(number) ? done() : failed(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaChooseDevice(int *number, const struct cudaDeviceProp *wanted) {
-    return wanted ? cudaGetDevice(number) : failed(cudaErrorInvalidValue);
+    if (number == NULL || wanted == NULL) return failed(cudaErrorInvalidValue);
+    *number = 0;
+    return done();
 }
 
 cudaError_t cudaSetValidDevices(int *numbers, int count) {
+    LOCKED;
     for (int k = 0; k < count; k++)
-        if (numbers == NULL || numbers[k]) return failed(cudaErrorInvalidDevice);
+        if (numbers == NULL || !is_device(numbers[k])) return failed(cudaErrorInvalidDevice);
     return done();
 }
 
@@ -61,7 +77,8 @@ cudaError_t cudaDeviceSynchronize(void) {
 
 cudaError_t cudaDeviceReset(void) {
     LOCKED;
-    memory_free_all();
+    memory_free_all(current);
+    peers_forget(current);
     return done();
 }
 
@@ -114,32 +131,20 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *into, int bytes, int number) {
-    if (into == NULL || number) return failed(number ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
-    snprintf(into, (size_t)bytes, "0000:01:00.0");
+    LOCKED;
+    if (into == NULL || !is_device(number)) return failed(into ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
+    snprintf(into, (size_t)bytes, "0000:%02x:00.0", number + 1);
     return done();
 }
 
 cudaError_t cudaDeviceGetByPCIBusId(int *number, const char *name) {
+    LOCKED;
+    unsigned domain = 0, bus = 0;
     if (number == NULL || name == NULL) return failed(cudaErrorInvalidValue);
-    if (!strstr(name, "01:00")) return failed(cudaErrorInvalidDevice);
-    *number = 0;
+    if (sscanf(name, "%x:%x:", &domain, &bus) != 2) sscanf(name, "%x:", &bus);
+    if (domain || !is_device((int)bus - 1)) return failed(cudaErrorInvalidDevice);
+    *number = (int)bus - 1;
     return done();
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int *can, int number, int peer) {
-    if (number || peer) return failed(cudaErrorInvalidDevice);
-    *can = 0;
-    return done();
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    (void)peer, (void)flags;
-    return failed(cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    (void)peer;
-    return failed(cudaErrorInvalidDevice);
 }
 
 struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, enum cudaChannelFormatKind kind) {
@@ -183,8 +188,7 @@ static int common_attribute(enum cudaDeviceAttr attribute) {
         case cudaDevAttrComputePreemptionSupported:
         case cudaDevAttrCanUseHostPointerForRegisteredMem:
         case cudaDevAttrHostRegisterSupported:
-        case cudaDevAttrMemoryPoolsSupported:
-        case cudaDevAttrPciBusId: return 1;
+        case cudaDevAttrMemoryPoolsSupported: return 1;
         case cudaDevAttrAsyncEngineCount: return 2;
         default: return 0;
     }
@@ -193,9 +197,10 @@ static int common_attribute(enum cudaDeviceAttr attribute) {
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int number) {
     LOCKED;
     if (value == NULL || (int)attribute <= 0 || attribute >= cudaDevAttrMax) return failed(cudaErrorInvalidValue);
-    if (number) return failed(cudaErrorInvalidDevice);
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
     const Device *shown = device();
     switch (attribute) {
+        case cudaDevAttrPciBusId: *value = number + 1; break;
         case cudaDevAttrComputeCapabilityMajor: *value = shown->major; break;
         case cudaDevAttrComputeCapabilityMinor: *value = shown->minor; break;
         case cudaDevAttrMultiProcessorCount: *value = shown->sms; break;
@@ -223,7 +228,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *into, int number) {
     LOCKED;
     if (into == NULL) return failed(cudaErrorInvalidValue);
-    if (number) return failed(cudaErrorInvalidDevice);
+    if (!is_device(number)) return failed(cudaErrorInvalidDevice);
     const Device *shown = device();
     memset(into, 0, sizeof *into);
     memcpy(into->name, shown->name, sizeof into->name);
@@ -254,7 +259,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *into, int number) {
     into->memoryBusWidth = shown->bus_bits;
     into->l2CacheSize = shown->l2_bytes;
     into->asyncEngineCount = 2;
-    into->pciBusID = 1;
+    into->pciBusID = number + 1;
     into->canMapHostMemory = into->concurrentKernels = into->unifiedAddressing = into->streamPrioritiesSupported = 1;
     into->globalL1CacheSupported = into->localL1CacheSupported = into->managedMemory = 1;
     into->cooperativeLaunch = 1;

@@ -158,6 +158,8 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .is_cooperative = operation->is_cooperative,
         .workspace = operation->is_cooperative ? workspace() : 0,
     };
+    const int on = stream ? stream->device : current_device();
+    memory_is_used_by(on);
     running = function->kernel.name;
     const uint64_t stream_id = stream ? stream->id : 0;
     recording_begin(&launch, id, function->index, stream_id);
@@ -166,10 +168,10 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     for (int k = 0; k < 8; k++)
         if (launch.system_calls[k]) session_note("cuda-system-functions", running);
     const char *mode = recording_end(&launch, id);
-    session_event("launch %llu %u %u %u %u %u %u %u %llu %llu %llu %s %s", (unsigned long long)id, function->index,
+    session_event("launch %llu %u %u %u %u %u %u %u %llu %llu %llu %s %s %d", (unsigned long long)id, function->index,
                   launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
                   (unsigned long long)operation->shared, (unsigned long long)stream_id,
-                  (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole", mode);
+                  (unsigned long long)launch.warp_instructions, ended ? "stopped" : "whole", mode, on);
     call_ends(record, stream, id, 0);
     if (ended) {  // as on hardware the launch itself succeeds, and everything after it fails
         session_message("%s", launch.problem);
@@ -184,6 +186,8 @@ static cudaError_t shaped_launch(const void *function, dim3 grid, dim3 block, vo
     LOCKED;
     Operation operation;
     if (done() != cudaSuccess) return done();
+    const Stream *on = stream_of(stream);
+    if (on == NULL || on->device != current_device()) return failed(cudaErrorInvalidResourceHandle);
     cudaError_t error = kernel_operation(&operation, function, grid, block, arguments, shared);
     if (error != cudaSuccess) return failed(error);
     error = shape_of_launch(&operation, cluster, is_cooperative);

@@ -9,12 +9,16 @@
 
 static const uint64_t SPACING = 512;  // of what cudaMalloc gives, as on hardware
 static const uint64_t PAGE = 2 << 20;  // of the device's memory
-static const uint64_t DEVICE_START = 0x200000000000, HOST_START = 0x300000000000, HOST_BYTES = 1ull << 40;
+static const uint64_t FIRST_START = 0x200000000000, DEVICE_SPACING = 1ull << 40;  // of the devices' memories
+static const uint64_t HOST_START = 0x300000000000, HOST_BYTES = 1ull << 40;
 
 static Allocation *allocations;  // in ascending order
 static size_t num_allocations, room;
-static uint64_t device_bytes_in_use;
+static uint64_t bytes_in_use[MOST_DEVICES];
 static bool is_mapped;
+static int running_device;  // whose code accesses memory
+
+static uint64_t start_of(int device) { return FIRST_START + (uint64_t)device * DEVICE_SPACING; }
 
 static void map_at(uint64_t start, uint64_t bytes) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
@@ -27,7 +31,7 @@ static void map_at(uint64_t start, uint64_t bytes) {
 
 static void map_arenas(void) {
     if (is_mapped) return;
-    map_at(DEVICE_START - PAGE, device()->memory_bytes + 2 * PAGE);
+    for (int k = 0; k < device()->gpus; k++) map_at(start_of(k) - PAGE, device()->memory_bytes + 2 * PAGE);
     map_at(HOST_START, HOST_BYTES);
     is_mapped = true;
 }
@@ -62,7 +66,8 @@ static uint64_t spaced(uint64_t bytes) { return (bytes + SPACING - 1) / SPACING 
 
 uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags) {
     map_arenas();
-    const uint64_t start = kind == MEMORY_HOST ? HOST_START : DEVICE_START;
+    const int owner = kind == MEMORY_THREADS ? running_device : current_device();
+    const uint64_t start = kind == MEMORY_HOST ? HOST_START : start_of(owner);
     const uint64_t end = start + (kind == MEMORY_HOST ? HOST_BYTES : device()->memory_bytes);
     if (bytes > end - start) return 0;
     const uint64_t taken = spaced(bytes);
@@ -74,8 +79,8 @@ uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags) {
         place = spaced(allocations[at].start + allocations[at].bytes);
     }
     if (place > end || end - place < taken) return 0;
-    if (!insert(at, (Allocation){place, bytes, kind, flags})) return 0;
-    if (kind != MEMORY_HOST) device_bytes_in_use += taken;
+    if (!insert(at, (Allocation){place, bytes, kind, flags, owner})) return 0;
+    if (kind != MEMORY_HOST) bytes_in_use[owner] += taken;
     return place;
 }
 
@@ -83,8 +88,8 @@ bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags)
     const size_t at = behind(start);
     if (at > 0 && allocations[at - 1].start + allocations[at - 1].bytes > start) return false;
     if (at < num_allocations && allocations[at].start < start + bytes) return false;
-    if (!insert(at, (Allocation){start, bytes, kind, flags})) return false;
-    if (kind == MEMORY_DEVICE) device_bytes_in_use += spaced(bytes);
+    if (!insert(at, (Allocation){start, bytes, kind, flags, current_device()})) return false;
+    if (kind == MEMORY_DEVICE) bytes_in_use[current_device()] += spaced(bytes);
     return true;
 }
 
@@ -97,7 +102,7 @@ const Allocation *memory_find(uint64_t address) {
 
 static void remove_at(size_t at) {
     const Allocation gone = allocations[at];
-    if (gone.kind == MEMORY_DEVICE || gone.kind == MEMORY_MANAGED || gone.kind == MEMORY_THREADS) device_bytes_in_use -= spaced(gone.bytes);
+    if (gone.kind == MEMORY_DEVICE || gone.kind == MEMORY_MANAGED || gone.kind == MEMORY_THREADS) bytes_in_use[gone.device] -= spaced(gone.bytes);
     if (gone.kind != MEMORY_MODULE && gone.kind != MEMORY_REGISTERED && gone.bytes >= 1 << 20) {
         const uint64_t page = 4096, first = (gone.start + page - 1) & -page, end = (gone.start + gone.bytes) & -page;
         if (end > first) madvise((void *)first, end - first, MADV_DONTNEED);
@@ -115,12 +120,14 @@ bool memory_free(uint64_t start, MemoryKind of) {
     return true;
 }
 
-void memory_free_all(void) {
+void memory_free_all(int number) {
     for (size_t at = num_allocations; at-- > 0;)
-        if (allocations[at].kind != MEMORY_MODULE && allocations[at].kind != MEMORY_REGISTERED) remove_at(at);
+        if (allocations[at].device == number && allocations[at].kind != MEMORY_MODULE && allocations[at].kind != MEMORY_REGISTERED) remove_at(at);
 }
 
-uint64_t memory_in_use(void) { return device_bytes_in_use; }
+uint64_t memory_in_use(int number) { return bytes_in_use[number]; }
+
+void memory_is_used_by(int number) { running_device = number; }
 
 bool memory_is_allocated(uint64_t address, uint64_t bytes) {
     const Allocation *found = memory_find(address);
@@ -129,14 +136,14 @@ bool memory_is_allocated(uint64_t address, uint64_t bytes) {
 
 // Where hardware notices nothing: what is not allocated in the pages of an allocation and in those beside them.
 static int gap_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
-    const uint64_t end = DEVICE_START + device()->memory_bytes + PAGE;
-    if (!is_mapped || address < DEVICE_START - PAGE || address >= end) return 0;
+    const uint64_t start = start_of(running_device), end = start + device()->memory_bytes + PAGE;
+    if (!is_mapped || address < start - PAGE || address >= end) return 0;
     const size_t at = behind(address);
     const Allocation *before = at ? &allocations[at - 1] : NULL, *after = at < num_allocations ? &allocations[at] : NULL;
-    const uint64_t first = before && before->start >= DEVICE_START ? before->start + before->bytes : DEVICE_START - PAGE;
+    const uint64_t first = before && before->start >= start ? before->start + before->bytes : start - PAGE;
     const uint64_t last = after && after->start < end ? after->start : end;
     const uint64_t reached = (first + PAGE - 1) / PAGE * PAGE + PAGE, reaching = last / PAGE * PAGE - PAGE;
-    const bool is_near_first = first >= DEVICE_START && address < reached;
+    const bool is_near_first = first >= start && address < reached;
     const bool is_near_last = last < end && address >= reaching;
     if (!is_near_first && !is_near_last) return 0;
     *low = is_near_first || reaching < first ? first : reaching;
@@ -146,7 +153,8 @@ static int gap_bounds(uint64_t address, uint64_t *low, uint64_t *high) {
 
 int memory_bounds_of_allocated(uint64_t address, uint64_t *low, uint64_t *high) {
     const Allocation *found = memory_find(address);
-    if (found == NULL) return 0;
+    const bool is_own = found && (found->kind == MEMORY_DEVICE || found->kind == MEMORY_THREADS);  // of one device
+    if (found == NULL || (is_own && !peer_is_reached(running_device, found->device))) return 0;
     *low = found->start;
     *high = found->start + found->bytes;
     return 1;

@@ -113,7 +113,15 @@ static void add_variable(const Registered *entry, const StoredModule *module) {
         if (!strcmp(text(stored[k].name), entry->name))
             *made = (Variable){entry->host, (void *)stored[k].address, stored[k].bytes, stored[k].is_constant};
     if (made->device == NULL) made->device = (void *)memory_allocate(entry->bytes, MEMORY_DEVICE, 0);  // no code uses it
+    made->is_managed = entry->managed != NULL;
     if (entry->managed) *entry->managed = made->device;
+}
+
+void managed_variables_stay(uint8_t *place, const uint8_t *from, size_t bytes) {
+    for (size_t k = 0; k < num_variables; k++) {
+        const size_t offset = (size_t)((uint8_t *)variables[k]->device - place);
+        if (variables[k]->is_managed && offset < bytes) memcpy(place + offset, from + offset, variables[k]->bytes);
+    }
 }
 
 static void resolve(Binary *binary) {

@@ -108,6 +108,7 @@ static void run_set(const Operation *operation) {
 cudaError_t run_operation(const Operation *operation, const Stream *stream) {
     const cudaError_t error = operation_check(operation);
     if (error != cudaSuccess) return error;
+    if (device()->gpus > 1) modules_of_device(operation->kind == OP_KERNEL && stream ? stream->device : current_device());
     switch (operation->kind) {
         case OP_KERNEL: return run_kernel(operation, stream);
         case OP_COPY: {

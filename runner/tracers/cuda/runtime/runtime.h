@@ -17,6 +17,7 @@ typedef struct {
     int major, minor, sms, clock_khz, memory_clock_khz, bus_bits, warps, blocks_per_sm, threads_per_sm, registers_per_sm;
     int register_unit, l2_bytes, shared_per_sm, shared_per_block, shared_optin, shared_reserved, shared_unit;
     uint64_t memory_bytes;
+    int gpus;           // devices that are shown, all alike
     int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
     int workers;        // threads that run a launch
     int keeps_lanes;    // whether masks and addresses of lanes are recorded
@@ -25,7 +26,7 @@ typedef struct {
 
 typedef struct CUstream_st Stream;
 
-const Device *device(void);
+const Device *device(void);  // each of those that are shown
 const char *session_folder(void);  // that the command made
 void session_event(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line of the process's `events`
 void session_note(const char *code, const char *name);  // once for each name; counted
@@ -56,6 +57,13 @@ void region_of_process(int change);   // a wanted region begins (1) or ends (-1)
 void region_of_thread(int change);
 bool region_is_open(void);            // for what the calling thread launches
 
+// ---- devices.c, peers.c
+enum { MOST_DEVICES = 16 };
+int current_device(void);                   // of this thread
+bool is_device(int number);
+bool peer_is_reached(int from, int to);     // whether code of one device may access memory of another
+void peers_forget(int number);
+
 // ---- errors.c
 cudaError_t failed(cudaError_t error);         // remembers it for cudaGetLastError; returns it
 cudaError_t done(void);                        // success, or the error that a launch left for good
@@ -73,6 +81,7 @@ typedef struct {
     uint64_t start, bytes;
     MemoryKind kind;
     unsigned flags;
+    int device;                      // that had it allocated
 } Allocation;
 
 // In the generic address space, with lower words of zero: code for sm_90 puts its own behind SR_SWINHI. The shared one has
@@ -84,8 +93,9 @@ uint64_t memory_allocate(uint64_t bytes, MemoryKind kind, unsigned flags);  // 0
 bool memory_add(uint64_t start, uint64_t bytes, MemoryKind kind, unsigned flags);  // memory that is there already
 const Allocation *memory_find(uint64_t address);   // the allocation that holds it
 bool memory_free(uint64_t start, MemoryKind kind);
-void memory_free_all(void);
-uint64_t memory_in_use(void);                      // bytes of device memory
+void memory_free_all(int device);
+uint64_t memory_in_use(int device);                // bytes of its memory
+void memory_is_used_by(int device);                // whose code runs: what it may access
 bool memory_is_allocated(uint64_t address, uint64_t bytes);
 int memory_bounds_of_allocated(uint64_t address, uint64_t *low, uint64_t *high);  // the same, of what is allocated alone
 int memory_bounds(uint64_t address, uint64_t *low, uint64_t *high);  // of the allocation that holds it; 0: none
@@ -102,6 +112,8 @@ typedef struct {
 const ModuleFile *module_file(const char *name, uint32_t first_kernel);  // in the session's folder; or the end
 void module_file_close(const ModuleFile *file);
 const char *module_text(const ModuleFile *file, uint64_t offset);
+void modules_of_device(int device);  // its variables stand at their addresses from now on
+void managed_variables_stay(uint8_t *place, const uint8_t *from, size_t bytes);  // modules.c: one of all devices
 
 // ---- arriving.c: device code that arrives while the program runs. All give 0, or -1 with the error and why.
 typedef struct {
@@ -134,7 +146,7 @@ typedef struct {
     const void *host;
     void *device;
     size_t bytes;
-    bool is_constant;
+    bool is_constant, is_managed;
 } Variable;
 
 Function *function_of(const void *host);       // NULL: none
@@ -176,6 +188,7 @@ struct CUstream_st {
     bool is_capture_origin;
     unsigned flags;
     int priority;
+    int device;
     unsigned long long id;
 };
 

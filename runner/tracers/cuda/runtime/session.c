@@ -82,7 +82,7 @@ static void read_device(void) {
         {"l2_bytes", &shown.l2_bytes}, {"shared_per_sm", &shown.shared_per_sm},
         {"shared_per_block", &shown.shared_per_block}, {"shared_optin", &shown.shared_optin},
         {"shared_reserved", &shown.shared_reserved}, {"shared_unit", &shown.shared_unit},
-        {"checks_memory", &shown.checks_memory}, {"keeps_lanes", &shown.keeps_lanes},
+        {"gpus", &shown.gpus}, {"checks_memory", &shown.checks_memory}, {"keeps_lanes", &shown.keeps_lanes},
         {"workers", &shown.workers},
     };
     char path[4096], line[512];
@@ -104,6 +104,7 @@ static void read_device(void) {
             if (!strcmp(line, numbers[k].key)) *numbers[k].value = atoi(value);
     }
     fclose(file);
+    if (shown.gpus < 1) shown.gpus = 1;
     is_read = true;
 }
 

@@ -10,19 +10,24 @@ struct CUevent_st {
     struct CUevent_st *next;
     unsigned flags;
     bool is_recorded;
-    int number;
+    int number, device;
     struct timespec at;
     Graph *capture;  // in which it was recorded
 };
 
-static Stream default_stream;
+static Stream default_streams[MOST_DEVICES];
 static Stream *streams;
 static struct CUevent_st *all_events;
 static unsigned long long num_made;
 static int num_events;
 
 Stream *stream_of(cudaStream_t given) {
-    if (given == NULL || given == cudaStreamLegacy || given == cudaStreamPerThread) return &default_stream;
+    if (given == NULL || given == cudaStreamLegacy || given == cudaStreamPerThread) {
+        Stream *own = &default_streams[current_device()];
+        own->device = current_device();
+        if (own->device && own->id == 0) own->id = ++num_made;  // that of the first device is 0
+        return own;
+    }
     for (Stream *one = streams; one; one = one->next)
         if (one == given) return one;
     return NULL;
@@ -41,7 +46,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *into, unsigned flags, int
     Stream *made = calloc(1, sizeof *made);
     if (made == NULL) return failed(cudaErrorMemoryAllocation);
     *made = (Stream){.next = streams, .flags = flags, .priority = priority < -5 ? -5 : priority > 0 ? 0 : priority,
-                     .id = ++num_made};
+                     .device = current_device(), .id = ++num_made};
     streams = made;
     *into = made;
     return done();
@@ -129,7 +134,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *into, unsigned flags) {
     if (flags & cudaEventInterprocess) return not_supported("cudaEventCreateWithFlags between processes");
     struct CUevent_st *made = calloc(1, sizeof *made);
     if (made == NULL) return failed(cudaErrorMemoryAllocation);
-    *made = (struct CUevent_st){.next = all_events, .flags = flags, .number = ++num_events};
+    *made = (struct CUevent_st){.next = all_events, .flags = flags, .number = ++num_events, .device = current_device()};
     all_events = made;
     *into = made;
     return done();
@@ -153,6 +158,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t given, cudaStream_t on, unsigne
     struct CUevent_st *event = event_of(given);
     const Stream *stream = stream_of(on);
     if (event == NULL || stream == NULL) return failed(cudaErrorInvalidResourceHandle);
+    if (event->device != stream->device) return failed(cudaErrorInvalidResourceHandle);
     if (stream->capture && flags == cudaEventRecordExternal) {
         Operation operation = {.kind = OP_EVENT, .event = given};
         return submit(on, &operation);
@@ -173,7 +179,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t given, unsigned fla
     struct CUevent_st *event = event_of(given);
     Stream *stream = stream_of(on);
     if (event == NULL || stream == NULL) return failed(cudaErrorInvalidResourceHandle);
-    if (event->capture && stream->capture == NULL && stream != &default_stream) stream->capture = event->capture;
+    const bool is_default = stream >= default_streams && stream < default_streams + MOST_DEVICES;
+    if (event->capture && stream->capture == NULL && !is_default) stream->capture = event->capture;
     if (event->is_recorded && !stream->capture) call_made(CALL_WAIT_EVENT, stream, 0, event->number);
     return done();
 }
@@ -197,7 +204,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) { return event_waited(event); }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
     LOCKED;
     const struct CUevent_st *start = event_of(from), *end = event_of(to);
-    if (milliseconds == NULL || start == NULL || end == NULL || !start->is_recorded || !end->is_recorded ||
+    if (milliseconds == NULL || start == NULL || end == NULL || start->device != end->device || !start->is_recorded || !end->is_recorded ||
         (start->flags | end->flags) & cudaEventDisableTiming)
         return failed(cudaErrorInvalidResourceHandle);
     session_note("cuda-host-times", "cudaEventElapsedTime");
