@@ -188,13 +188,63 @@ static void missing(void) {
            cudaGetErrorString(cudaErrorNvlinkUncorrectable));
 }
 
+static void several(void) {
+    int count, can, number;
+    char *own, *other, *more, text[4] = "abc";
+    size_t left, total;
+    char bus[16];
+    struct cudaPointerAttributes where;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    SHOW(cudaGetDeviceCount(&count));
+    SHOW(cudaSetDevice(count));
+    SHOW(cudaMalloc((void **)&own, 1024));
+    SHOW(cudaSetDevice(1));
+    cudaMemGetInfo(&left, &total);
+    printf("%d %zu\n", count, total - left); /* nothing of this device is taken */
+    SHOW(cudaMalloc((void **)&other, total));
+    SHOW(cudaMalloc((void **)&more, 512));
+    cudaPointerGetAttributes(&where, other);
+    printf("%d", where.device);
+    cudaPointerGetAttributes(&where, own);
+    printf(" %d\n", where.device);
+    SHOW(cudaFree(other));
+    SHOW(cudaMalloc((void **)&other, 512));
+    SHOW(cudaDeviceCanAccessPeer(&can, 1, 0));
+    SHOW(cudaDeviceCanAccessPeer(&number, 1, 1));
+    printf("%d %d\n", can, number);
+    SHOW(cudaDeviceDisablePeerAccess(0));
+    SHOW(cudaDeviceEnablePeerAccess(0, 0));
+    SHOW(cudaDeviceEnablePeerAccess(0, 0));
+    SHOW(cudaDeviceEnablePeerAccess(1, 0));
+    SHOW(cudaGetLastError());
+    cudaMemcpy(own, text, 4, cudaMemcpyHostToDevice);
+    SHOW(cudaMemcpyPeer(other, 1, own, 0, 4));
+    SHOW(cudaMemcpyPeer(other, 0, own, 1, 4)); /* it is the other way round */
+    memset(text, 0, 4);
+    cudaMemcpy(text, other, 4, cudaMemcpyDeviceToHost);
+    printf("%s\n", text);
+    SHOW(cudaStreamCreate(&stream));
+    SHOW(cudaEventCreate(&event));
+    SHOW(cudaSetDevice(0));
+    SHOW(cudaEventRecord(event, 0)); /* an event of the other device */
+    SHOW(cudaEventRecord(event, stream));
+    SHOW(cudaStreamWaitEvent(0, event, 0));
+    SHOW(cudaDeviceGetPCIBusId(bus, sizeof bus, 1));
+    SHOW(cudaDeviceGetByPCIBusId(&number, bus));
+    printf("%s %d\n", bus, number);
+    SHOW(cudaDeviceReset());
+    SHOW(cudaFree(other)); /* of the other device, which has it still */
+    SHOW(cudaFree(own));
+}
+
 int main(int count, char **words) {
     const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"memory", memory}, {"shapes", shapes}, {"host", host}, {"devices", devices}, {"graphs", graphs},
-                 {"missing", missing}};
-    for (int k = 0; count > 1 && k < 6; k++)
+                 {"missing", missing}, {"several", several}};
+    for (int k = 0; count > 1 && k < 7; k++)
         if (!strcmp(parts[k].name, words[1])) parts[k].run();
     return 0;
 }

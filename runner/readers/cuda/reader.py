@@ -43,7 +43,8 @@ _KEPT: Final = ("recorded", "counted", "outside", "limit")
 @dataclass(frozen=True)
 class _Made:
     """A launch that was made: ``warp_instructions`` that it executed, whether it ran to its end, and what was kept of
-    it: recorded, counted, outside (of the chosen regions) or limit (behind the limit of the disk); the ``device`` on which it ran."""
+    it: recorded, counted, outside (of the chosen regions) or limit (behind the limit of the disk); the ``device`` on
+    which it ran."""
 
     launch: Launch
     warp_instructions: int
@@ -265,7 +266,7 @@ def notes_of(events: Events) -> list[Note]:
     if not events.is_ended:
         text = "the program did not end by itself: what it did after its last launch is not there"
         found.append(changes("cuda-program-ended-early", text, errs=Errs.short))
-    devices = len({launch.device for launch in events.launches})
+    devices = len({made.device for made in events.launches})
     if devices > 1:
         text = f"launches were made on {devices} GPUs; a run takes them one after the other, as launches of one"
         found.append(changes("cuda-several-gpus", text, count=devices, errs=Errs.long))

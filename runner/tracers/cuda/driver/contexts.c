@@ -1,10 +1,10 @@
-// Contexts: the primary one of each device, which the runtime uses, too, and others. All use the device's one memory, so
+// Contexts: the primary one of each device, which the runtime uses, too, and others. All of a device use its one memory, so
 // that a context is a name and a device here.
 #include <stdlib.h>
 
 #include "driver/driver.h"
 
-enum { MOST_DEVICES = 64, MOST_PUSHED = 256 };
+enum { MOST_PUSHED = 256 };
 
 struct CUctx_st {
     struct CUctx_st *next;
@@ -28,12 +28,6 @@ bool driver_is_initialised(void) { return is_initialised; }
 void driver_initialise(void) {
     for (int k = 0; k < MOST_DEVICES && !is_initialised; k++) primary[k] = (struct CUctx_st){.device = k, .id = ++num_made};
     is_initialised = true;
-}
-
-static bool is_device(CUdevice number) {
-    int count = 0;
-    cudaGetDeviceCount(&count);
-    return number >= 0 && number < count && number < MOST_DEVICES;
 }
 
 static CUcontext context_of(CUcontext given) {  // NULL: no context, or one that is gone

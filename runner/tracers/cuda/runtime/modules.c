@@ -108,12 +108,11 @@ static void add_variable(const Registered *entry, const StoredModule *module) {
     Variable *made = calloc(1, sizeof *made);
     variables = realloc(variables, (num_variables + 1) * sizeof *variables);
     variables[num_variables++] = made;
-    *made = (Variable){entry->host, NULL, entry->bytes, false};
+    *made = (Variable){.host = entry->host, .bytes = entry->bytes, .is_managed = entry->managed != NULL};
     for (uint32_t k = 0; k < module->num_variables; k++)
         if (!strcmp(text(stored[k].name), entry->name))
-            *made = (Variable){entry->host, (void *)stored[k].address, stored[k].bytes, stored[k].is_constant};
+            *made = (Variable){entry->host, (void *)stored[k].address, stored[k].bytes, stored[k].is_constant, made->is_managed};
     if (made->device == NULL) made->device = (void *)memory_allocate(entry->bytes, MEMORY_DEVICE, 0);  // no code uses it
-    made->is_managed = entry->managed != NULL;
     if (entry->managed) *entry->managed = made->device;
 }
 

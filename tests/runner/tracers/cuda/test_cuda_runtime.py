@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from manyscale.runner.errors import UserError
 from manyscale.runner.study.shown_device import shown_device
 from manyscale.runner.tracers.cuda.library import runtime_library
 
@@ -30,8 +31,8 @@ def calls(kit, build_folder):
 def lines(calls, kit, tracer_cache, tmp_path):
     """``lines(part, target)``: what a part prints, with what it said on standard error and the events."""
 
-    def run(part: str, target: str = "rtx3070") -> tuple[list[str], str, str]:
-        shown_device(target).write(tmp_path)
+    def run(part: str, target: str = "rtx3070", gpus: int | None = None) -> tuple[list[str], str, str]:
+        shown_device(target, gpus).write(tmp_path)
         environment = {"LD_PRELOAD": str(runtime_library(kit, tracer_cache)), "MANYSCALE_CUDA_DIR": str(tmp_path)}
         done = subprocess.run(
             [str(calls), part], capture_output=True, text=True, check=False, env={**os.environ, **environment}
@@ -103,6 +104,23 @@ def test_graphs_streams_and_events(lines):
     allocated = [OK] * 7 + [BAD, OK, OK, "qq"]
     assert printed == [OK] * 4 + captured + launched + built + timed + allocated + gone
     assert "note cuda-host-times 1 cudaEventElapsedTime" in events
+
+
+def test_several_gpus(lines):
+    printed, _, _ = lines("several", gpus=2)
+    invalid, device, handle = "cudaErrorInvalidValue", "cudaErrorInvalidDevice", "cudaErrorInvalidResourceHandle"
+    expected = [OK, device, OK, OK, "2 0", OK, "cudaErrorMemoryAllocation", "1 0", OK, OK]
+    expected += [OK, OK, "1 0", "cudaErrorPeerAccessNotEnabled", OK, "cudaErrorPeerAccessAlreadyEnabled", device]
+    expected += [device, OK, invalid, "abc", OK, OK, OK, handle, OK, OK, OK, OK, "0000:02:00.0 1"]
+    expected += [OK, OK, invalid]
+    assert printed == expected
+
+
+def test_as_many_gpus_as_the_targets_node_has():
+    assert shown_device("a100").gpus == 1
+    for wrong in (0, 17):
+        with pytest.raises(UserError, match=f"--gpus {wrong}: a traced program is shown 1 to 16 GPUs"):
+            shown_device("a100", wrong)
 
 
 def test_a_call_that_is_not_there_says_so_once_and_fails(lines):
