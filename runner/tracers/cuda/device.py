@@ -13,8 +13,8 @@ DEVICE: Final = "device"  # the file that the runtime reads
 @dataclass(frozen=True)
 class Device:
     """``target``: its name here; ``name``: NVIDIA's. Of an SM: ``warps``, ``threads_per_sm`` and so on; of a block:
-    ``shared_per_block`` bytes of shared memory without and ``shared_optin`` with its asking for more. ``gpus``: how many are
-    shown, all alike."""
+    ``shared_per_block`` bytes of shared memory without and ``shared_optin`` with its asking for more. ``gpus``:
+    how many are shown, all alike."""
 
     target: str
     name: str

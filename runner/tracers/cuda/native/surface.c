@@ -1,5 +1,6 @@
 // Surfaces: reads, writes and reductions of bytes of an array, at an x in bytes (PTX ISA: suld.b, sust.b, sured.b).
 #include "texture.h"
+#include "track.h"
 #include "warp.h"
 
 enum { BOUNDARY_CLAMPS, BOUNDARY_IGNORES, BOUNDARY_TRAPS };
@@ -57,7 +58,9 @@ static void access_lane(const Context *at, uint64_t address, int lane, uint32_t 
     const Instruction *instruction = at->instruction;
     uint8_t *place = (uint8_t *)(uintptr_t)address, bytes[16] = {0};
     const uint32_t size = instruction->size, words = size > 4 ? size / 4 : 1;
+    struct Tracker *tracker = at->block->tracker;
     if (instruction->op == OP_SULD) {
+        if (tracker) track_read(tracker, address, size);
         memcpy(bytes, place, size);
         for (uint32_t k = 0; k < words; k++) memcpy(&data[k][lane], bytes + 4 * k, 4);
         if (instruction->modifiers & IS_SIGNED)
@@ -65,7 +68,9 @@ static void access_lane(const Context *at, uint64_t address, int lane, uint32_t 
         return;
     }
     for (uint32_t k = 0; k < words; k++) memcpy(bytes + 4 * k, &data[k][lane], 4);
+    if (tracker && instruction->op == OP_SUST) track_written(tracker, address, bytes, size);
     if (instruction->op == OP_SURED) {
+        if (tracker) track_updated(tracker, address, size);
         uint64_t old = 0, value = 0;
         memcpy(&old, place, size), memcpy(&value, bytes, size);
         value = reduced(instruction, old, value);

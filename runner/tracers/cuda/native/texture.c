@@ -4,6 +4,7 @@
 // Not published are how a weight is rounded (to the nearest here) and in which precision texels are summed (double here,
 // rounded once to single).
 #include "texture.h"
+#include "track.h"
 #include "halves.h"
 #include "warp.h"
 
@@ -204,6 +205,7 @@ static void read_texture(const Context *at) {
     }
     for (uint32_t k = 0, given = 0; k < COMPONENTS; k++)
         if (instruction->extra >> (4 + k) & 1) set_component(at, given++, into[k]);
+    for (uint32_t k = 0; at->block->tracker && k < reached.count; k++) track_read(at->block->tracker, reached.address[k], bytes);
     record_pieces(at, reached.address, reached.count, bytes);
 }
 
