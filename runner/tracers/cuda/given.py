@@ -78,6 +78,11 @@ def is_single(operand: Operand) -> bool:
     return operand.kind in (ops.REGISTER, ops.CONSTANT) and bool(operand.flags & ops.WIDE)
 
 
+def is_sign(operand: Operand) -> bool:
+    """Written with SIGN: a register's highest bit, as a predicate."""
+    return operand.kind == ops.REGISTER and bool(operand.flags & ops.INDEXED)
+
+
 def compared(given: Given) -> int:
     code = next((COMPARISONS[each] for each in given.modifiers if each in COMPARISONS), None)
     if code is None:

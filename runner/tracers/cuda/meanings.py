@@ -107,7 +107,7 @@ MEANINGS: Final = {
     "PRMT": "bytes of two registers, chosen by a third",
     "QGMMA": "product of matrices of FP8 by a warp group",
     "QMMA": "product of matrices of FP8 by a warp",
-    "QSPC": "whether a generic address lies in shared memory",
+    "QSPC": "whether a generic address lies in shared, local or global memory",
     "R2P": "a byte of a register into predicates",
     "R2UR": "a register of the first thread into a uniform one",
     "RED": "reduction into generic memory, with no result",

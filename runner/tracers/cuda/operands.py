@@ -125,6 +125,8 @@ def _with_suffixes(operand: Operand, suffixes: str) -> Operand:
     for suffix in filter(None, suffixes.split(".")):
         if suffix in _BYTES:
             operand = replace(operand, index=_BYTES[suffix], flags=operand.flags | (HIGH if suffix == "H1" else 0))
+        elif suffix == "SIGN":  # whether a register's highest bit is set
+            operand = replace(operand, flags=operand.flags | INDEXED)
         elif suffix == "F32":  # a single for both halves
             operand = replace(operand, flags=operand.flags | WIDE)
         elif suffix in _HALVES:

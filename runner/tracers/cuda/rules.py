@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from manyscale.models.workload.launch_trace import Space
 from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import (
     ATOMIC,
@@ -29,6 +30,7 @@ from manyscale.runner.tracers.cuda.given import (
     Rule,
     UnknownInstructionError,
     addressed,
+    is_sign,
     is_single,
     plain,
 )
@@ -45,13 +47,17 @@ def rules() -> Mapping[str, Rule]:
     return _RULES
 
 
+_MARKS: Final = {"HADD2": {"F32"}, "PLOP3": {"SIGN"}}  # of registers, where they mean something
+
+
 def rule_of(opcode: str, operands: Sequence[Operand], pc: int, word: int) -> Decoded:
     """Raises UnknownInstructionError."""
     root, *modifiers = opcode.split(".")
     if root not in _RULES and root[:1] == "U" and root[1:] in _RULES:
         root = root[1:]
     rule = _RULES.get(root)
-    if rule is None or (root != "HADD2" and any(is_single(each) for each in operands)):
+    marked = {"F32" if is_single(each) else "SIGN" for each in operands if is_single(each) or is_sign(each)}
+    if rule is None or not marked <= _MARKS.get(root, set()):
         raise UnknownInstructionError(opcode)
     return rule(Given(root, tuple(modifiers), tuple(operands), pc, word))
 
@@ -295,13 +301,17 @@ def _reduction(given: Given) -> Decoded:
     return Decoded("ATOMIC", [NOTHING, addressed(given, address), value, ZERO], 0, operation | type_ << 8)
 
 
+_SPACES: Final = {"S": int(Space.shared), "L": int(Space.local), "G": int(Space.global_)}
+
+
 def _space(given: Given) -> Decoded:
-    """QSPC: whether a generic address lies in shared memory."""
-    given.left("E", "S")
+    """QSPC: whether a generic address lies in shared, local or global memory."""
+    given.left("E", *_SPACES)
     held, d, address = given.operands
-    if not given.has("S") or d.number != ops.ZERO_REGISTER:
+    space = next((_SPACES[each] for each in given.modifiers if each in _SPACES), None)
+    if space is None or d.number != ops.ZERO_REGISTER:
         raise UnknownInstructionError("QSPC")
-    return Decoded("QSPC", [held, addressed(given, address)])
+    return Decoded("QSPC", [held, addressed(given, address)], 0, space)
 
 
 def _ldgsts(given: Given) -> Decoded:

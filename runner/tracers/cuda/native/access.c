@@ -263,12 +263,12 @@ static void load_constant(const Context *at) {
     for (uint32_t word = 0; word < words; word++) set_word(at, &instruction->operands[0], (int)word, into[word]);
 }
 
-// QSPC p, address: lanes whose generic address is one of shared memory.
+// QSPC p, address: lanes whose generic address is one of the space that ``extra`` has.
 static void ask(const Context *at) {
     uint64_t addresses[LANES];
     uint32_t held = 0;
     addresses_of(at, &at->instruction->operands[1], addresses);
-    EACH_LANE held |= (uint32_t)(window_of(at, addresses[lane]) == SPACE_SHARED) << lane;
+    EACH_LANE held |= (uint32_t)((uint32_t)window_of(at, addresses[lane]) == (at->instruction->extra & 0xffff)) << lane;
     set_predicate(at, 0, held);
 }
 

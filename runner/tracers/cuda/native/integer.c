@@ -268,6 +268,16 @@ static void r2p(const Context *at) {
     }
 }
 
+// A predicate, or of a register whether its highest bit is set (R4.SIGN).
+static uint32_t predicate_or_sign(const Context *at, int place) {
+    const Operand *operand = &at->instruction->operands[place];
+    if (operand->kind != OPERAND_REGISTER) return predicate(at, place);
+    uint32_t tmp[LANES], held = 0;
+    const uint32_t *values = plain(at, operand, 0, tmp);
+    EACH_LANE held |= (values[lane] >> 31) << lane;
+    return operand->flags & FLAG_INVERTED ? ~held : held;
+}
+
 bool execute_integer(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint32_t first[LANES], second[LANES], third[LANES], into[LANES], held;
@@ -373,7 +383,7 @@ bool execute_integer(const Context *at) {
         set(at, 0, into);
         return true;
     case OP_PLOP3: {  // p, q, a, b, c and two tables
-        uint32_t x = predicate(at, 2), y = predicate(at, 3), z = predicate(at, 4);
+        uint32_t x = predicate_or_sign(at, 2), y = predicate_or_sign(at, 3), z = predicate_or_sign(at, 4);
         set_predicate(at, 0, looked_up(instruction->extra & 0xff, x, y, z));
         set_predicate(at, 1, looked_up(instruction->extra >> 8 & 0xff, x, y, z));
         return true;

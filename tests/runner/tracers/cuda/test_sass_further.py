@@ -211,6 +211,24 @@ def test_predicates_are_combined_by_tables(sass):
     assert np.array_equal(found[2], first >> (4 * (1 - values[:, 0]) + 2 * values[:, 1] + 1) & 1)
 
 
+def test_signs_of_registers_are_predicates(sass):
+    values = _pairs(_WORDS, 3, 25)
+    lines = ["PLOP3.LUT P0, PT, R4.SIGN, R5.reuse.SIGN, !R6.SIGN, 0xb2, 0x0", "SEL R24, RZ, 0x1, !P0"]
+    found = sass_programs.run(sass, lines, [values])[0]
+    a, b, c = (values[:, k] >> 31 for k in range(3))
+    assert np.array_equal(found, 0xB2 >> (4 * a + 2 * b + (1 - c)) & 1)
+
+
+def test_windows_of_generic_addresses(sass):
+    """Shared and local windows begin at multiples of 2^32, as ``sass_programs.run`` lays them."""
+    high = np.array([0x7E00, 0x7E01, 0x1234] * 11, np.uint32)
+    values = np.column_stack([np.full(33, 0x40, np.uint32), high])
+    lines = [f"QSPC.E.{space} P{k}, RZ, [R4]" for k, space in enumerate("SLG")]
+    found = sass_programs.run(sass, [*lines, *(f"SEL R{24 + k}, RZ, 0x1, !P{k}" for k in range(3))], [values])
+    for kind, each in enumerate(found[:3]):
+        assert np.array_equal(each, np.arange(33) % 3 == kind)
+
+
 def test_predicates_go_to_registers_and_back(sass):
     values = np.arange(128, dtype=np.uint32)
     lines = ["R2P PR, R4, 0x7f", "P2R R24, PR, RZ, 0x7f", "MOV R25, R4", "R2P PR, R25, 0x5", "P2R R25, PR, R4, 0x2",
