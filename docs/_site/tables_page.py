@@ -34,6 +34,14 @@ FILES: Final = {
     "timeline/gpu_branches.parquet": ("runner.predict.gpu.source_tables", "BRANCHES_SCHEMA", "a branch of a kernel"),
     "timeline/gpu_cpi_stacks.parquet": ("runner.predict.gpu.tables", "STACKS_SCHEMA", "a part of a launch's CPI stack"),
 }  # fmt: skip
+STATIC: Final = (
+    "runner.readers.stores.static_columns",
+    "STATIC_SCHEMA",
+    "A row for each static instruction of launch N: what stands at one address of its kernel. Older folders have the "
+    "columns before `executed` alone; `diverged` is there where the trace tells it, and those from `text` on in "
+    "launches that `manyscale trace --level gpu` recorded. `launches/N/instructions.parquet` beside it has a row for "
+    "each thread block, with the numbers of the instructions that its warps execute.",
+)
 _RUN_HEAD: Final = """# Tables of a run
 
 The timelines and the plan of a run are Parquet files, which pandas, Polars, DuckDB and R read. This page lists the
@@ -78,6 +86,10 @@ def workload_page() -> str:
         some = " Only some traces have it." if level in OPTIONAL_LEVELS else ""
         parts.append(f"## `{level}`\n\n{told_of}{some}\n\nSchema: `{constant}` in `{path.relative_to(ROOT)}`.\n")
         parts.append(_columns(schema, sources[path], constant))
+    module, constant, row = STATIC
+    source = ROOT / f"{module.replace('.', '/')}.py"
+    parts.append(f"## `launches/N/static.parquet`\n\n{row}\n\nSchema: `{constant}` in `{source.relative_to(ROOT)}`.\n")
+    parts.append(_columns(getattr(import_module(f"manyscale.{module}"), constant), source.read_text(), constant))
     return "\n".join(parts)
 
 

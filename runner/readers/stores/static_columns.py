@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.models.workload.instruction_details import COLUMNS, LISTS, InstructionCounts, InstructionDetails
+from manyscale.models.workload.instruction_details import (
+    COLUMNS,
+    LISTS,
+    MAX_CONSTANTS,
+    MAX_UNIFORM,
+    InstructionCounts,
+    InstructionDetails,
+)
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, StaticInstructions
 
 STATIC_COLUMNS: Final = {
@@ -22,6 +29,56 @@ STATIC_COLUMNS: Final = {
     "immediate": np.int32,
     "bypasses_l1": np.uint8,
 }
+# From ``executed`` on none of older folders; ``diverged`` where the trace tells it; from ``text`` on where manyscale's
+# own tracer recorded the launch.
+STATIC_SCHEMA: Final = pa.schema(
+    [
+        pa.field("pc", pa.int64(), nullable=False),  # bytes from the kernel's begin
+        pa.field("opcode", pa.int32(), nullable=False),  # number among the opcodes, which stand in the file's metadata
+        pa.field("unit", pa.uint8(), nullable=False),  # that executes it (UnitClass)
+        pa.field("space", pa.uint8(), nullable=False),  # of memory that it accesses (Space)
+        pa.field("access", pa.uint8(), nullable=False),  # how it accesses memory (Access)
+        pa.field("immediate", pa.int32(), nullable=False),  # the first whole number among its operands
+        pa.field("bypasses_l1", pa.uint8(), nullable=False),  # whether it does not look in L1
+        pa.field(
+            "destinations", pa.list_(pa.int16(), MAX_OPERANDS), nullable=False
+        ),  # registers that it writes; -1 for none
+        pa.field("sources", pa.list_(pa.int16(), MAX_OPERANDS), nullable=False),  # registers that it reads; -1 for none
+        pa.field("executed", pa.int64(), nullable=False),  # how many warp instructions of the launch it is
+        pa.field("threads", pa.int64(), nullable=False),  # how many thread instructions
+        pa.field(
+            "diverged", pa.int64(), nullable=False
+        ),  # how often some threads of a warp went on elsewhere behind it
+        pa.field("text", pa.string(), nullable=False),  # as cuobjdump -sass prints it
+        pa.field("listed", pa.string(), nullable=False),  # registers, opcode and width as Accel-Sim's traces have them
+        pa.field("stall", pa.uint8(), nullable=False),  # cycles before the warp's next instruction
+        pa.field("yields", pa.uint8(), nullable=False),  # whether another warp is preferred then
+        pa.field("write_barrier", pa.int8(), nullable=False),  # of six, set until results are written; -1 for none
+        pa.field("read_barrier", pa.int8(), nullable=False),  # of six, set until operands are read; -1 for none
+        pa.field("waits", pa.uint8(), nullable=False),  # bit k where it waits for barrier k
+        pa.field("reuse", pa.uint8(), nullable=False),  # bit k where operand k stays in the operand cache
+        pa.field("predicates_written", pa.uint16(), nullable=False),  # bit k for Pk, bit 8 + k for UPk
+        pa.field("predicates_read", pa.uint16(), nullable=False),  # likewise, with the guard
+        pa.field(
+            "source_file", pa.int32(), nullable=False
+        ),  # number among the files in the column's metadata; -1 where not known
+        pa.field(
+            "source_line", pa.int32(), nullable=False
+        ),  # of an inlined function in that function; 0 where not known
+        pa.field(
+            "uniform_written", pa.list_(pa.int16(), MAX_UNIFORM), nullable=False
+        ),  # first uniform register of each; -1 for none
+        pa.field(
+            "uniform_read", pa.list_(pa.int16(), MAX_UNIFORM), nullable=False
+        ),  # first uniform register of each; -1 for none
+        pa.field(
+            "constant_bank", pa.list_(pa.int16(), MAX_CONSTANTS), nullable=False
+        ),  # of operands in constant memory; -1 for none
+        pa.field(
+            "constant_offset", pa.list_(pa.int32(), MAX_CONSTANTS), nullable=False
+        ),  # bytes, without what a register adds
+    ]
+)
 _REGISTERS: Final = ("destinations", "sources")
 _FILES: Final = b"files"  # of source, in the metadata of the column ``source_file``
 
@@ -42,7 +99,7 @@ def static_table(static: StaticInstructions, counts: InstructionCounts) -> pa.Ta
             name: to_arrow(np.ascontiguousarray(getattr(details, name), kind)) for name, kind in COLUMNS.items()
         }
         columns |= {name: _lists(getattr(details, name).astype(kind), most) for name, (kind, most) in LISTS.items()}
-    table = pa.table(columns)
+    table = pa.table(columns, pa.schema([field for field in STATIC_SCHEMA if field.name in columns]))
     if details is not None:
         field = table.schema.field("source_file").with_metadata({_FILES: "\0".join(details.files)})
         table = table.cast(table.schema.set(table.schema.get_field_index("source_file"), field))

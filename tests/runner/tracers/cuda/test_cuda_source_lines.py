@@ -11,6 +11,7 @@ import pytest
 from manyscale.runner.cli import main
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.readers.stores.launch_store import StoredLaunch
+from manyscale.runner.readers.stores.static_columns import STATIC_SCHEMA
 
 HELPER = """__device__ inline float squared(float x) {
     return x * x;
@@ -103,3 +104,12 @@ def test_without_them_and_in_older_folders(stored, tmp_path):
     assert launch.counts.threads.tolist() == without.counts.threads.tolist()
     assert launch.executed() == without.executed()
     assert np.array_equal(launch.trace(1).instruction, without.trace(1).instruction)
+
+
+@pytest.mark.slow
+def test_the_table_has_the_columns_of_its_schema(stored):
+    table = pq.ParquetFile(stored("-lineinfo")[0].folder / "static.parquet").schema_arrow
+    assert table.names == STATIC_SCHEMA.names
+    assert [str(field.type).replace("element", "item").replace(" not null", "") for field in table] == [
+        str(field.type) for field in STATIC_SCHEMA
+    ]
