@@ -92,6 +92,9 @@ class Streams:
         )
         return trace.static, InstructionCounts.of_rows(rows, executed, threads, None)
 
+    def recorded_blocks(self, launch_id: int) -> np.ndarray | None:
+        return None
+
     def trace(self, launch_id: int) -> LaunchTrace:
         return trace_of(launch_id, self._launches[launch_id])
 

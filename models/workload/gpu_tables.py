@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from manyscale.models.workload.instruction_details import InstructionCounts
@@ -124,6 +125,10 @@ class LaunchStreams(Protocol):
 
     def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
         """Static instructions of a launch, and how often each was executed."""
+        ...
+
+    def recorded_blocks(self, launch_id: int) -> np.ndarray | None:
+        """bool[blocks]: whose instructions are known, where not those of all are: ``trace`` has these alone."""
         ...
 
     def trace(self, launch_id: int) -> LaunchTrace:

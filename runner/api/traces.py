@@ -205,6 +205,7 @@ def trace(
     mpi: Literal["mpich", "openmpi"] | None = None,
     keep_raw: bool = False,
     launches: Sequence[int] | Literal["tbpoint"] | None = None,
+    blocks: Sequence[tuple[int, int, int]] | None = None,
     shown: str = "rtx3070",
     gpus: int | None = None,
     check_memory: bool = False,
@@ -219,7 +220,8 @@ def trace(
     all), ``regions`` (names, with commas), ``route``, ``function``, and ``counting``, the program built to count. Of
     call stacks: ``source``, the profiler, and sampling units of ``unit_instructions`` or ``unit_time`` with
     ``snapshots``. Of a CUDA program: ``launches`` whose instructions are recorded, by number, or "tbpoint":
-    representatives, chosen in a first run of the program (None: all); ``regions``: NVTX ranges, or profiler; ``shown``,
+    representatives, chosen in a first run of the program (None: all); ``blocks`` of each launch, as first and
+    last number and step (None: all); ``regions``: NVTX ranges, or profiler; ``shown``,
     the target whose GPU it is shown, ``gpus``, how many of them (default: those of a node of the target), and
     ``check_memory``: a kernel stops at an access to what is not allocated, even where hardware would not notice;
     ``keep_addresses``: the tracer's files stay, with the address of each thread, so that ``convert`` can write them in
@@ -239,7 +241,7 @@ def trace(
             max_bytes=None if max_gb is None else int(max_gb * _GB),
             regions=tuple(regions.split(",")) if regions else (), launches=None if launches == "tbpoint" else launches,
             choose=representative_launches.choose if launches == "tbpoint" else None,
-            workers=workers,
+            workers=workers, blocks=tuple(blocks or ()),
         )  # fmt: skip
     from manyscale.models.workload.quantities import parse_time_ps
     from manyscale.runner.tracers import session

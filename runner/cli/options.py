@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from manyscale.runner.errors import UserError
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from manyscale.models.workload.notes import Note
     from manyscale.runner.api.inputs import Asked
+
+MOST_NUMBER: Final = 2**63 - 1
+MOST_RANGES: Final = 256  # that the tracer of CUDA programs takes
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -234,6 +238,24 @@ def parse_numbers(text: str, option: str, least: int = 1) -> list[int]:
             raise UserError(f"{option} {text}: is no list of numbers from {least}, such as {example}")
         numbers += range(int(first), int(last or first) + 1)
     return numbers
+
+
+def parse_steps(text: str, option: str) -> list[tuple[int, int, int]]:
+    """(first, last, step) of numbers and ranges from 0 such as 0,5,8-11, each with a step or a step alone: 0-999::4,
+    ::16. Raises UserError that names ``option``."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:(\d+)(?:-(\d+))?)?(?:::(\d+))?", part.strip())
+        if match is None or not part.strip():
+            raise UserError(f"{option} {text}: is no list of numbers from 0, such as 0-63, or ::16 for each 16th")
+        first, step = int(match[1] or 0), int(match[3] or 1)
+        last = int(match[2]) if match[2] else first if match[1] and not match[3] else MOST_NUMBER
+        if not step or not first <= last <= MOST_NUMBER:
+            raise UserError(f"{option} {text}: {part.strip()} has a step of 0, or ends before it begins")
+        found.append((first, last, step))
+    if len(found) > MOST_RANGES:
+        raise UserError(f"{option}: has {len(found)} ranges; at most {MOST_RANGES} can be given")
+    return found
 
 
 def launch_numbers(text: str) -> list[int]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from manyscale.runner.cli.options import add_cache, parse_numbers
+from manyscale.runner.cli.options import add_cache, parse_numbers, parse_steps
 from manyscale.runner.cli.parser import Parser
 from manyscale.runner.errors import UserError
 
@@ -73,6 +73,11 @@ def arguments(parser: Parser) -> None:
         help="of --level gpu: GPUs that the program is shown (default: those of a node of the target)",
     )  # fmt: skip
     parser.add_argument(
+        "--blocks", metavar="LIST",
+        help="of --level gpu: blocks of each launch whose instructions are recorded, such as 0-4095, or ::16 for each "
+        "16th; the others are counted (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
         "--check-memory", action="store_true",
         help="of --level gpu: stop at an access to what is not allocated, even where hardware would not notice",
     )  # fmt: skip
@@ -118,7 +123,9 @@ def run(options: argparse.Namespace) -> int:
         regions=options.regions, route=options.route, function=options.function, counting=options.counting,
         source=options.source, unit_instructions=options.unit_instructions, unit_time=options.unit_time,
         snapshots=options.snapshots, max_gb=options.max_gb, mpi=options.mpi, keep_raw=options.keep_raw,
-        launches=_launches(options.launches), shown=options.shown, gpus=options.gpus,
+        launches=_launches(options.launches),
+        blocks=None if options.blocks is None else parse_steps(options.blocks, "--blocks"),
+        shown=options.shown, gpus=options.gpus,
         check_memory=options.check_memory, keep_addresses=options.keep_addresses,
         workers=options.workers, cache=options.cache, progress=True,
     )  # fmt: skip

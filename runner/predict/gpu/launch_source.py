@@ -18,6 +18,7 @@ from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
 from manyscale.runner.predict.gpu.mapping import Launches
+from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
@@ -86,6 +87,8 @@ class LaunchSource(PhaseSource):
         machine, launches = self._case.machine, self._launches
         self._model.check(self._case.study)
         checks.check_fit(launches.source, launches.rows, machine, launches.place)
+        blocks = self._case.study.sampling.blocks
+        check_blocks(launches.source, self._plan.chosen, self._gpu, self._name, blocks, launches.place)
 
     def phase_times(self, done: Done) -> np.ndarray:
         """Those of launches are final: no CPU's speed changes them."""

@@ -218,7 +218,17 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
     model = lookup("gpu", parameters["model"])
     launches = telling(map(opened, parameters["launches"]), [1.0] * len(parameters["launches"]))
     found = model.simulate(launches, before, gpu, options, team)
-    return to_arrays([with_blocks(each, columns[each.launch_id]) for each in found])
+    results = []
+    for each in found:
+        whole = with_blocks(each, columns[each.launch_id])
+        recorded = streams.recorded_blocks(each.launch_id)
+        if recorded is not None:
+            from manyscale.runner.predict.gpu.partial import of_all_blocks
+
+            executed = int(streams.instruction_counts(each.launch_id)[1].executed.sum())
+            whole = of_all_blocks(whole, recorded, executed)
+        results.append(whole)
+    return to_arrays(results)
 
 
 def outline_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:

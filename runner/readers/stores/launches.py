@@ -77,6 +77,11 @@ class LaunchStore:
     def stored(self, launch_id: int) -> StoredLaunch:
         return self._launches[launch_id]
 
+    def recorded_blocks(self, launch_id: int) -> np.ndarray | None:
+        """bool[blocks]: which are stored, where not all of them are."""
+        blocks = self._launches[launch_id].blocks
+        return None if blocks is None else blocks.is_recorded
+
     def trace(self, launch_id: int) -> LaunchTrace:
         return self._launches[launch_id].trace(launch_id)
 

@@ -104,6 +104,8 @@ def _recorded(
     recording: Recording,
 ) -> tuple[Workload, int]:
     """Run the program once."""
+    if recording.blocks and recording.in_files:
+        raise UserError("--blocks: no files can be kept; leave out --keep-raw and --keep-addresses")
     run = partial(_run, command, program, kit, device, cache, recording)
     if recording.choose is None:
         status, found = run(raw, Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files))

@@ -180,3 +180,30 @@ def test_damaged_counts_are_named(many, trace):
     path.write_bytes(content)
     with pytest.raises(UserError, match="the counts of launches are damaged"):
         workload_folder.read(folder)
+
+
+@pytest.mark.slow
+def test_chosen_blocks_of_a_launch(many, trace, tmp_path):
+    """Blocks are recorded as they are in the whole trace, the others counted; a run takes them for a part, and refuses
+    too few of them."""
+    whole = workload_folder.read(trace([many, "4000", "1"])[3].rename(tmp_path / "whole"))
+    folder = trace([many, "4000", "1"], "--blocks", "0-1999,3990-3999::4")[3].rename(tmp_path / "part")
+    found = workload_folder.read(folder)
+    chosen = [*range(2000), 3990, 3994, 3998]
+    assert np.flatnonzero(found.gpu.recorded_blocks(1)).tolist() == chosen
+    tables = [each.tables["launches"].drop_columns("digest").to_pylist() for each in (whole, found)]
+    assert tables[0] == tables[1]
+    expected, part = whole.gpu.trace(1), found.gpu.trace(1)
+    bounds = expected.warp_instructions[expected.block_warps]
+    rows = np.concatenate([np.arange(bounds[each], bounds[each + 1]) for each in chosen])
+    assert np.array_equal(part.instruction, expected.instruction[rows])
+    assert np.array_equal(part.active, expected.active[rows])
+    for field in ("executed", "threads", "diverged"):
+        columns = [getattr(each.gpu.instruction_counts(1)[1], field) for each in (whole, found)]
+        assert np.array_equal(*columns)
+    times = [run(tmp_path / name, target="rtx3070").figures["application.makespan"] for name in ("whole", "part")]
+    assert times[1] == pytest.approx(times[0], rel=0.1)
+    few = trace([many, "4000", "1"], "--blocks", "::16")[3]
+    assert [note.code for note in workload_folder.read(few).notes] == ["blocks-counted"]
+    with pytest.raises(UserError, match="250 of 4000 blocks were recorded, and the GPU holds 276"):
+        run(few, target="rtx3070")
