@@ -32,6 +32,7 @@ from manyscale.runner.tracers.cuda.module import MODULES, ModuleFiles
 INVALID_IMAGE: Final = 200  # by the numbers of CUDA's errors
 NO_BINARY_FOR_GPU: Final = 209
 INVALID_PTX: Final = 218
+UNKNOWN: Final = 999
 _FATBIN: Final = struct.pack("<I", 0xBA55ED50)
 _ELF: Final = b"\x7fELF"
 _TARGET: Final = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
@@ -53,6 +54,7 @@ class ArrivingCode:
         self._files, self._capability, self._kit, self._folder = files, capability, kit, folder.resolve()
         self._cache = cache
         self._count = 0
+        self._error: Exception | None = None
 
     def __enter__(self) -> Path:
         """The socket. Raises UserError where it cannot be made."""
@@ -78,6 +80,8 @@ class ArrivingCode:
         self._thread.join()
         self._listener.close()
         shutil.rmtree(self._place, ignore_errors=True)
+        if self._error is not None and error is None:
+            raise self._error
 
     def _serve(self) -> None:
         while True:
@@ -86,7 +90,12 @@ class ArrivingCode:
             except OSError:
                 return
             with connection, suppress(OSError):  # of a process that died
-                connection.sendall(f"{self.answer(_line(connection))}\n".encode())
+                try:
+                    answer = self.answer(_line(connection))
+                except Exception as error:  # the program must not wait for ever; it is raised when the block ends
+                    self._error = error
+                    answer = f"failed {UNKNOWN} {type(error).__name__}: {_one_line(error)}"
+                connection.sendall(f"{answer}\n".encode())
 
     def answer(self, request: str) -> str:
         """What a request is answered."""

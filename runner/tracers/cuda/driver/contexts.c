@@ -37,11 +37,13 @@ static CUcontext context_of(CUcontext given) {  // NULL: no context, or one that
     return NULL;
 }
 
+// The runtime, when a thread uses it, takes the context that is current, or makes the primary one so.
 CUcontext context_current(void) {
-    if (num_pushed) return pushed[num_pushed - 1];
+    const bool was_used = errors_runtime_was_used();
     int number = 0;
-    if (!errors_runtime_is_used() || cudaGetDevice(&number) || !is_device(number)) return NULL;
-    primary[number].retained++;  // a thread that uses the runtime has the primary one
+    if (num_pushed) return pushed[num_pushed - 1];
+    if (!was_used || cudaGetDevice(&number) || !is_device(number)) return NULL;
+    primary[number].retained++;
     return pushed[num_pushed++] = &primary[number];
 }
 

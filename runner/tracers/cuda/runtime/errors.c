@@ -13,7 +13,11 @@ int errors_enter_driver(void) { return depth_in_driver++; }
 
 void errors_leave_driver(int *before) { depth_in_driver = *before; }
 
-bool errors_runtime_is_used(void) { return is_used; }
+bool errors_runtime_was_used(void) {
+    const bool was_used = is_used;
+    is_used = false;
+    return was_used;
+}
 
 cudaError_t failed(cudaError_t error) {
     if (depth_in_driver) return error;

@@ -180,6 +180,18 @@ def test_every_documented_call_of_the_driver_is_exported(kit, tracer_cache):
 
 
 @pytest.mark.slow
+def test_runtime_and_driver_are_one(nvcc, program, kit, tracer_cache, build_folder, tmp_path, capfd):
+    code = nvcc("axpy.cubin", AXPY, "-cubin", "-arch=sm_86")
+    stub = f"-Xlinker={build_folder / 'libcuda.so.1'}"
+    both = nvcc("both", (PROGRAMS / "cuda_both.cu").read_text(), "-arch=sm_86", "-std=c++17", stub)
+    workload, status = traced([both, code], kit, tracer_cache, tmp_path / "trace")
+    assert (capfd.readouterr().out.splitlines(), status) == (["1 1 1", "1 0 1 1", "PASSED"], 0)
+    launches = workload.tables["launches"].to_pylist()
+    assert [each["kernel_name"] for each in launches] == ["_Z7add_onePfi", "axpy"]
+    assert launches[0]["stream"] == launches[1]["stream"] != 0
+
+
+@pytest.mark.slow
 def test_kernels_copy_boxes_by_tensor_maps_of_the_driver(nvcc, kit, tracer_cache, tmp_path, capfd):
     program = nvcc("tensor_map", (PROGRAMS / "cuda_tensor_map.cu").read_text(), "-arch=sm_90", "-std=c++17")
     _, status = traced([program], kit, tracer_cache, tmp_path / "trace", "h100")
