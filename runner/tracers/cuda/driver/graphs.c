@@ -152,6 +152,17 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *into, CUgraph graph, unsigned 
     return result_of(cudaGraphInstantiateWithFlags(into, graph, flags));
 }
 
+#if CUDA_VERSION >= 12000
+CUresult cuGraphInstantiateWithParams(CUgraphExec *into, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *given) {
+    IN_CONTEXT;
+    if (given == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const cudaError_t error = cudaGraphInstantiateWithFlags(into, graph, given->flags);
+    given->hErrNode_out = NULL;
+    given->result_out = error ? CUDA_GRAPH_INSTANTIATE_ERROR : CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    return result_of(error);
+}
+#endif
+
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     IN_CONTEXT;
     return result_of(cudaGraphLaunch(graph, stream));

@@ -95,6 +95,41 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *into) {
     return result_of(error);
 }
 
+// What a capture adds runs in the order in which it was added, so that the next node depends on the last one.
+static CUresult capture_of(CUstream given, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                           const CUgraphNode **before, size_t *count) {
+    const Stream *stream = stream_of(given);
+    if (status == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    const CUgraphNode *last = stream->capture ? graph_last(stream->capture) : NULL;
+    *status = stream->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (stream->capture == NULL) return CUDA_SUCCESS;
+    if (id) *id = (cuuint64_t)(uintptr_t)stream->capture;
+    if (graph) *graph = (CUgraph)stream->capture;
+    if (before) *before = last;
+    if (count) *count = last != NULL;
+    return CUDA_SUCCESS;
+}
+
+#if CUDA_VERSION >= 11030
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **before, size_t *count);
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **before, size_t *count) {
+    IN_CONTEXT;
+    return capture_of(stream, status, id, graph, before, count);
+}
+#endif
+
+#if CUDA_VERSION >= 12030
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **before, const CUgraphEdgeData **edges, size_t *count) {
+    IN_CONTEXT;
+    if (edges) *edges = NULL;
+    return capture_of(stream, status, id, graph, before, count);
+}
+#endif
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     ENTERED;
     return mode ? result_of(cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode))

@@ -58,6 +58,10 @@ void graph_free(Graph *graph) {
     free(graph);
 }
 
+const cudaGraphNode_t *graph_last(const Graph *graph) {
+    return graph->num_nodes ? &graph->nodes[graph->num_nodes - 1] : NULL;
+}
+
 // The first node in the order of their making whose predecessors have run, again and again; false for a cycle.
 static bool in_order(const Graph *graph, size_t *order) {
     size_t *missing = calloc(graph->num_nodes + 1, sizeof *missing), count = 0;
