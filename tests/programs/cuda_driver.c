@@ -186,6 +186,48 @@ static void memory(void) {
     tell(cuMemAddressReserve(&base, 1 << 21, 0, 0, 0));
 }
 
+static void count_up(void *counter) { ++*(int *)counter; }
+
+// A graph is captured and launched; it, and then what was instantiated of it, keep an object of the program's.
+static void graphs(void) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec instance;
+    CUstreamCaptureStatus status;
+    CUuserObject object;
+    CUdeviceptr place;
+    const CUgraphNode *last = NULL;
+    CUgraphNodeType type;
+    size_t count = 7;
+    int gone = 0, values[3] = {0};
+    NEED(cuMemAlloc(&place, sizeof values));
+    NEED(cuMemsetD32(place, 5, 3));
+    NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    NEED(cuStreamGetCaptureInfo(stream, &status, NULL, NULL, &last, NULL, &count));
+    printf("%d", status);
+    NEED(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    NEED(cuMemsetD32Async(place + 4, 9, 1, stream));
+    NEED(cuStreamGetCaptureInfo(stream, &status, NULL, NULL, &last, NULL, &count));
+    NEED(cuGraphNodeGetType(last[0], &type));
+    printf(" %d %zu %d\n", status, count, type == CU_GRAPH_NODE_TYPE_MEMSET);
+    NEED(cuStreamEndCapture(stream, &graph));
+    NEED(cuUserObjectCreate(&object, &gone, count_up, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    NEED(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {0};
+    NEED(cuGraphInstantiateWithParams(&instance, graph, &parameters));
+    NEED(cuMemcpyDtoH(values, place, sizeof values));
+    printf("%d %d %d", values[0], values[1], values[2]);
+    NEED(cuGraphLaunch(instance, stream));
+    NEED(cuMemcpyDtoH(values, place, sizeof values));
+    printf(" %d %d %d\n", values[0], values[1], values[2]);
+    printf("%d", gone);
+    NEED(cuGraphDestroy(graph));
+    printf(" %d", gone);
+    NEED(cuGraphExecDestroy(instance));
+    printf(" %d\n", gone);
+    tell(cuUserObjectRelease(object, 1));
+}
+
 int main(int count, char **words) {
     CUdevice device;
     CUcontext context;
@@ -198,6 +240,7 @@ int main(int count, char **words) {
     NEED(cuDevicePrimaryCtxRetain(&context, device));
     NEED(cuCtxSetCurrent(context));
     if (!strcmp(words[1], "memory")) memory();
+    if (!strcmp(words[1], "graphs")) graphs();
     if (!strcmp(words[1], "load")) load(words[2], count > 3 ? words[3] : NULL);
     return 0;
 }

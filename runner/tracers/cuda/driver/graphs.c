@@ -191,3 +191,30 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec graph, CUgraph wanted, CUgraphExecUpda
     return result_of(cudaGraphExecUpdate(graph, wanted, (cudaGraphExecUpdateResultInfo *)result));
 }
 #endif
+
+// Objects of the program that graphs keep
+
+CUresult cuUserObjectCreate(CUuserObject *into, void *content, CUhostFn destroy, unsigned count, unsigned flags) {
+    ENTERED;
+    return result_of(cudaUserObjectCreate(into, content, destroy, count, flags));
+}
+
+CUresult cuUserObjectRetain(CUuserObject object, unsigned count) {
+    ENTERED;
+    return result_of(cudaUserObjectRetain(object, count));
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned count) {
+    ENTERED;
+    return result_of(cudaUserObjectRelease(object, count));
+}
+
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags) {
+    ENTERED;
+    return result_of(cudaGraphRetainUserObject(graph, object, count, flags));
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned count) {
+    ENTERED;
+    return result_of(cudaGraphReleaseUserObject(graph, object, count));
+}

@@ -45,10 +45,12 @@ Graph *graph_clone(const Graph *graph) {
         add_node(clone, &copy)->is_disabled = graph->nodes[k]->is_disabled;
     }
     for (size_t k = 0; k < graph->num_edges; k++) add_edge(clone, graph->edges[k][0], graph->edges[k][1]);
+    user_objects_cloned(graph, clone);
     return clone;
 }
 
 void graph_free(Graph *graph) {
+    user_objects_of_freed(graph);
     for (size_t k = 0; k < graph->num_nodes; k++) {
         operation_free(&graph->nodes[k]->operation);
         free(graph->nodes[k]);

@@ -228,6 +228,8 @@ cudaError_t graph_add_after(cudaGraphNode_t *into, cudaGraph_t graph, const cuda
                             Operation *operation);   // the same, for the entry points
 cudaError_t graph_run(const Graph *graph, const Stream *stream);
 Graph *graph_clone(const Graph *graph);
+void user_objects_cloned(const Graph *from, const Graph *to);
+void user_objects_of_freed(const Graph *graph);
 const cudaGraphNode_t *graph_last(const Graph *graph);  // the node that was made last; NULL: none
 void graph_free(Graph *graph);
 

@@ -95,6 +95,10 @@ def test_memory_of_the_driver(lines):
     assert told.splitlines() == ["manyscale: cuMemAddressReserve is not supported"]
 
 
+def test_graphs_of_the_driver(lines):
+    assert lines("graphs")[0] == ["0 1 1 1", "5 5 5 5 9 5", "0 0 1", BAD]
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
