@@ -148,6 +148,13 @@ static bool shares() {
     for (int i = 0; i < clusters * 2 * ALL; i++) x[i] = i % 97;
     for (int i = 0; i < ALL; i++) total[i] = 5;
     CUtensorMap map = make(x, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, clusters * ROWS, 2 * HALF, ROWS, HALF, CU_TENSOR_MAP_SWIZZLE_NONE);
+    cudaLaunchAttribute pair; cudaLaunchConfig_t config = {}; cudaDeviceProp shown; int held, of_sm;
+    pair.id = cudaLaunchAttributeClusterDimension, pair.val.clusterDim = {2, 1, 1};
+    config.gridDim = 2 * clusters, config.blockDim = ALL, config.attrs = &pair, config.numAttrs = 1;
+    cudaGetDeviceProperties(&shown, 0);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, share, ALL, 0);
+    if (cudaOccupancyMaxActiveClusters(&held, share, &config) || held != of_sm * shown.multiProcessorCount / 2)
+        return printf("%d clusters are held\n", held), false;
     share<<<2 * clusters, ALL>>>(map, out, total);
     cudaError_t error = cudaDeviceSynchronize();
     if (error) return printf("%s\n", cudaGetErrorString(error)), false;

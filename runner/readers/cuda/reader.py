@@ -316,6 +316,9 @@ def _note(code: str, count: int, name: str) -> Note:
     if code == "cuda-outside-allocation":
         text = f"kernel {name} accesses memory that is not allocated, where hardware notices nothing"
         return informs("cuda-outside-allocation", text, count=count)
+    if code == "cuda-active-clusters":
+        text = f"kernel {name} was told how many clusters all SMs hold; hardware's groups of SMs may hold fewer"
+        return changes("cuda-active-clusters", text, count=count)
     if code == "cuda-system-functions":
         text = f"kernel {name} calls printf, malloc, free or assert of the system, which take no time here"
         return changes("cuda-system-functions", text, count=count, errs=Errs.short)

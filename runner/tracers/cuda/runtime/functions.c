@@ -163,6 +163,27 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, host, threads, dynamic_shared, 0);
 }
 
+#if CUDART_VERSION >= 11080
+// As many as all SMs hold: that a cluster lies inside one of hardware's groups of SMs (GPC), whose sizes NVIDIA does not
+// publish for each GPU, is left out, which a note tells.
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *host, const cudaLaunchConfig_t *given) {
+    LOCKED;
+    const Function *function = function_of(host);
+    if (clusters == NULL || given == NULL) return failed(cudaErrorInvalidValue);
+    if (function == NULL) return failed(cudaErrorInvalidDeviceFunction);
+    const unsigned threads = given->blockDim.x * given->blockDim.y * given->blockDim.z;
+    uint32_t size = function->kernel.cluster[0] * function->kernel.cluster[1] * function->kernel.cluster[2];
+    for (unsigned k = 0; k < given->numAttrs; k++)
+        if (given->attrs[k].id == cudaLaunchAttributeClusterDimension)
+            size = given->attrs[k].val.clusterDim.x * given->attrs[k].val.clusterDim.y * given->attrs[k].val.clusterDim.z;
+    if (threads == 0) return failed(cudaErrorInvalidValue);
+    const bool fits = threads <= function->stored->max_threads && (int64_t)given->dynamicSmemBytes <= device()->shared_optin;
+    *clusters = fits ? blocks_of_sm(function, (int)threads, given->dynamicSmemBytes) * device()->sms / (int)(size ? size : 1) : 0;
+    session_note("cuda-active-clusters", function->kernel.name);
+    return done();
+}
+#endif
+
 cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *host, int blocks, int threads) {
     LOCKED;
     const Function *function = function_of(host);

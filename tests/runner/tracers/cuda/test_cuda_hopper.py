@@ -16,7 +16,9 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
     program = nvcc("hopper-90a", PROGRAM.read_text(), "-gencode", "arch=compute_90a,code=sm_90a")
     status, printed, told, folder = trace([str(program)], "--as", "h100")
     assert (status, printed[0]) == (0, "PASSED"), told
-    traced = workload_folder.read(folder).gpu.trace(1)
+    workload = workload_folder.read(folder)
+    assert {note.code for note in workload.notes} == {"cuda-active-clusters", "cuda-managed-memory"}
+    traced = workload.gpu.trace(1)
     opcodes = [traced.static.opcodes[k] for k in traced.static.opcode[traced.instruction]]
     # 2 x 3 blocks, each of 4 steps of two copies, and of 4 products by 4 warps; two stores of a box
     assert opcodes.count("UTMALDG.2D") == 6 * 4 * 2
