@@ -14,7 +14,7 @@ from manyscale.runner.tracers.cuda.codes import SPECIAL
 ) = range(12)  # fmt: skip
 NEGATED, ABSOLUTE, INVERTED, WIDE, INDEXED, LOW, HIGH, SWAPPED = (1 << k for k in range(8))
 ZERO_REGISTER: Final = 255
-ZERO_UNIFORM: Final = 63
+ZERO_UNIFORM: Final = 255
 TRUE: Final = 7
 
 _NAMES: Final = frozenset(  # of textures' dimensions, and of what is asked of them
@@ -131,7 +131,7 @@ def _with_suffixes(operand: Operand, suffixes: str) -> Operand:
             operand = replace(operand, flags=operand.flags | WIDE)
         elif suffix in _HALVES:
             operand = replace(operand, flags=operand.flags | _HALVES[suffix])
-        elif suffix not in ("reuse", "64", "B0", "H0", "ROW", "COL"):  # of matrices: in ``text``
+        elif suffix not in ("reuse", "64", "B0", "H0", "ROW", "COL", "F32x2", "HI_LO"):  # of matrices: in ``text``
             raise UnknownOperandError(operand.text)
     return operand
 

@@ -35,6 +35,7 @@ from manyscale.runner.tracers.cuda.given import (
     plain,
 )
 from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
+from manyscale.runner.tracers.cuda.rules_blackwell import BLACKWELL
 from manyscale.runner.tracers.cuda.rules_compare import comparison, double_comparison, float_set
 from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
@@ -467,13 +468,13 @@ _RULES: Final[dict[str, Rule]] = {
     ),
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
     "IADD3": _iadd3, "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
-    "ISETP": comparison("ISETP", "U32", "EX", "S32"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
+    "ISETP": comparison("ISETP", "U32", "EX", "S32", "U64", "S64"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
     **{root: _minimum(root) for root in ("VIMNMX", "VIADDMNMX", "VIMNMX3")},
     "IABS": _count("IABS"), "POPC": _count("POPC"), "FLO": _count("FLO"), "BREV": _count("BREV"),
     "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
-    **MATRICES, **PACKED, **TEXTURES, **HOPPER,
+    **MATRICES, **PACKED, **TEXTURES, **HOPPER, **BLACKWELL,
     "FSETP": comparison("FSETP", "FTZ"), "FSET": float_set, "DSETP": double_comparison,
     "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
     "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),
@@ -482,7 +483,7 @@ _RULES: Final[dict[str, Rule]] = {
     "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp,
     **dict.fromkeys(("LD", "LDG", "LDS", "LDL"), _load),
     **dict.fromkeys(("ST", "STG", "STS", "STL"), _store),
-    "LDC": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
+    "LDC": _ldc, "LDCU": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
     **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
     "QSPC": _space,
     "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
@@ -490,7 +491,7 @@ _RULES: Final[dict[str, Rule]] = {
     "LEPC": _own_address, "ELECT": _elect, "B2R": _b2r,
     "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
     "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
-    "BSYNC": plain("BSYNC", 1), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
+    "BSYNC": plain("BSYNC", 1, "RECONVERGENT"), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
     "UCGABAR_ARV": lambda given: Decoded("CLUSTER_ARRIVE"), "UCGABAR_WAIT": lambda given: Decoded("CLUSTER_WAIT"),
     "NANOSLEEP": lambda given: Decoded("NANOSLEEP"), "BPT": lambda given: Decoded("TRAP"),
     "KILL": lambda given: Decoded("EXIT"),

@@ -15,7 +15,7 @@ def comparison(op: str, *known: str) -> Rule:
         operands = list(given.operands)
         while len(operands) < 6:
             operands.append(TRUE_PREDICATE)
-        bits = compared(given) | given.bits(UNSIGNED="U32", CARRY="EX", FLUSHES="FTZ")
+        bits = compared(given) | given.bits(UNSIGNED="U32 U64", CARRY="EX", FLUSHES="FTZ", BITS_64="U64 S64")
         return Decoded(op, operands, bits)
 
     return rule

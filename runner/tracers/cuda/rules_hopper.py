@@ -192,9 +192,9 @@ def _tensor(given: Given) -> Decoded:
 def _registers_of_warps(given: Given) -> Decoded:
     """USETMAXREG: a warp has all registers here from its begin on; asking for more succeeds."""
     if given.modifiers == ("DEALLOC", "CTAPOOL"):
-        return Decoded("NOP")
+        return Decoded("SETMAXREG", [TRUE_PREDICATE])
     if given.modifiers == ("TRY_ALLOC", "CTAPOOL") and given.operands and given.operands[0].is_predicate:
-        return Decoded("PLOP3", [given.operands[0], *[TRUE_PREDICATE] * 4], 0, 0xFFFF)
+        return Decoded("SETMAXREG", given.operands[:1])
     raise UnknownInstructionError("USETMAXREG")
 
 

@@ -54,7 +54,7 @@ static bool run_warp(Block *block, Warp *warp) {
         if (at.mask) {
             if (!execute_integer(&at) && !execute_float(&at) && !execute_memory(&at) && !execute_warp(&at) &&
                 !execute_conversion(&at) && !execute_matrix(&at) && !execute_halves(&at) && !execute_packed(&at) &&
-                !execute_warpgroup(&at) && !execute_barrier(&at) && !execute_tensor(&at) && !execute_bulk(&at) &&
+                !execute_warpgroup(&at) && !execute_pairs(&at) && !execute_barrier(&at) && !execute_tensor(&at) && !execute_bulk(&at) &&
                 !execute_texture(&at)) {
                 block->launch->error = STOP_INSTRUCTION;
                 fail(&at, "this instruction is not executed; please report its line of cuobjdump -sass");
@@ -207,6 +207,13 @@ void tell_waiting(Block *block) {
 
 uint32_t local_bytes_of(const Kernel *kernel) { return (kernel->local_bytes + STACK_BYTES + 15) & ~15u; }
 
+// Registers of a thread: all, where warps take others' as they run.
+static uint32_t registers_of(const Kernel *kernel) {
+    for (uint32_t k = 0; kernel->architecture >= 90 && k < kernel->num_instructions; k++)
+        if (kernel->code[k].op == OP_SETMAXREG) return 255;
+    return kernel->num_registers < 255 ? kernel->num_registers : 255;
+}
+
 Block *new_block(Launch *launch, const uint8_t *bank_zero, uint32_t bank_bytes) {
     const Kernel *kernel = launch->kernel;
     Block *block = calloc(1, sizeof *block);
@@ -215,7 +222,7 @@ Block *new_block(Launch *launch, const uint8_t *bank_zero, uint32_t bank_bytes) 
     block->kernel = kernel;
     block->num_threads = launch->block[0] * launch->block[1] * launch->block[2];
     block->num_warps = (block->num_threads + LANES - 1) / LANES;
-    block->num_registers = kernel->num_registers < 255 ? kernel->num_registers : 255;
+    block->num_registers = registers_of(kernel);
     block->local_bytes = local_bytes_of(kernel);
     block->shared_bytes = kernel->shared_bytes + launch->dynamic_shared_bytes;
     memcpy(block->banks, kernel->banks, sizeof block->banks);

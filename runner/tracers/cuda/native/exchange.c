@@ -157,6 +157,7 @@ bool execute_warp(const Context *at) {
         set_predicate(at, 2, at->instruction->modifiers & CARRY ? others | predicate(at, 2) : others);
         return true;
     }
+    case OP_SETMAXREG: set_predicate(at, 0, 0xffffffffu); return true;
     case OP_B2R: {  // the result of a barrier's reduction
         const BlockBarrier *barrier = &at->block->barriers[0];
         set(at, 0, broadcast(barrier->result_count, into));

@@ -12,14 +12,14 @@ enum { LANES = 32, NUM_BANKS = 8, MAX_OPERANDS = 9, DIVERGED = 0x80 };
 enum OperandKind {
     OPERAND_NONE,
     OPERAND_REGISTER,           // R<number>; 255 is RZ
-    OPERAND_UNIFORM,            // UR<number>; 63 is URZ (255 from sm_100 on)
+    OPERAND_UNIFORM,            // UR<number>; 255 is URZ
     OPERAND_IMMEDIATE,          // value
     OPERAND_CONSTANT,           // c[number][value], with INDEXED plus register `index`
     OPERAND_PREDICATE,          // P<number>; 7 is PT
     OPERAND_UNIFORM_PREDICATE,  // UP<number>; 7 is UPT
     OPERAND_SPECIAL,            // SR_..., by `value`
     OPERAND_BARRIER,            // B<number>: a convergence barrier
-    OPERAND_ADDRESS,            // [R<number> + UR<index> + value]; 255 and 63 where there is none
+    OPERAND_ADDRESS,            // [R<number> + UR<index> + value]; 255 where there is none
     OPERAND_PREDICATES,         // PR: all seven predicates
 };
 enum OperandFlag {

@@ -10,8 +10,8 @@
 #include "ops.h"
 #include "sass.h"
 
-enum { NO_ROW = 255, NO_UNIFORM = 63, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRIERS = 16, NUM_WARP_GROUPS = 8, WARPS_OF_GROUP = 4, WINDOW_BYTES = 1 << 24 };
-enum { UNIFORM_REGISTERS = 64, NUM_KNOWN = 8 };
+enum { NO_ROW = 255, NO_UNIFORM = 255, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARRIERS = 16, NUM_WARP_GROUPS = 8, WARPS_OF_GROUP = 4, WINDOW_BYTES = 1 << 24 };
+enum { UNIFORM_REGISTERS = 256, NUM_KNOWN = 8 };
 
 // Lanes of a warp that execute together.
 enum GroupState { READY, AT_CONVERGENCE, AT_BLOCK_BARRIER, AT_CLUSTER_BARRIER };
@@ -281,6 +281,7 @@ bool execute_conversion(const Context *at);
 bool execute_halves(const Context *at);
 bool execute_packed(const Context *at);
 bool execute_warpgroup(const Context *at);
+bool execute_pairs(const Context *at);
 bool execute_barrier(const Context *at);
 bool execute_tensor(const Context *at);
 bool execute_bulk(const Context *at);
