@@ -88,8 +88,8 @@ def test_reductions_into_uniform_registers(sass):
 
 
 def test_uniform_loads_of_constants(sass):
-    lines = ["LDCU.64 UR64, c[0x0][0x168]", "MOV R24, UR64", "MOV R25, UR65", "UMOV UR5, 0x8", "LDCU UR6, c[0x0][UR5+0x160]",
-             "MOV R26, UR6", "LDC.64 R28, c[0x0][0x168]", "MOV R27, R28"]  # fmt: skip
+    lines = ["LDCU.64 UR64, c[0x0][0x168]", "MOV R24, UR64", "MOV R25, UR65", "UMOV UR5, 0x8",
+             "LDCU UR6, c[0x0][UR5+0x160]", "MOV R26, UR6", "LDC.64 R28, c[0x0][0x168]", "MOV R27, R28"]  # fmt: skip
     first, second, third, expected = _run(sass, lines, _WORDS)
     assert np.array_equal(first, expected)
     assert np.array_equal(third, expected)
@@ -97,8 +97,8 @@ def test_uniform_loads_of_constants(sass):
 
 
 def test_lanes_meet_again(sass):
-    lines = ["ISETP.LT.U32.AND P0, PT, R0, 0x7, PT", "BSSY.RECONVERGENT B0, 0x90", f"@P0 BRA {hex(16 * 8)}", "MOV R24, 0x1",
-             "BRA 0x80", "BSYNC.RECONVERGENT B0", "VOTE.ALL R25, PT, PT"]  # fmt: skip
+    lines = ["ISETP.LT.U32.AND P0, PT, R0, 0x7, PT", "BSSY.RECONVERGENT B0, 0x90", f"@P0 BRA {hex(16 * 8)}",
+             "MOV R24, 0x1", "BRA 0x80", "BSYNC.RECONVERGENT B0", "VOTE.ALL R25, PT, PT"]  # fmt: skip
     assert set(_run(sass, lines, _WORDS)[1]) == {0xFFFFFFFF}
 
 
