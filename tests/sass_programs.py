@@ -81,6 +81,7 @@ class Launch(ctypes.Structure):
         ("most_resident", ctypes.c_uint32),
         ("is_cooperative", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
+        ("chunk", ctypes.c_uint32),
         ("find_quietly", ctypes.c_void_p),
         ("chunks", ctypes.c_uint32 * 2),
         ("workspace", ctypes.c_uint64),

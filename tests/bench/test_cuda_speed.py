@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,8 +31,8 @@ RUNS = 3
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[int, float]]:
-    """``measured(name, size)``: (warp instructions, CPU seconds of the fastest run)."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[int, float, float]]:
+    """``measured(name, size, workers)``: (warp instructions, CPU and wall-clock seconds of the fastest run)."""
     folder = tmp_path_factory.mktemp("cuda")
     try:
         kit = compiler.toolkit()
@@ -48,24 +49,39 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[in
     library = str(runtime_library(kit, folder / "cache"))
     environment = {**os.environ, "MANYSCALE_CUDA_DIR": str(folder / "raw"), "LD_PRELOAD": library}
 
-    def run(name: str, size: int) -> tuple[int, float]:
-        taken = []
+    def run(name: str, size: int, workers: int = 1) -> tuple[int, float, float]:
+        shown_device("a100").write(folder / "raw", workers=workers)
+        taken, lasted = [], []
         for _ in range(RUNS):
             for each in (folder / "raw").glob("process-*"):
                 shutil.rmtree(each)
+            begin = time.perf_counter()
             taken.append(cpu_of([str(folder / "speed"), name, str(size)], env=environment))
+            lasted.append(time.perf_counter() - begin)
         (events,) = (folder / "raw").glob("process-*/events")
         launches = [line.split() for line in events.read_text().splitlines() if line.startswith("launch ")]
         assert launches
-        assert all(words[-1] == "whole" for words in launches)
-        return sum(int(words[11]) for words in launches), min(taken)
+        assert all(words[12] == "whole" for words in launches)
+        return sum(int(words[11]) for words in launches), min(taken), min(lasted)
 
     return run
 
 
 @pytest.mark.parametrize(("name", "size"), [("bfs", 200_000), ("hotspot", 1024), ("matrix", 512)])
 def test_interpreter_with_recording(measured, name, size):
-    number, taken = measured(name, size)
+    number, taken, _ = measured(name, size)
     unit = second()
     print(f"\n{name}: {number} warp instructions, {number / taken / 1e6:.1f} million a CPU s ({unit:.2f} s of sorting)")
     assert taken < number / LEAST * unit
+
+
+@pytest.mark.parametrize(("name", "size"), [("bfs", 200_000), ("hotspot", 1024), ("matrix", 512)])
+def test_two_workers(measured, name, size):
+    """Following what blocks touch costs little; how much sooner two end is printed: it says something where the machine
+    does nothing else."""
+    number, taken, lasted = measured(name, size)
+    of_two, taken_of_two, lasted_of_two = measured(name, size, 2)
+    assert of_two == number
+    cost, sooner = taken_of_two / taken, lasted / lasted_of_two
+    print(f"\n{name}: CPU time of two workers {cost:.2f} times that of one, {sooner:.2f} times as fast")
+    assert taken_of_two < 1.4 * taken

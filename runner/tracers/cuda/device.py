@@ -45,14 +45,21 @@ class Device:
         keeps_lanes: bool = False,
         regions: Sequence[str] = (),
         workers: int = 1,
+        chunk: int = 0,
     ) -> None:
         """Write it as the runtime reads it: a line for each key. ``checks_memory``: a launch stops at an access to what
         is not allocated, even where hardware would not notice; ``keeps_lanes``: which lanes of a warp execute, and the
         address of each, are recorded, too; ``regions``: their names, outside of which launches are not recorded;
-        ``workers``: threads that run the blocks of a launch, which change nothing of what is recorded."""
+        ``workers``: threads that run the blocks of a launch, which change nothing of what is recorded,
+        and ``chunk``: instructions of each before they are compared, 0 for some million."""
         values = {key: value for key, value in asdict(self).items() if key not in ("target", "capability")}
         values |= {"major": self.capability // 10, "minor": self.capability % 10}
-        values |= {"checks_memory": int(checks_memory), "keeps_lanes": int(keeps_lanes), "workers": workers}
+        values |= {
+            "checks_memory": int(checks_memory),
+            "keeps_lanes": int(keeps_lanes),
+            "workers": workers,
+            "chunk": chunk,
+        }
         lines = [f"{key} {value}\n" for key, value in values.items()]
         lines += [f"regions {','.join(regions)}\n"] if regions else []
         (folder / DEVICE).write_text("".join(lines))

@@ -115,6 +115,10 @@ uint8_t *place_of(const Context *at, int space, uint64_t address, int lane) {
 }
 
 uint8_t *global_place(const Context *at, uint64_t address, uint32_t size) {
+    if (at->block->tracker) {
+        fail(at, "a copy that workers do not follow: the blocks run again");
+        return NULL;
+    }
     if (is_global(at, address, size)) return (uint8_t *)(uintptr_t)address;
     at->block->launch->error = STOP_ADDRESS;
     fail(at, "block (%u,%u,%u) accesses %u bytes at global address 0x%llx, outside of what is allocated", at->block->ctaid[0],

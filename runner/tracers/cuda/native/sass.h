@@ -126,6 +126,7 @@ typedef struct {
     uint32_t most_resident;       // blocks that the device holds at a time, 0: it is not known
     uint32_t is_cooperative;      // all blocks run side by side
     uint32_t workers;             // threads that run blocks at a time; what they leave does not depend on them
+    uint32_t chunk;               // instructions of a worker before they are compared, 0: some million
     // as `find_allocation`, of memory that is allocated alone: it tells nobody
     int (*find_quietly)(uint64_t address, uint64_t *low, uint64_t *high);
     uint32_t chunks[2];           // out: of blocks that workers ran, and that had to run again, one after the other

@@ -7,9 +7,10 @@
 #include "schedule.h"
 #include "track.h"
 
-// CHUNK: instructions of a worker in one chunk; LEAST: of a launch that is worth hiring workers; FIRST: that are run to see
-// how many a block has; TASKS: pieces of a chunk for each worker; MOST_ASKED: turns of a block that waits.
-enum { MOST_WORKERS = 64, CHUNK = 1 << 20, LEAST = 1 << 17, FIRST = 1 << 14, TASKS = 8, MOST_OF_BLOCK = 1 << 26, MOST_ASKED = 64 };
+// CHUNK: instructions of a worker in one chunk; one LEAST'th of that: of a launch that is worth hiring workers, and one
+// FIRST'th: that are run to see how many a block has; TASKS: pieces of a chunk for each worker; MOST_ASKED: turns of a
+// block that waits.
+enum { MOST_WORKERS = 64, CHUNK = 1 << 20, LEAST = 8, FIRST = 64, TASKS = 8, MOST_OF_BLOCK = 1 << 26, MOST_ASKED = 64 };
 enum { KNOWN_KERNELS = 256, MOST_PENALTY = 256 };
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
 struct Crew {
     Schedule *schedule;
     Worker workers[MOST_WORKERS];
+    uint64_t chunk;           // instructions of a worker
     uint32_t count, half;     // workers; which of their sinks are filled
     pthread_mutex_t gate;     // closed until it is known how many they are
     pthread_barrier_t barrier;
@@ -247,10 +249,10 @@ static bool run_chunks(Crew *crew, uint32_t place) {
     bool goes_on = true;
     while (goes_on && schedule->started < schedule->total) {
         const uint64_t of_block = known[place].of_block ? known[place].of_block : 1, left = schedule->total - schedule->started;
-        uint64_t blocks = (uint64_t)crew->count * CHUNK / of_block;
+        uint64_t blocks = (uint64_t)crew->count * crew->chunk / of_block;
         if (blocks < crew->count) blocks = crew->count;
         if (blocks > left) blocks = left;
-        if (known[place].wait || blocks < 2 || blocks * of_block < LEAST / 4) {
+        if (known[place].wait || blocks < 2 || blocks * of_block < crew->chunk / LEAST / 4) {
             if (known[place].wait) known[place].wait--;
             if (crew->num_tasks[!crew->half] && !write_half(crew, !crew->half)) return false;
             goes_on = run_until(schedule, schedule->started + blocks);
@@ -270,16 +272,17 @@ void run_by_workers(Schedule *schedule) {
     const Launch *launch = schedule->launch;
     pthread_t threads[MOST_WORKERS];
     const uint32_t place = place_of_kernel(launch->kernel);
+    const uint64_t chunk = launch->chunk ? launch->chunk : CHUNK;
     if (schedule->of_cluster > 1 || launch->is_cooperative || !can_be_followed(launch->kernel)) {
         run_until(schedule, schedule->total);
         return;
     }
-    if (known[place].of_block * schedule->total < LEAST)  // it is not known to be worth it
-        while (schedule->started < schedule->total && schedule->executed < FIRST)
+    if (known[place].of_block * schedule->total < chunk / LEAST)  // it is not known to be worth it
+        while (schedule->started < schedule->total && schedule->executed < chunk / FIRST)
             if (!run_until(schedule, schedule->started + 1)) return;
     if (schedule->started) known[place].of_block = schedule->executed / schedule->started;
     const uint64_t left = schedule->total - schedule->started;
-    bool is_worth = left > 1 && left * known[place].of_block >= LEAST;
+    bool is_worth = left > 1 && left * known[place].of_block >= chunk / LEAST;
     if (is_worth && known[place].wait) {
         known[place].wait--;
         is_worth = false;
@@ -290,6 +293,7 @@ void run_by_workers(Schedule *schedule) {
         return;
     }
     crew->schedule = schedule;
+    crew->chunk = chunk;
     crew->count = launch->workers < MOST_WORKERS ? launch->workers : MOST_WORKERS;
     if (crew->count > left) crew->count = (uint32_t)left;
     pthread_mutex_init(&crew->gate, NULL);

@@ -153,6 +153,7 @@ cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
         .find_texture = find_texture,
         .cluster = {operation->cluster[0], operation->cluster[1], operation->cluster[2]},
         .workers = device()->workers > 1 ? (uint32_t)device()->workers : 1,
+        .chunk = (uint32_t)device()->chunk,
         .find_quietly = memory_bounds_of_allocated,
         .most_resident = (uint32_t)blocks_of_device(function, operation->block, operation->shared),
         .is_cooperative = operation->is_cooperative,

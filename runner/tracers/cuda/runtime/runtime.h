@@ -20,6 +20,7 @@ typedef struct {
     int gpus;           // devices that are shown, all alike
     int checks_memory;  // whether a launch stops where it accesses what is not allocated, even if hardware would not
     int workers;        // threads that run a launch
+    int chunk;          // instructions of each of them before they are compared, 0: some million
     int keeps_lanes;    // whether masks and addresses of lanes are recorded
     char regions[1024];  // names, with commas: launches outside of them are left out; "": none is
 } Device;

@@ -83,7 +83,7 @@ static void read_device(void) {
         {"shared_per_block", &shown.shared_per_block}, {"shared_optin", &shown.shared_optin},
         {"shared_reserved", &shown.shared_reserved}, {"shared_unit", &shown.shared_unit},
         {"gpus", &shown.gpus}, {"checks_memory", &shown.checks_memory}, {"keeps_lanes", &shown.keeps_lanes},
-        {"workers", &shown.workers},
+        {"workers", &shown.workers}, {"chunk", &shown.chunk},
     };
     char path[4096], line[512];
     snprintf(path, sizeof path, "%s/device", session_folder());

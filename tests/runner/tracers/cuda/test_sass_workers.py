@@ -12,7 +12,8 @@ import sass_programs
 
 from manyscale.runner.tracers.cuda import decode
 
-BLOCKS, THREADS = 5000, 64
+BLOCKS, THREADS = 1500, 64
+CHUNK = 1 << 12  # instructions of a worker before they are compared
 WORDS = 1 << 18
 FIRST = [
     "S2R R0, SR_TID.X",
@@ -72,7 +73,7 @@ class Machine:
         launch = sass_programs.Launch(
             kernel=ctypes.pointer(kernel), grid=(BLOCKS, 1, 1), block=(THREADS, 1, 1),
             parameters=ctypes.addressof(parameters), local_base=0x7E01 << 32, shared_base=0x7E00 << 32, num_sms=1,
-            record=files[0], lanes=files[1], workers=workers, most_resident=64,
+            record=files[0], lanes=files[1], workers=workers, chunk=CHUNK, most_resident=64,
         )  # fmt: skip
         assert self._sass.sass_run(ctypes.byref(launch)) == 0, launch.problem
         for file in files:
@@ -124,10 +125,116 @@ def test_what_commutes_or_is_the_same_is_no_conflict(machine):
 
 
 @pytest.mark.parametrize("name", ["read", "take", "add a float", "exchange", "write"])
-def test_what_depends_on_the_order_runs_again(machine, name):
+def test_what_depends_on_the_order_is_as_by_one(machine, name):
     """All threads meet in one word, which the others write."""
     machine.table[:] = 77
     expected, _ = machine.run(["write", name, "write"], 1)
-    left, chunks = machine.run(["write", name, "write"], 2)
-    assert left == expected
-    assert chunks[1] > 0
+    for _ in range(3):
+        left, chunks = machine.run(["write", name, "write"], 2)
+        assert left == expected
+        assert sum(chunks) > 0
+
+
+class Saved(ctypes.Structure):
+    """As track.h has it; a mutex of zeros is open."""
+
+    _fields_ = [
+        ("mutex", ctypes.c_uint64 * 5),
+        ("slots", ctypes.c_void_p),
+        ("num_slots", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("all", ctypes.c_void_p),
+        ("room", ctypes.c_uint32),
+    ]
+
+
+class Tracker(ctypes.Structure):
+    _fields_ = [
+        ("slots", ctypes.c_void_p),
+        ("num_slots", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("all", ctypes.c_void_p),
+        ("room", ctypes.c_uint32),
+        ("made", ctypes.c_uint32),
+        ("last", ctypes.c_void_p),
+        ("saved", ctypes.POINTER(Saved)),
+        ("find_allocation", ctypes.c_void_p),
+    ]
+
+
+class Tracked:
+    """Two workers that touch the words of some memory by turns."""
+
+    def __init__(self, sass: ctypes.CDLL) -> None:
+        self.sass, self.saved = sass, Saved()
+        self.memory = np.arange(1000, dtype=np.uint32)
+        self.trackers = [Tracker(saved=ctypes.pointer(self.saved)) for _ in range(2)]
+        self.sass.tracks_meet.restype = ctypes.c_bool
+
+    def does(self, worker: int, what: str, word: int, value: int = 0) -> None:
+        tracker, address = ctypes.byref(self.trackers[worker]), ctypes.c_uint64(self.memory.ctypes.data + 4 * word)
+        if what == "reads":
+            self.sass.track_read(tracker, address, 4)
+        elif what == "writes":
+            self.sass.track_written(tracker, address, ctypes.byref(ctypes.c_uint32(value)), 4)
+            self.memory[word] = value
+        elif what == "updates":
+            self.sass.track_updated(tracker, address, 4)
+            self.memory[word] += value
+        else:
+            self.sass.track_reduced(tracker, address, 4, {"adds": 0, "takes the maximum": 2}[what])
+            self.memory[word] += value
+
+    @property
+    def meet(self) -> bool:
+        one, other = (ctypes.byref(each) for each in self.trackers)
+        return bool(self.sass.tracks_meet(one, other) or self.sass.tracks_meet(other, one))
+
+    def undo(self) -> None:
+        pointers = (ctypes.POINTER(Tracker) * 2)(*(ctypes.pointer(each) for each in self.trackers))
+        self.sass.tracks_undo(pointers, 2, ctypes.byref(self.saved))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meet"),
+    [
+        ("reads", "reads", False),
+        ("reads", "writes", True),
+        ("reads", "updates", True),
+        ("reads", "adds", True),
+        ("writes", "writes", True),
+        ("writes", "writes the same", False),
+        ("writes", "updates", True),
+        ("writes", "adds", True),
+        ("updates", "updates", True),
+        ("updates", "adds", True),
+        ("adds", "adds", False),
+        ("adds", "takes the maximum", True),
+    ],
+)
+def test_what_two_workers_do_to_a_word(sass, first, second, meet):
+    """What one does decides what the other finds, or does not; to another word it never does. All can be undone."""
+    for swapped in (False, True):
+        for word in (500, 501):
+            tracked = Tracked(sass)
+            one, other = (1, 0) if swapped else (0, 1)
+            tracked.does(one, first, 500, 5)
+            same = second.endswith(" the same")
+            tracked.does(other, second.removesuffix(" the same"), word, 5 if same else 6)
+            assert tracked.meet == (meet and word == 500)
+            tracked.undo()
+            assert tracked.memory.tolist() == list(range(1000))
+
+
+def test_many_words_are_known_and_undone(sass):
+    tracked = Tracked(sass)
+    tracked.memory = np.arange(1 << 21, dtype=np.uint32)
+    words = np.random.default_rng(2).integers(0, 1 << 21, 5000)
+    for word in words.tolist():
+        tracked.does(word % 2, "writes", word, 7)
+        tracked.does(word % 2, "reads", word)
+    assert not tracked.meet
+    tracked.undo()
+    assert (tracked.memory == np.arange(1 << 21)).all()
+    tracked.does(int(words[0] + 1) % 2, "reads", int(words[0]))
+    assert tracked.meet
