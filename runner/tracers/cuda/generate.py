@@ -41,7 +41,7 @@ def soname(cuda_version: int) -> str:
 
 def version_script(cuda_version: int) -> str:
     """For the linker: all calls have the library's name as their version."""
-    return f"{soname(cuda_version)} {{ global: cuda*; __cuda*; manyscale_*; local: *; }};\n"
+    return f"{soname(cuda_version)} {{ global: cuda*; __cuda*; manyscale_*; InitializeInjectionNvtx2; local: *; }};\n"
 
 
 def aliases(include: Path) -> dict[str, str]:

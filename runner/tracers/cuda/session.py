@@ -31,6 +31,7 @@ from manyscale.runner.tracers.cuda.module import ModuleFiles
 from manyscale.runner.tracers.cuda.two_runs import Choose, first_run, hidden_streams
 
 COUNTING: Final = "counting"  # those of a first run, until the second begins
+PROFILER: Final = "profiler"  # a region, from cudaProfilerStart to cudaProfilerStop
 RAW: Final = "raw"  # the tracer's files, in the folder that is written
 
 
@@ -172,6 +173,8 @@ def _run(
             | {"LD_PRELOAD": _with_others("LD_PRELOAD", *tracers)}
             | of_ranks
         )
+        if set(recording.regions) - {PROFILER}:
+            environment["NVTX_INJECTION64_PATH"] = str(library)  # NVTX loads what stands there
         streams = {} if is_shown else hidden_streams()
         child = subprocess.Popen(launch.traced_command(command, program, environment), **streams)
         status = _waited(child)

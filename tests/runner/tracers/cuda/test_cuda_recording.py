@@ -16,7 +16,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers import workload_folder
 
 MANY = (Path(__file__).parents[3] / "programs" / "cuda_many.cu").read_text()
-WARPS = 8  # of a block
+RANGES = (Path(__file__).parents[3] / "programs" / "cuda_ranges.cu").read_text()
 
 
 @pytest.fixture
@@ -49,6 +49,19 @@ def test_launches_outside_of_the_profiled_region_are_executed_and_not_recorded(m
     assert f"3 launches with {3 * each} warp instructions" in note.text
     assert sorted(path.name for path in (folder / "launches").iterdir()) == ["2", "3"]
     assert not (folder / "raw").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("names", "expected"), [("solve", [2, 3, 7]), ("solve,halo", [2, 3, 5, 7, 8, 9])])
+def test_launches_in_nvtx_ranges(kit, nvcc, trace, names, expected):
+    if not (kit.include / "nvtx3" / "nvToolsExt.h").is_file():
+        pytest.skip("nvidia-nvtx is not installed")
+    program = nvcc("ranges", RANGES, "-arch=sm_80", "-w")
+    status, _, told, folder = trace([str(program)], "--as", "a100", "--regions", names)
+    assert status == 0, told
+    found = workload_folder.read(folder)
+    assert found.column("launches", "launch_id").tolist() == expected
+    assert [(note.code, note.count) for note in found.notes] == [("cuda-outside-regions", 10 - len(expected))]
 
 
 @pytest.mark.slow
