@@ -70,6 +70,11 @@ def find_program(command: Sequence[str], library: str | None = None) -> Program:
     return Program(tuple(index for index, _ in found), path, library or seen, runtime)
 
 
+def launches_mpi(command: Sequence[str]) -> bool:
+    """Whether one of a command's words starts MPI programs."""
+    return any(_base(word) in _MPI_LAUNCHERS for word in command)
+
+
 def traced_command(command: Sequence[str], program: Program, environment: Mapping[str, str]) -> list[str]:
     """The command with the tracer's environment before each program; if there is none in it, before all."""
     if not program.words:

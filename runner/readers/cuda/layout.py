@@ -1,11 +1,12 @@
 """The files that the tracer of CUDA programs writes: a folder with what is known of kernels, and a folder for each
 process with the text ``events`` and a file of records for each launch.
 
-Lines of ``events``: ``launch ID KERNEL GX GY GZ BX BY BZ DYNAMIC_SHARED STREAM WARP_INSTRUCTIONS whole|stopped KEPT
-DEVICE``, ``copy BEFORE_LAUNCH ADDRESS BYTES``, ``note CODE COUNT NAME``, ``problem LAUNCH TEXT``, ``profiler
-BEFORE_LAUNCH start|stop``, ``end LAUNCHES``. A launch's file holds its blocks in the order of the grid, each with three
-counts (warps, instructions, accesses; uint32) and the columns of ``LaunchTrace``, one behind the other. Beside it, with
-``--keep-addresses``, stands ``launch-ID.lanes``, which ``native/sass.h`` lays out.
+Lines of ``events``: ``begin NANOSECONDS``, ``launch ID KERNEL GX GY GZ BX BY BZ DYNAMIC_SHARED STREAM
+WARP_INSTRUCTIONS whole|stopped KEPT DEVICE``, ``copy BEFORE_LAUNCH ADDRESS BYTES``, ``note CODE COUNT NAME``,
+``problem LAUNCH TEXT``, ``profiler BEFORE_LAUNCH start|stop``, ``end LAUNCHES``. A launch's file holds its blocks in
+the order of the grid, each with three counts (warps, instructions, accesses; uint32) and the columns of
+``LaunchTrace``, one behind the other. Beside it, with ``--keep-addresses``, stands ``launch-ID.lanes``, which
+``native/sass.h`` lays out.
 """
 
 from __future__ import annotations

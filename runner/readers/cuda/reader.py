@@ -64,6 +64,7 @@ class Events:
     notes: list[Note] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_ended: bool = False
+    begin_ns: int = 0
     blocks: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -84,14 +85,10 @@ def read(
 ) -> Workload:
     """The workload, with the launches that ``options`` choose. ``collected``: what was stored of each process while the
     program ran; None: records are files. Raises UserError with file and place."""
-    process = _process(path)
-    events = events_of(process / EVENTS)
-    if not events.launches:
-        raise UserError(f"{path}: the program launched no kernel{_last(events)}")
-    chosen = {made.launch.launch_id: made.launch.launch_id for made in _chosen(events, options)}
-    store = store_of(path, [(process, events, chosen)], collected)
-    tables = rank_tables(1, {}) | gpu_tables(store, np.array(events.copies, np.int64).reshape(-1, 3))
-    return Workload(path.resolve().name, 1, tables, tuple(notes_of(events)), NAME, gpu=store)
+    processes = _processes(path)
+    store = store_of(path, _chosen(processes, options), collected)
+    tables = rank_tables(1, {}) | gpu_tables(store, _copies(processes))
+    return Workload(path.resolve().name, 1, tables, tuple(_notes_of_all(processes)), NAME, gpu=store)
 
 
 def store_of(
@@ -163,23 +160,51 @@ def gpu_tables(store: RecordedLaunches, copies: np.ndarray) -> dict[str, pa.Tabl
     }
 
 
-def _process(path: Path) -> Path:
-    """The folder of the one process that used the GPU. Raises UserError."""
-    processes = sorted(each for each in path.glob(PROCESS) if (each / EVENTS).is_file())
-    if not processes:
+def _processes(path: Path) -> list[tuple[Path, Events]]:
+    """The folder and events of each process that launched kernels, in the order in which they began. Raises
+    UserError."""
+    found = [(each, events_of(each / EVENTS)) for each in sorted(path.glob(PROCESS)) if (each / EVENTS).is_file()]
+    if not found:
         raise UserError(f"{path}: no process used the GPU; is it another program that does, or one of a script's?")
-    if len(processes) > 1:
-        raise UserError(f"{path}: {len(processes)} processes used the GPU; trace one of them at a time")
-    return processes[0]
+    launched = [(folder, events) for folder, events in found if events.launches]
+    if not launched:
+        raise UserError(f"{path}: the program launched no kernel{_last(found[-1][1])}")
+    return sorted(launched, key=lambda each: each[1].begin_ns)
 
 
-def _chosen(events: Events, options: ReadOptions) -> list[_Made]:
-    known = {made.launch.launch_id: made for made in events.launches}
-    wanted = sorted(set(options.launches or known))
-    missing = [each for each in wanted if each not in known]
+def _chosen(
+    processes: Sequence[tuple[Path, Events]], options: ReadOptions
+) -> list[tuple[Path, Events, dict[int, int]]]:
+    """With the number that each launch of a process that is chosen has in the workload: those of a process follow those
+    of the one before."""
+    wanted = set(options.launches or ())
+    found, first = [], 0
+    for folder, events in processes:
+        numbers = {made.launch.launch_id: first + made.launch.launch_id for made in events.launches}
+        first = max(numbers.values())
+        wanted_here = {own: number for own, number in numbers.items() if not wanted or number in wanted}
+        found.append((folder, events, wanted_here))
+    missing = sorted(wanted - {number for _, _, numbers in found for number in numbers.values()})
     if missing:
-        raise UserError(f"{events.path}: has no launch {missing[0]}; its launches are 1 to {len(known)}")
-    return [known[each] for each in wanted]
+        raise UserError(f"{processes[0][1].path}: has no launch {missing[0]}; its launches are 1 to {first}")
+    return found
+
+
+def _copies(processes: Sequence[tuple[Path, Events]]) -> np.ndarray:
+    """int64[n, 3] of all processes."""
+    rows, first = [], 0
+    for _, events in processes:
+        rows += [(min(first + before, MOST_OF_COLUMN), address, size) for before, address, size in events.copies]
+        first += max(made.launch.launch_id for made in events.launches)
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _notes_of_all(processes: Sequence[tuple[Path, Events]]) -> list[Note]:
+    found = [note for _, events in processes for note in notes_of(events)]
+    if len(processes) > 1:
+        text = f"{len(processes)} processes used the GPU: their launches are read one process after the other"
+        found.insert(0, changes("cuda-several-processes", text, count=len(processes), errs=Errs.long))
+    return found
 
 
 def _stored(
@@ -244,6 +269,8 @@ def _add(found: Events, words: list[str], place: str) -> None:
         found.problems.append(" ".join(words[2:]))
     elif words[0] == "end":
         found.is_ended = True
+    elif words[0] == "begin":
+        found.begin_ns = whole(words[1], place, "a time")
     elif words[0] != "profiler":
         raise ValueError
 

@@ -33,6 +33,9 @@ class Linked:
     has_nccl: bool = False
 
 
+NOTHING: Final = Linked((), None)
+
+
 def linked(program: Path) -> Linked:
     """What a program is made of, by what the loader finds for it. Raises UserError."""
     listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout

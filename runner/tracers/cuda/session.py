@@ -39,8 +39,8 @@ def find_program(command: Sequence[str], library: str | None = None) -> tuple[la
     """The program of a command, with MPI ``library`` (default: found out), and the toolkit that it was built with.
     Raises UserError where it cannot be traced."""
     program = launch.find_program(command, library)
-    if program.path is None:
-        raise UserError(f"{shlex.join(command)}: no program is seen in it; name the CUDA program itself behind --")
+    if program.path is None:  # a script, say: what it starts brings its code when it runs
+        return replace(program, library=program.library if library or launch.launches_mpi(command) else None), toolkit()
     linked = device_code.linked(program.path)
     return program, toolkit(device_code.check(program.path, linked))
 
@@ -143,10 +143,9 @@ def _run(
         regions=recording.regions,
         workers=recording.workers,
     )
-    assert program.path is not None
     files = ModuleFiles(raw)
     with tempfile.TemporaryDirectory(prefix="manyscale-cubins-") as scratch:
-        linked = device_code.linked(program.path)
+        linked = device_code.linked(program.path) if program.path is not None else device_code.NOTHING
         cubins = device_code.extract(linked.files, device.capability, kit, Path(scratch))
         files.add(
             [(each, functions(device_code.disassembled(each, kit, cache)) if each.kernels else {}) for each in cubins]

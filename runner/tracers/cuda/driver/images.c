@@ -31,7 +31,7 @@ static size_t elf_bytes(const uint8_t *image) {
 size_t image_bytes(const void *image) {
     const uint8_t *bytes = image;
     if (!memcmp(bytes, "\x7f" "ELF", 4)) return bytes[4] == 2 ? elf_bytes(bytes) : 0;
-    if (word(bytes, 4) == FAT_BINARY) return word(bytes + 6, 2) + word(bytes + 8, 8);  // its header, and what that names
+    if (word(bytes, 4) == FAT_BINARY) return fat_binary_bytes(image);
     if (word(bytes, 4) == WRAPPER) return 0;
     return strlen(image) + 1;
 }

@@ -80,3 +80,12 @@ int arriving_link(const char *files, const char *options, Arrival *into) {
     free(request);
     return failed;
 }
+
+size_t fat_binary_bytes(const void *image) {
+    const struct {
+        uint32_t magic;
+        uint16_t version, header;
+        uint64_t content;
+    } *begin = image;
+    return begin->magic == 0xBA55ED50 ? begin->header + begin->content : 0;
+}

@@ -19,7 +19,14 @@ bool errors_runtime_was_used(void) {
     return was_used;
 }
 
+static bool is_used_by_process;
+
+void errors_of_child(void) {
+    if (is_used_by_process) for_good = cudaErrorInitializationError;
+}
+
 cudaError_t failed(cudaError_t error) {
+    is_used_by_process = true;
     if (depth_in_driver) return error;
     is_used = true;
     if (error != cudaSuccess) last = error;

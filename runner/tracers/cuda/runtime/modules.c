@@ -14,13 +14,21 @@ typedef struct {
     bool is_function;
 } Registered;
 typedef struct {
+    const void *image;  // the fat binary
     Registered *entries;
     size_t num_entries;
     bool is_resolved;
 } Binary;
 
-static const ModuleFile *file;  // of the program and the libraries that it is linked with
-static bool *is_used;  // of each module
+// What the compiler's entry points are given (crt/host_defines.h, fatbinary_section.h).
+typedef struct {
+    int magic, version;
+    const void *data;
+    void *others;
+} Wrapper;
+
+static const ModuleFile *file;  // of the program and the libraries that it is linked with; or one that came later
+static bool *is_used;  // of each module of the program's
 static Function **functions;
 static Variable **variables;
 static size_t num_functions, num_variables;
@@ -29,10 +37,13 @@ static size_t num_functions, num_variables;
 
 static const char *text(uint64_t offset) { return module_text(file, offset); }
 
-static void map_file(void) {
-    if (file) return;
-    file = module_file("modules", 0);
-    is_used = calloc(file->header->num_modules + 1, sizeof *is_used);
+static const ModuleFile *of_program(void) {
+    static const ModuleFile *found;
+    if (found == NULL) {
+        found = module_file("modules", 0);
+        is_used = calloc(found->header->num_modules + 1, sizeof *is_used);
+    }
+    return found;
 }
 
 static bool has(const StoredModule *module, const Registered *entry) {
@@ -123,28 +134,49 @@ void managed_variables_stay(uint8_t *place, const uint8_t *from, size_t bytes) {
     }
 }
 
+static void take(const Binary *binary, uint32_t number) {
+    const StoredModule *module = TABLE(StoredModule, modules) + number;
+    if (module->bytes) memory_add(module->address, module->bytes, MEMORY_MODULE, 0);
+    for (size_t k = 0; k < binary->num_entries; k++) {
+        if (binary->entries[k].is_function)
+            add_function(&binary->entries[k], number);
+        else
+            add_variable(&binary->entries[k], module);
+    }
+}
+
+// Code that the command did not see: of a library that is loaded while the program runs, or of another program that it
+// starts. The session makes a module file of it.
+static bool take_arriving(const Binary *binary) {
+    Arrival arrival;
+    const size_t bytes = binary->image ? fat_binary_bytes(binary->image) : 0;
+    if (bytes == 0) return false;
+    if (arriving_load(binary->image, bytes, "", &arrival)) {
+        session_message("device code that was loaded while the program ran: %s", arrival.told);
+        return false;
+    }
+    file = arrival.file;
+    for (uint32_t k = 0; k < file->header->num_modules; k++)
+        if (has_all(TABLE(StoredModule, modules) + k, binary)) {
+            take(binary, k);
+            return true;
+        }
+    return false;
+}
+
 static void resolve(Binary *binary) {
     if (binary->is_resolved) return;
     binary->is_resolved = true;
     if (binary->num_entries == 0) return;
-    map_file();
-    const StoredModule *modules = TABLE(StoredModule, modules);
-    const StoredHeader *header = file->header;
-    uint32_t chosen = header->num_modules;
-    for (uint32_t k = 0; k < header->num_modules && chosen == header->num_modules; k++)
-        if (!is_used[k] && has_all(&modules[k], binary)) chosen = k;
-    if (chosen == header->num_modules) {
+    file = of_program();
+    for (uint32_t k = 0; k < file->header->num_modules; k++)
+        if (!is_used[k] && has_all(TABLE(StoredModule, modules) + k, binary)) {
+            is_used[k] = true;
+            take(binary, k);
+            return;
+        }
+    if (!take_arriving(binary))  // its use is an error, as CUDA has it
         session_message("no device code that can be run here has the kernel or variable %s", binary->entries[0].name);
-        return;  // its use is an error, as CUDA has it
-    }
-    is_used[chosen] = true;
-    if (modules[chosen].bytes) memory_add(modules[chosen].address, modules[chosen].bytes, MEMORY_MODULE, 0);
-    for (size_t k = 0; k < binary->num_entries; k++) {
-        if (binary->entries[k].is_function)
-            add_function(&binary->entries[k], chosen);
-        else
-            add_variable(&binary->entries[k], &modules[chosen]);
-    }
 }
 
 static Binary *binaries[1024];
@@ -185,12 +217,12 @@ static void add(void **handle, Registered entry) {
 
 void **__cudaRegisterFatBinary(void *wrapper) {
     LOCKED;
-    (void)wrapper;
     Binary *made = calloc(1, sizeof *made);
     if (made == NULL || num_binaries == sizeof binaries / sizeof *binaries) {
         session_message("the program has more than %zu units with device code; link them as one", num_binaries);
         _exit(2);
     }
+    made->image = wrapper ? ((const Wrapper *)wrapper)->data : NULL;
     binaries[num_binaries++] = made;
     return (void **)made;
 }

@@ -71,6 +71,7 @@ cudaError_t done(void);                        // success, or the error that a l
 void stop_for_good(cudaError_t error);
 const char *error_name(cudaError_t error);     // generated from the headers; NULL: unknown
 const char *error_words(cudaError_t error);    // the same
+void errors_of_child(void);                    // of a process that used CUDA and was copied (fork): all calls fail
 cudaError_t not_supported(const char *name);
 int errors_enter_driver(void);                 // until it is left, the runtime's last error stays; for errors_leave_driver
 void errors_leave_driver(int *before);
@@ -125,6 +126,7 @@ typedef struct {
     uint32_t first_kernel;
 } Arrival;
 
+size_t fat_binary_bytes(const void *image);  // 0: it is none
 int arriving_write(const void *content, size_t bytes, Arrival *into);
 int arriving_load(const void *content, size_t bytes, const char *options, Arrival *into);  // machine code, a fat binary, PTX
 int arriving_link(const char *files, const char *options, Arrival *into);  // files: each with a blank before it

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -135,17 +136,38 @@ static FILE *opened(const char *path, const char *mode) {
     return file;
 }
 
+// What was recorded is the parent's; the child has its own folder, unless CUDA cannot be used in it any more.
+static void in_child(void) {
+    mutex = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    if (events) close(fileno(events));
+    events = NULL;
+    num_notes = 0;
+    errors_of_child();
+}
+
+__attribute__((constructor)) static void watch_copies(void) { pthread_atfork(NULL, NULL, in_child); }
+
 static void open_events(void) {
     char path[4200];
+    struct timespec now;
     snprintf(process_folder, sizeof process_folder, "%.4000s/process-%d", session_folder(), (int)getpid());
-    if (mkdir(process_folder, 0777) && errno != EEXIST) {
+    if (mkdir(process_folder, 0777) && errno == EEXIST) {
+        session_message("process %d, which used the GPU, runs another program that does; start that as a process of its own",
+                        (int)getpid());
+        _exit(2);
+    }
+    if (access(process_folder, W_OK)) {
         session_message("%s: %s; name another folder by -o", process_folder, strerror(errno));
         _exit(2);
     }
     snprintf(path, sizeof path, "%s/events", process_folder);
     events = opened(path, "w");
     setvbuf(events, NULL, _IOLBF, 1 << 16);  // what a program did before it died stands there
-    atexit(on_exit_of_process);
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(events, "begin %lld\n", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+    static bool is_watched;
+    if (!is_watched) atexit(on_exit_of_process);
+    is_watched = true;
 }
 
 void session_event(const char *format, ...) {
