@@ -23,6 +23,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commands_page
+import cuda_calls_page
 import instructions_page
 import keys_page
 import methods_page
@@ -45,6 +46,7 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/workload-tables.md": tables_page.workload_page,
     "reference/python.md": python_page.page,
     "reference/sass-instructions.md": instructions_page.page,
+    "reference/cuda-calls.md": cuda_calls_page.page,
 }
 COPIED: Final = (".yaml", ".h", ".sh", ".md", ".csv")  # files of the repository that pages link to and the site carries
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")

@@ -25,6 +25,7 @@ pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 sys.path.append(str(ROOT / "docs" / "_site"))
 
 import commands_page  # noqa: E402
+import cuda_calls_page  # noqa: E402
 import hooks  # noqa: E402
 import instructions_page  # noqa: E402
 import keys_page  # noqa: E402
@@ -160,3 +161,18 @@ def test_every_instruction_is_told_of() -> None:
     told = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     assert told == {each.root for each in instructions()}
     assert "| `HMMA` | product of matrices of halves" in page
+
+
+def test_refused_calls_of_cuda_are_listed():
+    from manyscale.runner.errors import UserError
+    from manyscale.runner.tracers.cuda import compiler
+
+    page = cuda_calls_page.page()
+    assert "- cudaMalloc3DArray with cudaArrayCubemap" in page
+    try:
+        compiler.toolkit()
+    except UserError as error:
+        pytest.skip(f"CUDA's headers are not installed: {error}")
+    for name in ("cudaIpcGetMemHandle", "cudaImportExternalMemory", "cudaMallocMipmappedArray", "cudaGLSetGLDevice"):
+        assert f"- `{name}`" in page
+    assert "`cudaMalloc`" not in page

@@ -50,12 +50,20 @@ def aliases(include: Path) -> dict[str, str]:
     return {f"{name}_{kind.lower()}": name for _, kind, name in _BY_STREAM.findall(text)}
 
 
+def refused(include: Path, written: Iterable[str]) -> set[str]:
+    """Calls that the toolkit's headers declare and ``written``, sources in C, do not define."""
+    defined = {name for text in written for name in (*_DEFINED.findall(text), *_BY_MACRO.findall(text))}
+    return {name for text in _headers(include) for name in _DECLARED.findall(text)} - defined
+
+
+def _headers(include: Path) -> list[str]:
+    return [(include / name).read_text(errors="replace") for name in _INTERFACES if (include / name).is_file()]
+
+
 def source(include: Path, written: Iterable[str]) -> str:
     """C for what ``written``, the other sources, do not define."""
-    headers = [(include / name).read_text(errors="replace") for name in _INTERFACES if (include / name).is_file()]
-    defined = {name for text in written for name in (*_DEFINED.findall(text), *_BY_MACRO.findall(text))}
-    declared = {name for text in headers for name in _DECLARED.findall(text)}
-    exported = {name: name for name in declared - defined}
+    headers = _headers(include)
+    exported = {name: name for name in refused(include, written)}
     for text in headers:
         exported |= {name: symbol for name, symbol in _RENAMED.findall(text) if name in exported}
         exported |= {name: symbol for name, _, symbol in _BY_STREAM.findall(text) if name in exported}
