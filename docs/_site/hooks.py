@@ -35,6 +35,7 @@ from manyscale.runner import schemas
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 VALIDATION: Final = ROOT / "tests" / "validation"
+FURTHER_RESULTS: Final = ("cuda/RESULTS-NVBIT.md", "cuda/RESULTS-SUITES.md")  # pages of their own, as RESULTS.md are
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "models/methods.md": methods_page.page,
     "reference/commands.md": commands_page.page,
@@ -54,7 +55,7 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 def repository_pages() -> dict[str, str]:
     """Files of the repository that are pages of the site: path in the repository to path in docs/."""
-    results = VALIDATION.glob("*/RESULTS*.md")
+    results = [*VALIDATION.glob("*/RESULTS.md"), *(VALIDATION / each for each in FURTHER_RESULTS)]
     names = {path: f"{path.parent.name}{path.stem.removeprefix('RESULTS').lower()}.md" for path in results}
     pages = {str(path.relative_to(ROOT)): f"models/validation/{name}" for path, name in names.items()}
     return {**pages, "tests/validation/DEVIATIONS.md": "models/validation/deviations.md"}

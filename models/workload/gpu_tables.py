@@ -123,6 +123,11 @@ class LaunchStreams(Protocol):
         """Executed warp instructions of a launch by the root of their opcode."""
         ...
 
+    def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
+        """The counts of a launch whose static instructions have ``details``, with a key: launches of one kernel with
+        equal keys have the same code. None where they have none; quicker than ``instruction_counts``."""
+        ...
+
     def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
         """Static instructions of a launch, and how often each was executed."""
         ...

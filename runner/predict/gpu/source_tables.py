@@ -71,16 +71,19 @@ def _kernels(launches: Launches) -> list[_Kernel]:
     times = np.bincount(launches.executions.launch, minlength=source.tables["launches"].num_rows)
     ids = source.column("launches", "launch_id")
     names = source.tables["launches"].column("kernel_name").to_pylist()
-    found: dict[tuple[str, bytes, bytes], _Kernel] = {}
+    found: dict[tuple[str, bytes], _Kernel] = {}
     for row in np.flatnonzero(times).tolist():
-        static, counts = streams.instruction_counts(int(ids[row]))
-        key = (names[row], static.pc.tobytes(), static.opcode.tobytes())
-        kernel = found.get(key)
+        known = streams.detailed_counts(int(ids[row]))
+        if known is None:
+            continue
+        counts = known[1]
+        kernel = found.get((names[row], known[0]))
         if kernel is None:
-            if static.details is None:
-                continue
+            static = streams.instruction_counts(int(ids[row]))[0]
+            assert static.details is not None
             none = np.zeros(len(static.pc), np.int64)
-            kernel = found[key] = _Kernel(names[row], static, static.details, none, none, none)
+            kernel = _Kernel(names[row], static, static.details, none, none, none)
+            found[names[row], known[0]] = kernel
         kernel.executed = kernel.executed + times[row] * counts.executed
         kernel.threads = kernel.threads + times[row] * counts.threads
         if counts.diverged is None or kernel.diverged is None:

@@ -31,6 +31,7 @@ from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, copy_folder, counts_of_roots, head_of_counts
 from manyscale.runner.readers.stores.static_columns import (
     STATIC_COLUMNS,
+    detailed_counts,
     static_instructions,
     static_table,
     stored_counts,
@@ -262,6 +263,14 @@ class StoredLaunch:
             return None
         try:
             return BlockCounts.from_table(self._table(_COUNTS))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+
+    @property
+    def detailed_counts(self) -> tuple[bytes, InstructionCounts] | None:
+        """As ``LaunchStreams.detailed_counts``."""
+        try:
+            return detailed_counts(self.folder / _STATIC)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(error) from None
 

@@ -16,6 +16,7 @@ from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructions
 from manyscale.runner.readers.stores.launch_counts import COUNTED, CountedLaunches
 from manyscale.runner.readers.stores.launch_store import StoredLaunch
+from manyscale.runner.readers.stores.static_columns import code_key
 
 
 class LaunchStore:
@@ -66,6 +67,13 @@ class LaunchStore:
         if launch is None and self.counted is not None:
             return self.counted.executed(launch_id)
         return self._launches[launch_id].executed()
+
+    def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
+        launch = self._launches.get(launch_id)
+        if launch is None and self.counted is not None:
+            static = self.counted.static(launch_id)
+            return None if static.details is None else (code_key(static), self.counted.of_rows(launch_id))
+        return self._launches[launch_id].detailed_counts
 
     def instruction_counts(self, launch_id: int) -> tuple[StaticInstructions, InstructionCounts]:
         """Static instructions of a launch, and how often each was executed."""

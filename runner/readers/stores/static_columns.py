@@ -4,10 +4,12 @@ trace tells them, their details (text, control bits, operands, lines of source).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
 from manyscale.models.workload.instruction_details import (
@@ -137,3 +139,23 @@ def stored_counts(table: pa.Table) -> InstructionCounts | None:
     has = "diverged" in table.column_names
     diverged = to_numpy(table.column("diverged")) if has else None
     return InstructionCounts(to_numpy(table.column("executed")), to_numpy(table.column("threads")), diverged)
+
+
+def detailed_counts(path: Path) -> tuple[bytes, InstructionCounts] | None:
+    """Counts of a file whose launch has details, and the key of its code. Few columns are read."""
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        if "text" not in names:
+            return None
+        wanted = ["pc", "opcode", "source_line", "executed", "threads", "diverged"]
+        table = file.read([name for name in wanted if name in names], use_threads=False)
+    counts = stored_counts(table)
+    if counts is None:
+        return None
+    return b"".join(to_numpy(table.column(name)).tobytes() for name in wanted[:3]), counts
+
+
+def code_key(static: StaticInstructions) -> bytes:
+    """The same key, of static instructions with details."""
+    assert static.details is not None
+    return b"".join(each.tobytes() for each in (static.pc, static.opcode, static.details.source_line))
