@@ -92,6 +92,8 @@ class ArrivingCode:
             with connection, suppress(OSError):  # of a process that died
                 try:
                     answer = self.answer(_line(connection))
+                except OSError:
+                    raise
                 except Exception as error:  # the program must not wait for ever; it is raised when the block ends
                     self._error = error
                     answer = f"failed {UNKNOWN} {type(error).__name__}: {_one_line(error)}"

@@ -283,7 +283,7 @@ def _operation(given: Given) -> tuple[int, int]:
 
 
 def _atomic(given: Given) -> Decoded:
-    """d, address, value, other; of a sum of pairs a predicate, too: whether its address is global (else not done)."""
+    """d, address, value, other; and a predicate that is heeded: whether the address is global (else not done)."""
     if given.modifiers == ("ARRIVE", "64"):  # of a barrier in shared memory
         return Decoded("ARRIVE_WORDS", given.operands)
     operation, type_ = _operation(given)
@@ -292,7 +292,9 @@ def _atomic(given: Given) -> Decoded:
     if not values:  # ATOMS.POPC.INC adds one
         values = [Operand(ops.IMMEDIATE, value=1)]
     values += [ZERO] * (2 - len(values))
-    done = [given.operands[0]] if type_ in PAIRS.values() and given.operands[0].is_predicate else []
+    first = given.operands[0]
+    is_heeded = first.is_predicate and (type_ in PAIRS.values() or first.number != ops.TRUE)
+    done = [first] if is_heeded else []
     return Decoded("ATOMIC", [d, addressed(given, address), *values, *done], 0, operation | type_ << 8)
 
 

@@ -254,3 +254,15 @@ def test_sums_of_pairs_in_memory(sass):
         assert _same(_halves(found[1]), a + b)
     assert np.array_equal(found[0], a.copy().view(np.uint32)[:, 0])
     assert set(found[2]) == {0b1001}  # done in global memory, and not in shared, where it is said to lie
+
+
+def test_generic_sums_of_doubles_tell_which_lanes_are_done(sass):
+    """Code for addresses of unknown space rests on it: what the predicate does not hold for, other code does."""
+    values = np.random.default_rng(13).integers(-9, 9, (64, 2)).astype(np.float64)
+    lines = ["ATOM.E.ADD.F64.RN.STRONG.GPU P0, RZ, [R2.64], R6", "LDG.E.64 R24, [R2.64]", "MOV R8, 0x10",
+             "MOV R9, 0x7e00", "STS.64 [0x10], RZ", "BAR.SYNC 0x0", "ATOM.E.ADD.F64.RN.STRONG.GPU P1, RZ, [R8.64], R6",
+             "BAR.SYNC 0x0", "LDS R26, [0x10]", "P2R R27, PR, RZ, 0x3"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [np.ascontiguousarray(values).view(np.uint32)], shared_bytes=64)
+    assert np.array_equal(np.column_stack(found[:2]).copy().view(np.float64)[:, 0], values.sum(axis=1))
+    assert set(found[2]) == {0}  # in shared memory nothing is changed
+    assert set(found[3]) == {0b01}
