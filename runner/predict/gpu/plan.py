@@ -92,6 +92,7 @@ def _partly_recorded(launches: Workload, row: np.ndarray, counted: np.ndarray, s
     asked = study.options(TbpointChoice).launches
     rules = launches.gpu.rules if launches.gpu is not None else None
     is_own = method == "tbpoint" and asked != LaunchSampling()
+    _check_kernels(launches, row, counted, place)
     if method == "full" or (method == "tbpoint" and not is_own):
         if rules is None:
             return _given(launches, row, ids[row[~counted]].tolist(), place)
@@ -118,6 +119,18 @@ def _partly_recorded(launches: Workload, row: np.ndarray, counted: np.ndarray, s
             f"in {place}; leave tbpoint.launches out"
         )
     return LaunchPlan(row, sample.cluster.astype(np.int32), row[sample.representative], row[sample.chosen], sample)
+
+
+def _check_kernels(launches: Workload, row: np.ndarray, counted: np.ndarray, place: str) -> None:
+    """Raises UserError for a kernel of which no launch was recorded."""
+    kernel = np.array(launches.tables["launches"].column("kernel_name").to_pylist())[row]
+    missing = sorted(set(kernel[counted]) - set(kernel[~counted]))
+    if missing:
+        first = int(launches.column("launches", "launch_id")[row[kernel == missing[0]]][0])
+        raise UserError(
+            f"{place}: no launch of kernel {missing[0]} was recorded, only counts; trace the program with launch "
+            f"{first}, too (--launches)"
+        )
 
 
 def _given(launches: Workload, row: np.ndarray, numbers: list[int], place: str) -> LaunchPlan:

@@ -146,6 +146,8 @@ def _nothing(path: Path, processes: Sequence[Events]) -> str:
     made = [each for events in processes for each in events.launches]
     if outside := sum(each.kept == "outside" for each in made):
         return f"{path}: none of {outside} launches was in the regions of --regions"
+    if any(each.kept == "counted" for each in made):
+        return f"{path}: no launch of --launches was made; the program's are 1 to {len(made)}"
     why = "no block was recorded" if any(each.is_whole for each in made) else "no launch completed a block"
     return f"{path}: {why}{''.join(map(_last, processes))}"
 

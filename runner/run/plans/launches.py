@@ -168,6 +168,11 @@ def _regions(workload: Workload, choice: LaunchChoice, gpu: Gpu, rules: RegionRu
     assert workload.gpu is not None
     rows = ["launch_id,region,first_block,last_block,warp_instructions,epoch_blocks\n"]
     for launch_id in workload.column("launches", "launch_id")[choice.element].tolist():
+        if launch_id in workload.gpu.counted_ids or workload.gpu.recorded_blocks(launch_id) is not None:
+            raise UserError(
+                f"--target: regions of thread blocks need all instructions of launch {launch_id}, of which counts were "
+                "recorded; leave it out"
+            )
         trace = workload.gpu.trace(launch_id)
         profile = profile_of(trace)
         regions = regions_of(trace, profile, gpu, rules.model_dump())

@@ -28,7 +28,7 @@ from manyscale.runner.readers.cuda.reader import Collected
 from manyscale.runner.readers.cuda.records import LaunchRecord
 from manyscale.runner.readers.stores.launch_counts import COUNTED, CountsWriter
 
-OUTSIDE, COUNT, RECORD, RECORD_IN_FILE, LIMIT = range(5)  # as recording.c has them
+OUTSIDE, COUNT, RECORD, RECORD_IN_FILE, LIMIT, COUNT_IN_FILE = range(6)  # as recording.c has them
 _ASKED: Final = np.dtype(
     [("kernel", "<u4"), ("is_in_region", "<u4"), ("id", "<u8"), ("process", "<u8"), ("grid", "<u4", 3),
      ("block", "<u4", 3), ("dynamic_shared", "<u8"), ("stream", "<u8")]
@@ -169,7 +169,7 @@ class Collector:
         if self._is_full:
             return LIMIT
         if wanted.launches is not None and launch.launch_id not in wanted.launches:
-            return COUNT
+            return COUNT_IN_FILE if wanted.in_files else COUNT
         return RECORD_IN_FILE if wanted.in_files else RECORD
 
     def _add(self, size: int) -> None:

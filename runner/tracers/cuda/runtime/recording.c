@@ -12,8 +12,8 @@
 #include "runtime.h"
 
 enum { BUFFER_BYTES = 1 << 20, MOST_RANGES = 256 };
-enum Mode { OUTSIDE, COUNT, RECORD, RECORD_IN_FILE, LIMIT };  // as collector.py has them
-static const char *const mode_names[] = {"outside", "counted", "recorded", "recorded", "limit"};
+enum Mode { OUTSIDE, COUNT, RECORD, RECORD_IN_FILE, LIMIT, COUNT_IN_FILE };  // as collector.py has them
+static const char *const mode_names[] = {"outside", "counted", "recorded", "recorded", "limit", "counted"};
 
 typedef struct {
     uint32_t kernel, is_in_region;
@@ -83,13 +83,14 @@ void recording_begin(Launch *launch, uint64_t id, uint32_t kernel, uint64_t stre
         if (put(NULL, (const char *)&asked, sizeof asked) == 0) lost();
         Answer answer;
         get(&answer, sizeof answer);
-        mode = answer.mode <= LIMIT ? (enum Mode)answer.mode : LIMIT;
+        mode = answer.mode <= COUNT_IN_FILE ? (enum Mode)answer.mode : LIMIT;
         launch->num_chosen = answer.num_ranges < MOST_RANGES ? answer.num_ranges : MOST_RANGES;
         get(ranges, launch->num_chosen * sizeof *ranges);
     }
     launch->chosen = ranges;
-    launch->counts_only = mode == COUNT;
-    launch->record = mode == OUTSIDE || mode == LIMIT ? NULL : mode == RECORD_IN_FILE ? session_launch_file(id, "") : stream();
+    const bool is_file = mode == RECORD_IN_FILE || mode == COUNT_IN_FILE;
+    launch->counts_only = mode == COUNT || mode == COUNT_IN_FILE;
+    launch->record = mode == OUTSIDE || mode == LIMIT ? NULL : is_file ? session_launch_file(id, "") : stream();
     launch->lanes = mode == RECORD_IN_FILE && device()->keeps_lanes ? session_launch_file(id, ".lanes") : NULL;
 }
 

@@ -13,7 +13,7 @@ import pytest
 from manyscale.runner.api.studies import run
 from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import workload_folder
+from manyscale.runner.readers import cuda, workload_folder
 
 MANY = (Path(__file__).parents[3] / "programs" / "cuda_many.cu").read_text()
 RANGES = (Path(__file__).parents[3] / "programs" / "cuda_ranges.cu").read_text()
@@ -161,6 +161,16 @@ def test_a_chosen_launch_stands_for_its_kernel(many, trace, tmp_path):
     result = run(folder, target="a100", set={"model.gpu": "gpumech"})
     assert set(result.table("launches").column("representative_id").to_pylist()) == {2, 3}
     assert "launches-counted" in {note.code for note in result.notes}
+
+
+@pytest.mark.slow
+def test_a_launch_that_is_not_made_is_one_line_and_files_hold_counts_too(many, trace):
+    status, _, told, folder = trace([many, "6", "5"], "--as", "a100", "--launches", "9")
+    assert (status, folder.exists()) == (2, False)
+    assert "no launch of --launches was made; the program's are 1 to 5" in told.splitlines()[-1]
+    folder = trace([many, "6", "5"], "--as", "a100", "--launches", "2", "--keep-raw")[3]
+    for each in (workload_folder.read(folder), cuda.read(folder / "raw")):
+        assert (each.gpu.launch_ids, each.gpu.counted_ids) == ((2,), (1, 3, 4, 5))
 
 
 @pytest.mark.slow
