@@ -121,5 +121,5 @@ PROGRAMS = (
 
 SUITE = Suite(
     "HeCBench", "HeCBench", "https://github.com/zjin-lcf/HeCBench", "f27000a5188f8ac79bd43fc95a1b3f890c18823d",
-    "BSD-3-Clause", PROGRAMS, unoptimised_every=4,
+    "BSD-3-Clause", PROGRAMS, unoptimised_every=8,
 )  # fmt: skip

@@ -46,5 +46,5 @@ PROGRAMS = (
 
 SUITE = Suite(
     "PolyBench-ACC", "PolyBench-ACC", "https://github.com/cavazos-lab/PolyBench-ACC",
-    "70ea4ca9047dc4ec9c3ca79b4c91b3b2cc1510e7", "BSD-3-Clause", PROGRAMS, unoptimised_every=3,
+    "70ea4ca9047dc4ec9c3ca79b4c91b3b2cc1510e7", "BSD-3-Clause", PROGRAMS, unoptimised_every=8,
 )  # fmt: skip

@@ -100,5 +100,5 @@ PROGRAMS = (
 SUITE = Suite(
     "cuda-samples", "cuda-samples", "https://github.com/NVIDIA/cuda-samples",
     "c94ff366aed18c797b8a85dfaac7817b0228b420", "BSD-3-Clause", PROGRAMS, "-I{root}/Common", ("Common",),
-    unoptimised_every=2,
+    unoptimised_every=4,
 )  # fmt: skip

@@ -54,6 +54,8 @@ def nvcc() -> tuple[str, list[str]]:
 def object_file(source: str, folder: Path) -> Path:
     """A C file that stands here, compiled. Raises RuntimeError."""
     made = folder / f"{Path(source).stem}.o"
+    if made.exists() and made.stat().st_mtime > (HERE / source).stat().st_mtime:
+        return made
     status, _, told = called(["cc", "-O2", "-c", str(HERE / source), "-o", str(made)], folder)
     if status:
         raise RuntimeError(told)
