@@ -21,8 +21,8 @@ def _kernel(folder: str, name: str, sizes: str, header: str = "", alike: float =
 
 
 PROGRAMS = (
-    _kernel(_MINING, "correlation", "512 64"),
-    _kernel(_MINING, "covariance", "512 64"),
+    _kernel(_MINING, "correlation", "512 256"),
+    _kernel(_MINING, "covariance", "512 256"),
     _kernel(_KERNELS, "2mm", "256 96"),
     _kernel(_KERNELS, "3mm", "128 96"),
     _kernel(_KERNELS, "atax", "1024 256"),

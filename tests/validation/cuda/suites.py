@@ -31,13 +31,13 @@ from self_checking import Program, Suite
 from suite_report import write_report
 from tracing import (
     HERE,
-    MANYSCALE,
     SHOWN,
     called,
     children_seconds,
     first_error,
     nvcc,
     object_file,
+    traced,
     write_turing,
 )
 
@@ -114,25 +114,27 @@ def run(program: Program, made: Path, root: Path, architecture: int, level: int,
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shown = str(scratch / "turing.yaml") if architecture == 75 else SHOWN[architecture]
-    command = [*MANYSCALE, "trace", "--level", "gpu", "--as", shown, "-o", str(folder / "traced"), "--", str(made)]
+    words = ["--level", "gpu", "--as", shown, "-o", str(folder / "traced"), "--", str(made)]
+    words += program.arguments.format(root=root).split()
     before = children_seconds()
-    status, printed, told = called([*command, *program.arguments.format(root=root).split()], root / program.folder,
-                                   cpu_limit=CPU_LIMIT, RESULTS=str(folder / "results"))  # fmt: skip
+    sys.stdout.flush()
+    results = str(folder / "results")
+    status, printed, told = traced(words, root / program.folder, CPU_LIMIT, RESULTS=results)
     seconds = children_seconds() - before
     (folder / "printed").write_text(f"{printed}\n--- {status}\n{told}")
     problem = failure(program, printed, told, status)
-    results = (folder / "results").read_bytes() if (folder / "results").exists() else b""
+    kept = (folder / "results").read_bytes() if (folder / "results").exists() else b""
     (folder / "results").unlink(missing_ok=True)
     if not (folder / "traced" / "workload.json").exists():
-        return Ran(architecture, level, problem or "nothing was recorded", seconds=seconds), results
+        return Ran(architecture, level, problem or "nothing was recorded", seconds=seconds), kept
     workload = workload_folder.read(folder / "traced")
     if set(workload.column("launches", "binary_version").tolist()) != {architecture}:
         problem = "ran machine code of another architecture"
     instructions = int(workload.column("launches", "warp_instructions").sum())
     shutil.rmtree(folder / "traced")
-    digest = hashlib.sha256(results).hexdigest() if results else ""
+    digest = hashlib.sha256(kept).hexdigest() if kept else ""
     launches = workload.tables["launches"].num_rows
-    return Ran(architecture, level, problem, launches, instructions, seconds, digest), results
+    return Ran(architecture, level, problem, launches, instructions, seconds, digest), kept
 
 
 def failure(program: Program, printed: str, told: str, status: int) -> str | None:

@@ -1,5 +1,5 @@
-"""Programs of the suites that are small enough to be run each time, where their sources are at hand; and how results are
-compared."""
+"""Programs of the suites that are small enough to be run each time, where their sources are at hand; and how the
+results of two runs are compared."""
 
 from __future__ import annotations
 

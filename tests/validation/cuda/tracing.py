@@ -6,10 +6,13 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
+from manyscale.runner import cli
 from manyscale.runner.shipped import shipped_targets
+from manyscale.runner.tracers.cuda import session  # noqa: F401 - that it is there before a process is forked
 
 HERE = Path(__file__).parent
 SHOWN = {75: "turing", 80: "a100", 86: "rtx3070", 90: "h100"}
@@ -36,6 +39,29 @@ def called(
     done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
                           errors="replace", timeout=time_limit, check=False, preexec_fn=limited)  # fmt: skip
     return done.returncode, done.stdout, done.stderr
+
+
+def traced(words: list[str], folder: Path, cpu_limit: int, **environment: str) -> tuple[int, str, str]:
+    """``manyscale trace`` with further words, in a process that is forked from this one, where all is imported: exit
+    status (negative: a signal), standard output and error."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out, err = Path(scratch, "out"), Path(scratch, "err")
+        child = os.fork()
+        if child == 0:
+            status = 70
+            try:
+                for path, number in ((out, 1), (err, 2)):
+                    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+                os.chdir(folder)
+                os.environ.update(environment)
+                resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit + 1))
+                status = cli.main(["trace", *words])
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+        _, waited = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(waited), out.read_text(errors="replace"), err.read_text(errors="replace")
 
 
 def first_error(text: str) -> str:
