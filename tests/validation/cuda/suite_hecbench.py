@@ -33,7 +33,6 @@ PROGRAMS = (
     _program("chi2", "400 4000 200 200 256 1"),
     _program("colorwheel", "10 128 1"),
     _program("complex", "10000 2"),
-    _program("concurrentKernels", "4"),
     _program("convolution1D", "65536 1"),
     _program("convolution3D", "2 1 3 32 32 5 1"),
     _program("convolutionSeparable", "256 256 1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from self_checking import Program, Suite
 from tracing import range_of
@@ -30,8 +30,8 @@ too) are ranges over the runs at `-O3`; under `-O0` stands the architecture of t
 """
 
 
-def write_report(suites: Sequence[Suite], stored: Stored, path: Path) -> None:
-    """Of programs that were not run nothing is written."""
+def write_report(suites: Sequence[Suite], stored: Stored, opcodes: Mapping[str, Any] | None, path: Path) -> None:
+    """Of programs that were not run nothing is written. ``opcodes``: what ``opcodes.py`` found."""
     programs = {(suite.name, program.name): program for suite in suites for program in suite.programs}
     good = [[run.problem_of(programs[name]) is None for run in each] for name, each in stored.items()]
     present = [suite for suite in suites if any(name == suite.name for name, _ in stored)]
@@ -41,7 +41,22 @@ def write_report(suites: Sequence[Suite], stored: Stored, path: Path) -> None:
     lines = head.replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n").splitlines()
     for suite in present:
         lines += ["", *_table(suite, stored)]
+    if opcodes is not None:
+        lines += ["", *_instructions(opcodes)]
     path.write_text("\n".join(lines).rstrip() + "\n")
+
+
+def _instructions(found: Mapping[str, Any]) -> list[str]:
+    refused = ", ".join(f"{name} ({count})" for name, count in found["refused"].items()) or "none"
+    return [
+        "## Instructions",
+        "",
+        f"The machine code of {found['programs']} of these executables, and of programs with each function of CUDA's"
+        f" headers, has {found['instructions']:,} instructions on the four architectures, of {found['opcodes']} opcodes"
+        f" with their modifiers ({found['roots']} without). The decoder refuses: {refused}. Their records were compared"
+        f" with the encodings, read independently (`opcodes.py`): of {found['immediates']:,} immediates and"
+        f" {found['constants']:,} constants {len(found['wrong'])} differ.",
+    ]
 
 
 def _table(suite: Suite, stored: Stored) -> list[str]:

@@ -251,7 +251,9 @@ def main() -> int:
               for suite in SUITES for program in suite.programs
               if (path := scratch / "results" / f"{suite.checkout}-{program.name}.json").exists()}  # fmt: skip
     if options.report:
-        write_report(SUITES, stored, HERE / "RESULTS-SUITES.md")
+        found = scratch / "opcodes.json"
+        opcodes = json.loads(found.read_text()) if found.exists() else None
+        write_report(SUITES, stored, opcodes, HERE / "RESULTS-SUITES.md")
     return int(bad)
 
 
