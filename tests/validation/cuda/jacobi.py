@@ -1,0 +1,274 @@
+"""NVIDIA's multi-GPU Jacobi solvers in five styles of communication, traced and run on machines without a GPU.
+
+    python tests/validation/cuda/jacobi.py SOURCES [--only STYLE] [--nccl FOLDER] [--scratch FOLDER]
+
+SOURCES is a folder that holds a checkout of NVIDIA's multi-gpu-programming-models under this name; if it is not there,
+it is cloned. The commit stands below. FOLDER of NCCL has ``include/nccl.h`` and ``lib/libnccl.so.2``, as the packages
+nvidia-nccl-cu12 and nvidia-nccl-cu13 have them; by default it is looked for among this Python's packages.
+
+Each program compares its result with that of one GPU, which it computes as well. Each trace is run on rtx3070, a rank
+to a node, with host phases that take next to nothing, and the predicted time is compared with ``by_hand``: a recurrence
+over the calls of the trace, of launches as long as the run has them, messages of latency and size over bandwidth, and
+collectives of as many rounds of messages as the base-2 logarithm of their ranks. ``RESULTS-RANKS.md`` is written;
+traces and runs that the scratch folder holds are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from tracing import HERE, MANYSCALE, called, first_error, nvcc
+
+from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.runner.readers import workload_folder
+
+URL = "https://github.com/NVIDIA/multi-gpu-programming-models"
+CHECKOUT = "multi-gpu-programming-models"
+COMMIT = "9a600f5ea8f5e53614e30b7b36e9136107178dd8"
+STYLES = ("mpi", "mpi_overlap", "nccl", "nccl_overlap", "nccl_graphs")
+CASES = (("mpich", 1), ("mpich", 2), ("mpich", 4), ("openmpi", 2))
+START = {
+    "mpich": ["mpiexec.mpich", "-n"],
+    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n"],
+}
+# an even number: nccl_graphs compares the buffer that odd ones do not write last
+ARGUMENTS = ["-nx", "128", "-ny", "128", "-niter", "6"]
+WORDS = [
+    "-arch=sm_86",
+    "-std=c++17",
+    "-DHAVE_CUB",
+    "-DSKIP_CUDA_AWARENESS_CHECK",
+    "-DOMPI_SKIP_MPICXX",
+    "-DMPICH_SKIP_MPICXX",
+]
+LATENCY, PER_BYTE = 1_000_000, 1000  # ps: 1 us, 1 GB/s
+NETWORK = ("latency=1 us", "bandwidth=1 GB/s", "eager_threshold=1 GiB", "self={latency: 1 us, bandwidth: 1 GB/s}")
+_K = OperationKind
+
+
+@dataclass(frozen=True)
+class Ran:
+    """``problem``: why it is not right, or None; times in seconds."""
+
+    style: str
+    library: str
+    ranks: int
+    problem: str | None
+    launches: int = 0
+    on_device: int = 0  # MPI calls on memory of GPUs
+    of_nccl: int = 0
+    time: float = 0.0
+    by_hand: float = 0.0
+
+
+def built(style: str, library: str, sources: Path, nccl: Path, scratch: Path) -> Path:
+    """The program. Raises RuntimeError."""
+    program = scratch / f"{style}-{library}"
+    compiler, linked = nvcc()
+    _, shown, _ = called([f"mpicc.{library}", "-show"], scratch)
+    of_mpi = re.findall(r"(?<!\S)-[ILl]\S+", shown)
+    files = [str(sources / style / name) for name in ("jacobi.cpp", "jacobi_kernels.cu")]
+    of_nccl = [f"-I{nccl / 'include'}", f"-L{nccl / 'lib'}", "-l:libnccl.so.2"] if style.startswith("nccl") else []
+    status, _, told = called([compiler, *WORDS, *files, "-o", str(program), *of_nccl, *of_mpi, *linked], scratch)
+    if status:
+        raise RuntimeError(first_error(told))
+    return program
+
+
+def ran(style: str, library: str, ranks: int, program: Path, scratch: Path) -> Ran:
+    trace, out = scratch / f"trace-{style}-{library}-{ranks}", scratch / f"run-{style}-{library}-{ranks}"
+    command = [*START[library], str(ranks), str(program), *ARGUMENTS]
+    words = ["trace", "--level", "gpu", "--as", "rtx3070", "--mpi", library, "-o", str(trace), "--", *command]
+    status, _, told = called([*MANYSCALE, *words], scratch) if not trace.exists() else (0, "", "")
+    if status:
+        said = [line for line in told.splitlines() if not line.startswith("manyscale: tracing")]
+        return Ran(style, library, ranks, first_error("\n".join(said)))
+    target = [word for key in NETWORK for word in ("--set", f"target.network.{key}")]
+    words = ["run", "--workload", str(trace), "--target", "rtx3070", "--set", f"target.nodes={ranks}", *target,
+             "--set", "mapping.ranks_per_node=1", "--set", "cpu_ratio=1e-9", "--no-report", "-o", str(out)]  # fmt: skip
+    status, _, told = called([*MANYSCALE, *words], scratch) if not out.exists() else (0, "", "")
+    if status:
+        return Ran(style, library, ranks, first_error(told))
+    workload = workload_folder.read(trace)
+    launches = pq.read_table(out / "timeline" / "launches.parquet")
+    times = dict(
+        zip(
+            launches.column("launch_id").to_pylist(),
+            (launches.column("end_ps").to_numpy() - launches.column("start_ps").to_numpy()).tolist(),
+            strict=True,
+        )
+    )
+    return Ran(
+        style,
+        library,
+        ranks,
+        None,
+        len(times),
+        sum(note.count for note in workload.notes if note.code == "gpu-aware-mpi"),
+        int(np.count_nonzero(workload.column("gpu_operations", "kind") == GpuOperationKind.communication)),
+        float(json.loads((out / "stats.json").read_text())["application.makespan"]["value"]),
+        by_hand(workload, times) * 1e-12,
+    )
+
+
+class _Rank:
+    """Where a rank is in its calls, and when."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.time = 0.0
+        self.requests: dict[
+            int, tuple[int, int, int, int] | float
+        ] = {}  # a message that is waited for, or when it is sent
+        self.half: tuple[int, int, int, int] | None = None  # of a sendrecv whose own half is sent
+
+
+def by_hand(workload: Workload, launch_ps: dict[int, int]) -> float:
+    """When the last rank ends, ps. Raises RuntimeError where ranks wait for ever."""
+    rows = workload.tables["operations"].to_pylist()
+    first = workload.rank_offsets.tolist()
+    kinds = workload.column("operations", "kind").tolist()
+    members = workload.tables["communicators"].column("members").to_pylist()
+    launched: dict[int, int] = {}
+    for row in workload.tables["gpu_operations"].to_pylist():
+        if row["launch_id"]:
+            launched[first[row["rank"]] + row["operation_id"]] = launch_ps[row["launch_id"]]
+    ranks = [_Rank() for _ in range(workload.num_ranks)]
+    arrived: dict[tuple[int, int, int, int], list[float]] = defaultdict(list)  # by communicator, from, to, tag
+    met: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    calls: dict[tuple[int, int], int] = defaultdict(int)
+
+    def sent(rank: int, row: dict[str, int]) -> None:
+        came = ranks[rank].time + row["bytes"] * PER_BYTE + LATENCY  # messages do not wait for each other
+        arrived[(row["communicator_id"], rank, row["peer"], row["tag"])].append(came)
+
+    def step(rank: int) -> bool:
+        """Whether the rank's next call could be done."""
+        me, row = ranks[rank], rows[first[rank] + ranks[rank].at]
+        kind, communicator = kinds[first[rank] + me.at], row["communicator_id"]
+        if first[rank] + me.at in launched:
+            me.time += launched[first[rank] + me.at]
+        elif kind == _K.sendrecv and row["peer"] == row["source"] == rank:
+            pass  # free, as in the models
+        elif kind == _K.sendrecv:
+            if me.half is None:
+                sent(rank, row)
+                me.half = (communicator, row["source"], rank, row["tag"])
+            if not arrived[me.half]:
+                return False
+            me.time, me.half = max(me.time, arrived[me.half].pop(0)), None
+        elif kind == _K.isend:
+            sent(rank, row)
+            me.requests[row["request"]] = me.time
+        elif kind == _K.irecv:
+            me.requests[row["request"]] = (communicator, row["peer"], rank, row["tag"])
+        elif kind in (_K.wait, _K.waitall):
+            for request in row["completes"]:
+                of = me.requests[request]
+                if isinstance(of, tuple):
+                    if not arrived[of]:
+                        return False
+                    me.requests[request] = arrived[of].pop(0)
+            me.time = max([me.time, *(float(me.requests.pop(each)) for each in row["completes"])])  # type: ignore[arg-type]
+        elif kind in COLLECTIVES:
+            key = (communicator, calls[communicator, rank])
+            met[key].setdefault(rank, me.time)
+            if len(met[key]) < len(members[communicator]):
+                return False
+            rounds = math.ceil(math.log2(len(members[communicator])))
+            me.time = max(met[key].values()) + rounds * (LATENCY + row["bytes"] * PER_BYTE)
+            calls[communicator, rank] += 1
+        elif kind not in (_K.other, _K.init, _K.finalize, _K.test):
+            raise RuntimeError(f"{_K(kind).name} is not done by hand")
+        me.at += 1
+        return True
+
+    def moves(rank: int) -> bool:
+        return ranks[rank].at < first[rank + 1] - first[rank] and step(rank)
+
+    while sum(moves(rank) for rank in range(len(ranks))):
+        pass
+    if any(me.at < first[rank + 1] - first[rank] for rank, me in enumerate(ranks)):
+        raise RuntimeError("ranks wait for ever")
+    return max(me.time for me in ranks)
+
+
+def write_report(results: list[Ran]) -> None:
+    lines = [
+        "# NVIDIA's multi-GPU Jacobi without a GPU",
+        "",
+        f"Written by `jacobi.py` from {URL}",
+        f"at {COMMIT[:12]}: `{' '.join(ARGUMENTS)}`. *Right* is the program's own comparison with the result of one",
+        "GPU. *Time* is that of `manyscale run` on rtx3070, a rank to a node, with a network of 1 us and 1 GB/s, and",
+        "hosts that take next to nothing; *by hand* is the sum of launches and messages along the calls (`by_hand`).",
+        "",
+        "| style | MPI | ranks | right | launches | MPI on GPU memory | NCCL calls | time | by hand | difference |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in results:
+        if each.problem:
+            lines.append(f"| {each.style} | {each.library} | {each.ranks} | no: {each.problem} | | | | | | |")
+            continue
+        counts = f"{each.launches} | {each.on_device or ''} | {each.of_nccl or ''}"
+        times = (
+            f"{each.time * 1e6:.1f} us | {each.by_hand * 1e6:.1f} us | {100 * (each.time / each.by_hand - 1):+.1f} %"
+        )
+        lines.append(f"| {each.style} | {each.library} | {each.ranks} | yes | {counts} | {times} |")
+    (HERE / "RESULTS-RANKS.md").write_text("\n".join(lines) + "\n")
+
+
+def found_nccl() -> Path | None:
+    places = [Path(each) / "nvidia" / "nccl" for each in sys.path]
+    return next((each for each in places if (each / "include" / "nccl.h").is_file()), None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path)
+    parser.add_argument("--only", choices=STYLES)
+    parser.add_argument("--nccl", type=Path, default=found_nccl())
+    parser.add_argument("--scratch", type=Path)
+    options = parser.parse_args()
+    scratch = (options.scratch or Path(tempfile.mkdtemp(prefix="jacobi-"))).resolve()
+    scratch.mkdir(parents=True, exist_ok=True)
+    checkout = (options.sources / CHECKOUT).resolve()
+    if not checkout.exists():
+        status, _, told = called(["git", "clone", URL, str(checkout)], scratch)
+        if status:
+            sys.exit(told)
+    sources = scratch / "sources"
+    sources.mkdir(exist_ok=True)
+    status, _, told = called(["sh", "-c", f"git -C '{checkout}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
+    if status:
+        sys.exit(told)
+    if options.nccl is None:
+        sys.exit("nccl.h is not found; pip install nvidia-nccl-cu13, or name its folder with --nccl")
+    results = []
+    for style in STYLES if options.only is None else (options.only,):
+        for library, ranks in CASES:
+            try:
+                program = scratch / f"{style}-{library}"
+                if not program.exists():
+                    program = built(style, library, sources, options.nccl.resolve(), scratch)
+                results.append(ran(style, library, ranks, program, scratch))
+            except RuntimeError as error:
+                results.append(Ran(style, library, ranks, str(error)))
+            print(results[-1], flush=True)
+    if options.only is None:
+        write_report(results)
+    return int(any(each.problem for each in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
