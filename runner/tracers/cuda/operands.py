@@ -48,6 +48,7 @@ _SPECIAL: Final = {
     "SR_GLOBALTIMERLO": SPECIAL["TIMER"],
     "SR_GLOBALTIMERHI": SPECIAL["TIMER_HIGH"],
     "SR_CgaCtaId": SPECIAL["RANK"],
+    "SR_CgaSize": SPECIAL["ZERO"],  # code multiplies it for the place of a cluster's constants, which is one here
     "SRZ": SPECIAL["ZERO"],
     "SR_LMEMHIOFF": SPECIAL["ZERO"],  # the lowest offset that a stack may reach, which ptxas -O0 compares with
 }

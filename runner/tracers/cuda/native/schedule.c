@@ -52,11 +52,13 @@ static uint8_t *bank_zero(const Schedule *schedule, uint32_t *bytes) {
     }
     if (kernel->architecture >= 100) {  // where code for sm_100 and sm_120 reads them
         const uint64_t parameters = (uint64_t)(uintptr_t)bank + kernel->parameter_offset;
+        memcpy(bank + 0x2ac, &launch->dynamic_shared_bytes, 4);
         memcpy(bank + 0x2f8, &launch->local_base, 8);
         memcpy(bank + 0x348, &parameters, sizeof parameters);
         memcpy(bank + 0x360, launch->block, 12);
         memcpy(bank + 0x370, launch->grid, 12);
         memcpy(bank + 0x37c, &local_bytes, 4);
+        give_environment(schedule, bank);
         if (kernel->parameter_bytes) memcpy(bank + kernel->parameter_offset, launch->parameters, kernel->parameter_bytes);
         return bank;
     }

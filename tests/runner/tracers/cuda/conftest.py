@@ -71,9 +71,16 @@ def trace(tmp_path, tracer_cache, capfd):
 
 @pytest.fixture
 def shown(tmp_path):
-    """``shown(architecture)``: a target whose GPU has it; of compute capability 7.5 none is shipped."""
+    """``shown(architecture)``: a target whose GPU has it; of 7.5, 10.0 and 12.0 none is shipped."""
 
     def target(architecture: int) -> str:
+        if architecture >= 100:
+            like, was = ("h100", 90) if architecture == 100 else ("rtx3070", 86)
+            text = shipped_targets()[like].read_text()
+            assert f"compute_capability: {was}" in text
+            made = tmp_path / f"sm{architecture}.yaml"
+            made.write_text(text.replace(f"compute_capability: {was}", f"compute_capability: {architecture}"))
+            return str(made)
         if architecture != 75:
             return {80: "a100", 86: "rtx3070", 90: "h100"}[architecture]
         text = shipped_targets()["rtx3070"].read_text()

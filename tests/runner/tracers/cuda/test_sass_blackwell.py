@@ -104,7 +104,7 @@ def test_lanes_meet_again(sass):
 
 @pytest.mark.parametrize("text", [
     "FADD2 R24, R4.F32x2.HI_LO, R6", "FMNMX3 R24, R4, R5, R6, P0", "CREDUX.ADD UR4, R4", "IADD.X R4, R5, R6",
-    "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT", "CS2R.32 R2, SR_CgaSize",
+    "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT",
 ])  # fmt: skip
 def test_no_other_form_is_guessed(text):
     assert decode.decode([text], [0], [0], 100).unknown == {0: text}
