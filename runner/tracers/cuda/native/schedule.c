@@ -45,6 +45,8 @@ static uint8_t *bank_zero(const Schedule *schedule, uint32_t *bytes) {
     uint8_t *bank = aligned_alloc(128, *bytes);  // parameters have addresses, too, and keep their alignment
     if (bank == NULL) return NULL;
     memset(bank, 0, *bytes);
+    const uint64_t constants = (uint64_t)(uintptr_t)kernel->banks[3];  // of the program, whose addresses may be taken
+    memcpy(bank + (kernel->architecture >= 100 ? 0x120 : kernel->architecture >= 90 ? 0xd0 : 0x50), &constants, 8);
     if (kernel->architecture >= 90 && kernel->architecture < 100) {
         const uint64_t parameters = (uint64_t)(uintptr_t)bank + kernel->parameter_offset;
         memcpy(bank + 0x2c, &launch->dynamic_shared_bytes, 4);

@@ -28,3 +28,50 @@ def test_calls_variables_and_pointers_cross_units(nvcc, trace, shown):
         first = workload.gpu.trace(1)
         assert first.num_instructions == workload.column("launches", "warp_instructions")[0]
         folder.rename(folder.with_name(str(architecture)))
+
+
+CONSTANTS = r"""
+#include <cstdio>
+#include <cuda_runtime.h>
+__device__ int before;
+__constant__ int table[6] = {10, 11, 12, 13, 14, 15};
+__global__ void take(const int **address, int *out, int place) {
+    const int *own = &table[place];
+    *address = own;
+    *out = own[1];
+}
+__global__ void use(const int *address, int *out) { *out = *address + before; }
+int main() {
+    const int **address;
+    int *out;
+    cudaMallocManaged(&address, 8);
+    cudaMallocManaged(&out, 8);
+    for (int place = 0; place < 3; place++) {
+        take<<<1, 1>>>(address, out, place);
+        cudaDeviceSynchronize();
+        printf("%d ", *out);
+        use<<<1, 1>>>(*address, out);
+        cudaDeviceSynchronize();
+        printf("%d\n", *out);
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_addresses_of_constants_are_those_of_memory(nvcc, trace, shown):
+    codes = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in (75, 80, 90)]
+    program = nvcc("constants", CONSTANTS, *codes)
+    for architecture in (75, 80, 90):
+        status, printed, told, folder = trace([str(program)], "--as", shown(architecture))
+        assert status == 0, told
+        assert printed[:3] == ["11 10", "12 11", "13 12"]
+        folder.rename(folder.with_name(str(architecture)))
+
+
+@pytest.mark.slow
+def test_code_that_is_not_optimised_is_linked_too(nvcc, trace):
+    program = nvcc("linked-O0", FIRST.read_text(), "-rdc=true", "-G", "-arch=sm_90", str(SECOND))
+    status, printed, told, _ = trace([str(program)], "--as", "h100")
+    assert status == 0, told
+    assert printed[32:36] == ["132 26 6", "132 68 6", "cudaSuccess", "cudaSuccess"]
