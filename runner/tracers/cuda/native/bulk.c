@@ -76,6 +76,7 @@ static bool is_aligned(const Context *at, uint64_t to, uint64_t from) {
 
 static bool moved(const Context *at, uint8_t *to, const uint8_t *from, uint32_t size) {
     const uint32_t extra = at->instruction->extra, type = extra >> 8 & 0xff;
+    at->block->changes++;
     if (extra & REDUCES) return reduce_elements(at, extra & 0xff, type, to, from, size / bytes_of_type(type));
     memmove(to, from, size);
     return true;

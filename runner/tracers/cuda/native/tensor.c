@@ -179,6 +179,7 @@ static void copy_box(const Context *at) {
     }
     const uint32_t mask = is_multicast ? uniform_of(warp, instruction->operands[2].number) >> 16 : 0;
     uint32_t ranks = receivers(address, is_multicast, mask);
+    at->block->changes++;
     if (!move_box(at, &box, address, ranks) || !loads) return;
     const uint32_t barrier = uniform_of(warp, first + 1);
     for (; ranks; ranks &= ranks - 1) {
