@@ -1,31 +1,6 @@
 // Integer and logic instructions, moves, selections, predicates.
 #include "warp.h"
 
-// Of 64 bits.
-static uint32_t compared_wide(const Context *at) {
-    const uint32_t modifiers = at->instruction->modifiers;
-    uint64_t a[LANES], b[LANES];
-    uint32_t held = 0;
-    wide(at, 2, a);
-    wide(at, 3, b);
-    EACH_LANE {
-        const bool less = modifiers & UNSIGNED ? a[lane] < b[lane] : (int64_t)a[lane] < (int64_t)b[lane], equal = a[lane] == b[lane];
-        bool holds = false;
-        switch (modifiers & COMPARISON) {
-        case IS_LT: holds = less; break;
-        case IS_EQ: holds = equal; break;
-        case IS_LE: holds = less || equal; break;
-        case IS_GT: holds = !less && !equal; break;
-        case IS_NE: holds = !equal; break;
-        case IS_GE: holds = !less; break;
-        case IS_T: holds = true; break;
-        default: break;
-        }
-        held |= (uint32_t)holds << lane;
-    }
-    return held;
-}
-
 static uint32_t compared(const Context *at, const uint32_t *a, const uint32_t *b) {
     uint32_t modifiers = at->instruction->modifiers, held = 0;
     bool is_unsigned = modifiers & UNSIGNED;

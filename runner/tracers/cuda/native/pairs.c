@@ -1,5 +1,30 @@
-// Floating point of compute capability 10.0 and later: two singles at once, and the least or greatest of three.
+// What came with compute capability 10.0: two singles at once, the least or greatest of three, comparisons of 64 bits.
 #include "warp.h"
+
+// ISETP with U64 or S64.
+uint32_t compared_wide(const Context *at) {
+    const uint32_t modifiers = at->instruction->modifiers;
+    uint64_t a[LANES], b[LANES];
+    uint32_t held = 0;
+    wide(at, 2, a);
+    wide(at, 3, b);
+    EACH_LANE {
+        const bool less = modifiers & UNSIGNED ? a[lane] < b[lane] : (int64_t)a[lane] < (int64_t)b[lane], equal = a[lane] == b[lane];
+        bool holds = false;
+        switch (modifiers & COMPARISON) {
+        case IS_LT: holds = less; break;
+        case IS_EQ: holds = equal; break;
+        case IS_LE: holds = less || equal; break;
+        case IS_GT: holds = !less && !equal; break;
+        case IS_NE: holds = !equal; break;
+        case IS_GE: holds = !less; break;
+        case IS_T: holds = true; break;
+        default: break;
+        }
+        held |= (uint32_t)holds << lane;
+    }
+    return held;
+}
 
 static inline float flushed(const Instruction *instruction, float value) {
     return instruction->modifiers & FLUSHES && fabsf(value) < 0x1p-126f ? copysignf(0, value) : value;

@@ -270,6 +270,8 @@ static inline void set_predicate(const Context *at, int place, uint32_t held) {
 // A comparison (held AND/OR/XOR with), and both results of one: that, and (not held ... with). (integer.c)
 uint32_t combined(const Context *at, uint32_t held, uint32_t with);
 void set_compared(const Context *at, uint32_t held, uint32_t with);
+// Lanes where a comparison of operands 2 and 3, of 64 bits, holds. (pairs.c)
+uint32_t compared_wide(const Context *at);
 // Lanes where a comparison of the instruction holds. (floating.c)
 uint32_t compared_float(const Context *at, const float *a, const float *b);
 uint32_t compared_double(const Context *at, const double *a, const double *b);
