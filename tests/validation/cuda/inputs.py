@@ -36,6 +36,10 @@ def make(folder: Path) -> None:
     (folder / "data" / "myocyte" / "params.txt").write_text(
         "".join(f"{value:.6f}\n" for value in rng.uniform(0.5, 2, 18))
     )
+    centres = rng.uniform(0, 10, (5, 6))
+    points = centres[rng.integers(0, 5, 600)] + rng.normal(0, 1.5, (600, 6))
+    rows = (" ".join([str(number), *(f"{value:.4f}" for value in point)]) for number, point in enumerate(points))
+    (folder / "points.txt").write_text("\n".join(rows) + "\n")
 
 
 def _graph(rng: np.random.Generator, path: Path, nodes: int) -> None:

@@ -90,6 +90,9 @@ PROGRAMS = (
             1e-4),
     Program("huffman", "huffman", "huffman", "main_test_cu.cu stats_logger.cpp vlc_kernel_sm64huff.cu scan.cu"
             " pack_kernels.cu cpuencode.cpp", "{0}/symbols.in", OWN, _passes, words="-DTESTING"),
+    Program("kmeans", "kmeans", "kmeans", "kmeans_cuda.cu cluster.c getopt.c kmeans.c kmeans_clustering.c rmse.c",
+            "-o -i {0}/points.txt", NUMPY, _of_copies(references.kmeans),
+            words=f"-include {HERE / 'texture_references.h'}"),
     Program("lavaMD", "lavaMD", "lavaMD", "main.c kernel/kernel_gpu_cuda_wrapper.cu util/num/num.c util/timer/timer.c"
             " util/device/device.cu", "-boxes1d 2", NUMPY, _of_copies(references.lavamd), 1e-12),
     Program("lud", "lud", "lud/cuda", "lud.cu lud_kernel.cu ../common/common.c", "-s 64", NUMPY,
@@ -116,7 +119,6 @@ PROGRAMS = (
 
 NOT_BUILT = {
     "hybridsort": ("hybridsort", "bucketsort.cu mergesort.cu main.cu"),
-    "kmeans": ("kmeans", "kmeans_cuda.cu cluster.c getopt.c kmeans.c kmeans_clustering.c rmse.c"),
     "leukocyte": ("leukocyte/CUDA", "find_ellipse_kernel.cu track_ellipse_kernel.cu"),
     "mummergpu": ("mummergpu/src", "mummergpu.cu"),
 }

@@ -127,6 +127,22 @@ def hotspot(copies: Copies, steps: int = 4) -> float:
     return relative(copies.got(0, "f4"), heat.ravel())
 
 
+def kmeans(copies: Copies) -> float:
+    """Each iteration sends memberships and centres and gets memberships: the nearest centre of each point, where it is
+    nearer than the others by more than single precision can tell."""
+    points = copies.sent(0, "f4").astype(float).reshape(-1, 6)
+    errors = []
+    for number, _ in enumerate(copies.back):
+        centres = copies.sent(2 + 2 * number, "f4").astype(float).reshape(-1, 6)
+        distance = ((points[:, None] - centres) ** 2).sum(axis=2)
+        first, second = np.sort(distance, axis=1)[:, :2].T
+        clear = second - first > 1e-5 * second
+        if clear.mean() < 0.99:
+            return np.inf
+        errors.append(wrong(copies.got(number, "i4")[clear], distance.argmin(axis=1)[clear]))
+    return max(errors)
+
+
 def lavamd(copies: Copies) -> float:
     nearby = np.dtype([("place", "i4", 3), ("number", "i4"), ("offset", "i8")], align=True)
     of_box = np.dtype([("home", nearby), ("count", "i4"), ("near", nearby, 26)], align=True)
