@@ -95,10 +95,7 @@ ncclResult_t comm_begin(ncclComm_t *into, const char *name, int num_ranks, int r
     if (comm->control == NULL) return ncclSystemError;
     cudaGetDevice(&comm->device);
     int world = rank, size;
-    if (manyscale_gpu_rank && !manyscale_gpu_rank(&world, &size)) {
-        manyscale_gpu_set_rank(rank, num_ranks, "NCCL");
-        if (!manyscale_gpu_rank(&world, &size)) world = rank;
-    }
+    if (manyscale_gpu_rank && !manyscale_gpu_rank(&world, &size)) world = rank;
     comm->control->members[rank].process = (int)getpid();
     comm->control->members[rank].world = world;
     if (atomic_exchange(&comm->control->members[rank].is_there, 1))
@@ -127,6 +124,8 @@ static void describe(ncclComm_t comm) {
             comm->is_in_process |= comm->control->members[k].process == comm->control->members[j].process;
     }
     if (comm->is_in_process || manyscale_gpu_communicator == NULL) return;
+    int rank, size;
+    if (!manyscale_gpu_rank(&rank, &size)) manyscale_gpu_set_rank(comm->rank, comm->num_ranks, "NCCL");  // without MPI
     void *record = manyscale_gpu_begin(CALL_COMM_INIT);
     comm->number = manyscale_gpu_communicator(comm->world, comm->num_ranks);
     if (record) manyscale_gpu_end(record, 0, 0, 0, 0, comm->number, -2);

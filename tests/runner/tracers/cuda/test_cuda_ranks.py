@@ -142,3 +142,16 @@ def test_collectives_of_nccl(nvcc, kit, traced, tracer_cache):
     assert size[ring].tolist() == [4000, 0, 0] * 3
     # 45 + 10 + 10 + 1 of these, a broadcast, the ring's 6, and the sum of half the ranks
     assert np.count_nonzero(workload.column("gpu_operations", "kind") == G.communication) == RANKS * 74
+
+
+@pytest.mark.slow
+def test_nccl_between_gpus_of_a_process(nvcc, kit, traced, tracer_cache):
+    """The program's own checks pass; what its GPUs say to each other takes no time, and a note says so."""
+    link = [f"-L{nccl_library(kit, tracer_cache).parent}", "-lnccl"]
+    program = nvcc("nccl-process", (PROGRAMS / "cuda_nccl_process.cu").read_text(), "-arch=sm_86", *link)
+    made = traced([program], "--level", "gpu", "--gpus", "3")
+    assert made.status == 0, made.err
+    assert "3 GPUs: PASSED" in made.out
+    workload = workload_folder.read(made.folder)
+    assert workload.num_ranks == 1
+    assert [note.count for note in workload.notes if note.code == "nccl-in-process"] == [3, 3, 3]
