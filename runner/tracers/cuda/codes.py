@@ -20,6 +20,7 @@ OTHERS: Final = (
     "ADD_HALVES", "SETMAXREG", "PAIR_FLOAT", "FMNMX3",
     "BARRIER_SET", "BARRIER_ARRIVE", "BARRIER_ARRIVE_BEHIND", "ARRIVE_WORDS", "ARRIVE_WORDS_BEHIND",
     "TENSOR_COPY", "BULK_COPY", "STORE_ASYNC", "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R",
+    "WARPSYNC",
     "UNKNOWN",
 )  # fmt: skip
 OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}

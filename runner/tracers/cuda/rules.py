@@ -446,6 +446,12 @@ def _own_address(given: Given) -> Decoded:
     return Decoded("MOV_PAIR", [given.operands[0], Operand(ops.IMMEDIATE, value=place)], counts_from_begin=True)
 
 
+def _meeting(given: Given) -> Decoded:
+    """WARPSYNC: lanes do not wait for those that are elsewhere. EXCLUSIVE stands before shuffles and reductions whose
+    lanes are named; where some of them are elsewhere, the launch stops."""
+    return Decoded("WARPSYNC", given.operands[:1]) if given.has("EXCLUSIVE") else _nothing(given)
+
+
 def _r2ur(given: Given) -> Decoded:
     """d, a, and the predicate that tells lanes with another value; with OR, or where it held before."""
     given.left("FILL", "OR")
@@ -464,10 +470,11 @@ def _elect(given: Given) -> Decoded:
 
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
-        ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "YIELD", "FENCE", "PREEXIT",
+        ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "YIELD", "FENCE", "PREEXIT",
          "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "UTMACCTL", "UTMACMDFLUSH",
          "UTMAPF", "UBLKPF"), _nothing
     ),
+    "WARPSYNC": _meeting,
     "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
     "IADD3": _iadd3, "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
     "ISETP": comparison("ISETP", "U32", "EX", "S32", "U64", "S64"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),

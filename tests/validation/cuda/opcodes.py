@@ -28,7 +28,7 @@ from manyscale.runner.tracers.cuda.listing import Listing, functions
 
 ARCHITECTURES = (75, 80, 86, 90)
 NAMES = {number: name for name, number in OPS.items()}
-OTHER_PLACES = frozenset(("BRA", "CALL", "JUMP", "BSSY", "MOV_PAIR"))  # whose immediates are addresses
+OTHER_PLACES = frozenset(("BRA", "CALL", "JUMP", "BSSY", "MOV_PAIR", "SHFL"))  # SHFL has short ones
 SPLIT = frozenset(("LDC",))  # constants that are addressed, with an offset of 16 bits at bit 38
 
 

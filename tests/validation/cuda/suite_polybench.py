@@ -31,7 +31,6 @@ PROGRAMS = (
     _kernel(_KERNELS, "gemm", "128 96"),
     _kernel(_KERNELS, "gemver", "1024 256"),
     _kernel(_KERNELS, "gesummv", "1024 256"),
-    _kernel(_KERNELS, "mvt", "1024 256"),
     _kernel(_KERNELS, "syr2k", "256 96"),
     _kernel(_KERNELS, "syrk", "256 96"),
     _kernel(_SOLVERS, "gramschmidt", "512 48"),
@@ -44,7 +43,12 @@ PROGRAMS = (
     _kernel(_STENCILS, "jacobi-2d-imper", "256 96", "jacobi2D"),
 )
 
+_LEFT_OUT = {
+    "mvt": "its blocks have 8 rows of threads, which all add the same products to the same elements (a race). Warps run"
+    " one after the other here, so that each product is added eight times.",
+}
+
 SUITE = Suite(
     "PolyBench-ACC", "PolyBench-ACC", "https://github.com/cavazos-lab/PolyBench-ACC",
-    "70ea4ca9047dc4ec9c3ca79b4c91b3b2cc1510e7", "BSD-3-Clause", PROGRAMS, unoptimised_every=8,
+    "70ea4ca9047dc4ec9c3ca79b4c91b3b2cc1510e7", "BSD-3-Clause", PROGRAMS, unoptimised_every=8, left_out=_LEFT_OUT,
 )  # fmt: skip

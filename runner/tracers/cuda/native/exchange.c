@@ -3,7 +3,9 @@
 
 #include "warp.h"
 
-// SHFL p, d, a, b, c: c holds the segments' mask (bits 8 to 12) and the bound of lanes.
+// SHFL p, d, a, b, c: c holds the segments' mask (bits 8 to 12) and the bound of lanes. What a lane gives that does not
+// take part is undefined in PTX. It is 0 here: cuda-samples' reduction, which hardware of compute capability 7.5 passes,
+// adds what it gets from such lanes.
 static void shuffle(const Context *at) {
     uint32_t first[LANES], second[LANES], third[LANES], into[LANES], held = 0;
     const uint32_t *a = integer(at, 2, first), *b = integer(at, 3, second), *c = integer(at, 4, third);
@@ -18,7 +20,7 @@ static void shuffle(const Context *at) {
         default: from = least | (by & ~segment); inside = from <= most;
         }
         if (!inside) from = lane;
-        into[lane] = a[from & 31];
+        into[lane] = at->mask >> (from & 31) & 1 ? a[from & 31] : 0;
         held |= (uint32_t)inside << lane;
     }
     set(at, 1, into);
@@ -138,6 +140,11 @@ bool execute_warp(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint32_t tmp[LANES], into[LANES];
     switch (instruction->op) {
+    case OP_WARPSYNC: {
+        uint32_t lanes = integer(at, 0, tmp)[lowest(at->mask)] & at->warp->alive & ~at->mask;
+        if (lanes) fail(at, "lanes 0x%x are to meet lanes that are elsewhere (0x%x), which is not supported", at->mask, lanes);
+        return true;
+    }
     case OP_SHFL: shuffle(at); return true;
     case OP_VOTE: vote(at); return true;
     case OP_MATCH: match(at); return true;

@@ -337,6 +337,24 @@ def test_values_of_a_warp(sass):
     assert set(found[2].tolist()) | set(found[3].tolist()) == {0}
 
 
+def test_lanes_that_take_no_part_give_zero(sass):
+    values = np.arange(1, 33, dtype=np.uint32)
+    lines = ["MOV R5, R4", "ISETP.LT.U32.AND P0, PT, R0, 0x8, PT", "@P0 SHFL.DOWN PT, R24, R5, 0x4, 0x1f",
+             "@P0 SHFL.IDX PT, R25, R5, 0x10, 0x1f"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [values])
+    assert found[0].tolist() == [5, 6, 7, 8] + [0] * 28
+    assert found[1].tolist() == [0] * 32
+
+
+def test_lanes_that_are_to_meet_are_together(sass):
+    values = np.arange(32, dtype=np.uint32)
+    lines = ["MOV R5, 0xff", "ISETP.LT.U32.AND P0, PT, R0, 0x8, PT", "@P0 WARPSYNC.EXCLUSIVE R5", "MOV R24, 0x1"]
+    assert set(sass_programs.run(sass, lines, [values])[0].tolist()) == {1}
+    lines[0] = "MOV R5, 0x1ff"
+    with pytest.raises(sass_programs.StoppedError, match=r"lanes 0xff are to meet lanes that are elsewhere \(0x100\)"):
+        sass_programs.run(sass, lines, [values])
+
+
 def test_one_lane_is_elected(sass):
     values = np.arange(64, dtype=np.uint32)
     lines = ["ISETP.LT.U32.AND P1, PT, R4, 0x3, PT", "@P1 EXIT", "ELECT P0, URZ, PT", "SEL R24, RZ, 0x1, !P0"]
