@@ -17,7 +17,7 @@ from typing import Final
 from manyscale.models.workload import Workload
 from manyscale.runner.errors import TerminationError, UserError
 from manyscale.runner.readers import cuda, workload_folder
-from manyscale.runner.readers.cuda.layout import OF_RANKS
+from manyscale.runner.readers.cuda.layout import OF_RANKS, PROCESS
 from manyscale.runner.readers.cuda.reader import Collected
 from manyscale.runner.tracers import build, launch
 from manyscale.runner.tracers.cuda import device_code
@@ -179,6 +179,11 @@ def _run(
         status = _waited(child)
     shutil.rmtree(raw / "nccl", ignore_errors=True)  # messages that nobody has read
     files.close()
+    if not any(raw.glob(PROCESS)):
+        raise UserError(
+            f"{command[0]}: neither it nor a program that it started launched a kernel by the shared CUDA runtime or the "
+            "driver; if one should, build it with nvcc and what `manyscale trace --nvcc` prints"
+        )
     return status, collector.finish()
 
 

@@ -21,6 +21,7 @@ ONCE = {  # a word for one thing: the metavar that it has everywhere
     "--target": "NAME", "--set": "KEY=VALUE", "--sampling": "LEVEL=METHOD", "--model": "LEVEL=NAME", "--json": "FILE",
     "--cache": "DIR", "--seed": "N",
 }  # fmt: skip
+THREADS = ("trace", "--workers")  # of the tracer: it has no executor
 WITHOUT_FIGURES = {"convert", "trace", "report", "view", "completion", "examples"}
 
 
@@ -34,7 +35,7 @@ def test_an_option_of_a_name_is_one_thing() -> None:
     helps: dict[str, set[str | None]] = {}
     for command in COMMANDS:
         for option, action in options_of(command).items():
-            if option in SAME:
+            if option in SAME and (command, option) != THREADS:
                 helps.setdefault(option, set()).add(action.help)
             if option in ONCE:
                 assert action.metavar == ONCE[option], f"{command} {option}"
@@ -52,6 +53,7 @@ def test_a_target_has_no_default_but_the_studys() -> None:
 def test_executors_come_with_their_address_and_workers() -> None:
     for command in COMMANDS:
         known = {"--executor", "--address", "--workers"} & options_of(command).keys()
+        known -= {option for of, option in [THREADS] if of == command}
         assert len(known) in (0, 3), command
 
 
