@@ -181,8 +181,8 @@ def _run(
     files.close()
     if not any(raw.glob(PROCESS)):
         raise UserError(
-            f"{command[0]}: neither it nor a program that it started launched a kernel by the shared CUDA runtime or the "
-            "driver; if one should, build it with nvcc and what `manyscale trace --nvcc` prints"
+            f"{command[0]}: neither it nor a program that it started launched a kernel by the shared CUDA runtime or "
+            "the driver; if one should, build it with nvcc and what `manyscale trace --nvcc` prints"
         )
     return status, collector.finish()
 
