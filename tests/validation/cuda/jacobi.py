@@ -9,8 +9,8 @@ nvidia-nccl-cu12 and nvidia-nccl-cu13 have them; by default it is looked for amo
 Each program compares its result with that of one GPU, which it computes as well. Each trace is run on rtx3070, a rank
 to a node, with host phases that take next to nothing, and the predicted time is compared with ``by_hand``: a recurrence
 over the calls of the trace, of launches as long as the run has them, messages of latency and size over bandwidth, and
-collectives of as many rounds of messages as the base-2 logarithm of their ranks. ``RESULTS-RANKS.md`` is written;
-traces and runs that the scratch folder holds are not made again.
+collectives of as many rounds of messages as the base-2 logarithm of their ranks. Its section of ``RESULTS-RANKS.md`` is
+written; traces and runs that the scratch folder holds are not made again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from tracing import HERE, MANYSCALE, called, first_error, nvcc
+from tracing import MANYSCALE, called, first_error, nvcc, write_section
 
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -206,8 +206,6 @@ def by_hand(workload: Workload, launch_ps: dict[int, int]) -> float:
 
 def write_report(results: list[Ran]) -> None:
     lines = [
-        "# NVIDIA's multi-GPU Jacobi without a GPU",
-        "",
         f"Written by `jacobi.py` from {URL}",
         f"at {COMMIT[:12]}: `{' '.join(ARGUMENTS)}`. *Right* is the program's own comparison with the result of one",
         "GPU. *Time* is that of `manyscale run` on rtx3070, a rank to a node, with a network of 1 us and 1 GB/s, and",
@@ -225,7 +223,7 @@ def write_report(results: list[Ran]) -> None:
             f"{each.time * 1e6:.1f} us | {each.by_hand * 1e6:.1f} us | {100 * (each.time / each.by_hand - 1):+.1f} %"
         )
         lines.append(f"| {each.style} | {each.library} | {each.ranks} | yes | {counts} | {times} |")
-    (HERE / "RESULTS-RANKS.md").write_text("\n".join(lines) + "\n")
+    write_section("RESULTS-RANKS.md", "NVIDIA's multi-GPU Jacobi without a GPU", "\n".join(lines) + "\n")
 
 
 def found_nccl() -> Path | None:

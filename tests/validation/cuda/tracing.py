@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -62,6 +63,18 @@ def traced(words: list[str], folder: Path, cpu_limit: int, **environment: str) -
                 os._exit(status)
         _, waited = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(waited), out.read_text(errors="replace"), err.read_text(errors="replace")
+
+
+def write_section(name: str, title: str, body: str) -> None:
+    """Puts a section under its title into a page here, in place of the one that is there; else at the end."""
+    page = HERE / name
+    parts = re.split(r"^(?=# )", page.read_text(), flags=re.MULTILINE) if page.exists() else []
+    parts = [part for part in parts if part.strip()]
+    section = f"# {title}\n\n{body.strip()}\n"
+    titles = [part.split("\n", 1)[0] for part in parts]
+    at = titles.index(f"# {title}") if f"# {title}" in titles else len(parts)
+    parts[at : at + 1] = [section]
+    page.write_text("\n".join(part.strip() + "\n" for part in parts))
 
 
 def first_error(text: str) -> str:
