@@ -8,6 +8,7 @@ from typing import Final
 CONTROL: Final = (
     "BRA", "EXIT", "CALL", "JUMP", "BSSY", "BSYNC", "BREAK", "BMOV_READ", "BMOV_WRITE", "BAR",
     "CLUSTER_ARRIVE", "CLUSTER_WAIT", "NANOSLEEP", "TRAP", "PHASECHK", "WARPGROUP",
+    "WARPSYNC",
 )  # fmt: skip
 OTHERS: Final = (
     "NOP", "MOV", "MOV_PAIR", "IADD3", "IADD_PAIR", "VIADD", "LEA", "IMAD", "LOP3", "SHF", "PRMT", "ISETP", "SEL",
@@ -20,7 +21,6 @@ OTHERS: Final = (
     "ADD_HALVES", "SETMAXREG", "PAIR_FLOAT", "FMNMX3",
     "BARRIER_SET", "BARRIER_ARRIVE", "BARRIER_ARRIVE_BEHIND", "ARRIVE_WORDS", "ARRIVE_WORDS_BEHIND",
     "TENSOR_COPY", "BULK_COPY", "STORE_ASYNC", "SHFL", "VOTE", "MATCH", "REDUX", "S2R", "ELECT", "R2UR", "B2R",
-    "WARPSYNC",
     "UNKNOWN",
 )  # fmt: skip
 OPS: Final = {name: number for number, name in enumerate((*CONTROL, *OTHERS))}
@@ -68,6 +68,7 @@ ATOMIC: Final = {
         ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH", "CAS", "POPC_INC", "CAST")
     )
 }
+BRANCH: Final = {"DIV": 1, "CONV": 2}
 BAR: Final = {name: number for number, name in enumerate(("POPC", "AND", "OR"))}
 SPECIAL: Final = {
     name: number
@@ -92,6 +93,7 @@ def header() -> str:
         "OP_": OPS, "IS_": COMPARISONS, "BOOLEAN_": BOOLEANS, "": MODIFIERS, "TYPE_": TYPES | SMALL_TYPES | PAIRS,
         "ELEMENT_": ELEMENTS, "MUFU_": MUFU,
         "PRMT_": PRMT, "SHFL_": SHFL, "VOTE_": VOTE, "MATCH_": MATCH, "ATOMIC_": ATOMIC, "BAR_": BAR, "SR_": SPECIAL,
+        "BRANCH_": BRANCH,
     }  # fmt: skip
     followed = ", ".join(f"OP_{name}" for name in sorted(NOT_FOLLOWED & OPS.keys()))
     lines = ["// Made by codes.py.", "#ifndef MANYSCALE_OPS_H", "#define MANYSCALE_OPS_H"]

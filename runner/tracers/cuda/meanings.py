@@ -162,6 +162,6 @@ MEANINGS: Final = {
     "VOTE": "threads for which a predicate holds; and whether it holds for all, for any, or for all alike",
     "VOTEU": "the same into a uniform register",
     "WARPGROUP": "the warps of a group wait for each other, before and behind its products",
-    "WARPSYNC": "waits for the threads of a mask; no effect here",
+    "WARPSYNC": "waits for the threads of a mask, which go on together",
     "YIELD": "lets other warps run; no effect here",
 }

@@ -14,6 +14,7 @@ from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import (
     ATOMIC,
     BAR,
+    BRANCH,
     MATCH,
     MODIFIERS,
     MUFU,
@@ -368,11 +369,12 @@ def _b2r(given: Given) -> Decoded:
 
 
 def _branch(given: Given) -> Decoded:
+    """DIV and CONV: taken where the lanes that an operand names, or all, are not together, or are; code in which they
+    meet first (WARPSYNC) is elsewhere."""
     given.left("U", "DIV", "CONV", "ANY")
-    if given.has("DIV", "CONV"):  # to the code of warps that are not together, which shuffles need not here
-        return Decoded("NOP")
     *with_, target = given.operands
-    return Decoded("BRA", with_, given.bits(ANY_LANE="ANY"), target=target.value)
+    kind = next((number for name, number in BRANCH.items() if given.has(name)), 0)
+    return Decoded("BRA", with_, given.bits(ANY_LANE="ANY"), kind, target=target.value)
 
 
 def _jump(given: Given) -> Decoded:
@@ -447,9 +449,10 @@ def _own_address(given: Given) -> Decoded:
 
 
 def _meeting(given: Given) -> Decoded:
-    """WARPSYNC: lanes do not wait for those that are elsewhere. EXCLUSIVE stands before shuffles and reductions whose
-    lanes are named; where some of them are elsewhere, the launch stops."""
-    return Decoded("WARPSYNC", given.operands[:1]) if given.has("EXCLUSIVE") else _nothing(given)
+    """WARPSYNC: lanes wait for those that each of them names. EXCLUSIVE stands before shuffles and reductions."""
+    given.left("EXCLUSIVE", "COLLECTIVE", "ALL")  # COLLECTIVE tells where the code ends that needs them together
+    named = [] if given.has("ALL") else given.operands[:1]
+    return Decoded("WARPSYNC", named or [Operand(ops.IMMEDIATE, value=0xFFFFFFFF)])
 
 
 def _r2ur(given: Given) -> Decoded:

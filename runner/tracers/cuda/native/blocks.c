@@ -185,7 +185,7 @@ static void begin_warp(Block *block, Warp *warp, uint32_t index) {
         warp->tid[1][lane] = thread / launch->block[0] % launch->block[1];
         warp->tid[2][lane] = thread / launch->block[0] / launch->block[1];
     }
-    warp->groups[0] = (Group){warp->alive, 0, READY, 0};
+    warp->groups[0] = (Group){warp->alive, 0, READY, 0, 0};
     warp->num_groups = 1;
     clear_record(&warp->record);
 }

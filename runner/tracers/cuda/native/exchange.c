@@ -140,11 +140,6 @@ bool execute_warp(const Context *at) {
     const Instruction *instruction = at->instruction;
     uint32_t tmp[LANES], into[LANES];
     switch (instruction->op) {
-    case OP_WARPSYNC: {
-        uint32_t lanes = integer(at, 0, tmp)[lowest(at->mask)] & at->warp->alive & ~at->mask;
-        if (lanes) fail(at, "lanes 0x%x are to meet lanes that are elsewhere (0x%x), which is not supported", at->mask, lanes);
-        return true;
-    }
     case OP_SHFL: shuffle(at); return true;
     case OP_VOTE: vote(at); return true;
     case OP_MATCH: match(at); return true;

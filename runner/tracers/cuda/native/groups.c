@@ -2,7 +2,7 @@
 //
 // Where lanes part, hardware runs the smaller group first, and what falls through where both are of one size (all
 // divergent branches of stored traces of sm_80 and sm_90 do). Lanes meet again at BSYNC, which counts lanes that wait
-// and are in the barrier's mask at that time.
+// and are in the barrier's mask at that time, and at WARPSYNC, where each lane names those that it waits for.
 #include "system.h"
 #include "warp.h"
 
@@ -41,8 +41,31 @@ static void take_waiting(Warp *warp, uint32_t barrier) {
     }
 }
 
+// Lanes at WARPSYNC for which all are there that they name go on, those of one place together.
+static void free_named(Warp *warp) {
+    uint32_t there = 0, freed[LANES + 1];
+    int count = 0;
+    for (int k = 0; k < warp->num_groups; k++)
+        if (warp->groups[k].state == AT_WARP_BARRIER) there |= warp->groups[k].mask;
+    Group together[LANES + 1];
+    for (int k = warp->num_groups - 1; k >= 0; k--) {
+        const Group group = warp->groups[k];
+        if (group.state != AT_WARP_BARRIER || group.named & warp->alive & ~there) continue;
+        remove_group(warp, k);
+        int same = 0;
+        while (same < count && freed[same] != group.pc) same++;
+        if (same == count) {
+            freed[count] = group.pc;
+            together[count++] = (Group){.pc = group.pc + 1, .state = READY};
+        }
+        together[same].mask |= group.mask;
+    }
+    while (count) warp->groups[warp->num_groups++] = together[--count];
+}
+
 // After lanes ended or left a barrier: those that waited only for them go on.
 void free_waiting(Warp *warp) {
+    free_named(warp);
     for (uint32_t barrier = 0; barrier < NUM_BARRIERS; barrier++) {
         uint32_t waiting = waiting_at(warp, barrier);
         if (!waiting || waiting != (warp->barriers[barrier] & warp->alive)) continue;
@@ -65,8 +88,8 @@ static void part(const Context *at, Group *group, uint32_t taken, uint32_t targe
     } else {
         record_divergence(at);
         bool taken_first = __builtin_popcount(taken) < __builtin_popcount(fallen);
-        Group later = {taken_first ? fallen : taken, taken_first ? next : target, READY, 0};
-        Group sooner = {taken_first ? taken : fallen, taken_first ? target : next, READY, 0};
+        Group later = {taken_first ? fallen : taken, taken_first ? next : target, READY, 0, 0};
+        Group sooner = {taken_first ? taken : fallen, taken_first ? target : next, READY, 0, 0};
         *group = later;
         warp->groups[warp->num_groups++] = sooner;
     }
@@ -87,7 +110,7 @@ static void part_by_address(const Context *at, Group *group, const int64_t *byte
     uint32_t left = at->mask, fallen = group->mask & ~at->mask;
     Group parts[LANES + 1];
     int count = 0;
-    if (fallen) parts[count++] = (Group){fallen, group->pc + 1, READY, 0};
+    if (fallen) parts[count++] = (Group){fallen, group->pc + 1, READY, 0, 0};
     while (left) {
         int64_t to = bytes[lowest(left)];
         uint32_t same = 0;
@@ -102,7 +125,7 @@ static void part_by_address(const Context *at, Group *group, const int64_t *byte
             fail(at, "jumps to 0x%llx, which is outside the function", (unsigned long long)to);
             return;
         }
-        parts[count++] = (Group){same, (uint32_t)(to / 16), READY, 0};
+        parts[count++] = (Group){same, (uint32_t)(to / 16), READY, 0, 0};
     }
     if (count > 1) record_divergence(at);
     warp->num_groups--;  // ``group``, the last one
@@ -129,11 +152,37 @@ static enum Outcome converge(const Context *at, Group *group) {
         group->barrier = (uint8_t)barrier;
         return GOES_ON;
     }
-    Group freed = {arrived, group->pc + 1, READY, 0};
+    Group freed = {arrived, group->pc + 1, READY, 0, 0};
     warp->num_groups--;
     take_waiting(warp, barrier);
     warp->barriers[barrier] = 0;
     warp->groups[warp->num_groups++] = freed;
+    return GOES_ON;
+}
+
+// WARPSYNC: lanes of a group may name different ones (tiles of cooperative groups).
+static enum Outcome meet(const Context *at, Group *group) {
+    Warp *warp = at->warp;
+    uint32_t into[LANES], left = at->mask;
+    const uint32_t *named = integer(at, 0, into);
+    const Group whole = *group;
+    for (int lane = 0; lane < LANES; lane++)
+        if (at->mask >> lane & 1 && !(named[lane] & warp->alive & ~at->mask)) left &= ~(1u << lane);
+    if (!left) {
+        group->pc++;
+        return GOES_ON;
+    }
+    warp->num_groups--;  // ``group``, the last one
+    const uint32_t others = whole.mask & ~left;
+    while (left) {
+        uint32_t same = 0;
+        const uint32_t wanted = named[lowest(left)];
+        EACH_LANE if (left >> lane & 1 && named[lane] == wanted) same |= 1u << lane;
+        left &= ~same;
+        warp->groups[warp->num_groups++] = (Group){.mask = same, .pc = whole.pc, .state = AT_WARP_BARRIER, .named = wanted};
+    }
+    if (others) warp->groups[warp->num_groups++] = (Group){.mask = others, .pc = whole.pc + 1, .state = READY};
+    free_named(warp);
     return GOES_ON;
 }
 
@@ -195,7 +244,12 @@ enum Outcome execute_control(const Context *at, Group *group) {
     switch (instruction->op) {
     case OP_BRA: {
         uint32_t taken = at->mask;
-        if (instruction->operands[0].kind == OPERAND_PREDICATE || instruction->operands[0].kind == OPERAND_UNIFORM_PREDICATE)
+        if (instruction->extra && taken) {
+            const bool names = instruction->operands[0].kind != OPERAND_NONE;
+            const uint32_t named = names ? integer(at, 0, first)[lowest(taken)] : 0xffffffffu;
+            const bool are_together = (named & warp->alive) == group->mask;
+            if (are_together == (instruction->extra == BRANCH_DIV)) taken = 0;
+        } else if (instruction->operands[0].kind == OPERAND_PREDICATE || instruction->operands[0].kind == OPERAND_UNIFORM_PREDICATE)
             taken &= predicate(at, 0);
         if (instruction->modifiers & ANY_LANE && taken) taken = group->mask;
         part(at, group, taken, (uint32_t)instruction->target);
@@ -222,6 +276,7 @@ enum Outcome execute_control(const Context *at, Group *group) {
         group->pc++;
         return GOES_ON;
     case OP_BSYNC: return converge(at, group);
+    case OP_WARPSYNC: return meet(at, group);
     case OP_BREAK:
         warp->barriers[instruction->operands[0].number] &= ~at->mask;
         group->pc++;

@@ -14,10 +14,11 @@ enum { NO_ROW = 255, NO_UNIFORM = 255, PT = 7, NUM_BARRIERS = 16, NUM_BLOCK_BARR
 enum { UNIFORM_REGISTERS = 256, NUM_KNOWN = 8 };
 
 // Lanes of a warp that execute together.
-enum GroupState { READY, AT_CONVERGENCE, AT_BLOCK_BARRIER, AT_CLUSTER_BARRIER };
+enum GroupState { READY, AT_CONVERGENCE, AT_WARP_BARRIER, AT_BLOCK_BARRIER, AT_CLUSTER_BARRIER };
 typedef struct {
     uint32_t mask, pc;   // index of the next instruction
     uint8_t state, barrier;
+    uint32_t named;      // lanes that it waits for at WARPSYNC
 } Group;
 
 typedef struct {

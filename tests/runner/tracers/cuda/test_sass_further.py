@@ -346,13 +346,43 @@ def test_lanes_that_take_no_part_give_zero(sass):
     assert found[1].tolist() == [0] * 32
 
 
-def test_lanes_that_are_to_meet_are_together(sass):
+def test_lanes_that_parted_meet_where_each_names_the_others(sass):
+    """Two tiles of 16 lanes, whose lanes part without a barrier of convergence."""
+    values = np.where(np.arange(32) < 16, 0xFFFF, 0xFFFF0000).astype(np.uint32)
+    lines = [
+        "LOP3.LUT R5, R0, 0x7, RZ, 0xc0, !PT",    # 0x30
+        "ISETP.LT.U32.AND P0, PT, R5, 0x3, PT",
+        "@P0 BRA 0x70",
+        "IADD3 R24, R24, 0x1, RZ",
+        "WARPSYNC R4",                            # 0x70
+        "VOTE.ALL R25, PT, PT",
+        "WARPSYNC.ALL",
+        "VOTE.ALL R26, PT, PT",
+    ]  # fmt: skip
+    found = sass_programs.run(sass, lines, [values])
+    assert found[0].tolist() == [int(k % 8 >= 3) for k in range(32)]
+    assert all(int(found[1][k]) & int(values[k]) == values[k] for k in range(32))
+    assert set(found[2].tolist()) == {_M}
+
+
+def test_lanes_that_ended_are_not_waited_for_and_others_for_ever(sass):
     values = np.arange(32, dtype=np.uint32)
-    lines = ["MOV R5, 0xff", "ISETP.LT.U32.AND P0, PT, R0, 0x8, PT", "@P0 WARPSYNC.EXCLUSIVE R5", "MOV R24, 0x1"]
-    assert set(sass_programs.run(sass, lines, [values])[0].tolist()) == {1}
-    lines[0] = "MOV R5, 0x1ff"
-    with pytest.raises(sass_programs.StoppedError, match=r"lanes 0xff are to meet lanes that are elsewhere \(0x100\)"):
-        sass_programs.run(sass, lines, [values])
+    lines = ["MOV R5, 0x1ff", "ISETP.LT.U32.AND P0, PT, R0, 0x8, PT", "ISETP.EQ.U32.AND P1, PT, R0, 0x8, PT",
+             "@P1 EXIT", "@P0 WARPSYNC.EXCLUSIVE R5", "MOV R24, 0x1"]  # fmt: skip
+    assert set(np.delete(sass_programs.run(sass, lines, [values])[0], 8).tolist()) == {1}
+    del lines[3]
+    with pytest.raises(sass_programs.StoppedError, match="waits for ever"):
+        sass_programs.run(sass, [*lines[:-1], "BAR.SYNC 0x0"], [values])
+
+
+@pytest.mark.parametrize(("kind", "together", "parted"), [("DIV", 1, 2), ("CONV", 2, 1)])
+def test_branches_of_parted_lanes(sass, kind, together, parted):
+    """Lanes part at 0x50; all come to the branch at 0x60, and wait for each other behind it."""
+    values = np.arange(32, dtype=np.uint32)
+    lines = ["ISETP.LT.U32.AND P0, PT, R4, 0x8, PT", "NOP", "@P0 BRA 0x60", f"BRA.{kind} ~URZ, 0x90", "MOV R24, 0x1",
+             "BRA 0xa0", "MOV R24, 0x2", "WARPSYNC.ALL"]  # fmt: skip
+    assert set(sass_programs.run(sass, lines, [values])[0].tolist()) == {parted}
+    assert set(sass_programs.run(sass, lines, [values + 8])[0].tolist()) == {together}
 
 
 def test_one_lane_is_elected(sass):
