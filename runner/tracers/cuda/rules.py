@@ -9,28 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from manyscale.models.workload.launch_trace import Space
 from manyscale.runner.tracers.cuda import operands as ops
 from manyscale.runner.tracers.cuda.codes import (
-    ATOMIC,
-    BAR,
-    BRANCH,
-    MATCH,
-    MODIFIERS,
     MUFU,
-    PAIRS,
     PRMT,
     ROUNDINGS,
-    SHFL,
     TYPES,
-    VOTE,
 )
 from manyscale.runner.tracers.cuda.given import (
     Decoded,
     Given,
     Rule,
     UnknownInstructionError,
-    addressed,
     is_sign,
     is_single,
     plain,
@@ -40,8 +30,10 @@ from manyscale.runner.tracers.cuda.rules_blackwell import BLACKWELL
 from manyscale.runner.tracers.cuda.rules_compare import comparison, double_comparison, float_set
 from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
 from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
+from manyscale.runner.tracers.cuda.rules_memory import MEMORY
 from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
 from manyscale.runner.tracers.cuda.rules_texture import TEXTURES
+from manyscale.runner.tracers.cuda.rules_warp import WARPS
 
 
 def rules() -> Mapping[str, Rule]:
@@ -232,197 +224,6 @@ def _i2fp(given: Given) -> Decoded:
     return Decoded("I2F", given.operands, 0, TYPES["F32"] | TYPES[source] << 8 | rounding << 16)
 
 
-_MEMORY_WORDS: Final = (
-    "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM",
-    "EF", "EL", "LU", "EU", "NA", "LTC64B", "LTC128B", "LTC256B", "MMIO", "PRIVATE", "CI", "PF1", "PF2",
-)  # fmt: skip
-
-
-def _signed(given: Given) -> int:
-    return given.bits(IS_SIGNED="S8 S16")
-
-
-def _load(given: Given) -> Decoded:
-    given.left(*_MEMORY_WORDS)
-    operands = [each for each in given.operands if not each.is_predicate]
-    if len(operands) != 2:
-        raise UnknownInstructionError(given.root)
-    bits = _signed(given) | given.bits(STRONG="STRONG MMIO")
-    return Decoded("LOAD", [operands[0], addressed(given, operands[1])], bits)
-
-
-def _store(given: Given) -> Decoded:
-    given.left(*_MEMORY_WORDS)
-    return Decoded("STORE", [addressed(given, given.operands[0]), given.operands[1]])
-
-
-def _ldc(given: Given) -> Decoded:
-    given.left("64", "128", "U8", "S8", "U16", "S16", "IL", "IS")
-    if given.has("IL", "IS"):
-        raise UnknownInstructionError("LDC.IL")
-    size = next((int(each.lstrip("US")) // 8 for each in given.modifiers), 4)
-    return Decoded("LDC", given.operands, _signed(given), size=size)
-
-
-_TYPES_OF_ATOMICS: Final = {
-    "64": "U64", "S32": "S32", "S64": "S64", "F32": "F32", "F64": "F64", "U32": "U32", "U64": "U64",
-    **{name: name for name in PAIRS},
-}  # fmt: skip
-
-
-def _operation(given: Given) -> tuple[int, int]:
-    names = [each for each in given.modifiers if each in ATOMIC]
-    type_ = next((_TYPES_OF_ATOMICS[each] for each in given.modifiers if each in _TYPES_OF_ATOMICS), "U32")
-    operation = names[0] if names else "ADD"
-    if given.root == "ATOMS" and given.has("POPC") and given.has("INC"):
-        operation = "POPC_INC"
-    if given.has("CAST", "SPIN"):
-        operation = "CAST"
-    known = {*ATOMIC, *_TYPES_OF_ATOMICS, *_MEMORY_WORDS, "FTZ", "RN", "POPC", "CAST", "SPIN", "32"}
-    given.left(*known)
-    return ATOMIC[operation], (TYPES | PAIRS)[type_]
-
-
-def _atomic(given: Given) -> Decoded:
-    """d, address, value, other; and a predicate that is heeded: whether the address is global (else not done)."""
-    if given.modifiers == ("ARRIVE", "64"):  # of a barrier in shared memory
-        return Decoded("ARRIVE_WORDS", given.operands)
-    operation, type_ = _operation(given)
-    operands = [each for each in given.operands if not each.is_predicate]
-    d, address, *values = operands
-    if not values:  # ATOMS.POPC.INC adds one
-        values = [Operand(ops.IMMEDIATE, value=1)]
-    values += [ZERO] * (2 - len(values))
-    first = given.operands[0]
-    is_heeded = first.is_predicate and (type_ in PAIRS.values() or first.number != ops.TRUE)
-    done = [first] if is_heeded else []
-    return Decoded("ATOMIC", [d, addressed(given, address), *values, *done], 0, operation | type_ << 8)
-
-
-def _reduction(given: Given) -> Decoded:
-    operation, type_ = _operation(given)
-    address, value = (each for each in given.operands if not each.is_predicate)
-    return Decoded("ATOMIC", [NOTHING, addressed(given, address), value, ZERO], 0, operation | type_ << 8)
-
-
-_SPACES: Final = {"S": int(Space.shared), "L": int(Space.local), "G": int(Space.global_)}
-
-
-def _space(given: Given) -> Decoded:
-    """QSPC: whether a generic address lies in shared, local or global memory."""
-    given.left("E", *_SPACES)
-    held, d, address = given.operands
-    space = next((_SPACES[each] for each in given.modifiers if each in _SPACES), None)
-    if space is None or d.number != ops.ZERO_REGISTER:
-        raise UnknownInstructionError("QSPC")
-    return Decoded("QSPC", [held, addressed(given, address)], 0, space)
-
-
-def _ldgsts(given: Given) -> Decoded:
-    given.left(*_MEMORY_WORDS, "BYPASS", "ACCESS", "ZFILL")
-    to, source, *with_ = given.operands
-    narrow = Operand(to.kind, to.flags & ~ops.LOW, to.number, to.index, to.value, to.scale, text=to.text)
-    return Decoded("LDGSTS", [narrow, addressed(given, source), *with_])
-
-
-def _shfl(given: Given) -> Decoded:
-    given.left(*SHFL)
-    return Decoded("SHFL", given.operands, 0, SHFL[given.modifiers[0]])
-
-
-def _vote(given: Given) -> Decoded:
-    """d, p, with."""
-    given.left(*VOTE)
-    operands = list(given.operands)
-    if len(operands) == 2:
-        operands = [ZERO, *operands] if operands[0].is_predicate else [operands[0], TRUE_PREDICATE, operands[1]]
-    return Decoded("VOTE", operands, 0, VOTE[given.modifiers[0]])
-
-
-def _match(given: Given) -> Decoded:
-    given.left("ANY", "ALL", "U64")
-    operands = list(given.operands)
-    if not operands[0].is_predicate:
-        operands.insert(0, TRUE_PREDICATE)
-    return Decoded("MATCH", operands, given.bits(BITS_64="U64"), MATCH["ALL" if given.has("ALL") else "ANY"])
-
-
-def _redux(given: Given) -> Decoded:
-    given.left("S32", "U32", "SUM", *ATOMIC)
-    operation = next((ATOMIC[each] for each in given.modifiers if each in ATOMIC), ATOMIC["AND"])
-    if given.has("SUM"):
-        operation = ATOMIC["ADD"]
-    unsigned = 0 if given.has("S32") else MODIFIERS["UNSIGNED"]
-    return Decoded("REDUX", given.operands, unsigned, operation)
-
-
-def _special(given: Given) -> Decoded:
-    given.left("32")
-    bits = MODIFIERS["BITS_64"] if given.root == "CS2R" and not given.has("32") else 0
-    return Decoded("S2R", given.operands, bits)
-
-
-def _b2r(given: Given) -> Decoded:
-    given.left("RESULT")
-    operands = list(given.operands)
-    return Decoded("B2R", operands + [TRUE_PREDICATE] * (2 - len(operands)))
-
-
-def _branch(given: Given) -> Decoded:
-    """DIV and CONV: taken where the lanes that an operand names, or all, are not together, or are; code in which they
-    meet first (WARPSYNC) is elsewhere."""
-    given.left("U", "DIV", "CONV", "ANY")
-    *with_, target = given.operands
-    kind = next((number for name, number in BRANCH.items() if given.has(name)), 0)
-    return Decoded("BRA", with_, given.bits(ANY_LANE="ANY"), kind, target=target.value)
-
-
-def _jump(given: Given) -> Decoded:
-    """By a register: bytes from a label that the text gives (RET, CALL), or from the instruction behind (BRX); with ABS
-    an address of code."""
-    register, *offset = [each for each in given.operands if each.kind != ops.PREDICATE]
-    signed = 0
-    if offset:
-        signed = offset[0].value - (1 << 32) if offset[0].value >> 31 else offset[0].value
-    if given.root in ("BRX", "BRXU", "JMX"):
-        signed += given.pc + 16
-    return Decoded("JUMP", [register], 0, signed & 0xFFFFFFFF, counts_from_begin=not given.has("ABS"))
-
-
-def _call(given: Given) -> Decoded:
-    given.left("REL", "ABS", "NOINC")
-    if len(given.operands) == 1 and given.operands[0].kind == ops.IMMEDIATE and given.has("ABS"):
-        return Decoded("JUMP", given.operands)
-    if len(given.operands) == 1 and given.operands[0].kind == ops.IMMEDIATE and given.has("REL"):
-        return Decoded("CALL", (), 0, target=given.operands[0].value)
-    if given.operands and given.operands[0].kind == ops.REGISTER:
-        return _jump(given)
-    raise UnknownInstructionError("CALL")
-
-
-def _return(given: Given) -> Decoded:
-    given.left("REL", "ABS", "NODEC")
-    return _jump(given)
-
-
-def _bmov(given: Given) -> Decoded:
-    given.left("32", "CLEAR", "PQUAD")
-    if given.operands[0].kind == ops.BARRIER:
-        return Decoded("BMOV_WRITE", given.operands)
-    return Decoded("BMOV_READ", given.operands, given.bits(BMOV_CLEAR="CLEAR"))
-
-
-def _barrier(given: Given) -> Decoded:
-    given.left("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR", "SYNCALL")
-    numbers = [each for each in given.operands if not each.is_predicate]
-    with_ = [each for each in given.operands if each.is_predicate]
-    number = numbers[0] if numbers else Operand(ops.IMMEDIATE)
-    count = numbers[1] if len(numbers) > 1 else NOTHING
-    kind = next((BAR[each] for each in given.modifiers if each in BAR), 0)
-    bits = given.bits(BAR_RED="RED", BAR_ARV="ARV")
-    return Decoded("BAR", [number, count, *(with_[:1] or [TRUE_PREDICATE])], bits, kind)
-
-
 def _count(op: str) -> Rule:
     """POPC, FLO, IABS, BREV: d, a; a predicate that FLO may write is left out."""
 
@@ -448,37 +249,13 @@ def _own_address(given: Given) -> Decoded:
     return Decoded("MOV_PAIR", [given.operands[0], Operand(ops.IMMEDIATE, value=place)], counts_from_begin=True)
 
 
-def _meeting(given: Given) -> Decoded:
-    """WARPSYNC: lanes wait for those that each of them names. EXCLUSIVE stands before shuffles and reductions."""
-    given.left("EXCLUSIVE", "COLLECTIVE", "ALL")  # COLLECTIVE tells where the code ends that needs them together
-    named = [] if given.has("ALL") else given.operands[:1]
-    return Decoded("WARPSYNC", named or [Operand(ops.IMMEDIATE, value=0xFFFFFFFF)])
-
-
-def _r2ur(given: Given) -> Decoded:
-    """d, a, and the predicate that tells lanes with another value; with OR, or where it held before."""
-    given.left("FILL", "OR")
-    operands = [each for each in given.operands if not each.is_predicate]
-    others = [each for each in given.operands if each.is_predicate]
-    return Decoded("R2UR", [*operands, *(others or [TRUE_PREDICATE])], given.bits(CARRY="OR"))
-
-
-def _elect(given: Given) -> Decoded:
-    given.left()
-    operands = list(given.operands)
-    if len(operands) not in (2, 3):
-        raise UnknownInstructionError("ELECT")
-    return Decoded("ELECT", operands + [TRUE_PREDICATE] * (3 - len(operands)))
-
-
 _RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("NOP", "MEMBAR", "ERRBAR", "CCTL", "CCTLL", "DEPBAR", "LDGDEPBAR", "YIELD", "FENCE", "PREEXIT",
          "ACQBULK", "PMTRIG", "ENDCOLLECTIVE", "CGAERRBAR", "UTMACCTL", "UTMACMDFLUSH",
          "UTMAPF", "UBLKPF"), _nothing
     ),
-    "WARPSYNC": _meeting,
-    "MOV": _mov, "MOV32I": _mov, "R2UR": _r2ur,
+    "MOV": _mov, "MOV32I": _mov,
     "IADD3": _iadd3, "LEA": _lea, "IMAD": _imad, "LOP3": _lop3, "SHF": _shf, "PRMT": _prmt,
     "ISETP": comparison("ISETP", "U32", "EX", "S32", "U64", "S64"), "SEL": _select("SEL"), "IMNMX": _select("IMNMX"),
     **{root: _minimum(root) for root in ("VIMNMX", "VIADDMNMX", "VIMNMX3")},
@@ -486,25 +263,12 @@ _RULES: Final[dict[str, Rule]] = {
     "BMSK": plain("BMSK", 3, "W", "C", WRAPS="W"), "SGXT": plain("SGXT", 3, "U32", "W", UNSIGNED="U32"),
     "PLOP3": _plop3, "P2R": _p2r, "R2P": _r2p,
     **{root: _float(root) for root in ("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")},
-    **MATRICES, **PACKED, **TEXTURES, **HOPPER, **BLACKWELL,
+    **MEMORY, **WARPS, **MATRICES, **PACKED, **TEXTURES, **HOPPER, **BLACKWELL,
     "FSETP": comparison("FSETP", "FTZ"), "FSET": float_set, "DSETP": double_comparison,
     "FSEL": _select("FSEL"), "FMNMX": _select("FMNMX"),
     "MUFU": _mufu, "FCHK": plain("FCHK", 3, "DIVIDE"),
     "F2I": _conversion("F2I", "S32", "F32", "kind"), "I2F": _conversion("I2F", "F32", "S32", "kind"),
     "F2F": _conversion("F2F", "F32", "F32", "to"), "FRND": _conversion("FRND", "F32", "F32", "both"),
     "I2I": _conversion("I2I", "S32", "S32", "to"), "I2FP": _i2fp,
-    **dict.fromkeys(("LD", "LDG", "LDS", "LDL"), _load),
-    **dict.fromkeys(("ST", "STG", "STS", "STL"), _store),
-    "LDC": _ldc, "LDCU": _ldc, **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), _atomic),
-    **dict.fromkeys(("RED", "REDG"), _reduction), "LDGSTS": _ldgsts,
-    "QSPC": _space,
-    "SHFL": _shfl, "VOTE": _vote, "VOTEU": _vote, "MATCH": _match, "REDUX": _redux,
-    "S2R": _special, "CS2R": _special, "S2UR": _special,
-    "LEPC": _own_address, "ELECT": _elect, "B2R": _b2r,
-    "BRA": _branch, "BRX": _jump, "JMX": _jump, "CALL": _call, "RET": _return,
-    "EXIT": lambda given: Decoded("EXIT"), "BSSY": lambda given: Decoded("BSSY", given.operands[:1]),
-    "BSYNC": plain("BSYNC", 1, "RECONVERGENT"), "BREAK": plain("BREAK", 1), "BMOV": _bmov, "BAR": _barrier,
-    "UCGABAR_ARV": lambda given: Decoded("CLUSTER_ARRIVE"), "UCGABAR_WAIT": lambda given: Decoded("CLUSTER_WAIT"),
-    "NANOSLEEP": lambda given: Decoded("NANOSLEEP"), "BPT": lambda given: Decoded("TRAP"),
-    "KILL": lambda given: Decoded("EXIT"),
+    "LEPC": _own_address,
 }  # fmt: skip
