@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyscale.runner.tracers.cuda import decode, interpreter
+from manyscale.runner.tracers.cuda import interpreter
+from manyscale.runner.tracers.cuda.sass import decode
 
 _PARAMETERS = 0x160
 _STORED = 4  # words that a thread gives back

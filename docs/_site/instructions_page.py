@@ -7,7 +7,7 @@ from typing import Final
 from markdown_cells import cell, code, table
 
 from manyscale.models.workload.launch_trace import Access, Space
-from manyscale.runner.tracers.cuda.instructions import Instruction, instructions
+from manyscale.runner.tracers.cuda.sass.instructions import Instruction, instructions
 
 _HEAD: Final = """# Machine instructions
 

@@ -17,7 +17,7 @@ from page_blocks import all_pages
 import manyscale
 from manyscale.models.workload import SCHEMAS
 from manyscale.runner import cli as command_line
-from manyscale.runner.tracers.cuda.instructions import instructions
+from manyscale.runner.tracers.cuda.sass.instructions import instructions
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.contract

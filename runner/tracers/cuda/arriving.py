@@ -23,11 +23,12 @@ from types import TracebackType
 from typing import Final
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.tracers.cuda import device_code, listing
+from manyscale.runner.tracers.cuda import device_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 from manyscale.runner.tracers.cuda.cubin import Cubin
-from manyscale.runner.tracers.cuda.listing import Listing
 from manyscale.runner.tracers.cuda.module import MODULES, ModuleFiles
+from manyscale.runner.tracers.cuda.sass import listing
+from manyscale.runner.tracers.cuda.sass.listing import Listing
 
 INVALID_IMAGE: Final = 200  # by the numbers of CUDA's errors
 NO_BINARY_FOR_GPU: Final = 209

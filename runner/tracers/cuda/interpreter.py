@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from manyscale.runner.tracers.cuda import codes
+from manyscale.runner.tracers.cuda.sass import codes
 
 NATIVE: Final = Path(__file__).parent / "native"
 # products and sums are rounded one by one, and rounding modes are heeded
@@ -31,4 +31,4 @@ def machine_flags() -> tuple[str, ...]:
 
 def sources() -> dict[str, str]:
     """C files by name, and ``ops.h``."""
-    return {path.name: path.read_text() for path in sorted(NATIVE.glob("*.[ch]"))} | {"ops.h": codes.header()}
+    return {path.name: path.read_text() for path in sorted(NATIVE.rglob("*.[ch]"))} | {"ops.h": codes.header()}

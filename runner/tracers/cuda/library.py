@@ -56,8 +56,8 @@ def _stamp_of_inputs(identity: str, kit: Toolkit, cache: Path) -> Path:
     """A file of the cache that says which library the files made that it is built from, as they are now: reading them
     takes longer than anything else before the program starts."""
     folders = (interpreter.NATIVE, RUNTIME, DRIVER)
-    files = [path for folder in folders for path in sorted(folder.glob("*.[ch]"))]
-    files += sorted(Path(__file__).parent.glob("*.py")) + sorted(kit.include.glob("*.h"))
+    files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]"))]
+    files += sorted(Path(__file__).parent.rglob("*.py")) + sorted(kit.include.glob("*.h"))
     state = hashlib.blake2b(f"{identity} {interpreter.machine_flags()}".encode(), digest_size=16)
     for path in files:
         status = path.stat()

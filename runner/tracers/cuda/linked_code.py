@@ -16,9 +16,9 @@ from typing import Final
 from manyscale.models.workload.instruction_details import InstructionDetails
 from manyscale.runner.errors import UserError
 from manyscale.runner.tracers.cuda.cubin import CodeRelocation, Cubin, CubinKernel, Variable
-from manyscale.runner.tracers.cuda.decode import Code, decode
-from manyscale.runner.tracers.cuda.details import details
-from manyscale.runner.tracers.cuda.listing import Listing
+from manyscale.runner.tracers.cuda.sass.decode import Code, decode
+from manyscale.runner.tracers.cuda.sass.details import details
+from manyscale.runner.tracers.cuda.sass.listing import Listing
 
 CODE_ADDRESS: Final = 0x1FFFC0000000
 MOST_CODE: Final = 1 << 28  # bytes

@@ -23,11 +23,11 @@ from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATIC
 from manyscale.runner.tracers.cuda import linked_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit
 from manyscale.runner.tracers.cuda.cubin import NUM_BANKS, Cubin, CubinKernel
-from manyscale.runner.tracers.cuda.decode import decode
-from manyscale.runner.tracers.cuda.details import details
 from manyscale.runner.tracers.cuda.device_code import disassembled
 from manyscale.runner.tracers.cuda.linked_code import LinkedCode
-from manyscale.runner.tracers.cuda.listing import Listing, functions
+from manyscale.runner.tracers.cuda.sass.decode import decode
+from manyscale.runner.tracers.cuda.sass.details import details
+from manyscale.runner.tracers.cuda.sass.listing import Listing, functions
 
 MODULES: Final = "modules"
 _MAGIC: Final = b"MSCUDA02"

@@ -26,8 +26,8 @@ from manyscale.runner.tracers.cuda.collector import BlockRange, Collector, Wante
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
 from manyscale.runner.tracers.cuda.device import Device
 from manyscale.runner.tracers.cuda.library import nccl_library, runtime_library
-from manyscale.runner.tracers.cuda.listing import functions
 from manyscale.runner.tracers.cuda.module import ModuleFiles
+from manyscale.runner.tracers.cuda.sass.listing import functions
 from manyscale.runner.tracers.cuda.two_runs import Choose, first_run, hidden_streams
 
 COUNTING: Final = "counting"  # those of a first run, until the second begins

@@ -21,10 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from manyscale.runner.errors import UserError
-from manyscale.runner.tracers.cuda import decode, device_code, operands
-from manyscale.runner.tracers.cuda.codes import OPS
+from manyscale.runner.tracers.cuda import device_code
 from manyscale.runner.tracers.cuda.compiler import Toolkit, toolkit
-from manyscale.runner.tracers.cuda.listing import Listing, functions
+from manyscale.runner.tracers.cuda.sass import decode, operands
+from manyscale.runner.tracers.cuda.sass.codes import OPS
+from manyscale.runner.tracers.cuda.sass.listing import Listing, functions
 
 ARCHITECTURES = (75, 80, 86, 90)
 NAMES = {number: name for name, number in OPS.items()}

@@ -1,4 +1,4 @@
-// What the decoder (decode.py), the runtime (runtime.c, modules.c) and the interpreter (execute.c) share.
+// What the decoder (sass/decode.py), the runtimes (runtime, driver) and the interpreter share.
 // A module file holds these structures as they stand in memory, little-endian; module.py and decode.py write it.
 #ifndef MANYSCALE_SASS_H
 #define MANYSCALE_SASS_H

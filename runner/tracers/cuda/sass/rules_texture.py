@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from manyscale.models.workload.launch_trace import Access
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ATOMIC, TYPES
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError
-from manyscale.runner.tracers.cuda.operands import NOTHING, Operand
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ATOMIC, TYPES
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError
+from manyscale.runner.tracers.cuda.sass.operands import NOTHING, Operand
 
 _DIMENSIONS: Final = {"1D": 1, "2D": 2, "3D": 3, "ARRAY_1D": 1, "ARRAY_2D": 2, "1D_ARRAY": 1, "2D_ARRAY": 2}
 _COMPONENTS: Final = {"R": 0, "G": 1, "B": 2, "A": 3}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ATOMIC, MODIFIERS
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ATOMIC, MODIFIERS
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError
 
 
 def _sum(given: Given) -> Decoded:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.runner.tracers.cuda.codes import BOOLEANS, COMPARISONS, MODIFIERS, SMALL_TYPES, TYPES
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, compared, is_single
-from manyscale.runner.tracers.cuda.operands import NOTHING, ZERO, Operand
+from manyscale.runner.tracers.cuda.sass.codes import BOOLEANS, COMPARISONS, MODIFIERS, SMALL_TYPES, TYPES
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError, compared, is_single
+from manyscale.runner.tracers.cuda.sass.operands import NOTHING, ZERO, Operand
 
 
 def _words(given: Given) -> list[Operand]:

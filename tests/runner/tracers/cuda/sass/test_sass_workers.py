@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sass_programs
 
-from manyscale.runner.tracers.cuda import decode
+from manyscale.runner.tracers.cuda.sass import decode
 
 BLOCKS, THREADS = 1500, 64
 CHUNK = 1 << 12  # instructions of a worker before they are compared

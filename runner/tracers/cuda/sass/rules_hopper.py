@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ATOMIC, ELEMENTS, TYPES
-from manyscale.runner.tracers.cuda.given import Decoded, Given, UnknownInstructionError
-from manyscale.runner.tracers.cuda.operands import NOTHING, TRUE_PREDICATE, Operand
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ATOMIC, ELEMENTS, TYPES
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, UnknownInstructionError
+from manyscale.runner.tracers.cuda.sass.operands import NOTHING, TRUE_PREDICATE, Operand
 
 _SHAPE: Final = re.compile(r"64x(\d+)x(\d+)")
 _DEPTHS: Final = {  # of elements

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ELEMENTS
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, addressed
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ELEMENTS
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError, addressed
 
 _SHAPE: Final = re.compile(r"(16|8)x?8x?(\d+)")
 _BITS: Final = {"F64": 64, "TF32": 32, "F16": 16, "BF16": 16, "S4": 4, "U4": 4, "B1": 1}  # the others: 8

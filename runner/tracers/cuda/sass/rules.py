@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import (
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import (
     MUFU,
     PRMT,
     ROUNDINGS,
     TYPES,
 )
-from manyscale.runner.tracers.cuda.given import (
+from manyscale.runner.tracers.cuda.sass.given import (
     Decoded,
     Given,
     Rule,
@@ -25,15 +25,15 @@ from manyscale.runner.tracers.cuda.given import (
     is_single,
     plain,
 )
-from manyscale.runner.tracers.cuda.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
-from manyscale.runner.tracers.cuda.rules_blackwell import BLACKWELL
-from manyscale.runner.tracers.cuda.rules_compare import comparison, double_comparison, float_set
-from manyscale.runner.tracers.cuda.rules_hopper import HOPPER
-from manyscale.runner.tracers.cuda.rules_matrix import MATRICES
-from manyscale.runner.tracers.cuda.rules_memory import MEMORY
-from manyscale.runner.tracers.cuda.rules_packed import PACKED, packed_minimum
-from manyscale.runner.tracers.cuda.rules_texture import TEXTURES
-from manyscale.runner.tracers.cuda.rules_warp import WARPS
+from manyscale.runner.tracers.cuda.sass.operands import FALSE_PREDICATE, NOTHING, TRUE_PREDICATE, ZERO, Operand
+from manyscale.runner.tracers.cuda.sass.rules_blackwell import BLACKWELL
+from manyscale.runner.tracers.cuda.sass.rules_compare import comparison, double_comparison, float_set
+from manyscale.runner.tracers.cuda.sass.rules_hopper import HOPPER
+from manyscale.runner.tracers.cuda.sass.rules_matrix import MATRICES
+from manyscale.runner.tracers.cuda.sass.rules_memory import MEMORY
+from manyscale.runner.tracers.cuda.sass.rules_packed import PACKED, packed_minimum
+from manyscale.runner.tracers.cuda.sass.rules_texture import TEXTURES
+from manyscale.runner.tracers.cuda.sass.rules_warp import WARPS
 
 
 def rules() -> Mapping[str, Rule]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from manyscale.models.workload.launch_trace import Access, Space, UnitClass
-from manyscale.runner.tracers.cuda.given import Given
-from manyscale.runner.tracers.cuda.instructions import instructions
-from manyscale.runner.tracers.cuda.meanings import MEANINGS
-from manyscale.runner.tracers.cuda.rules import rules
+from manyscale.runner.tracers.cuda.sass.given import Given
+from manyscale.runner.tracers.cuda.sass.instructions import instructions
+from manyscale.runner.tracers.cuda.sass.meanings import MEANINGS
+from manyscale.runner.tracers.cuda.sass.rules import rules
 
 
 def test_every_root_has_a_meaning_and_a_class():

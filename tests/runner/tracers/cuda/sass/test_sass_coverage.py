@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from manyscale.runner.tracers.cuda import rules
+from manyscale.runner.tracers.cuda.sass import rules
 
 _ELSEWHERE = {
     "FCHK": "divisions of test_cuda_programs.py, of which it chooses the way",
@@ -24,7 +24,7 @@ _ELSEWHERE = {
 
 def test_each_instruction_has_a_test():
     here = Path(__file__)
-    paths = [here.parents[3] / "sass_programs.py", *sorted(here.parent.glob("test_sass_*.py"))]
+    paths = [here.parents[4] / "sass_programs.py", *sorted(here.parent.glob("test_sass_*.py"))]
     lines = "".join(path.read_text() for path in paths if path != here)
     words = set(re.findall(r"(?<=[\"' ])([A-Z][A-Z0-9_]+)(?=[. \"'])", lines))
     tested = words | {word.removeprefix("U") for word in words}

@@ -10,9 +10,9 @@ from typing import Final
 
 from manyscale.models.workload.launch_trace import Access, Space, UnitClass
 from manyscale.runner.readers.accelsim.opcodes import classify
-from manyscale.runner.tracers.cuda.given import Given, Rule
-from manyscale.runner.tracers.cuda.meanings import MEANINGS
-from manyscale.runner.tracers.cuda.rules import rules
+from manyscale.runner.tracers.cuda.sass.given import Given, Rule
+from manyscale.runner.tracers.cuda.sass.meanings import MEANINGS
+from manyscale.runner.tracers.cuda.sass.rules import rules
 
 _NEWEST: Final = 120  # an SM version that has all roots
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manyscale.runner.tracers.cuda.codes import SPECIAL
+from manyscale.runner.tracers.cuda.sass.codes import SPECIAL
 
 (
     NONE, REGISTER, UNIFORM, IMMEDIATE, CONSTANT, PREDICATE, UNIFORM_PREDICATE, SPECIAL_REGISTER, BARRIER, ADDRESS,

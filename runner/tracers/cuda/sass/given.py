@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import BOOLEANS, COMPARISONS, MODIFIERS
-from manyscale.runner.tracers.cuda.operands import Operand
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import BOOLEANS, COMPARISONS, MODIFIERS
+from manyscale.runner.tracers.cuda.sass.operands import Operand
 
 
 class UnknownInstructionError(ValueError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ATOMIC, BAR, BRANCH, MATCH, MODIFIERS, SHFL, VOTE
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, plain
-from manyscale.runner.tracers.cuda.operands import NOTHING, TRUE_PREDICATE, ZERO, Operand
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ATOMIC, BAR, BRANCH, MATCH, MODIFIERS, SHFL, VOTE
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError, plain
+from manyscale.runner.tracers.cuda.sass.operands import NOTHING, TRUE_PREDICATE, ZERO, Operand
 
 
 def _branch(given: Given) -> Decoded:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sass_programs
 
-from manyscale.runner.tracers.cuda import decode
+from manyscale.runner.tracers.cuda.sass import decode
 
 pytestmark = pytest.mark.theory
 

@@ -10,7 +10,7 @@ import pytest
 import sass_programs
 from sass_programs import Texture
 
-from manyscale.runner.tracers.cuda import decode
+from manyscale.runner.tracers.cuda.sass import decode
 
 pytestmark = pytest.mark.theory
 WRAP, CLAMP, MIRROR, BORDER = range(4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manyscale.runner.tracers.cuda.details import details
+from manyscale.runner.tracers.cuda.sass.details import details
 
 # Volta, as Jia et al. (2018, section 2.1) take its words apart: reuse 4, waits 6, read 3, write 3, yield 1, stall 4
 CASES = [  # (high word, stall, yields, write barrier, read barrier, waits, reuse)

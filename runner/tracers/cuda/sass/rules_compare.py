@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from manyscale.runner.tracers.cuda.codes import BOOLEANS, COMPARISONS
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, compared
-from manyscale.runner.tracers.cuda.operands import TRUE_PREDICATE
+from manyscale.runner.tracers.cuda.sass.codes import BOOLEANS, COMPARISONS
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError, compared
+from manyscale.runner.tracers.cuda.sass.operands import TRUE_PREDICATE
 
 
 def comparison(op: str, *known: str) -> Rule:

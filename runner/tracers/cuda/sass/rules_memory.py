@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.workload.launch_trace import Space
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import ATOMIC, PAIRS, TYPES
-from manyscale.runner.tracers.cuda.given import Decoded, Given, Rule, UnknownInstructionError, addressed
-from manyscale.runner.tracers.cuda.operands import NOTHING, ZERO, Operand
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import ATOMIC, PAIRS, TYPES
+from manyscale.runner.tracers.cuda.sass.given import Decoded, Given, Rule, UnknownInstructionError, addressed
+from manyscale.runner.tracers.cuda.sass.operands import NOTHING, ZERO, Operand
 
 _MEMORY_WORDS: Final = (
     "E", "64", "128", "U8", "S8", "U16", "S16", "U", "SYS", "CONSTANT", "STRONG", "WEAK", "GPU", "CTA", "SM",

@@ -25,10 +25,10 @@ from manyscale.models.workload.launch_trace import (
 )
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.accelsim.opcodes import classify, wide_registers
-from manyscale.runner.tracers.cuda import operands as ops
-from manyscale.runner.tracers.cuda.codes import MODIFIERS, OPS, SCALE_SHIFT
-from manyscale.runner.tracers.cuda.given import Decoded, UnknownInstructionError, moved
-from manyscale.runner.tracers.cuda.rules import rule_of
+from manyscale.runner.tracers.cuda.sass import operands as ops
+from manyscale.runner.tracers.cuda.sass.codes import MODIFIERS, OPS, SCALE_SHIFT
+from manyscale.runner.tracers.cuda.sass.given import Decoded, UnknownInstructionError, moved
+from manyscale.runner.tracers.cuda.sass.rules import rule_of
 
 MOST: Final = 9  # operands of a record
 OPERAND: Final = np.dtype([("kind", "u1"), ("flags", "u1"), ("number", "u1"), ("index", "u1"), ("value", "<u4")])
