@@ -19,6 +19,10 @@ _PARAMETERS = 0x160
 _STORED = 4  # words that a thread gives back
 
 
+_LIBC = ctypes.CDLL(None)
+_LIBC.fopen.restype = ctypes.c_void_p
+
+
 class Texture(ctypes.Structure):
     """As texture.h has it."""
 
@@ -125,12 +129,14 @@ def run(
     stored: int = _STORED,
     architecture: int = 80,
     textures: Mapping[int, Texture] | None = None,
+    record: Path | None = None,
 ) -> list[np.ndarray]:
     """What a thread for each row of the inputs (uint32[n, k] or uint32[n]) leaves in R24, R25, R26 and R27, or in
     ``stored`` registers from R24 on.
 
     The inputs stand in R4, R5, ... when ``lines`` begin; R0 is the thread. ``words``: of a line, the upper half of its
-    encoding's low word, which holds an immediate that is written with a point; ``textures``: objects by their handles.
+    encoding's low word, which holds an immediate that is written with a point; ``textures``: objects by their handles;
+    ``record``: the file of what is recorded.
     Raises StoppedError.
     """
     table = np.ascontiguousarray(np.column_stack([each.reshape(len(each), -1).view(np.uint32) for each in inputs]))
@@ -162,6 +168,11 @@ def run(
         parameters=ctypes.addressof(parameters), local_base=0x7E01 << 32, shared_base=0x7E00 << 32, num_sms=1,
         find_texture=FIND_TEXTURE(lambda handle: ctypes.addressof(objects[handle]) if handle in objects else None),
     )  # fmt: skip
-    if sass.sass_run(ctypes.byref(launch)):
+    if record is not None:
+        launch.record = _LIBC.fopen(bytes(record), b"wb")
+    stopped = sass.sass_run(ctypes.byref(launch))
+    if record is not None:
+        _LIBC.fclose(ctypes.c_void_p(launch.record))
+    if stopped:
         raise StoppedError(launch.problem.decode())
     return [out[:, k].copy() for k in range(stored)]

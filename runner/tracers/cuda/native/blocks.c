@@ -43,7 +43,10 @@ static bool run_warp(Block *block, Warp *warp) {
         const Instruction *instruction = at.instruction = block->kernel->code + group->pc;
         at.mask = guarded(warp, instruction, group->mask);
         block->executed++;
-        if (block->records) record_instruction(&at);
+        if (block->records) {
+            record_instruction(&at);
+            if (problem[0]) return false;
+        }
         if (is_control(instruction->op)) {
             enum Outcome outcome = execute_control(&at, group);
             if (outcome == FAILED) return false;

@@ -2,6 +2,9 @@
 // that the reader of Accel-Sim's traces applies to addresses (runner/readers/accelsim/accesses.py): one request for each
 // sector of 32 bytes, ascending; atomics again for lanes that meet bytes taken already; of shared memory the words that
 // the busiest of 32 banks gives.
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "warp.h"
 
 enum { SPACE_GLOBAL = 1, SPACE_LOCAL = 2, SPACE_SHARED = 3 };
@@ -17,9 +20,29 @@ static void *grown(void *array, size_t count, size_t item) {
     return larger;
 }
 
+// Bytes that records of blocks which run may take; 0: half of the machine's memory.
+uint64_t sass_most_recorded;
+static _Atomic uint64_t held;
+
+static uint64_t room_bytes(const Record *record) {
+    const uint64_t of_row = sizeof *record->row + 2 + (record->mask ? sizeof *record->mask + 1 : 0);
+    return record->room_rows * of_row + record->room_sectors * 12ull + record->room_addresses * 8ull;
+}
+
+// A kernel that never ends stops here, before the machine's memory does.
+static void hold(const Context *at, uint64_t before) {
+    const uint64_t added = room_bytes(&at->warp->record) - before;
+    const uint64_t most = sass_most_recorded ? sass_most_recorded : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+    const bool is_countable = at->warp->record.room_rows < 1u << 31 && at->warp->record.room_sectors < 1u << 31;
+    if (atomic_fetch_add(&held, added) + added <= most && is_countable) return;
+    fail(at, "the record of block (%u,%u,%u) takes more than %.1f GB of memory; if the kernel does end, leave its launches "
+         "out with --launches or --regions", at->block->ctaid[0], at->block->ctaid[1], at->block->ctaid[2], (double)most / 1e9);
+}
+
 void record_instruction(const Context *at) {
     Record *record = &at->warp->record;
     if (record->num_rows == record->room_rows) {
+        const uint64_t before = room_bytes(record);
         record->room_rows = record->room_rows ? 2 * record->room_rows : 1024;
         record->row = grown(record->row, record->room_rows, sizeof *record->row);
         record->active = grown(record->active, record->room_rows, 1);
@@ -28,6 +51,7 @@ void record_instruction(const Context *at) {
             record->mask = grown(record->mask, record->room_rows, sizeof *record->mask);
             record->lanes = grown(record->lanes, record->room_rows, 1);
         }
+        hold(at, before);
     }
     uint32_t place = record->num_rows++;
     record->row[place] = (int32_t)at->instruction->row;
@@ -49,8 +73,10 @@ void record_addresses(const Context *at, const uint64_t *addresses) {
     if (!at->block->keeps_lanes) return;
     Record *record = &at->warp->record;
     if (record->num_addresses + LANES > record->room_addresses) {
+        const uint64_t before = room_bytes(record);
         record->room_addresses = 2 * record->room_addresses + 1024;
         record->address = grown(record->address, record->room_addresses, sizeof *record->address);
+        hold(at, before);
     }
     EACH_LANE if (at->mask >> lane & 1) record->address[record->num_addresses++] = (int64_t)addresses[lane];
     record->lanes[record->num_rows - 1] = (uint8_t)__builtin_popcount(at->mask);
@@ -162,9 +188,11 @@ static void add_requests(const Context *at, const Requests *requests) {
         return;
     }
     if (record->num_sectors + count > record->room_sectors) {
+        const uint64_t before = room_bytes(record);
         record->room_sectors = 2 * record->room_sectors + MOST_REQUESTS;
         record->sector = grown(record->sector, record->room_sectors, sizeof *record->sector);
         record->written = grown(record->written, record->room_sectors, sizeof *record->written);
+        hold(at, before);
     }
     memcpy(record->sector + record->num_sectors, requests->sector, count * sizeof *requests->sector);
     memcpy(record->written + record->num_sectors, requests->written, count * sizeof *requests->written);
@@ -329,6 +357,7 @@ void end_record(Launch *launch) {
 void clear_record(Record *record) { record->num_rows = record->num_sectors = record->num_addresses = 0; }
 
 void free_record(Record *record) {
+    atomic_fetch_sub(&held, room_bytes(record));
     free(record->row);
     free(record->active);
     free(record->accesses);

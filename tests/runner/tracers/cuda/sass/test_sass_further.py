@@ -3,6 +3,7 @@ memory of threads, jumps, and those that take no effect."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 from fractions import Fraction
 
@@ -373,6 +374,17 @@ def test_lanes_that_ended_are_not_waited_for_and_others_for_ever(sass):
     del lines[3]
     with pytest.raises(sass_programs.StoppedError, match="waits for ever"):
         sass_programs.run(sass, [*lines[:-1], "BAR.SYNC 0x0"], [values])
+
+
+@pytest.mark.parametrize("loop", [["BRA 0x30"], ["LDG.E R5, [R2.64]", "BRA 0x30"]])
+def test_a_kernel_that_never_ends_stops_where_its_record_takes_too_much_memory(sass, tmp_path, loop):
+    most = ctypes.c_uint64.in_dll(sass, "sass_most_recorded")
+    most.value = 10**7
+    try:
+        with pytest.raises(sass_programs.StoppedError, match=r"block \(0,0,0\) takes more than 0\.0 GB of memory"):
+            sass_programs.run(sass, loop, [np.arange(32, dtype=np.uint32)], record=tmp_path / "record")
+    finally:
+        most.value = 0
 
 
 @pytest.mark.parametrize(("kind", "together", "parted"), [("DIV", 1, 2), ("CONV", 2, 1)])
