@@ -90,16 +90,14 @@ static void lea(const Context *at) {
     bool negates_a = instruction->operands[2].flags & FLAG_NEGATED, negates_b = instruction->operands[3].flags & (FLAG_NEGATED | FLAG_INVERTED);
     uint32_t in = carries ? predicate(at, 6) : 0;
     EACH_LANE {
-        uint32_t shifted;
+        uint64_t sum;
         if (modifiers & HIGH_WORD) {
             uint64_t pair = modifiers & SIGN_EXTENDED ? (uint64_t)(int64_t)(int32_t)a[lane] : (uint64_t)c[lane] << 32 | a[lane];
             if (negates_a) pair = carries ? ~pair : 0 - pair;
-            shifted = (uint32_t)((pair << shift) >> 32);
-        } else {
-            uint32_t from = negates_a ? carries ? ~a[lane] : 0u - a[lane] : a[lane];
-            shifted = from << shift;
+            sum = (uint32_t)((pair << shift) >> 32);
+        } else {  // what is shifted is negated as IADD3 negates: without a borrow there is a carry
+            sum = negates_a ? (uint64_t)(uint32_t)~(a[lane] << shift) + !carries : a[lane] << shift;
         }
-        uint64_t sum = shifted;
         sum += negates_b ? (uint64_t)(uint32_t)~b[lane] + !carries : b[lane];
         sum += in >> lane & 1;
         into[lane] = (uint32_t)sum;

@@ -134,6 +134,18 @@ def test_sums_of_64_bits_carry(sass):
     assert [int(x) for x in _joined(found[2], found[3], np.uint64)] == [each[1] for each in expected]
 
 
+@pytest.mark.parametrize("shift", [0, 2, 30])
+def test_a_shifted_word_is_taken_from_64_bits(sass, shift):
+    """As compilers take it: what is shifted out is taken from the upper word, with the borrow of the lower one."""
+    values = _words(3, 5)
+    values[:8, 0] = values[4:12, 1] = 0
+    lines = [f"SHF.L.U64.HI R8, R4, {hex(shift)}, RZ", f"LEA R24, P0, -R4, R5, {hex(shift)}",
+             "IADD3.X R25, ~R8, R6, RZ, P0, !PT"]  # fmt: skip
+    found = sass_programs.run(sass, lines, [values])
+    expected = [(low + (high << 32) - (a << shift)) & ((1 << 64) - 1) for a, low, high in values.tolist()]
+    assert [int(x) for x in _joined(found[0], found[1], np.uint64)] == expected
+
+
 def test_products_of_64_bits(sass):
     values = _words(4, 3)
     found = sass_programs.run(sass, ["IMAD.WIDE.U32 R24, R4, R5, R6", "IMAD.WIDE R26, R4, R5, R6"], [values])
