@@ -18,6 +18,7 @@ from manyscale.runner.tracers.cuda.source_lines import SourceLines, source_lines
 
 NUM_BANKS: Final = 8
 _SMALL, _BYTE, _HALF, _SIZED = 1, 2, 3, 4  # how an attribute's value is stored
+_UNKNOWN_STACK: Final = 0xFFFFFFFF  # of a kernel that calls itself: what cudaLimitStackSize says
 _MAX_THREADS, _PARAM_CBANK, _REQUIRED_THREADS, _FRAME_SIZE, _MIN_STACK, _PARAMETER, _REGISTERS, _CLUSTER = (
     0x05, 0x0A, 0x10, 0x11, 0x12, 0x17, 0x2F, 0x3D,
 )  # fmt: skip
@@ -177,7 +178,7 @@ class Cubin:
             if kernel is not None and attribute == _REGISTERS:
                 kernel.registers = number
             elif kernel is not None:
-                kernel.stack = max(kernel.stack, number)
+                kernel.stack = max(kernel.stack, number if number != _UNKNOWN_STACK else 1)
         return {name: kernel for name, kernel in found.items() if f".text.{name}" in self._content}
 
     @cached_property

@@ -4,7 +4,7 @@
 
 #include "runtime.h"
 
-enum { CONSTANT_BYTES = 65536, MOST_THREADS = 1024, PITCH_LIMIT = 0x7fffffff };
+enum { CONSTANT_BYTES = 65536, MOST_THREADS = 1024, PITCH_LIMIT = 0x7fffffff, MOST_STACK = 512 * 1024 - 1024 };
 
 static unsigned device_flags;
 static size_t limits[8] = {
@@ -96,8 +96,11 @@ cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit) {
     return done();
 }
 
+uint32_t stack_limit(void) { return (uint32_t)(limits[cudaLimitStackSize] + 15) & ~15u; }
+
 cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value) {
     if ((int)limit < 0 || limit > cudaLimitMaxL2FetchGranularity) return failed(cudaErrorInvalidValue);
+    if (limit == cudaLimitStackSize && value > MOST_STACK) return failed(cudaErrorInvalidValue);
     limits[limit] = value;
     return done();
 }

@@ -138,8 +138,10 @@ static int release_of_threads(uint64_t address) { return address == 0 || memory_
 cudaError_t run_kernel(const Operation *operation, const Stream *stream) {
     const Function *function = operation->function;
     const uint64_t id = ++num_launches;
+    Kernel kernel = function->kernel;
+    if (kernel.local_bytes && kernel.local_bytes < stack_limit()) kernel.local_bytes = stack_limit();
     Launch launch = {
-        .kernel = &function->kernel,
+        .kernel = &kernel,
         .grid = {operation->grid.x, operation->grid.y, operation->grid.z},
         .block = {operation->block.x, operation->block.y, operation->block.z},
         .dynamic_shared_bytes = (uint32_t)operation->shared,

@@ -62,6 +62,7 @@ bool region_is_open(void);            // for what the calling thread launches
 enum { MOST_DEVICES = 16 };
 int current_device(void);                   // of this thread
 bool is_device(int number);
+uint32_t stack_limit(void);  // bytes of a thread
 bool peer_is_reached(int from, int to);     // whether code of one device may access memory of another
 void peers_forget(int number);
 

@@ -75,3 +75,33 @@ def test_code_that_is_not_optimised_is_linked_too(nvcc, trace):
     status, printed, told, _ = trace([str(program)], "--as", "h100")
     assert status == 0, told
     assert printed[32:36] == ["132 26 6", "132 68 6", "cudaSuccess", "cudaSuccess"]
+
+
+RECURSIVE = """
+#include <cstdio>
+#include <cuda_runtime.h>
+__device__ __noinline__ int depth(int n, int *seen) {
+    volatile int kept[16];
+    for (int k = 0; k < 16; k++) kept[k] = n + k;
+    int below = n ? depth(n - 1, seen) : 0;
+    for (int k = 0; k < 16; k++) if (kept[k] != n + k) atomicAdd(seen, 1);
+    return below + 1;
+}
+__global__ void call(int n, int *out, int *seen) { out[threadIdx.x] = depth(n + threadIdx.x, seen); }
+int main() {
+    int *out;
+    cudaMallocManaged(&out, 33 * sizeof(int));
+    for (int k = 0; k < 33; k++) out[k] = 0;
+    cudaDeviceSetLimit(cudaLimitStackSize, 64 * 1024);
+    call<<<1, 32>>>(200, out, out + 32);
+    if (cudaDeviceSynchronize() != cudaSuccess) return 1;
+    for (int k = 0; k < 32; k++) if (out[k] != 201 + k) return printf("wrong at %d: %d\\n", k, out[k]), 1;
+    return out[32] ? 1 : printf("PASSED\\n") < 0;
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_function_that_calls_itself_has_the_stack_that_the_program_asks_for(nvcc, trace):
+    status, out, told, _ = trace([str(nvcc("recursive", RECURSIVE, "-arch=sm_80"))], "--as", "a100")
+    assert (status, out[0]) == (0, "PASSED"), told
