@@ -18,7 +18,7 @@ class Program:
     ``passes``, ``fails``: patterns that the output must have, and must not have. ``alike``: by how much the results may
     differ between architectures and levels of optimisation, 0: not in a bit; else relative to the largest number of a
     copy, of ``numbers`` ("f4", "f8"); None: they depend on times or on the order of threads. ``edits``: (file, old,
-    new), where a size is a constant of the source. ``why`` of what is not alike.
+    new), where a size is a constant of the source. ``why`` of what is not alike. ``least``: architecture that it needs.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Program:
     needs: tuple[str, ...] = ()
     edits: tuple[tuple[str, str, str], ...] = ()
     why: str = ""
+    least: int = 0
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def _cells(program: Program, runs: Sequence[Ran]) -> list[str]:
     good = [run for run in runs if run.problem_of(program) is None]
     fast = [run for run in good if run.level == 3]
     of = [f"sm_{run.architecture}" for run in runs if run.level == 3]
-    place = "all" if len(fast) == len(of) else ", ".join(f"sm_{run.architecture}" for run in fast) or "none"
+    every = f"all from sm_{program.least}" if program.least else "all"
+    place = every if len(fast) == len(of) else ", ".join(f"sm_{run.architecture}" for run in fast) or "none"
     slow = next((run for run in runs if run.level == 0), None)
     checked = "" if slow is None else f"sm_{slow.architecture}" + ("" if slow.problem_of(program) is None else ": no")
     if not fast:

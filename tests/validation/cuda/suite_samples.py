@@ -58,17 +58,19 @@ PROGRAMS = (
     _sample("concepts", "segmentationTreeThrust", passes=BY_STATUS),
     _sample("concepts", "shfl_scan", passes=BY_STATUS),
     _sample("concepts", "sortingNetworks", "", ("main.cpp", "= 1048576", "= 8192"), passes="OK",
-            fails="corrupted|NOT|\\*\\*\\*"),
+            fails="corrupted|\\*\\*\\*"),  # that it is "NOT stable" is so: a bitonic sort is not
     _sample("concepts", "streamOrderedAllocation"),
     _sample("concepts", "threadFenceReduction", "-n=65536", ("threadFenceReduction.cu", "testIterations = 100",
             "testIterations = 2"), passes=BY_STATUS),
     *(
         _sample("features", name, "", *((f"{name}.cu", f"{letter}_TILES {before}", f"{letter}_TILES {after}")
                                         for letter in "MNK"),
-                words="-DCPU_DEBUG=1", passes="Verifying correctness")
-        for name, before, after in (("bf16TensorCoreGemm", 512, 16), ("cudaTensorCoreGemm", 256, 16),
-                                    ("dmmaTensorCoreGemm", 1024, 32), ("immaTensorCoreGemm", 256, 16),
-                                    ("tf32TensorCoreGemm", 512, 16))
+                words="-DCPU_DEBUG=1", passes="Verifying correctness", least=least)
+        for name, before, after, least in (
+            ("bf16TensorCoreGemm", 512, 16, 80), ("cudaTensorCoreGemm", 256, 16, 75),
+            ("dmmaTensorCoreGemm", 1024, 32, 80), ("immaTensorCoreGemm", 256, 16, 75),
+            ("tf32TensorCoreGemm", 512, 16, 80),
+        )
     ),
     _sample("features", "globalToShmemAsyncCopy", "-wA=64 -hA=64 -wB=64 -hB=64", ("globalToShmemAsyncCopy.cu",
             "nIter = 100", "nIter = 1")),

@@ -198,6 +198,7 @@ def all_runs(
     found: list[Ran] = []
     first = b""
     number, remainder = divmod(number, suite.unoptimised_every)
+    codes = [code for code in codes if code >= program.least]
     for level, of in ((3, codes), (0, [] if remainder else [codes[number % len(codes)]])):
         if not of:
             continue
