@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from manyscale.runner.readers.cuda.records import HEAD, RECORDED, LaunchRecord
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, CountsWriter
 from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch
 
+_PLACE: Final = re.compile(r"(\S+)\+0x([0-9a-f]+)(?=: )")  # in a kernel, where a launch stopped
 MOST_OF_COLUMN: Final = 2**31 - 1  # of the table of launches
 
 
@@ -98,6 +100,18 @@ def read_kernels(path: Path) -> list[CudaKernel]:
         told = str(error).splitlines()[0][:100]
         raise UserError(f"{path}: {KERNELS} or {STATICS} is damaged ({told}); trace the program again") from None
     return found
+
+
+def with_source(problem: str, kernels: Sequence[CudaKernel]) -> str:
+    """Why a launch stopped, with the instruction and, where it is known (``nvcc -lineinfo``), the line of source."""
+    place = _PLACE.match(problem)
+    details = next((each.static.details for each in kernels if place and each.described["name"] == place[1]), None)
+    row = int(place[2], 16) // 16 if place else 0
+    if details is None or row >= len(details.text):
+        return problem
+    line, number = int(details.source_line[row]), int(details.source_file[row])
+    told = f"{details.files[number]}:{line}, " if line and number >= 0 else ""
+    return _PLACE.sub(lambda found: f"{found[0]} ({told}{details.text[row].rstrip('; ')})", problem, count=1)
 
 
 def _details(described: dict[str, Any], columns: dict[str, np.ndarray], first: int, end: int) -> InstructionDetails:

@@ -27,6 +27,7 @@ from manyscale.runner.readers.cuda.launches import (
     kernel_of,
     read_kernels,
     store_launch,
+    with_source,
 )
 from manyscale.runner.readers.cuda.layout import EVENTS, PROCESS
 from manyscale.runner.readers.cuda.records import LaunchRecord
@@ -107,6 +108,7 @@ def store_of(
     counted = CountsWriter(folder / COUNTED, rules)
     try:
         for process, events, chosen in processes:
+            events.problems = [with_source(each, kernels) for each in events.problems]
             number = int(process.name.rpartition("-")[2])
             own = folder / str(number)
             found = _stored(events, chosen, kernels, process, own) if collected is None else collected.get(number)

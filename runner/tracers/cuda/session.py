@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,7 @@ def _recorded(
     run = partial(_run, command, program, kit, device, cache, recording)
     if recording.choose is None:
         status, found = run(raw, Wanted(recording.launches, recording.blocks, recording.max_bytes, recording.in_files))
-        return cuda.read(raw, collected=None if recording.in_files else found), status
+        return _read(raw, command, None if recording.in_files else found), status
     if recording.in_files:
         raise UserError("--launches tbpoint: no files can be kept; leave out --keep-raw and --keep-addresses")
     counting = raw.with_name(COUNTING)
@@ -119,7 +119,15 @@ def _recorded(
     shutil.rmtree(counting)
     status, found = run(raw, Wanted(first.recorded, recording.blocks, recording.max_bytes))
     first.check(found)
-    return cuda.read(raw, collected=found), status
+    return _read(raw, command, found), status
+
+
+def _read(raw: Path, command: Sequence[str], found: Mapping[int, Collected] | None) -> Workload:
+    """What was recorded. Raises UserError that names the program, because the folder goes with the error."""
+    try:
+        return cuda.read(raw, collected=found)
+    except UserError as error:
+        raise UserError(str(error).replace(f"{raw}:", f"{command[0]}:", 1)) from None
 
 
 def _run(

@@ -60,7 +60,8 @@ def test_an_access_outside_an_allocation_goes_on_as_on_hardware(nvcc, trace):
 @pytest.mark.parametrize(("first", "options"), [("33", ["--check-memory"]), ("10000000", [])])
 def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace, first, options):
     """Of thread 31 one behind the end, or of all far away. It is the only launch: nothing is left to predict."""
-    program = nvcc("kernels-80", KERNELS, "-arch=sm_80")
+    program = nvcc("kernels-lines", KERNELS, "-arch=sm_80", "-lineinfo")
+    line = next(n for n, text in enumerate(KERNELS.splitlines(), 1) if text.startswith("__global__ void outside"))
     status, printed, told, folder = trace([str(program), "outside", first], *options)
     assert printed[1:3] == ["cudaErrorIllegalAddress"] * 2
     lines = [line for line in told.splitlines() if "_Z7outsidePii" in line]
@@ -68,7 +69,8 @@ def test_an_access_that_stops_is_told_and_everything_after_it_fails(nvcc, trace,
     assert f"thread ({thread},0,0)" in lines[0]
     assert f"{HEAP + 4 * (int(first) + thread):#x}" in lines[0]
     assert (status, folder.exists()) == (2, False)
-    assert "no launch completed a block" in lines[-1]
+    assert lines[-1].startswith(f"manyscale: {program}: no launch completed a block")
+    assert f"kernels-lines.cu:{line}, STG.E [" in lines[-1]
 
 
 @pytest.mark.slow
