@@ -2,7 +2,7 @@
 
 Pages that repeat what the code says are made here at each build, so that there is no second copy to keep up to date:
 the reference of commands, keys, statistics, tables and the Python interface, and the reports of measurements
-(tests/validation/*/RESULTS.md) with the deviations they refer to. A link from a page to a file of the repository works
+(tests/validation/*/RESULTS*.md) with the deviations they refer to. A link from a page to a file of the repository works
 on a code-hosting site as it stands; here it leads to the page made of that file, or to a copy.
 """
 
@@ -35,7 +35,6 @@ from manyscale.runner import schemas
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 VALIDATION: Final = ROOT / "tests" / "validation"
-FURTHER_RESULTS: Final = ("cuda/RESULTS-NVBIT.md", "cuda/RESULTS-SUITES.md")  # pages of their own, as RESULTS.md are
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "models/methods.md": methods_page.page,
     "reference/commands.md": commands_page.page,
@@ -55,7 +54,7 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 def repository_pages() -> dict[str, str]:
     """Files of the repository that are pages of the site: path in the repository to path in docs/."""
-    results = [*VALIDATION.glob("*/RESULTS.md"), *(VALIDATION / each for each in FURTHER_RESULTS)]
+    results = VALIDATION.glob("*/RESULTS*.md")
     names = {path: f"{path.parent.name}{path.stem.removeprefix('RESULTS').lower()}.md" for path in results}
     pages = {str(path.relative_to(ROOT)): f"models/validation/{name}" for path, name in names.items()}
     return {**pages, "tests/validation/DEVIATIONS.md": "models/validation/deviations.md"}
