@@ -55,7 +55,6 @@ PROGRAMS = (
     _sample("concepts", "scalarProd"),
     _sample("concepts", "scan", "", ("main.cpp", "13 * 1048576 / 2", "524288"), ("main.cpp", "iCycles = 100",
             "iCycles = 1"), ("scan.cu", "64 * 1048576", "524288"), passes=BY_STATUS),
-    _sample("concepts", "segmentationTreeThrust", passes=BY_STATUS),
     _sample("concepts", "shfl_scan", passes=BY_STATUS),
     _sample("concepts", "sortingNetworks", "", ("main.cpp", "= 1048576", "= 8192"), passes="OK",
             fails="corrupted|\\*\\*\\*"),  # that it is "NOT stable" is so: a bitonic sort is not
@@ -74,7 +73,6 @@ PROGRAMS = (
     ),
     _sample("features", "globalToShmemAsyncCopy", "-wA=64 -hA=64 -wB=64 -hB=64", ("globalToShmemAsyncCopy.cu",
             "nIter = 100", "nIter = 1")),
-    _sample("features", "jacobiCudaGraphs"),
     _sample("features", "newdelete", passes="3/3 succesfully run"),
     _sample("features", "warpAggregatedAtomicsCG", "", ("warpAggregatedAtomicsCG.cu", "10000000", "200000"),
             passes="matches GPU max"),
@@ -100,8 +98,8 @@ PROGRAMS = (
 )  # fmt: skip
 
 _LEFT_OUT = {
-    "reduction at -O0": "its code of that level lets the threads of a warp part before `__ballot_sync`, and brings them"
-    " together by WARPSYNC, which does not wait here.",
+    "segmentationTreeThrust": "right on sm_75 and sm_80, with `-include thrust/tuple.h`, but takes 74 CPU seconds.",
+    "jacobiCudaGraphs": "right on sm_75, but takes 95 CPU seconds.",
 }
 
 SUITE = Suite(
