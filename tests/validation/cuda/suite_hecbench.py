@@ -18,7 +18,7 @@ PROGRAMS = (
     _program("asmooth", "64 2000 5 1"),
     _program("atomicCAS", "2"),
     _program("atomicIntrinsics", "14 2"),
-    _program("attentionMergeState", "16 8 64 2"),
+    _program("attentionMergeState", "16 8 64 2", words="--expt-relaxed-constexpr"),
     _program("background-subtract", "128 96 0 10"),
     _program("bezier-surface", "-n 64"),
     _program("bilateral", "96 64 0.5 0.5 1"),
