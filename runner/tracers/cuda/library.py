@@ -24,7 +24,9 @@ NCCL: Final = Path(__file__).parent / "nccl"
 _NCCL_NAME: Final = "libnccl.so.2"
 _DRIVER_NAMES: Final = ("libcuda.so.1", "libcuda.so")
 _NCCL_CALL: Final = re.compile(r"^(?:ncclResult_t |const char \*|void |TELLS\(|REFUSED\()(nccl\w+)\(?", re.MULTILINE)
-_FLAGS: Final = (*interpreter.FLAGS, "-D_GNU_SOURCE", "-Wno-deprecated-declarations")
+# what is not executed for each instruction is compiled in less time
+_COLD: Final = '#ifndef __clang__\n#pragma GCC optimize ("O1")\n#endif\n#line 1\n'
+_FLAGS: Final = (*interpreter.FLAGS, "-Wno-error", "-D_GNU_SOURCE", "-Wno-deprecated-declarations")
 
 
 def runtime_library(kit: Toolkit, cache: Path) -> Path:
@@ -45,6 +47,8 @@ def runtime_library(kit: Toolkit, cache: Path) -> Path:
     script = generate.version_script(kit.version) + driver_interface.version_script()
     files |= {"generated.c": sources["generated.c"]} | driver_interface.sources(kit.include)
     files |= {f"driver/{path.name}": path.read_text() for path in sorted(DRIVER.glob("*.[ch]"))}
+    of_interpreter = interpreter.sources()
+    files |= {each: _COLD + text for each, text in files.items() if each.endswith(".c") and each not in of_interpreter}
     flags = (*_FLAGS, *interpreter.machine_flags())
     built = _built(name, files, (*compiler.command, *flags), f"{compiler}", kit, cache, script, renamed, _DRIVER_NAMES)
     with kept.written(stamp) as path:
