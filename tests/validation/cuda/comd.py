@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from tracing import MANYSCALE, called, first_error, nvcc, write_section
+from tracing import MANYSCALE, called, checkout, first_error, nvcc, write_section
 
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -161,10 +161,8 @@ def main() -> int:
     scratch = (options.scratch or Path(tempfile.mkdtemp(prefix="comd-"))).resolve()
     sources = scratch / "sources"
     sources.mkdir(parents=True, exist_ok=True)
-    checkout = (options.sources / CHECKOUT).resolve()
-    if not checkout.exists():
-        must(["git", "clone", URL, str(checkout)], scratch)
-    must(["sh", "-c", f"git -C '{checkout}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
+    repository = checkout(options.sources, CHECKOUT, URL)
+    must(["sh", "-c", f"git -C '{repository}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
     edited(sources)
     program, peer = built(sources, scratch)
     place = ["-d", str(sources / "pots")]

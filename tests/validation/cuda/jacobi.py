@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from tracing import MANYSCALE, called, first_error, nvcc, write_section
+from tracing import MANYSCALE, called, checkout, first_error, nvcc, write_section
 
 from manyscale.models.workload import COLLECTIVES, OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -240,14 +240,10 @@ def main() -> int:
     options = parser.parse_args()
     scratch = (options.scratch or Path(tempfile.mkdtemp(prefix="jacobi-"))).resolve()
     scratch.mkdir(parents=True, exist_ok=True)
-    checkout = (options.sources / CHECKOUT).resolve()
-    if not checkout.exists():
-        status, _, told = called(["git", "clone", URL, str(checkout)], scratch)
-        if status:
-            sys.exit(told)
+    repository = checkout(options.sources, CHECKOUT, URL)
     sources = scratch / "sources"
     sources.mkdir(exist_ok=True)
-    status, _, told = called(["sh", "-c", f"git -C '{checkout}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
+    status, _, told = called(["sh", "-c", f"git -C '{repository}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
     if status:
         sys.exit(told)
     if options.nccl is None:

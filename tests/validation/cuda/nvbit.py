@@ -28,24 +28,7 @@ from manyscale.runner.readers import accelsim, workload_folder
 
 HERE = Path(__file__).parent
 TARGET = "rtx3070"
-VECTOR_ADD = """
-#include <cuda_runtime.h>
-__global__ void vectorAdd(const float *A, const float *B, float *C, int n) {
-    int i = blockDim.x * blockIdx.x + threadIdx.x;
-    if (i < n) C[i] = A[i] + B[i] + 0.0f;
-}
-int main() {
-    const int n = 50000;
-    static float a[n], b[n], c[n];
-    float *x, *y, *z;
-    cudaMalloc(&x, sizeof a), cudaMalloc(&y, sizeof b), cudaMalloc(&z, sizeof c);
-    cudaMemcpy(x, a, sizeof a, cudaMemcpyHostToDevice);
-    cudaMemcpy(y, b, sizeof b, cudaMemcpyHostToDevice);
-    vectorAdd<<<(n + 255) / 256, 256>>>(x, y, z, n);
-    return cudaMemcpy(c, z, sizeof c, cudaMemcpyDeviceToHost);
-}
-"""
-"""NVIDIA's sample of that name, but for its checks."""
+VECTOR_ADD = HERE.parents[1] / "programs" / "cuda_vector_add.cu"
 
 
 @dataclass(frozen=True)
@@ -233,7 +216,7 @@ def main() -> None:
     scratch = options.scratch or Path(tempfile.mkdtemp(prefix="nvbit-"))
     scratch.mkdir(parents=True, exist_ok=True)
     recorded = {path.name: path for path in options.traces.rglob("*") if (path / "kernelslist.g").is_file()}
-    (scratch / "vectorAdd.cu").write_text(VECTOR_ADD)
+    (scratch / "vectorAdd.cu").write_text(VECTOR_ADD.read_text())
     (scratch / "graph").write_text(graph_of(recorded["bfs"]))
     lines = compare("vectorAdd", traced(scratch / "vectorAdd.cu", [], scratch), recorded["simple-trace-example"])
     bfs = traced(options.sources / "cuda" / "bfs" / "bfs.cu", [str(scratch / "graph")], scratch)

@@ -33,6 +33,7 @@ from tracing import (
     HERE,
     SHOWN,
     called,
+    checkout,
     children_seconds,
     first_error,
     nvcc,
@@ -70,11 +71,7 @@ class Ran:
 
 def checked_out(suite: Suite, program: Program, sources: Path, scratch: Path) -> Path:
     """A copy of what the program needs, at the suite's commit, with its edits. Raises RuntimeError."""
-    checkout = sources / suite.checkout
-    if not checkout.exists():
-        status, _, told = called(["git", "clone", suite.url, str(checkout)], sources)
-        if status:
-            raise RuntimeError(told)
+    repository = checkout(sources, suite.checkout, suite.url)
     root = scratch / "sources" / suite.checkout / program.name
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -82,7 +79,7 @@ def checked_out(suite: Suite, program: Program, sources: Path, scratch: Path) ->
     wanted = [program.folder, *suite.needs, *program.needs, ":(exclude,glob)**/doc/**"]
     for command in (["git", "archive", "-o", str(archive), suite.commit, *wanted],
                     ["tar", "-xf", str(archive), "-C", str(root)]):  # fmt: skip
-        status, _, told = called(command, checkout)
+        status, _, told = called(command, repository)
         if status:
             raise RuntimeError(f"{suite.name}, {program.name}: {told}")
     archive.unlink()

@@ -42,6 +42,16 @@ def called(
     return done.returncode, done.stdout, done.stderr
 
 
+def checkout(sources: Path, name: str, url: str) -> Path:
+    """A suite's checkout among the sources, cloned where it is not there; where that fails, the script ends."""
+    found = (sources / name).resolve()
+    if not found.exists():
+        status, _, told = called(["git", "clone", url, str(found)], sources)
+        if status:
+            sys.exit(told)
+    return found
+
+
 def traced(words: list[str], folder: Path, cpu_limit: int, **environment: str) -> tuple[int, str, str]:
     """``manyscale trace`` with further words, in a process that is forked from this one, where all is imported: exit
     status (negative: a signal), standard output and error."""

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from gpt2.reference import Parameters, Shape, logits_of, losses_of, random_model, slope, write_model
-from tracing import HERE, MANYSCALE, SHOWN, called, first_error, nvcc
+from tracing import HERE, MANYSCALE, SHOWN, called, checkout, first_error, nvcc
 
 URL = "https://github.com/karpathy/llm.c"
 CHECKOUT = "llm.c"
@@ -82,11 +82,11 @@ class Compared:
             self.problems.append(f"{what}: {error:.1e} instead of at most {tolerance:.0e}")
 
 
-def checked_out(checkout: Path, scratch: Path) -> Path:
+def checked_out(repository: Path, scratch: Path) -> Path:
     """The sources at the commit, with the barrier. Raises RuntimeError."""
     sources = scratch / "sources"
     sources.mkdir(exist_ok=True)
-    status, _, told = called(["sh", "-c", f"git -C '{checkout}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
+    status, _, told = called(["sh", "-c", f"git -C '{repository}' archive {COMMIT} | tar x -C '{sources}'"], scratch)
     if status:
         raise RuntimeError(told)
     single = sources / "train_gpt2_fp32.cu"
@@ -325,13 +325,8 @@ def main() -> int:
     options = parser.parse_args()
     scratch = (options.scratch or Path(tempfile.mkdtemp(prefix="transformer-"))).resolve()
     scratch.mkdir(parents=True, exist_ok=True)
-    checkout = (options.sources / CHECKOUT).resolve()
-    if not checkout.exists():
-        status, _, told = called(["git", "clone", URL, str(checkout)], scratch)
-        if status:
-            sys.exit(told)
     try:
-        sources = checked_out(checkout, scratch)
+        sources = checked_out(checkout(options.sources, CHECKOUT, URL), scratch)
     except RuntimeError as error:
         sys.exit(str(error))
     results = []

@@ -36,7 +36,7 @@ static void hold(const Context *at, uint64_t before) {
     const bool is_countable = at->warp->record.room_rows < 1u << 31 && at->warp->record.room_sectors < 1u << 31;
     if (atomic_fetch_add(&held, added) + added <= most && is_countable) return;
     fail(at, "the record of block (%u,%u,%u) takes more than %.1f GB of memory; if the kernel does end, leave its launches "
-         "out with --launches or --regions", at->block->ctaid[0], at->block->ctaid[1], at->block->ctaid[2], (double)most / 1e9);
+         "out with --regions", at->block->ctaid[0], at->block->ctaid[1], at->block->ctaid[2], (double)most / 1e9);
 }
 
 void record_instruction(const Context *at) {

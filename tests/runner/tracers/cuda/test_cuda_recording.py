@@ -11,26 +11,11 @@ import numpy as np
 import pytest
 
 from manyscale.runner.api.studies import run
-from manyscale.runner.cli import main
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers import cuda, workload_folder
 
 MANY = (Path(__file__).parents[3] / "programs" / "cuda_many.cu").read_text()
 RANGES = (Path(__file__).parents[3] / "programs" / "cuda_ranges.cu").read_text()
-
-
-@pytest.fixture
-def trace(tmp_path, tracer_cache, capfd):
-    """``trace(command, *options)``: (exit status, lines of the program, what was said, folder)."""
-
-    def traced(command: list[str], *options: str) -> tuple[int, list[str], str, Path]:
-        folder = tmp_path / "traced"
-        words = ["trace", "--level", "gpu", "--cache", str(tracer_cache), "-o", str(folder), *options, "--", *command]
-        status = main(words)
-        captured = capfd.readouterr()
-        return status, captured.out.splitlines(), captured.err, folder
-
-    return traced
 
 
 @pytest.fixture(scope="module")
