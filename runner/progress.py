@@ -5,13 +5,15 @@
 known: ``done`` may be a fraction. ``total`` 0: nobody knows how much it is. A command line draws it, a notebook, too
 (``runner/api/progress.py``); work that nobody watches tells ``silent``.
 
-Inside a work unit, which knows nothing of who runs it, ``tell`` says which share of it is done.
+Inside a work unit, which knows nothing of who runs it, ``tell`` says which share of it is done; inside a part of one
+that ``telling`` goes through, which share of the part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Protocol, TypeVar
 
 _T = TypeVar("_T")
@@ -48,12 +50,28 @@ def tell(share: float) -> None:
     _hearer.get()(share)
 
 
+def teller() -> Callable[[float], None]:
+    """``tell`` as it is here and now, for another thread."""
+    return _hearer.get()
+
+
 def telling(items: Iterable[_T], sizes: Iterable[float], first: float = 0.0, last: float = 1.0) -> Iterator[_T]:
-    """``items``, saying before each what share of the unit is done: ``first`` to ``last``, by their ``sizes``."""
+    """``items``, saying before each what share of the unit is done: ``first`` to ``last``, by their ``sizes``. While
+    one is worked on, what ``tell`` says is the share of this one."""
     known = list(sizes)
+    whole = teller()
     done, total = 0.0, sum(known) or 1.0
     for item, size in zip(items, known, strict=False):
-        tell(first + (last - first) * done / total)
-        yield item
+        begin = first + (last - first) * done / total
+        whole(begin)
+        _hearer.set(partial(_tell_part, whole, begin, (last - first) * size / total))
+        try:
+            yield item
+        finally:
+            _hearer.set(whole)
         done += size
-    tell(last)
+    whole(last)
+
+
+def _tell_part(whole: Callable[[float], None], begin: float, size: float, share: float) -> None:
+    whole(begin + size * share)

@@ -23,6 +23,7 @@ from manyscale.models.gpu.sm import state as sm_state
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
+from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 6  # raised when results change
@@ -31,6 +32,7 @@ _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")  # of LaunchResult
 _END: Final = 1  # from the end of the last block to that of the launch
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
+SMALL: Final = 200_000  # warp instructions: some tenth of a second, of which nobody is told how far it is
 
 
 class StuckError(ValueError):
@@ -111,14 +113,18 @@ def simulate(
     memory: Memory | None = None,
     choice: BlockChoice | None = None,
     skipped: Callable[[Memory, int, int], None] | None = None,
+    told: Callable[[float], None] | None = None,
 ) -> tuple[LaunchResult, Memory]:
-    """Simulate a launch whose L2 is ``memory`` (None: empty): the result, and L2 for the next one.
+    """Simulate a launch whose L2 is ``memory`` (None: empty): the result, and L2 for the next one. ``told`` hears which
+    share of its warp instructions is done, unless it is SMALL.
 
     With ``choice`` only blocks that it chooses; ``skipped(memory, first, end)`` then changes L2 as it likes for blocks
     [first, end). Raises DoesNotFitError where no block fits on an SM, StuckError where blocks wait for each other for
     ever.
     """
-    return _simulated(_Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu)), choice, skipped)
+    running = _Running(trace, trace.num_blocks, iter(()), gpu, prepared(memory, gpu))
+    with watched(running.share, told if trace.num_instructions > SMALL else None):
+        return _simulated(running, choice, skipped)
 
 
 def simulate_pieces(
@@ -178,6 +184,7 @@ class _Running:
         self._clock = np.array([0, window, _WINDOWS])
         self._asked = array("d")  # rows of ``_count``
         self._told = 0  # of blocks that ended, those of which ``choose`` has told
+        self._instructions, self._skipped = instructions, 0  # of the launch, and of blocks that are not simulated
         self._most_in_flight = 4 * sms * window
 
     def run(self) -> int:
@@ -188,6 +195,10 @@ class _Running:
                 self._replies, self._clock,
             )
         )  # fmt: skip
+
+    def share(self) -> float:
+        """Of the launch's warp instructions, those that were issued or skipped; for any thread."""
+        return (float(self.sm.core["instructions"].sum()) + self._skipped) / max(self._instructions, 1)
 
     def asks(self, whether: bool) -> None:
         """Whether each block is asked for before it is given out."""
@@ -231,6 +242,9 @@ class _Running:
             choice.ended(block, end, self._issued(end))
         self._told += count
         first, block = choice.next()
+        if first < block:
+            before = self.trace.warp_instructions[self.trace.block_warps[[first, block]]]
+            self._skipped += int(before[1] - before[0])
         if skipped is not None and first < block:
             skipped(self.memory, first, block)
         word[NEXT] = block

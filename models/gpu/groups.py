@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import REQUEST, Counted
 from manyscale.models.kernels.shared_words import ABORT, WORDS
 from manyscale.models.kernels.team import ALONE, Team, Wanted
+from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 VERSION: Final = 4  # raised when results change
@@ -26,12 +28,21 @@ _PER_CHANNEL: Final = ("channel", "queue", "bank", "group_from", "counts")
 
 
 def simulate_in_groups(
-    trace: LaunchTrace, gpu: Gpu, memory: Memory | None = None, team: Team = ALONE
+    trace: LaunchTrace,
+    gpu: Gpu,
+    memory: Memory | None = None,
+    team: Team = ALONE,
+    told: Callable[[float], None] | None = None,
 ) -> tuple[LaunchResult, Memory]:
     """As ``detailed.simulate``, by the members of ``team``: each has a ``memory`` of its own, simulates a group of SMs
     and of channels (as long as there are enough of both), and returns the result of all. Any number of them gives the
-    same; blocks are given out a little otherwise than in strict order."""
+    same; blocks are given out a little otherwise than in strict order. ``told`` as there, of this member's part."""
     running = _Running(trace, gpu, detailed.prepared(memory, gpu), team)
+    with watched(running.share, told if trace.num_instructions > detailed.SMALL else None):
+        return _simulated(running, trace)
+
+
+def _simulated(running: _Running, trace: LaunchTrace) -> tuple[LaunchResult, Memory]:
     while True:
         whys = running.run()
         if whys == {groups_kernel.FINISHED}:
@@ -102,6 +113,14 @@ class _Running:
         else:
             team.once(lambda: None)
         self._share_replies()
+
+    def share(self) -> float:
+        """Of the warp instructions that are this member's if all SMs have equally many; for any thread."""
+        if self._is_idle:
+            return 0.0
+        core = self._sm.core
+        whole = self._trace.num_instructions * len(core) / self._sm_bounds[-1]
+        return float(core["instructions"].sum()) / max(whole, 1.0)
 
     def _own(self, bounds: list[int]) -> tuple[int, int]:
         return bounds[self._team.me], bounds[self._team.me + 1]

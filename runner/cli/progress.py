@@ -66,13 +66,19 @@ class Meter:
         if gone <= 0 or seconds <= 0:
             return f"{of}, {_duration(seconds)} so far"
         rate = gone / seconds
-        return f"{of}, {rate:.3g}/s, {_duration((self._total - self._done) / rate)} left"
+        return f"{of}, {_large(rate) or f'{rate:.3g}'}/s, {_duration((self._total - self._done) / rate)} left"
 
 
 def _count(done: float, total: float) -> str:
-    """Whole parts; of few parts that take long, their share, too."""
-    share = f" ({int(100 * done / total)} %)" if total < 100 else ""
-    return f"{int(done)}/{int(total)}{share}"
+    """Whole parts; of few parts that take long, and of very many, their share, too."""
+    share = f" ({int(100 * done / total)} %)" if total < 100 or _large(total) else ""
+    return f"{_large(done) or int(done)}/{_large(total) or int(total)}{share}"
+
+
+def _large(number: float) -> str:
+    """Such as 12.3 M; nothing for a number below 100,000."""
+    length, unit = next(((length, unit) for length, unit in ((1e9, "G"), (1e6, "M")) if number >= length), (1e3, "k"))
+    return f"{number / length:.3g} {unit}" if number >= 1e5 else ""
 
 
 def _duration(seconds: float) -> str:

@@ -33,7 +33,8 @@ class WorkUnit:
     per worker. ``weight`` estimates the work in simulated operations, for batching.
 
     ``shards`` other than 1: the function takes a team (models/kernels/team.py) too, and as many run it side by side on
-    one node, which makes it faster and changes no result; AS_MANY_AS_THERE_ARE: workers that have no other unit."""
+    one node, which makes it faster and changes no result; AS_MANY_AS_THERE_ARE: workers that have no other unit.
+    ``instructions``: warp instructions that it goes through, in which its progress is told; 0: in units."""
 
     key: str
     kind: str
@@ -41,6 +42,7 @@ class WorkUnit:
     inputs: Mapping[str, str] = field(default_factory=dict)
     weight: int = 1
     shards: int = 1
+    instructions: int = 0
 
 
 @dataclass(frozen=True)

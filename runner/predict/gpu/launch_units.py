@@ -141,9 +141,11 @@ def first_stage(launches: Workload, parts: Sequence[Part], gpu: Gpu, content: Ma
             "gpu": content,
             "launches": simulated,
             "before": before,
+            "sizes": size[list(part.simulated)].tolist(),
         }
-        weight = _WEIGHT.get(name, 8) * int(size[list(part.simulated)].sum())
-        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, max(weight, 1), shards))
+        instructions = int(size[list(part.simulated)].sum())
+        weight = max(_WEIGHT.get(name, 8) * instructions, 1)
+        units.append(WorkUnit(key, kind, parameters, {"launches": streams.digest}, weight, shards, instructions))
     return Stage(kind, units, {streams.digest: streams})
 
 
@@ -160,7 +162,8 @@ def profile_stage(launches: Workload, parts: Sequence[Part], outlines: Finished,
         meaning = {"gpu": model.profile_reads(gpu, options), "model": name, "version": model.version()}
         key = unit_key(PROFILE, VERSION, meaning, [outline.key, *(digest[row] for row in part.before)], 0)
         inputs = {"launches": outline.inputs["launches"], "outlines": outline.key}
-        units.append(WorkUnit(key, PROFILE, {**outline.parameters, "before": before}, inputs, outline.weight))
+        own = {**outline.parameters, "before": before}
+        units.append(WorkUnit(key, PROFILE, own, inputs, outline.weight, instructions=outline.instructions))
     assert launches.gpu is not None
     return Stage(PROFILE, units, {launches.gpu.digest: launches.gpu, **_by_key(outlines)})
 
@@ -216,7 +219,7 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
 
     before = map(streams.trace, parameters["before"])
     model = lookup("gpu", parameters["model"])
-    launches = telling(map(opened, parameters["launches"]), [1.0] * len(parameters["launches"]))
+    launches = telling(map(opened, parameters["launches"]), parameters["sizes"])
     found = model.simulate(launches, before, gpu, options, team)
     results = []
     for each in found:
@@ -234,7 +237,7 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
 def outline_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
     """The kind of unit: outlines of ``launches``; what is in them is the model's own affair."""
     gpu = Gpu.model_validate(parameters["gpu"])
-    traces = map(inputs["launches"].trace, parameters["launches"])
+    traces = telling(map(inputs["launches"].trace, parameters["launches"]), parameters["sizes"])
     found: Arrays = lookup("gpu", parameters["model"]).outline(traces, gpu, parameters["options"])
     return found
 

@@ -24,6 +24,7 @@ from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
+from manyscale.runner.progress import teller, telling
 from manyscale.runner.registry import lookup
 from manyscale.runner.study import Study
 
@@ -78,11 +79,12 @@ class Detailed:
             if options["order"] == "windows":
                 from manyscale.models.gpu.groups import simulate_in_groups
 
-                found, memory = simulate_in_groups(trace, gpu, memory, team)
+                found, memory = simulate_in_groups(trace, gpu, memory, team, teller())
                 results.append(_of_detailed(found, detailed.CAUSES))
                 continue
             choice: SampledBlocks | None = lookup("block-sampler", options["sampler"]).begin(trace, gpu, options)
-            found, memory = detailed.simulate(trace, gpu, memory, choice, None if choice is None else choice.skipped)
+            skipped = None if choice is None else choice.skipped
+            found, memory = detailed.simulate(trace, gpu, memory, choice, skipped, teller())
             result = _of_detailed(found, detailed.CAUSES)
             if choice is not None:
                 result = choice.of_all(result, found.asked_at, found.asked_counts)
@@ -183,7 +185,8 @@ class Gpumech:
         for trace in before:
             gpumech.touch(trace, gpu, l2)
         arrays: dict[str, np.ndarray] = {}
-        for number, own in enumerate(_by_launch(outlines)):
+        launches = _by_launch(outlines)
+        for number, own in enumerate(telling(launches, [float(each["executed"].sum()) for each in launches])):
             found = gpumech.profile_of(gpumech_outline.from_arrays(own), gpu, l2)
             arrays |= _of_launch(number, gpumech.to_arrays(found))
         return stored(arrays)

@@ -26,24 +26,35 @@ _WHAT: Final = {
 
 
 class _Watch:
-    """Tells the progress of units by what they weigh: a unit of mean weight counts as one."""
+    """Tells the progress of units by what they weigh: a unit of mean weight counts as one; or by the warp instructions
+    of kernel launches, where all of them are such."""
 
     def __init__(self, units: Sequence[WorkUnit], progress: Progress) -> None:
-        weight = sum(unit.weight for unit in units) or 1
-        self._cost = {unit.key: unit.weight * len(units) / weight for unit in units}
-        self._what = {unit.key: _WHAT.get(unit.kind, "simulating") for unit in units}
-        self._units, self._progress, self._done, self._partly = len(units), progress, 0.0, 0.0
-        progress(0, len(units), self._what[units[0].key])
+        counts = all(unit.instructions for unit in units)
+        sizes = [unit.instructions if counts else unit.weight for unit in units]
+        self._total = sum(sizes) if counts else len(units)
+        whole = sum(sizes) or 1
+        self._cost = {unit.key: size * self._total / whole for unit, size in zip(units, sizes, strict=True)}
+        of = " warp instructions" if counts else ""
+        self._what = {unit.key: _WHAT.get(unit.kind, "simulating") + of for unit in units}
+        self._progress, self._done = progress, 0.0
+        self._partly: dict[str, float] = {}  # of units that run
+        progress(0, self._total, self._what[units[0].key])
 
     def part(self, key: str, share: float) -> None:
-        """A unit that runs has done this share."""
-        self._partly = max(self._partly, share * self._cost[key])
-        self._progress(self._done + self._partly, self._units, self._what[key])
+        """A unit that runs has done this share; it may be heard of late."""
+        if key in self._cost:
+            self._partly[key] = max(self._partly.get(key, 0.0), share * self._cost[key])
+            self._tell(key)
 
     def finished(self, key: str) -> None:
-        self._done += self._cost[key]
-        self._partly = 0.0
-        self._progress(min(self._done, self._units), self._units, self._what[key])
+        self._done += self._cost.pop(key)
+        self._partly.pop(key, None)
+        self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        done = self._done + sum(list(self._partly.values()))
+        self._progress(min(done, self._total), self._total, self._what[key])
 
 
 @dataclass
@@ -96,7 +107,7 @@ class Execution:
 
     def _outcomes(self, units: Sequence[WorkUnit], shared: Mapping[str, Any], watch: _Watch) -> Iterator[Outcome]:
         together = [unit for unit in units if unit.shards != 1]
-        if hasattr(self.executor, "hear"):  # one whose units run elsewhere hears of them when they are finished
+        if hasattr(self.executor, "hear"):  # else it hears of units when they are finished
             self.executor.hear = watch.part
         yield from self.executor.map([unit for unit in units if unit.shards == 1], shared, self.store)
         yield from self.executor.lockstep(together, shared, self.store)

@@ -23,7 +23,7 @@ import sysconfig
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +116,15 @@ class RayExecutor:
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> value, reference
         if self._address not in ("local", "auto"):
             _check_reachable(self._address)
+
+    @property
+    def hear(self) -> Callable[[str, float], None] | None:
+        """What is told of units that run: which share of them is done."""
+        return self._pulse.hear
+
+    @hear.setter
+    def hear(self, hear: Callable[[str, float], None]) -> None:
+        self._pulse.hear = hear
 
     # Start and end
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from manyscale.runner.errors import RunError, UserError
 from manyscale.runner.predict.units import Arrays, Outcome, WorkUnit, compute, compute_member
+from manyscale.runner.progress import heard
 from manyscale.runner.run.execute.ray_pulse import SilentWorkerError
 from manyscale.runner.run.execute.teams import ProcessTeam
 from manyscale.runner.run.store import Store
@@ -27,13 +28,19 @@ class Shard:
 
     def __init__(self) -> None:
         self._inputs: dict[str, tuple[Any, Any]] = {}  # name -> reference, value
+        self._at: tuple[str, float] | None = None  # the unit at hand, and which share of it is done
 
     def greet(self) -> dict[str, str]:
         """What results depend on besides their keys; must equal the driver's."""
         return versions()
 
-    def is_there(self) -> None:
-        """Answered in a thread of its own (``ray_pulse``)."""
+    def is_there(self) -> tuple[str, float] | None:
+        """The key of the unit at hand and the share of it that is done; answered in a thread of its own
+        (``ray_pulse``)."""
+        return self._at
+
+    def _hear(self, key: str, share: float) -> None:
+        self._at = key, share
 
     def run(
         self, units: Sequence[WorkUnit], inputs: Mapping[str, Sequence[Any]], root: str, token: str
@@ -44,7 +51,12 @@ class Shard:
         """
         values = self._values(inputs)
         store = _seen(root, token)
-        return [_compute_and_store(unit, partial(compute, unit, values), store) for unit in units]
+        return [
+            heard(
+                partial(self._hear, unit.key), partial(_compute_and_store, unit, partial(compute, unit, values), store)
+            )
+            for unit in units
+        ]
 
     def run_member(
         self, unit: WorkUnit, inputs: Mapping[str, Sequence[Any]], root: str, token: str, team: str, me: int, count: int
@@ -52,7 +64,8 @@ class Shard:
         """This one's part of a unit that a ``team`` of ``count`` computes."""
         values = self._values(inputs)
         store = _seen(root, token) if me == 0 else None
-        return _compute_and_store(unit, lambda: _compute_in_team(unit, values, team, me, count), store)
+        work = partial(_compute_in_team, unit, values, team, me, count)
+        return heard(partial(self._hear, unit.key), partial(_compute_and_store, unit, work, store))
 
     def _values(self, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         import ray

@@ -1,12 +1,15 @@
-"""What a choice of blocks is told of a launch while it is simulated."""
+"""What a choice of blocks, and who watches, is told of a launch while it is simulated."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 from gpu_launches import Launch, gpu_workload
 from gpu_micro import BASE, LINE, Kernel, load, write
 
-from manyscale.models.gpu import detailed, memory_state
+from manyscale.models.gpu import detailed, groups, memory_state
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.readers import accelsim
 from manyscale.runner.study.targets import build_machine, shipped_targets
@@ -68,3 +71,51 @@ def test_counts_lie_between_blocks_that_ended_and_those_that_began(tmp_path):
         for count, slack in zip(counts.tolist(), (4, 4, requests, requests), strict=True):
             assert requests * ended - slack <= count <= requests * began + slack
     assert result.l1_accesses == result.l1_misses == result.l2_accesses == result.l2_misses == 40 * requests
+
+
+class EverySecond(All):
+    """Skips the blocks of odd numbers."""
+
+    def next(self):
+        first = self.block + 1
+        self.block = min(first + first % 2, 40)
+        return first, self.block
+
+
+@pytest.fixture
+def shares(monkeypatch):
+    """Of what is watched: at its beginning, and at its end."""
+    seen = []
+
+    @contextmanager
+    def watched(done, told):
+        if told is not None:
+            seen.append(done())
+        yield
+        if told is not None:
+            seen.append(done())
+
+    for module in (detailed, groups):
+        monkeypatch.setattr(module, "watched", watched)
+    return seen
+
+
+@pytest.mark.parametrize("choice", [None, All, EverySecond])
+def test_all_of_a_launch_is_done_at_its_end_what_was_skipped_too(choice, shares, monkeypatch):
+    launch = gpu_workload(Launch("a", (SIZE,) * 40)).gpu.trace(1)
+
+    def run():
+        detailed.simulate(launch, small_gpu(), None, choice and choice(), None, print)
+
+    run()
+    assert shares == []  # it is small
+    monkeypatch.setattr(detailed, "SMALL", launch.num_instructions - 1)
+    run()
+    assert shares == [0.0, 1.0]
+
+
+def test_in_groups_too(shares, monkeypatch):
+    launch = gpu_workload(Launch("a", (SIZE,) * 40)).gpu.trace(1)
+    monkeypatch.setattr(detailed, "SMALL", 0)
+    groups.simulate_in_groups(launch, small_gpu(), told=print)
+    assert shares == [0.0, 1.0]

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from manyscale.models.kernels.watching import watched
 from manyscale.runner.cli import progress as shown
 from manyscale.runner.cli.progress import Meter
 from manyscale.runner.predict.units import Outcome, WorkUnit
@@ -57,6 +58,12 @@ class TestMeter:
         clock.seconds = 110.0
         meter(1, 4, "replaying")
         assert meter.line() == "replaying 1/4 (25 %), 0.1/s, 30 s left"
+
+    def test_millions_are_written_shortly(self, meter, clock):
+        meter(0, 40_000_000, "simulating warp instructions")
+        clock.seconds = 10.0
+        meter(12_000_000, 40_000_000, "simulating warp instructions")
+        assert meter.line() == "simulating warp instructions 12 M/40 M (30 %), 1.2 M/s, 23 s left"
 
 
 class Terminal(io.StringIO):
@@ -147,3 +154,67 @@ def test_items_tell_before_each_what_was_done():
     shares = []
     assert heard(shares.append, lambda: list(telling("abc", [1, 1, 2], 0.5))) == ["a", "b", "c"]
     assert shares == [0.5, 0.625, 0.75, 1.0]
+
+
+def test_what_a_part_tells_is_its_share_of_the_whole():
+    shares = []
+
+    def work():
+        for _ in telling("ab", [1, 3]):
+            tell(0.5)
+        tell(0.125)
+
+    heard(shares.append, work)
+    assert shares == [0.0, 0.125, 0.25, 0.625, 1.0, 0.125]
+
+
+def test_launches_are_told_of_by_their_warp_instructions():
+    """100 and 300 of them: half of the first is 50."""
+    seen = []
+    execution = Execution(Nothing(), Parts(), lambda *_: None, lambda *told: seen.append(told))
+    units = [WorkUnit(key, "gpu-launches", {}, instructions=size) for key, size in (("a", 100), ("b", 300))]
+    execution.execute(units, lambda _: {})
+    assert seen == [(done, 400, "simulating warp instructions") for done in (0, 50, 100, 250, 400)]
+
+
+class Late(Parts):
+    """Hears of a unit once more when it is finished, and of two that run side by side."""
+
+    def map(self, units, shared, store):
+        for unit in units:
+            self.hear(unit.key, 0.5)
+        for unit in units:
+            yield Outcome(unit.key)
+            self.hear(unit.key, 0.75)
+
+
+def test_units_side_by_side_add_up_and_late_news_change_nothing():
+    seen = []
+    execution = Execution(Nothing(), Late(), lambda *_: None, lambda *told: seen.append(told[0]))
+    execution.execute([WorkUnit("a", "node-cell", {}), WorkUnit("b", "node-cell", {})], lambda _: {})
+    assert seen == [0, 0.5, 1.0, 1.5, 2.0]
+
+
+def test_a_long_call_is_told_of_from_beside_it():
+    shares, twice = [], threading.Event()
+
+    def told(share):
+        shares.append(share)
+        if len(shares) == 2:
+            twice.set()
+
+    done = iter((0.25, 7.0))
+    with watched(lambda: next(done, 1.0), told, seconds=0.001):
+        assert twice.wait(60)
+    assert shares[:2] == [0.25, 1.0]
+
+
+def test_what_a_listener_raises_ends_the_work():
+    raised = threading.Event()
+
+    def told(share):
+        raised.set()
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"), watched(lambda: 0.5, told, seconds=0.001):
+        assert raised.wait(60)

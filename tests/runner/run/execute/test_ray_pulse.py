@@ -85,3 +85,21 @@ def test_one_that_had_nothing_to_do_begins_anew(scene: Scene) -> None:
     scene.after(10, 1)
     scene.after(10)
     assert [scene.after(10, 1) for _ in range(3)] == [[], [], []]
+
+
+def test_answers_say_how_far_units_are(scene: Scene) -> None:
+    heard: list[tuple[str, float]] = []
+    scene.pulse.hear = lambda key, share: heard.append((key, share))
+
+    class GoneError(Exception):
+        pass
+
+    def get(answer: tuple[int, int]) -> tuple[str, float] | None:
+        if answer[0] == 3:
+            raise GoneError
+        return ("unit", 0.25) if answer[0] == 1 else None
+
+    scene.get, scene.exceptions = get, SimpleNamespace(RayError=GoneError)
+    for _ in range(2):
+        scene.after(10, 1, 2, 3)  # the second has nothing to do, the third has died
+    assert heard == [("unit", 0.25)]
