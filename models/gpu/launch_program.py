@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from manyscale.models.gpu.matrix.timing import row_timing
 from manyscale.models.gpu.parameters import SECTOR_BYTES, UNITS, Gpu
 from manyscale.models.kernels import njit
 from manyscale.models.workload.launch_trace import (
@@ -82,6 +83,8 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
     rows = np.empty(len(static.pc), STATIC)
     operand = np.empty(static.destinations.size + static.sources.size, np.int16)
     operands = _fill(units, _columns(static), rows, operand)
+    if gpu.matrix is not None:
+        _time_matrices(static, gpu, rows)
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
     warp_requests = trace.warp_accesses
     if gpu.l1.sector_bytes != SECTOR_BYTES:
@@ -95,6 +98,13 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
         trace.instruction, trace.active, requests, request, bytes_written,
     )  # fmt: skip
     return LaunchProgram(*map(_writeable if copies else read_only, program))
+
+
+def _time_matrices(static: StaticInstructions, gpu: Gpu, rows: np.ndarray) -> None:
+    """Matrix instructions by shape and type; those that the target has no timing of stay as the unit's."""
+    for row in np.flatnonzero(static.unit == UnitClass.tensor):
+        if (found := row_timing(static, int(row), gpu)) is not None:
+            rows["interval"][row], rows["latency"][row] = found
 
 
 class _Units(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from manyscale.models.gpu.matrix.parameters import Matrix
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
@@ -203,6 +204,8 @@ class Gpu(Block):
     """From the end of an instruction's latency to the issue of one that needs its result."""
     units: dict[Literal["int", "fp32", "fp64", "sfu", "tensor", "branch", "uniform", "texture"], Unit]
     """The execution units by class of instruction, one of each for every scheduler."""
+    matrix: Matrix | None = None
+    """Tensor cores by type and shape. Without it all matrix instructions take what `units.tensor` says."""
     shared_memory: SharedMemory
     """The shared memory of an SM."""
     l1: GpuCache

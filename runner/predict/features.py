@@ -153,6 +153,8 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         counts[name] = sum(
             count for root, count in executed.items() if any(fnmatchcase(root, pattern) for pattern in patterns)
         )
+    if gpu is not None and gpu.matrix is not None:
+        counts["matrix-instructions"] = 0
     return counts
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Final, TypeVar
+from zlib import crc32
 
 import numpy as np
 
@@ -103,7 +104,10 @@ def outline_reads(gpu: Gpu) -> tuple[int, ...]:
     """What of a GPU outlines depend on."""
     units = [round(value) for name in UNITS for value in vars(gpu.units[name]).values()]
     shared = round(gpu.shared_memory.latency_cycles)
-    return gpu.l1.sector_bytes, gpu.l1.line_bytes, gpu.l1.banks, round(gpu.pipeline_cycles), shared, *units
+    matrix = 0 if gpu.matrix is None else crc32(f"{gpu.schedulers} {gpu.matrix.model_dump_json()}".encode())
+    return (
+        gpu.l1.sector_bytes, gpu.l1.line_bytes, gpu.l1.banks, round(gpu.pipeline_cycles), shared, matrix, *units,
+    )  # fmt: skip
 
 
 def outline_of(trace: LaunchTrace, gpu: Gpu, instructions: bool = True) -> Outline:
