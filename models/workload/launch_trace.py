@@ -93,6 +93,8 @@ class LaunchTrace:
     for shared memory the words that the busiest of 32 banks of 4 bytes gives.
     ``sector`` int64[accesses]: byte address / 32, ascending inside an instruction. ``written`` uint32[accesses]: bit k
     for byte k of the sector that a store writes (all ones for atomics; 0 for loads).
+    Where the trace has them: ``warp_words`` int64[warps + 1] and ``words`` int64[words], asynchronous operations
+    (models/workload/asynchronous.py); ``cluster``: blocks of a cluster along each dimension.
     """
 
     launch_id: int
@@ -111,6 +113,9 @@ class LaunchTrace:
     accesses: np.ndarray
     sector: np.ndarray
     written: np.ndarray
+    warp_words: np.ndarray | None = None
+    words: np.ndarray | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def num_blocks(self) -> int:

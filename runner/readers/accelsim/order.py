@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manyscale.runner.readers.stores.launch_store import Blocks, offsets
+from manyscale.runner.readers.stores.launch_store import Blocks
+from manyscale.runner.readers.stores.operation_words import offsets
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from manyscale.models.workload.notes import to_json
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.bounds import whole
 from manyscale.runner.readers.cuda.layout import KERNELS, STATIC_COLUMNS, STATICS
-from manyscale.runner.readers.cuda.records import HEAD, RECORDED, LaunchRecord
+from manyscale.runner.readers.cuda.records import COUNTED, HEAD, LaunchRecord
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, CountsWriter
 from manyscale.runner.readers.stores.launch_store import LaunchWriter, StoredLaunch
+from manyscale.runner.readers.stores.operation_words import has_words
 
 _PLACE: Final = re.compile(r"(\S+)\+0x([0-9a-f]+)(?=: )")  # in a kernel, where a launch stopped
 MOST_OF_COLUMN: Final = 2**31 - 1  # of the table of launches
@@ -147,7 +148,7 @@ def store_launch(
         for batch in record.batches():
             heads.append(batch.head)
             if len(batch.whole.warps) and not has_no_room:
-                writer = writer or LaunchWriter(folder)
+                writer = writer or LaunchWriter(folder, has_words=has_words(kernel.static))
                 writer.add(batch.whole)
                 has_no_room = is_full is not None and is_full(writer.size())
         if has_no_room:
@@ -157,6 +158,8 @@ def store_launch(
         if not len(blocks) or not record.is_ended:
             return None
         counts, head = _counts(blocks), kernel.head(launch)
+        if record.cluster != (1, 1, 1):
+            head["cluster"] = list(record.cluster)
         if writer is None:
             counted.add(launch.launch_id, launch.kernel, kernel.static, head, record.counts, counts)
             return None
@@ -177,7 +180,7 @@ def _counts(blocks: np.ndarray) -> BlockCounts:
     columns = (
         blocks[name].astype(np.int64) for name in ("warps", "warp_instructions", "thread_instructions", "requests")
     )
-    return BlockCounts(blocks["kind"] == RECORDED, *columns)
+    return BlockCounts(blocks["kind"] != COUNTED, *columns)
 
 
 def kernel_of(kernels: list[CudaKernel], launch: Launch, place: str) -> CudaKernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -13,15 +13,17 @@ from manyscale.models.workload.instruction_details import InstructionCounts
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.cuda.layout import BLOCK_COLUMNS, DIVERGED
 from manyscale.runner.readers.stores.launch_store import Blocks
+from manyscale.runner.readers.stores.operation_words import WORDS
 
 BATCH_INSTRUCTIONS: Final = 1 << 20
 BATCH_BLOCKS: Final = 1 << 16
-COUNTED, RECORDED, LAST = range(3)  # kinds of heads
+COUNTED, RECORDED, LAST, WITH_WORDS = range(4)  # kinds of heads
 HEAD: Final = np.dtype(
     [("kind", "<u4"), ("warps", "<u4"), ("instructions", "<u4"), ("accesses", "<u4"), ("number", "<u8"),
      ("warp_instructions", "<u8"), ("thread_instructions", "<u8"), ("requests", "<u8")]
 )  # fmt: skip
 _ROW_COUNTS: Final = 24
+_COLUMNS: Final = tuple(name for _, name, _ in BLOCK_COLUMNS)
 _BYTES: Final = tuple(sum(kind.itemsize for of, _, kind in BLOCK_COLUMNS if of == each) for each in range(3))
 
 
@@ -37,7 +39,8 @@ class BlockBatch:
 class LaunchRecord:
     """Reads the record of a launch whose kernel has ``rows`` static instructions; ``place`` for errors. When all
     batches were taken: ``is_ended``, whether the record has its end (a program that was killed leaves none);
-    ``is_stopped``; ``counts`` of rows, by blocks of which only counts are recorded."""
+    ``is_stopped``; ``cluster``, its blocks along each dimension; ``counts`` of rows, by blocks of which only
+    counts are recorded."""
 
     stream: IO[bytes]
     place: str
@@ -45,6 +48,7 @@ class LaunchRecord:
     is_ended: bool = False
     is_stopped: bool = False
     warp_instructions: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
     counts: InstructionCounts = field(init=False)
     _position: int = 0
     _start: int = 0  # of the block that is read
@@ -53,7 +57,7 @@ class LaunchRecord:
         """At most so many instructions or one block. Raises UserError with the offset of a block that is cut or does
         not hold together."""
         heads: list[np.ndarray] = []
-        columns: dict[str, list[np.ndarray]] = {name: [] for _, name, _ in BLOCK_COLUMNS}
+        columns: dict[str, list[np.ndarray]] = {name: [] for name in (*_COLUMNS, *WORDS)}
         warps: list[int] = []
         instructions = 0
         while (head := self._head()) is not None and head["kind"] != LAST:
@@ -62,8 +66,9 @@ class LaunchRecord:
                 heads, warps, instructions = [], [], 0
                 columns = {name: [] for name in columns}
             heads.append(head)
-            if head["kind"] == RECORDED:
+            if head["kind"] in (RECORDED, WITH_WORDS):
                 self._add_block(head, columns)
+                self._add_words(head, columns)
                 warps.append(int(head["warps"]))
                 instructions += int(head["instructions"])
         if heads:
@@ -79,7 +84,7 @@ class LaunchRecord:
         if not content:
             return None
         head: np.ndarray = np.frombuffer(content, HEAD)[0] if len(content) == HEAD.itemsize else np.zeros((), HEAD)
-        if len(content) < HEAD.itemsize or head["kind"] > LAST:
+        if len(content) < HEAD.itemsize or head["kind"] > WITH_WORDS:
             raise self._damaged("is cut")
         return head
 
@@ -92,7 +97,19 @@ class LaunchRecord:
             end = at + counts[of] * kind.itemsize
             columns[name].append(np.frombuffer(content[at:end], kind))
             at = end
-        self._check(head, counts, {name: values[-1] for name, values in columns.items()})
+        self._check(head, counts, {name: columns[name][-1] for name in _COLUMNS})
+
+    def _add_words(self, head: np.ndarray, columns: dict[str, list[np.ndarray]]) -> None:
+        """Of asynchronous operations; a block without has none."""
+        counts = np.zeros(int(head["warps"]), np.int32)
+        words = np.zeros(0, np.int64)
+        if head["kind"] == WITH_WORDS:
+            counts = np.frombuffer(self._read(counts.nbytes), "<i4")
+            if len(counts) and counts.min() < 0:
+                raise self._damaged("does not hold together")
+            words = np.frombuffer(self._read(8 * int(counts.sum(dtype=np.int64))), "<i8")
+        columns["warp_words"].append(counts)
+        columns["words"].append(words)
 
     def _read(self, size: int) -> memoryview:
         """Raises UserError where there is less."""
@@ -120,6 +137,8 @@ class LaunchRecord:
 
     def _end(self, head: np.ndarray) -> None:
         self.is_ended, self.is_stopped = True, bool(head["instructions"])
+        shape = int(head["number"])
+        self.cluster = (max(1, shape & 0xFFFF), max(1, shape >> 16 & 0xFFFF), max(1, shape >> 32 & 0xFFFF))
         self.warp_instructions = int(head["warp_instructions"])
         found = np.frombuffer(self._read(_ROW_COUNTS * int(head["accesses"])), "<u8").astype(np.int64)
         columns = found.reshape(-1, 3).T
@@ -133,8 +152,9 @@ class LaunchRecord:
 
 
 def _batch(heads: list[np.ndarray], warps: list[int], columns: dict[str, list[np.ndarray]]) -> BlockBatch:
-    joined = {
-        name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, kind) for _, name, kind in BLOCK_COLUMNS
+    kinds: dict[str, Any] = {name: kind for _, name, kind in BLOCK_COLUMNS} | WORDS
+    joined: dict[str, Any] = {
+        name: np.concatenate(columns[name]) if columns[name] else np.zeros(0, kind) for name, kind in kinds.items()
     }
     active = joined.pop("active")
     whole = Blocks(

@@ -29,6 +29,7 @@ from manyscale.models.workload.launch_trace import LaunchTrace, StaticInstructio
 from manyscale.runner import kept
 from manyscale.runner.errors import UserError
 from manyscale.runner.readers.stores.launch_counts import BlockCounts, copy_folder, counts_of_roots, head_of_counts
+from manyscale.runner.readers.stores.operation_words import WORDS, offsets, part_of_words, schema_of
 from manyscale.runner.readers.stores.static_columns import (
     STATIC_COLUMNS,
     detailed_counts,
@@ -48,12 +49,6 @@ _COLUMNS: Final = {  # lists, one for each block
     "sector": np.int64,
     "written": np.uint32,
 }
-_SCHEMA: Final = pa.schema(
-    [
-        pa.field(name, pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(kind)), False)), False)
-        for name, kind in _COLUMNS.items()
-    ]
-)
 _INSTRUCTIONS: Final = "instructions.parquet"
 _STATIC: Final = "static.parquet"
 _COUNTS: Final = "counts.parquet"
@@ -64,7 +59,8 @@ _LISTS: Final = ("opcodes", "executed")  # of the head
 class Blocks:
     """Consecutive blocks: warps of each (int64[blocks]); instructions and accesses of each warp (int32[warps]); and
     the columns of ``LaunchTrace``. ``diverged`` bool[instructions]: whether lanes of the warp parted there, where the
-    trace tells; it is not stored, only counted."""
+    trace tells; it is not stored, only counted. Of asynchronous operations, where the launch has some: ``warp_words``
+    int32[warps] of each warp, and ``words`` int64[] themselves (models/workload/asynchronous.py)."""
 
     warps: np.ndarray
     warp_instructions: np.ndarray
@@ -75,22 +71,19 @@ class Blocks:
     sector: np.ndarray
     written: np.ndarray
     diverged: np.ndarray | None = None
-
-
-def offsets(counts: np.ndarray) -> np.ndarray:
-    """int64[n + 1]: where each of n begins, and the end."""
-    found = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found
+    warp_words: np.ndarray | None = None
+    words: np.ndarray | None = None
 
 
 class LaunchWriter:
     """Writes the folder of a launch: blocks in the grid's order, then ``close``. Without ``close`` nothing remains."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_words: bool = False) -> None:
         self._folder = folder
+        self._columns: dict[str, Any] = _COLUMNS | (WORDS if has_words else {})
+        self._schema = schema_of(self._columns)
         self._unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-        self._hashes = {name: hashlib.blake2b(digest_size=20) for name in ("warps", *_COLUMNS)}
+        self._hashes = {name: hashlib.blake2b(digest_size=20) for name in ("warps", *self._columns)}
         self._writer: Any = None
         self.num_blocks = self.num_warps = self.num_accesses = 0
         self._thread_sum = self._thread_squares = 0
@@ -100,7 +93,7 @@ class LaunchWriter:
             self._unfinished.mkdir(parents=True)
             self._writer = pq.ParquetWriter(
                 self._unfinished / _INSTRUCTIONS,
-                _SCHEMA,
+                self._schema,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=False,
@@ -119,20 +112,25 @@ class LaunchWriter:
         bounds = {
             "warp_instructions": of_warps,
             "warp_accesses": of_warps,
+            "warp_words": of_warps,
             "instruction": in_blocks,
             "active": in_blocks,
             "accesses": in_blocks,
         }
         of_accesses = offsets(blocks.warp_accesses)[of_warps]
+        if blocks.warp_words is not None:
+            bounds["words"] = offsets(blocks.warp_words)[of_warps]
         arrays = []
-        for name, kind in _COLUMNS.items():
+        for name, kind in self._columns.items():
             values = np.ascontiguousarray(getattr(blocks, name), kind)
             self._hashes[name].update(values.data)
             starts = to_arrow(bounds.get(name, of_accesses).astype(np.int32))
-            arrays.append(pa.ListArray.from_arrays(starts, to_arrow(values), type=_SCHEMA.field(name).type))
+            arrays.append(pa.ListArray.from_arrays(starts, to_arrow(values), type=self._schema.field(name).type))
         self._hashes["warps"].update(np.ascontiguousarray(blocks.warps, np.int64).data)
         try:
-            self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), row_group_size=len(blocks.warps))
+            self._writer.write_table(
+                pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=len(blocks.warps)
+            )
         except OSError as error:
             raise _unwritable(self._folder, error) from None
         threads = np.diff(offsets(blocks.active)[in_blocks])
@@ -207,6 +205,8 @@ class LaunchWriter:
             state.update(np.ascontiguousarray(getattr(static, name)).data)
         for each in self._hashes.values():
             state.update(each.digest())
+        if "cluster" in head:
+            state.update(json.dumps(head["cluster"]).encode())
         if blocks is not None:
             blocks.add_to(state)
         return state.hexdigest()
@@ -310,7 +310,8 @@ class StoredLaunch:
             file = pq.ParquetFile(self.folder / _INSTRUCTIONS)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, use_threads=False)
-                columns = {name: table.column(name).combine_chunks() for name in _COLUMNS}
+                names = [name for name in (*_COLUMNS, *WORDS) if name in table.column_names]
+                columns = {name: table.column(name).combine_chunks() for name in names}
                 values = {name: to_numpy(column.flatten()) for name, column in columns.items()}
                 yield Blocks(np.diff(to_numpy(columns["warp_instructions"].offsets)).astype(np.int64), **values)
         except (OSError, pa.ArrowException) as error:
@@ -323,6 +324,7 @@ class StoredLaunch:
             return np.concatenate([getattr(group, name) for group in groups])
 
         head = self.head
+        has_words = bool(groups) and all(group.words is not None for group in groups)
         return LaunchTrace(
             launch_id,
             head["kernel_name"],
@@ -335,7 +337,10 @@ class StoredLaunch:
             offsets(joined("warps")),
             offsets(joined("warp_instructions")),
             offsets(joined("warp_accesses")),
-            *(joined(name) for name in ("instruction", "active", "accesses", "sector", "written")),
+            **{name: joined(name) for name in ("instruction", "active", "accesses", "sector", "written")},
+            warp_words=offsets(joined("warp_words")) if has_words else None,
+            words=joined("words") if has_words else None,
+            cluster=tuple(head.get("cluster", (1, 1, 1))),
         )
 
     def executed(self) -> dict[str, int]:
@@ -370,4 +375,5 @@ def _part(group: Blocks, first: int, end: int) -> Blocks:
         group.warp_accesses[warps],
         *(getattr(group, name)[instructions] for name in ("instruction", "active", "accesses")),
         *(getattr(group, name)[accesses] for name in ("sector", "written")),
+        **part_of_words(group.warp_words, group.words, warps),
     )

@@ -11,7 +11,7 @@ enum { SPACE_GLOBAL = 1, SPACE_LOCAL = 2, SPACE_SHARED = 3 };
 enum { ACCESS_STORE = 2, ACCESS_ATOMIC = 3, ACCESS_REDUCTION = 4, MOST_REQUESTS = 256 };
 #define LOCAL_WINDOW (1ll << 62)
 
-static void *grown(void *array, size_t count, size_t item) {
+void *grown(void *array, size_t count, size_t item) {
     void *larger = realloc(array, count * item);
     if (larger == NULL) {
         fputs("manyscale: no memory is left to record in\n", stderr);
@@ -24,13 +24,13 @@ static void *grown(void *array, size_t count, size_t item) {
 uint64_t sass_most_recorded;
 static _Atomic uint64_t held;
 
-static uint64_t room_bytes(const Record *record) {
+uint64_t room_bytes(const Record *record) {
     const uint64_t of_row = sizeof *record->row + 2 + (record->mask ? sizeof *record->mask + 1 : 0);
-    return record->room_rows * of_row + record->room_sectors * 12ull + record->room_addresses * 8ull;
+    return record->room_rows * of_row + record->room_sectors * 12ull + record->room_addresses * 8ull + record->room_words * 8ull;
 }
 
 // A kernel that never ends stops here, before the machine's memory does.
-static void hold(const Context *at, uint64_t before) {
+void hold(const Context *at, uint64_t before) {
     const uint64_t added = room_bytes(&at->warp->record) - before;
     const uint64_t most = sass_most_recorded ? sass_most_recorded : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
     const bool is_countable = at->warp->record.room_rows < 1u << 31 && at->warp->record.room_sectors < 1u << 31;
@@ -303,8 +303,15 @@ static void count_rows(Launch *launch, const Record *record) {
     }
 }
 
+static bool has_words(const Block *block) {
+    for (uint32_t w = 0; w < block->num_warps; w++)
+        if (block->warps[w].record.num_words) return true;
+    return false;
+}
+
 static BlockHead head_of(const Block *block) {
-    BlockHead head = {.kind = block->counts_only ? BLOCK_COUNTED : BLOCK_RECORDED, .warps = block->num_warps, .number = block->number};
+    const uint32_t whole = has_words(block) ? BLOCK_WITH_WORDS : BLOCK_RECORDED;
+    BlockHead head = {.kind = block->counts_only ? BLOCK_COUNTED : whole, .warps = block->num_warps, .number = block->number};
     for (uint32_t w = 0; w < block->num_warps; w++) {
         const Record *record = &block->warps[w].record;
         head.warp_instructions += record->num_rows;
@@ -337,6 +344,10 @@ void write_block(Block *block) {
     PUT_ALL(sink, accesses, num_rows);
     PUT_ALL(sink, sector, num_sectors);
     PUT_ALL(sink, written, num_sectors);
+    if (head.kind == BLOCK_WITH_WORDS) {
+        for (uint32_t k = 0; k < block->num_warps; k++) put(block, sink, &block->warps[k].record.num_words, 4);
+        PUT_ALL(sink, word, num_words);
+    }
     if (block->keeps_lanes) write_lanes(block);
 }
 
@@ -345,6 +356,7 @@ void end_record(Launch *launch) {
     const Block block = {.launch = launch};
     while (launch->num_rows && !launch->of_row[launch->num_rows - 1].executed) launch->num_rows--;  // room for more
     const BlockHead head = {.kind = LAST_BLOCK, .instructions = launch->problem[0] != 0, .accesses = launch->num_rows,
+                            .number = launch->cluster[0] | (uint64_t)launch->cluster[1] << 16 | (uint64_t)launch->cluster[2] << 32,
                             .warp_instructions = launch->warp_instructions};
     Sink into = {.file = launch->record};
     put(&block, &into, &head, sizeof head);
@@ -354,7 +366,10 @@ void end_record(Launch *launch) {
     launch->num_rows = 0;
 }
 
-void clear_record(Record *record) { record->num_rows = record->num_sectors = record->num_addresses = 0; }
+void clear_record(Record *record) {
+    record->num_rows = record->num_sectors = record->num_addresses = record->num_words = 0;
+    record->open.is_set = false;
+}
 
 void free_record(Record *record) {
     atomic_fetch_sub(&held, room_bytes(record));
@@ -366,5 +381,6 @@ void free_record(Record *record) {
     free(record->mask);
     free(record->lanes);
     free(record->address);
+    free(record->word);
     memset(record, 0, sizeof *record);
 }

@@ -95,7 +95,7 @@ typedef struct {
 } RowCounts;
 
 // What a block comes to; its columns follow where it is recorded whole.
-enum BlockKind { BLOCK_COUNTED, BLOCK_RECORDED, LAST_BLOCK };
+enum BlockKind { BLOCK_COUNTED, BLOCK_RECORDED, LAST_BLOCK, BLOCK_WITH_WORDS };
 typedef struct {
     uint32_t kind, warps;
     uint32_t instructions, accesses;  // that are recorded
@@ -147,9 +147,10 @@ int sass_run(Launch *launch);
 //   int32 warp_instructions[warps], int32 warp_accesses[warps],
 //   int32 row[instructions], uint8 active[instructions], uint8 accesses[instructions],
 //   int64 sector[accesses], uint32 written[accesses]
+// and of one with words, behind these, uint32 warp_words[warps], int64 word[] (words.h),
 // with the meaning of models/workload/launch_trace.py (LaunchTrace); active has DIVERGED where the lanes of a warp parted
 // at a branch. At the end a BlockHead of kind LAST_BLOCK, with the
-// launch's warp instructions, ``instructions`` 1 where the launch stopped, and ``accesses`` RowCounts behind it: of each
+// launch's warp instructions, in ``number`` the blocks of a cluster along each dimension in 16 bits (0: there are none), ``instructions`` 1 where the launch stopped, and ``accesses`` RowCounts behind it: of each
 // row, by blocks of which only counts are recorded.
 //
 // A file of lanes: uint64 shared_base, local_base; then for each block that is recorded whole

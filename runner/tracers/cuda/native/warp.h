@@ -31,6 +31,13 @@ typedef struct {
     uint8_t *lanes;                // of each row: its addresses
     int64_t *address;
     uint32_t num_addresses, room_addresses;
+    int64_t *word;                 // of asynchronous operations (words.h)
+    uint32_t num_words, room_words, copy;  // the last copy's first word
+    struct {                       // a look at a barrier in shared memory that found its phase open
+        bool is_set;
+        uint32_t row, words, addresses, sectors;  // where it stands in the record
+        uint32_t address, parity, mask;
+    } open;
 } Record;
 
 typedef struct {
@@ -332,6 +339,9 @@ void record_accesses(const Context *at, const uint64_t *addresses, int space);
 void record_pieces(const Context *at, const uint64_t *addresses, uint32_t count, uint32_t bytes);
 void record_addresses(const Context *at, const uint64_t *addresses);  // of lanes, where they are kept
 void record_divergence(const Context *at);
+void *grown(void *array, size_t count, size_t item);  // or the process ends
+void hold(const Context *at, uint64_t before);  // whether a record that had ``before`` bytes may be as large as it is
+uint64_t room_bytes(const Record *record);
 void move_counts(Launch *into, Launch *from);  // of rows, from a worker's; ``into`` NULL: away
 void begin_record(Block *block);      // before a block runs: whether it is recorded, and how
 void write_block(Block *block);       // when it has ended, in the order of the grid

@@ -172,6 +172,8 @@ class _Rows:
             "immediate": next((each.value for each in operands if each.kind == ops.IMMEDIATE), 0),
             "bypasses_l1": int(found.bypasses_l1),
         }
+        if decoded and decoded.op == "WGMMA":  # whether it ends a group of products
+            values["immediate"] = int(any(each.text.startswith("gsb") for each in operands))
         for name, value in values.items():
             self._columns[name].append(value)
         for name, registers in zip(self._registers, wide, strict=True):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from manyscale.models.workload import asynchronous
+from manyscale.models.workload.asynchronous import FROM_SHARED, LOADS, REDUCES, WITHIN
 from manyscale.runner.readers import workload_folder
 
 PROGRAM = Path(__file__).parents[3] / "programs" / "cuda_hopper.cu"
@@ -24,3 +26,17 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
     assert opcodes.count("UTMALDG.2D") == 6 * 4 * 2
     assert opcodes.count("HGMMA.64x64x16.F32") == 6 * 4 * 4 * 4
     assert opcodes.count("UTMASTG.2D") == 6 * 2
+    # what the tensor maps' boxes have: 64 x 64 halves of A and of B a step, 64 x 32 floats a store
+    moved = asynchronous.copied_bytes(traced.words)
+    assert moved == {LOADS: 6 * 4 * 2 * 64 * 64 * 2, FROM_SHARED: 6 * 2 * 64 * 32 * 4, REDUCES: 0, WITHIN: 0}
+    # 4 warps of a block wait for 4 steps, and one that loads for 4 free places: each once, however often it asked here
+    assert [each.split(".")[1] for each in opcodes if each.startswith("SYNCS")].count("PHASECHK") == 6 * (4 * 4 + 4)
+    # a cluster's blocks each load half of a box for both, and add 256 floats to global memory
+    shared = workload.gpu.trace(2)
+    assert (traced.cluster, shared.cluster) == ((1, 1, 1), (2, 1, 1))
+    assert asynchronous.copied_bytes(shared.words) == {
+        LOADS: 6 * 8 * 32 * 4,
+        FROM_SHARED: 0,
+        REDUCES: 6 * 256 * 4,
+        WITHIN: 0,
+    }

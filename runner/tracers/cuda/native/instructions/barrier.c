@@ -1,6 +1,7 @@
 // Instructions of barriers in shared memory: SYNCS, ATOMS.ARRIVE, ARRIVES.
 #include "barrier.h"
 #include "access.h"
+#include "words.h"
 
 enum { ONE_ARRIVES = 1, REGISTER_ARRIVES = 2, ARRIVES = 3, EXPECTS_ONE = 1 << 2, EXPECTS = 2 << 2, COMPLETES = 3 << 2,
        TRANSACTIONS = 3 << 2, DROPS = 1 << 4 };  // what ``extra`` holds of an arrival; codes.py's rule writes it
@@ -65,9 +66,12 @@ bool complete_transaction(const Context *at, uint32_t address, uint32_t bytes) {
     return place != NULL && changed(at, place, 0, -(int64_t)bytes, false);
 }
 
+static const int64_t no_bytes[LANES];
+
 // SYNCS.EXCH [address], value: a barrier begins.
 static void initialize(const Context *at) {
     uint64_t addresses[LANES], values[LANES];
+    uint32_t arrivals[LANES];
     addresses_of(at, &at->instruction->operands[0], addresses);
     wide(at, 1, values);
     EACH_LANE {
@@ -75,7 +79,9 @@ static void initialize(const Context *at) {
         uint8_t *place = barrier_at(at, (uint32_t)addresses[lane]);
         if (place == NULL) return;
         memcpy(place, &values[lane], 8);
+        arrivals[lane] = unpacked(values[lane]).expected;
     }
+    record_barriers(at, WORD_BEGINS, addresses, arrivals, no_bytes);
     record_accesses(at, addresses, SPACE_SHARED);
     record_addresses(at, addresses);
 }
@@ -84,7 +90,8 @@ static void initialize(const Context *at) {
 static void arrive(const Context *at) {
     const uint32_t how = at->instruction->extra;
     uint64_t addresses[LANES], before[LANES] = {0};
-    uint32_t tmp[LANES];
+    uint32_t tmp[LANES], arrivals[LANES];
+    int64_t bytes[LANES];
     addresses_of(at, &at->instruction->operands[1], addresses);
     const uint32_t *values = plain(at, &at->instruction->operands[2], 0, tmp);
     EACH_LANE {
@@ -92,14 +99,15 @@ static void arrive(const Context *at) {
         uint8_t *place = barrier_at(at, (uint32_t)addresses[lane]);
         if (place == NULL) return;
         memcpy(&before[lane], place, 8);
-        const uint32_t arrivals = (how & ARRIVES) == ONE_ARRIVES ? 1 : (how & ARRIVES) == REGISTER_ARRIVES ? values[lane] : 0;
-        int64_t bytes = 0;
-        if ((how & TRANSACTIONS) == EXPECTS_ONE) bytes = 1;
-        if ((how & TRANSACTIONS) == EXPECTS) bytes = values[lane];
-        if ((how & TRANSACTIONS) == COMPLETES) bytes = -(int64_t)values[lane];
-        if (!changed(at, place, arrivals, bytes, how & DROPS)) return;
+        arrivals[lane] = (how & ARRIVES) == ONE_ARRIVES ? 1 : (how & ARRIVES) == REGISTER_ARRIVES ? values[lane] : 0;
+        bytes[lane] = 0;
+        if ((how & TRANSACTIONS) == EXPECTS_ONE) bytes[lane] = 1;
+        if ((how & TRANSACTIONS) == EXPECTS) bytes[lane] = values[lane];
+        if ((how & TRANSACTIONS) == COMPLETES) bytes[lane] = -(int64_t)values[lane];
+        if (!changed(at, place, arrivals[lane], bytes[lane], how & DROPS)) return;
     }
     set_wide(at, 0, before);
+    record_barriers(at, how & DROPS ? WORD_DROPS : WORD_ARRIVES, addresses, arrivals, bytes);
     record_accesses(at, addresses, SPACE_SHARED);
     record_addresses(at, addresses);
 }
@@ -107,13 +115,18 @@ static void arrive(const Context *at) {
 // ARRIVES.LDGSTSBAR [address]: arrives when the lane's copies have; they are done at once, so that it does, too.
 static void arrive_behind_copies(const Context *at) {
     uint64_t addresses[LANES];
+    uint32_t arrivals[LANES];
+    int64_t bytes[LANES];
     addresses_of(at, &at->instruction->operands[0], addresses);
     EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         uint8_t *place = barrier_at(at, (uint32_t)addresses[lane]);
         if (place == NULL) return;
-        if (!changed(at, place, at->instruction->extra ? 0 : 1, at->instruction->extra ? -1 : 0, false)) return;
+        arrivals[lane] = at->instruction->extra ? 0 : 1;
+        bytes[lane] = at->instruction->extra ? -1 : 0;
+        if (!changed(at, place, arrivals[lane], bytes[lane], false)) return;
     }
+    record_barriers(at, WORD_FOLLOWS, addresses, arrivals, bytes);
 }
 
 // ATOMS.ARRIVE.64 d, [address], and with ``copies`` ARRIVES.LDGSTSBAR.64 [address], of barriers as sm_80 has them.
@@ -154,6 +167,7 @@ enum Outcome check_phase(const Context *at, Group *group) {
         held |= (uint32_t)(bits >> 63 != parities[lane] >> 31) << lane;
     }
     set_predicate(at, 0, held);
+    record_look(at, addresses, parities, held);
     record_accesses(at, addresses, SPACE_SHARED);
     record_addresses(at, addresses);
     if ((held & at->mask) == at->mask) return GOES_ON;

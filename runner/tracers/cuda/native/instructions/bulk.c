@@ -4,6 +4,7 @@
 #include "bulk.h"
 #include "access.h"
 #include "barrier.h"
+#include "words.h"
 #include "halves.h"
 
 // What ``extra`` holds; rules_hopper.py writes it.
@@ -96,12 +97,16 @@ static void copy_block(const Context *at) {
     if (source == NULL) return;
     if (extra & TO_GLOBAL) {
         uint8_t *place = global_place(at, to, size);
-        if (place != NULL) moved(at, place, source, size);
+        if (place == NULL || !moved(at, place, source, size)) return;
+        record_copy(at, extra & REDUCES ? COPY_REDUCES : COPY_STORES, at->block->rank << 24, size, 0);
+        record_run(at, to, size, 1, 0);
         return;
     }
     const uint32_t barrier = uniform_of(warp, first + 1), own = (uint32_t)to & (WINDOW_BYTES - 1);
     const bool is_multicast = extra & MULTICASTS;
     uint32_t ranks = receivers((uint32_t)to, is_multicast, counts >> 16);
+    record_copy(at, extra & FROM_GLOBAL ? COPY_LOADS : COPY_WITHIN, barrier, size, is_multicast ? ranks : 0);
+    if (extra & FROM_GLOBAL) record_run(at, from, size, 1, 0);
     for (; ranks; ranks &= ranks - 1) {
         const uint32_t rank = lowest(ranks) << 24;
         uint8_t *place = shared_bytes_at(at, rank | own, size);
@@ -118,18 +123,23 @@ static void store_asynchronously(const Context *at) {
     uint32_t tmp[4][LANES];
     const uint32_t *values[4] = {0};
     for (uint32_t word = 0; word < size / 4; word++) values[word] = plain(at, &instruction->operands[1], (int)word, tmp[word]);
-    uint64_t addresses[LANES] = {0};
+    uint64_t addresses[LANES] = {0}, barriers[LANES] = {0};
+    uint32_t arrivals[LANES] = {0};
+    int64_t bytes[LANES] = {0};
     EACH_LANE {
         if (!(at->mask >> lane & 1)) continue;
         const uint32_t to = at->warp->registers[address->number][lane] + address->value;
         const uint32_t barrier = at->warp->registers[address->number + 1][lane];
         uint32_t words[4];
         addresses[lane] = to;
+        barriers[lane] = barrier;
+        bytes[lane] = -(int64_t)size;
         for (uint32_t word = 0; word < size / 4; word++) words[word] = values[word][lane];
         uint8_t *place = shared_bytes_at(at, to, size);
         if (place == NULL || !moved(at, place, (const uint8_t *)words, size)) return;
         if (!complete_transaction(at, barrier, size)) return;
     }
+    record_barriers(at, WORD_STORES, barriers, arrivals, bytes);
     record_accesses(at, addresses, SPACE_SHARED);
     record_addresses(at, addresses);
 }

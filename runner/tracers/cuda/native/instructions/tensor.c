@@ -4,6 +4,7 @@
 #include "access.h"
 #include "barrier.h"
 #include "bulk.h"
+#include "words.h"
 #include "tensor_map.h"
 
 // What ``extra`` holds; rules_hopper.py writes it: an operation of a reduction in the lowest byte, dimensions above.
@@ -163,6 +164,37 @@ static bool move_box(const Context *at, const Box *box, uint32_t address, uint32
     return true;
 }
 
+// The indices of a dimension of the box that lie inside the tensor: [*low, *high).
+static void inside(const Box *box, uint32_t k, uint32_t *low, uint32_t *high) {
+    const int64_t step = k ? box->map.element_strides[k] : 1, length = (int64_t)box->map.last[k] + 1 - box->first[k];
+    *low = 0, *high = 1;
+    if (k >= box->map.rank) return;
+    const int64_t end = length <= 0 ? 0 : (length + step - 1) / step;
+    *low = box->first[k] < 0 ? (uint32_t)((-box->first[k] + step - 1) / step) : 0;
+    *high = end < box->counts[k] ? (uint32_t)end : box->counts[k];
+    if (*high < *low) *high = *low;
+}
+
+// Rows along dimension 1 are a run; there is one for each place along the others.
+static void record_box(const Context *at, const Box *box, uint32_t barrier, uint32_t ranks) {
+    const uint32_t extra = at->instruction->extra;
+    const TensorMap *map = &box->map;
+    uint32_t low[5], high[5], index[3];
+    record_copy(at, extra & LOADS ? COPY_LOADS : extra & REDUCES ? COPY_REDUCES : COPY_STORES, barrier, box->bytes, ranks);
+    for (uint32_t k = 0; k < 5; k++) inside(box, k, &low[k], &high[k]);
+    const uint64_t begin = map->address + (uint64_t)(box->first[0] + low[0]) * box->size;
+    const uint64_t step = map->rank > 1 ? map->strides[0] * map->element_strides[1] : 0;
+    for (index[2] = low[4]; index[2] < high[4]; index[2]++)
+        for (index[1] = low[3]; index[1] < high[3]; index[1]++)
+            for (index[0] = low[2]; index[0] < high[2]; index[0]++) {
+                uint64_t start = begin;
+                if (map->rank > 1) start += (uint64_t)(box->first[1] + (int64_t)low[1] * map->element_strides[1]) * map->strides[0];
+                for (uint32_t k = 2; k < map->rank; k++)
+                    start += (uint64_t)(box->first[k] + (int64_t)index[k - 2] * map->element_strides[k]) * map->strides[k - 1];
+                record_run(at, start, (high[0] - low[0]) * box->size, high[1] - low[1], step);
+            }
+}
+
 // UTMALDG [to], [map], ranks: behind the register of the address in shared memory that of the barrier, then coordinates.
 // UTMASTG, UTMAREDG [from], [map]: behind that of the address coordinates.
 static void copy_box(const Context *at) {
@@ -179,9 +211,10 @@ static void copy_box(const Context *at) {
     }
     const uint32_t mask = is_multicast ? uniform_of(warp, instruction->operands[2].number) >> 16 : 0;
     uint32_t ranks = receivers(address, is_multicast, mask);
+    const uint32_t barrier = loads ? uniform_of(warp, first + 1) : at->block->rank << 24;
+    record_box(at, &box, barrier, is_multicast ? ranks : 0);
     at->block->changes++;
     if (!move_box(at, &box, address, ranks) || !loads) return;
-    const uint32_t barrier = uniform_of(warp, first + 1);
     for (; ranks; ranks &= ranks - 1) {
         const uint32_t place = is_multicast ? lowest(ranks) << 24 | (barrier & (WINDOW_BYTES - 1)) : barrier;
         if (!complete_transaction(at, place, box.bytes)) return;

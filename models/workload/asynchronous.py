@@ -1,0 +1,81 @@
+"""Asynchronous operations of a launch, as its trace has them: copies of blocks of bytes and of boxes of tensors, and
+barriers in shared memory (mbarrier).
+
+Each executed instruction that makes one, and that threads execute, has words of 64 bits. A first word holds, from bit
+0 on: its kind (4 bits); how many more words the instruction has (16); the offset of a barrier in shared memory (24);
+the rank of the block in its cluster that has the barrier (5); whether that is another block (1); and its parity or way
+(3). Behind WAITS and TRIES (a look at a barrier that found its phase not over) there is nothing more, behind BEGINS
+the number of arrivals of a phase; behind ARRIVES, DROPS, FOLLOWS and STORES arrivals in 32 bits, and above them the
+bytes that are then expected, less than 0 where they have come; behind COPIES the bytes, above them in 16 bits the
+ranks that a multicast serves (0: it is none), and runs of rows in global memory: the address of the first byte (48
+bits) and the number of rows (16); bytes of a row (24), and bytes from a row to the next (40). A copy of a box of two
+dimensions has 32 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+BEGINS: Final = 1
+ARRIVES: Final = 2
+WAITS: Final = 3
+TRIES: Final = 4
+COPIES: Final = 5
+STORES: Final = 6  # into shared memory of another block (STAS, REDAS), with their bytes
+FOLLOWS: Final = 7  # an arrival behind copies of the warp (ARRIVES.LDGSTSBAR)
+DROPS: Final = 8  # an arrival, and one less in each phase that follows
+
+LOADS: Final = 0  # ways of copies: from global to shared memory
+FROM_SHARED: Final = 1
+REDUCES: Final = 2
+WITHIN: Final = 3  # from shared memory to that of another block
+
+KIND_BITS: Final = 15
+MORE_SHIFT, MORE_MASK = 4, 0xFFFF
+BARRIER_SHIFT, BARRIER_MASK = 20, 0xFFFFFF
+RANK_SHIFT, RANK_MASK = 44, 31
+REMOTE_SHIFT: Final = 49
+DETAIL_SHIFT, DETAIL_MASK = 50, 7
+ADDRESS_MASK: Final = (1 << 48) - 1
+ROWS_SHIFT, ROWS_MASK = 48, 0xFFFF
+ROW_BYTES_MASK: Final = (1 << 24) - 1
+STRIDE_SHIFT, STRIDE_MASK = 24, (1 << 40) - 1
+
+
+def first_word(
+    kind: int, more: int = 0, barrier: int = 0, detail: int = 0, rank: int = 0, *, remote: bool = False
+) -> int:
+    """Of an instruction with ``more`` words behind it."""
+    return (
+        kind | more << MORE_SHIFT | barrier << BARRIER_SHIFT | rank << RANK_SHIFT | int(remote) << REMOTE_SHIFT
+        | detail << DETAIL_SHIFT
+    )  # fmt: skip
+
+
+def amounts(arrivals: int, num_bytes: int = 0) -> int:
+    """The word behind one that arrives."""
+    return (num_bytes << 32) | arrivals
+
+
+def run_of_rows(start: int, row_bytes: int, rows: int = 1, stride: int = 0) -> tuple[int, int]:
+    """The two words of a run, as signed numbers."""
+    first = start | rows << ROWS_SHIFT
+    return (first - (1 << 64) if first >= 1 << 63 else first), row_bytes | stride << STRIDE_SHIFT
+
+
+def copied_bytes(words: np.ndarray) -> dict[int, int]:
+    """Bytes in global memory that the copies of a stream of words read or write, by their way. O(words)."""
+    found = {LOADS: 0, FROM_SHARED: 0, REDUCES: 0, WITHIN: 0}
+    values = words.tolist()
+    at = 0
+    while at < len(values):
+        first = values[at]
+        more = first >> MORE_SHIFT & MORE_MASK
+        if first & KIND_BITS == COPIES:
+            way = first >> DETAIL_SHIFT & DETAIL_MASK
+            for run in range(at + 2, at + more, 2):
+                found[way] += (values[run] >> ROWS_SHIFT & ROWS_MASK) * (values[run + 1] & ROW_BYTES_MASK)
+        at += 1 + more
+    return found
