@@ -52,7 +52,7 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "shared-gpus": "more ranks with launches on a node than it has GPUs",
         "several-gpus": "a target with several GPUs a node",
         "later-code": "launches compiled for a later architecture than the target runs",
-        "matrix-instructions": "matrix instructions (tensor cores) of several shapes and types",
+        "matrix-instructions": "matrix instructions on a target that does not time them by shape (node.gpu.matrix)",
         "bulk-copies": "bulk copies by descriptors (TMA)",
         "block-clusters": "clusters of thread blocks",
         "texture": "texture fetches",

@@ -8,6 +8,7 @@ import numpy as np
 
 from manyscale.models.workload.notes import Errs, Note, changes
 from manyscale.runner.predict.features import domain_notes, found_features, setting_notes
+from manyscale.runner.predict.gpu.untimed import untimed_notes
 from manyscale.runner.predict.phase_source import Case, PhaseSource
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.sampling.plan import Plan
@@ -22,6 +23,7 @@ def before(case: Case, node_of_rank: np.ndarray, source: PhaseSource, *, of_sett
     return [
         *([] if launches is None or launches is case.traced else launches.notes),
         *domain_notes(case, found, has_launches=has_launches),
+        *([] if launches is None else untimed_notes(case, launches)),
         *(setting_notes(case, found, has_launches=has_launches) if of_settings else ()),
     ]
 

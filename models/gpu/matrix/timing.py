@@ -81,10 +81,10 @@ def _interval(instruction: MatrixInstruction, matrix: Matrix, schedulers: int, a
     rate *= (sparse if instruction.is_sparse else 1) * (matrix.half_sums if instruction.is_half else 1)
     if not instruction.is_group:
         return instruction.multiply_adds * schedulers / rate
-    return max(
-        instruction.multiply_adds / rate * schedulers / _WARPS_OF_GROUP,
-        _shared_bytes(instruction, a_in_registers) / matrix.shared_bytes,
-    )
+    if matrix.shared_bytes is None:
+        return None
+    multiplying = instruction.multiply_adds * schedulers / _WARPS_OF_GROUP / rate
+    return max(multiplying, _shared_bytes(instruction, a_in_registers) / matrix.shared_bytes)
 
 
 def _shared_bytes(instruction: MatrixInstruction, a_in_registers: bool) -> float:

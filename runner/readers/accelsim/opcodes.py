@@ -132,6 +132,11 @@ class OpcodeClass:
     is_known: bool = True
 
 
+def is_known_root(root: str) -> bool:
+    """Whether a table has it, so that it is not only classed by its family."""
+    return root in _UNIT_OF or root in _MEMORY
+
+
 @lru_cache(maxsize=1 << 14)
 def classify(opcode: str, has_addresses: bool, binary_version: int) -> OpcodeClass:
     """The class of an opcode in code for an SM version (80: sm_80; 0: not known). ``has_addresses``: the trace holds
