@@ -49,7 +49,7 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
                 kind = 1
                 time = mem.dram[channel.way_head].time
             if channel.queued > 0:
-                at = max(mem.dram[mem.queue[c, 0]].time, np.int64(max(channel.bus_free, 0.0)))
+                at = max(mem.waiting[c, channel.oldest].time, np.int64(max(channel.bus_free, 0.0)))
                 if at < time:
                     kind = 2
                     time = at
@@ -60,7 +60,7 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
             elif kind == 1:
                 wait_for_dram(mem, c)
             elif kind == 2:
-                serve_dram(mem, limits, c, time)
+                serve_dram(mem, limits, c)
             else:
                 look_up(mem, limits, c, kind - 3, time)
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.limits import shift_of
-from manyscale.models.gpu.sm.state import MISS, NEVER
+from manyscale.models.gpu.sm.state import NEVER
 
 (
     L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,
     NUM_COUNTS,
 ) = range(9)  # fmt: skip
-NUM_BANK_GROUPS: Final = 16
 _PAST: Final = -1e18  # cycles
 _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): which higher bits change which bit of an
     # index of 16, 32, 64 (polynomials 5, 37, 67; equations as given by Khairy et al., IEEE TPDS 2017)
@@ -38,6 +37,9 @@ LINE: Final = np.dtype(  # of L2: sectors; those of a set fit into a line of the
         ("dirty", "u1"), ("unused", "u1"),
     ]
 )  # fmt: skip
+MISS: Final = np.dtype(  # of a sector of L2: the requests that wait for it, the first + 1, 0: none
+    [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
+)
 NODE: Final = np.dtype(  # a request in flight
     [
         ("time", "i8"),  # when it can pass the crossbar, or be looked up
@@ -64,6 +66,9 @@ CHANNEL: Final = np.dtype(
         ("last_way", "i8"),
         ("fill_head", "i4"), ("fill_tail", "i4"),  # data on the way back, -1: none
         ("queued", "i8"),  # requests that DRAM chooses from
+        ("oldest", "i4"), ("newest", "i4"),  # places of the first and the last one that arrived
+        ("free_place", "i8"),  # the first of those that are free
+        ("arrived", "i8"),  # requests, so far
         ("bus_free", "f8"),  # next column command
         ("write_end", "f8"),  # of the last write's data
         ("last_activate", "f8"),
@@ -74,8 +79,7 @@ CHANNEL: Final = np.dtype(
 BANK: Final = np.dtype(
     [
         ("row", "i8"),  # open, -1: none
-        ("column_from", "f8"),  # column commands of the open row
-        ("precharge_from", "f8"), ("activated", "f8"),
+        ("head", "i4"), ("tail", "i4"),  # places of those that wait for it, the first and the last that arrived
     ],
     align=True,
 )  # fmt: skip
@@ -89,6 +93,20 @@ DRAM: Final = np.dtype(  # a request of DRAM
     ],
     align=True,
 )  # fmt: skip
+WAITING: Final = np.dtype(  # a request that DRAM chooses from: those of a channel stand together
+    [
+        ("time", "i8"), ("order", "i8"),  # when, and as which one of the channel, it arrived
+        ("row", "i8"),
+        ("node", "i4"),  # of DRAM
+        ("before", "i2"), ("next", "i2"),  # places of those of its bank; of a free place, the next one
+        ("older", "i2"), ("newer", "i2"),  # of the channel
+        ("bank", "i2"), ("is_write", "i2"),
+    ]
+)  # fmt: skip
+HITS: Final = 2  # kinds of what waits for a bank: reads and writes of the open row, then those of other rows
+# rows of Memory.bank_from: cycles from which on a bank takes column commands of its open row, those of its group, a
+# precharge; when it was activated; and what a precharge takes (nothing, far in the past, if no row is open)
+COLUMN_FROM, GROUP_FROM, PRECHARGE_FROM, ACTIVATED, TO_PRECHARGE, NUM_BANK_TIMES = range(6)
 REPLY_TO_SM: Final = np.dtype([("time", "i8"), ("sm", "i4"), ("tag", "i4"), ("level", "i8")], align=True)
 
 
@@ -117,9 +135,15 @@ class Memory(NamedTuple):
     miss: np.ndarray  # MISS[S, X, Y, Z]
     # DRAM
     channel: np.ndarray  # CHANNEL[C]
-    queue: np.ndarray  # int32[C, Q]: that DRAM chooses from, oldest first
+    waiting: np.ndarray  # WAITING[C, Q]: that DRAM chooses from
     bank: np.ndarray  # BANK[C, banks]
-    group_from: np.ndarray  # float64[C, NUM_BANK_GROUPS]
+    bank_from: np.ndarray  # float64[C, NUM_BANK_TIMES, banks]
+    first: np.ndarray  # int64[C, 2 * HITS, banks]: place of the first of each kind,
+    arrival: np.ndarray  # float64: when that arrived; infinity: there is none
+    order: np.ndarray  # int64: and as which one of the channel
+    earliest: np.ndarray  # float64[banks]: scratch,
+    earliest_order: np.ndarray  # int64
+    earliest_kind: np.ndarray  # int64
     counts: np.ndarray  # int64[C, NUM_COUNTS]
     # replies of this exchange
     reply: np.ndarray  # REPLY_TO_SM[replies]
@@ -241,6 +265,7 @@ def shortest_reply_cycles(gpu: Gpu) -> int:
 def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     """Empty channels with room for ``nodes`` requests in flight."""
     channel_slices = gpu.l2.slices // gpu.dram.channels
+    banks = gpu.dram.timing.banks if gpu.dram.timing else 1
     shape = (num_channels * channel_slices, gpu.l2.num_sets, gpu.l2.ways)
     memory = Memory(
         node=np.empty(nodes, NODE),
@@ -261,9 +286,15 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
         last_use=np.zeros(shape, np.int64),
         miss=np.zeros((*shape, gpu.l2.line_bytes // gpu.l2.sector_bytes), MISS),
         channel=np.zeros(num_channels, CHANNEL),
-        queue=np.zeros((num_channels, gpu.dram.queue), np.int32),
-        bank=np.zeros((num_channels, gpu.dram.timing.banks if gpu.dram.timing else 1), BANK),
-        group_from=np.zeros((num_channels, NUM_BANK_GROUPS)),
+        waiting=np.zeros((num_channels, gpu.dram.queue), WAITING),
+        bank=np.zeros((num_channels, banks), BANK),
+        bank_from=np.zeros((num_channels, NUM_BANK_TIMES, banks)),
+        first=np.zeros((num_channels, 2 * HITS, banks), np.int64),
+        arrival=np.zeros((num_channels, 2 * HITS, banks)),
+        order=np.zeros((num_channels, 2 * HITS, banks), np.int64),
+        earliest=np.zeros(banks),
+        earliest_order=np.zeros(banks, np.int64),
+        earliest_kind=np.zeros(banks, np.int64),
         counts=np.zeros((num_channels, NUM_COUNTS), np.int64),
         reply=np.empty(nodes, REPLY_TO_SM),
         replies=np.zeros(1, np.int64),
@@ -319,14 +350,16 @@ def reset_clock(memory: Memory) -> None:
         own[name] = -1
     for name in ("way_head", "way_tail", "fill_head", "fill_tail"):
         channel[name] = -1
-    channel["queued"] = 0
+    for name in ("queued", "free_place", "arrived"):
+        channel[name] = 0
+    memory.waiting["next"] = np.arange(1, memory.waiting.shape[1] + 1)
+    memory.arrival[:] = np.inf
     channel["last_way"] = -NEVER
     for name in ("bus_free", "write_end", "last_activate"):
         channel[name] = _PAST
-    for name in ("column_from", "precharge_from", "activated"):
-        bank[name] = _PAST
-    bank["row"] = -1
-    memory.group_from[:] = _PAST
+    for name in ("row", "head", "tail"):
+        bank[name] = -1
+    memory.bank_from[:] = _PAST
     memory.counts[:] = 0
 
 

@@ -1,7 +1,10 @@
 """A channel of DRAM: of the requests that have arrived the one whose column command can be earliest is served (first
 ready, first come first served); rows stay open.
 
-Cost: O(requests that wait) for each that is served.
+When a request is chosen, all that wait have arrived: those of a bank that are of one kind (reads or writes, of the row
+that is open or of others) differ only in that, so that the first of them is the one to look at.
+
+Cost: O(banks + requests that wait for one of them) for each that is served.
 """
 
 from __future__ import annotations
@@ -10,9 +13,20 @@ from typing import Final
 
 import numpy as np
 
-from manyscale.models.gpu.memory_state import DRAM_READS, DRAM_WRITES, ROW_HITS
-from manyscale.models.kernels import inner, inner_inlined, merged
+from manyscale.models.gpu.memory_state import (
+    ACTIVATED,
+    COLUMN_FROM,
+    DRAM_READS,
+    DRAM_WRITES,
+    GROUP_FROM,
+    HITS,
+    PRECHARGE_FROM,
+    ROW_HITS,
+    TO_PRECHARGE,
+)
+from manyscale.models.kernels import inner, merged
 
+_FEW: Final = 4
 _TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
 
 
@@ -63,78 +77,211 @@ def to_dram(mem, limits, c, time, request, place):  # type: ignore[no-untyped-de
 
 
 @merged
+def _stand_first(mem, c, place, kind):  # type: ignore[no-untyped-def]
+    """A request is the first of its kind that waits for its bank."""
+    own = mem.waiting[c, place]
+    mem.first[c, kind, own.bank] = place
+    mem.arrival[c, kind, own.bank] = own.time
+    mem.order[c, kind, own.bank] = own.order
+
+
+@inner
 def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     """The first request that is on its way arrives."""
     channel = mem.channel[c]
     number = channel.way_head
-    channel.way_head = mem.dram[number].next
-    mem.queue[c, channel.queued] = number
+    node = mem.dram[number]
+    channel.way_head = node.next
+    place = channel.free_place
+    own = mem.waiting[c, place]
+    channel.free_place = own.next
+    own.time = node.time
+    own.order = channel.arrived
+    own.row = node.row
+    own.node = number
+    own.bank = node.bank
+    own.is_write = 1 if node.place < 0 else 0
+    own.newer = -1
+    channel.arrived += 1
+    if channel.queued == 0:
+        channel.oldest = place
+    else:
+        mem.waiting[c, channel.newest].newer = place
+    own.older = channel.newest
+    channel.newest = place
     channel.queued += 1
+    bank = mem.bank[c, own.bank]
+    if bank.head < 0:
+        bank.head = place
+    else:
+        mem.waiting[c, bank.tail].next = place
+    own.before = bank.tail
+    own.next = -1
+    bank.tail = place
+    kind = own.is_write if own.row == bank.row else HITS + own.is_write
+    if mem.arrival[c, kind, own.bank] == np.inf:
+        _stand_first(mem, c, place, kind)
 
 
 @merged
-def _earliest_column(mem, limits, c, number):  # type: ignore[no-untyped-def]
-    """When the column command of a request can be given."""
-    channel = mem.channel[c]
-    node = mem.dram[number]
-    earliest = max(float(node.time), channel.bus_free)
-    if limits.simple == 0:
-        bank = mem.bank[c, node.bank]
-        earliest = max(earliest, mem.group_from[c, node.bank & (limits.bank_groups - 1)])
-        if node.place >= 0:
-            earliest = max(earliest, channel.write_end + limits.cdlr)
-        if bank.row == node.row:
-            earliest = max(earliest, bank.column_from)
-        else:
-            earliest = max(earliest, _activation(limits, channel, bank, node.time) + limits.rcd)
-    return earliest
-
-
-@inner_inlined
-def _activation(limits, channel, bank, arrival):  # type: ignore[no-untyped-def]
-    """When a bank can be activated for a request."""
-    earliest = max(float(arrival), channel.last_activate + limits.rrd, bank.activated + limits.rc)
-    if bank.row >= 0:
-        earliest = max(earliest, max(bank.precharge_from, float(arrival)) + limits.rp)
-    return earliest
+def _activation(limits, channel, times, b, arrival):  # type: ignore[no-untyped-def]
+    """When bank ``b`` can be activated for a request."""
+    from_bank = max(times[ACTIVATED, b] + limits.rc, max(times[PRECHARGE_FROM, b], arrival) + times[TO_PRECHARGE, b])
+    return max(max(arrival, channel.last_activate + limits.rrd), from_bank)
 
 
 @merged
-def serve_dram(mem, limits, c, time):  # type: ignore[no-untyped-def]
-    """Choose and serve a request of those that have arrived at ``time``."""
+def _at_once(mem, limits, c, now):  # type: ignore[no-untyped-def]
+    """The place of the first request, of the few that wait for longest, whose column command can be given ``now``; -1:
+    of none of them."""
     channel = mem.channel[c]
-    best = 0
-    column = np.inf
-    for i in range(channel.queued):
-        earliest = _earliest_column(mem, limits, c, mem.queue[c, i])
-        if earliest < column:
-            best, column = i, earliest
-            if earliest <= channel.bus_free or limits.simple:
+    times = mem.bank_from[c]
+    at = np.int64(channel.oldest)
+    for _ in range(_FEW):
+        if at < 0:
+            break
+        own = mem.waiting[c, at]
+        b = own.bank
+        if times[GROUP_FROM, b] <= now and (own.is_write or channel.write_end + limits.cdlr <= now):
+            if mem.bank[c, b].row == own.row:
+                if times[COLUMN_FROM, b] <= now:
+                    break
+            elif _activation(limits, channel, times, b, float(own.time)) + limits.rcd <= now:
                 break
-    number = mem.queue[c, best]
-    node = mem.dram[number]
-    write = node.place < 0
+        at = np.int64(own.newer)
+    else:
+        at = np.int64(-1)
+    return at
+
+
+@inner
+def _choose(mem, limits, c, now):  # type: ignore[no-untyped-def]
+    """The place of the request whose column command can be given first, of several that of the one that arrived first;
+    and when that is. (The first loop has no branches, so that the compiler makes vector instructions of it.)"""
+    channel = mem.channel[c]
+    times, arrival, order = mem.bank_from[c], mem.arrival[c], mem.order[c]
+    earliest, first = mem.earliest, mem.earliest_order
+    kinds = mem.earliest_kind
+    of_reads = max(now, channel.write_end + limits.cdlr)
+    activate, rc, rcd = channel.last_activate + limits.rrd, limits.rc, limits.rcd
+    banks = limits.banks
+    for b in range(banks):
+        from_group = times[GROUP_FROM, b]
+        write_from, read_from = max(now, from_group), max(of_reads, from_group)
+        column_from, precharge_from, to_precharge = (
+            times[COLUMN_FROM, b],
+            times[PRECHARGE_FROM, b],
+            times[TO_PRECHARGE, b],
+        )
+        activated = max(activate, times[ACTIVATED, b] + rc)
+        best = max(max(read_from, column_from), arrival[0, b])
+        best_order = order[0, b]
+        kind = 0
+        other = max(max(write_from, column_from), arrival[1, b])
+        other_order = order[1, b]
+        better = (other < best) | ((other == best) & (other_order < best_order))
+        best, best_order, kind = (other, other_order, 1) if better else (best, best_order, kind)
+        at = arrival[2, b]
+        other = max(read_from, max(max(activated, at), max(precharge_from, at) + to_precharge) + rcd)
+        other_order = order[2, b]
+        better = (other < best) | ((other == best) & (other_order < best_order))
+        best, best_order, kind = (other, other_order, 2) if better else (best, best_order, kind)
+        at = arrival[3, b]
+        other = max(write_from, max(max(activated, at), max(precharge_from, at) + to_precharge) + rcd)
+        other_order = order[3, b]
+        better = (other < best) | ((other == best) & (other_order < best_order))
+        best, best_order, kind = (other, other_order, 3) if better else (best, best_order, kind)
+        earliest[b], first[b], kinds[b] = best, best_order, kind
+    best, best_order, chosen = earliest[0], first[0], 0
+    for b in range(1, banks):
+        better = (earliest[b] < best) | ((earliest[b] == best) & (first[b] < best_order))
+        best, best_order, chosen = (earliest[b], first[b], b) if better else (best, best_order, chosen)
+    return mem.first[c, kinds[chosen], chosen], best
+
+
+@inner
+def _leave(mem, limits, c, place, row):  # type: ignore[no-untyped-def]
+    """A request does not wait any more; its bank's ``row`` is open from now on."""
+    channel = mem.channel[c]
+    waiting = mem.waiting[c]
+    own = waiting[place]
+    b = own.bank
+    bank = mem.bank[c, b]
+    at = np.int64(own.next)
+    if bank.head == place:
+        bank.head = own.next
+    else:
+        waiting[own.before].next = own.next
+    if bank.tail == place:
+        bank.tail = own.before
+    else:
+        waiting[own.next].before = own.before
+    if channel.oldest == place:
+        channel.oldest = own.newer
+    else:
+        waiting[own.older].newer = own.newer
+    if channel.newest == place:
+        channel.newest = own.older
+    else:
+        waiting[own.newer].older = own.older
+    if row == bank.row:
+        kind = own.is_write
+        mem.arrival[c, kind, b] = np.inf
+        while at >= 0 and (waiting[at].row != row or waiting[at].is_write != kind):
+            at = np.int64(waiting[at].next)
+        if at >= 0:
+            _stand_first(mem, c, at, kind)
+    else:
+        bank.row = row
+        for kind in range(2 * HITS):
+            mem.arrival[c, kind, b] = np.inf
+        at = np.int64(bank.head)
+        while at >= 0:
+            other = waiting[at]
+            kind = other.is_write if other.row == row else HITS + other.is_write
+            if mem.arrival[c, kind, b] == np.inf:
+                _stand_first(mem, c, at, kind)
+            at = np.int64(other.next)
+    own.next = channel.free_place
+    channel.free_place = place
+    channel.queued -= 1
+
+
+@merged
+def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
+    """Choose and serve a request of those that have arrived."""
+    channel = mem.channel[c]
+    column = max(float(mem.waiting[c, channel.oldest].time), channel.bus_free)
+    place = np.int64(channel.oldest)
     if limits.simple == 0:
-        bank = mem.bank[c, node.bank]
-        if bank.row != node.row:
-            activate = _activation(limits, channel, bank, node.time)
-            bank.activated = activate
+        place = _at_once(mem, limits, c, column)
+        if place < 0:
+            place, column = _choose(mem, limits, c, column)
+    own = mem.waiting[c, place]
+    number = own.node
+    row = own.row
+    node = mem.dram[number]
+    if limits.simple == 0:
+        b = own.bank
+        times = mem.bank_from[c]
+        if mem.bank[c, b].row != row:
+            activate = _activation(limits, channel, times, b, float(own.time))
+            times[ACTIVATED, b] = activate
             channel.last_activate = max(channel.last_activate, activate)
-            bank.row = node.row
-            bank.column_from = activate + limits.rcd
-            bank.precharge_from = activate + limits.ras
+            times[COLUMN_FROM, b] = activate + limits.rcd
+            times[PRECHARGE_FROM, b] = activate + limits.ras
+            times[TO_PRECHARGE, b] = limits.rp
         else:
             mem.counts[c, ROW_HITS] += 1
-        mem.group_from[c, node.bank & (limits.bank_groups - 1)] = column + limits.ccdl
-        end = column + limits.burst + (limits.wl + limits.wr if write else 0.0)
-        bank.precharge_from = max(bank.precharge_from, end)
-        if write:
+        for other in range(b & (limits.bank_groups - 1), limits.banks, limits.bank_groups):
+            times[GROUP_FROM, other] = column + limits.ccdl
+        end = column + limits.burst + (limits.wl + limits.wr if own.is_write else 0.0)
+        times[PRECHARGE_FROM, b] = max(times[PRECHARGE_FROM, b], end)
+        if own.is_write:
             channel.write_end = column + limits.wl + limits.burst
     channel.bus_free = column + limits.burst
-    for i in range(best, channel.queued - 1):
-        mem.queue[c, i] = mem.queue[c, i + 1]
-    channel.queued -= 1
-    if write:
+    _leave(mem, limits, c, place, row)
+    if node.place < 0:
         mem.counts[c, DRAM_WRITES] += 1
         free_dram_node(mem, number)
         return

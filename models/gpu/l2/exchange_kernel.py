@@ -3,7 +3,7 @@ are grouped: requests of an SM in its order, replies in the order of time, those
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from manyscale.models.gpu.l2.crossbar_kernel import enter, pass_crossbar
 from manyscale.models.gpu.memory_state import REPLY_TO_SM
 from manyscale.models.gpu.sm.memory_kernel import expect_first_reply
 from manyscale.models.kernels import inner, merged, separate
+
+_FAR: Final = 512  # places
 
 
 class Replies(NamedTuple):
@@ -98,6 +100,24 @@ def send_all(sm, mem, limits, until):  # type: ignore[no-untyped-def]
 
 
 @merged
+def _move_to_front(sm, s):  # type: ignore[no-untyped-def]
+    """The replies of an SM that it has not taken stand at the front of its ring, which is written over and over, not
+    walked through: so that it stays in the host's caches."""
+    core = sm.core[s]
+    head = core.in_head
+    left = core.in_tail - head
+    if left > 0 and (head < max(left, _FAR) or core.in_tail > sm.reply.shape[1]):
+        return
+    for i in range(left):
+        old, new = sm.reply[s, head + i], sm.reply[s, i]
+        new.time = old.time
+        new.tag = old.tag
+        new.level = old.level
+    core.in_head = 0
+    core.in_tail = left
+
+
+@merged
 def _give(sm, s, reply):  # type: ignore[no-untyped-def]
     core = sm.core[s]
     place = sm.reply[s, core.in_tail & (sm.reply.shape[1] - 1)]
@@ -116,6 +136,8 @@ def deliver(sm, limits, replies, new, count, base, until):  # type: ignore[no-un
     Replies that wait come first among those of a cycle, then the ``count`` new ones, in their order.
     O(replies + cycles).
     """
+    for s in range(sm.core.shape[0]):
+        _move_to_front(sm, s)
     head, link = replies.head, replies.link
     first_sm = limits.first_sm
     num_sms = sm.core.shape[0]

@@ -47,9 +47,9 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
         group.core[s : s + 1], group.warp[s], group.ready[s], group.copies[s], group.register[s],
         group.register_cause[s], group.block[s], group.scheduler[s], group.try_at[s], group.unit[s], group.order[s],
         group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
-        group.frame[s], group.miss[s], group.use[s], group.use_begin[s], group.use_end[s], group.filled[s],
-        group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued, group.record_sm,
-        group.record_begin, group.record_end, group.ended,
+        group.frame[s], group.miss[s], group.written[s], group.use[s], group.use_begin[s], group.use_end[s],
+        group.filled[s], group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued,
+        group.record_sm, group.record_begin, group.record_end, group.ended,
     )  # fmt: skip
 
 

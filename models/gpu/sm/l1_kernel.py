@@ -205,8 +205,10 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
     core.l1_reads += 1
     core.l1_read_misses += 1
     core.misses += 1
-    sm.miss[at, sector].written = 0
-    sm.frame[at].pending |= bit
+    frame = sm.frame[at]
+    if frame.dirty & bit:
+        sm.written[at, sector] = 0
+    frame.pending |= bit
     _wait(sm, at, sector, load)
     send(sm, time + 1, request, 0, (at << limits.sector_shift) + sector)
     return SENT
@@ -241,9 +243,9 @@ def write(sm, limits, request, written, warp, time):  # type: ignore[no-untyped-
             if written == limits.full:
                 frame.valid |= bit
             else:
-                miss = sm.miss[at, sector]
-                miss.written = written | (miss.written if frame.dirty & bit else 0)
-                if miss.written == limits.full:
+                so_far = written | (sm.written[at, sector] if frame.dirty & bit else 0)
+                sm.written[at, sector] = so_far
+                if so_far == limits.full:
                     frame.valid |= bit
         frame.dirty |= bit
     core.l1_writes += 1

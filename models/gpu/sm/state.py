@@ -139,20 +139,20 @@ LOOKUP: Final = np.dtype(  # not before ``time``
 QUEUED: Final = np.dtype(  # a memory instruction that the load/store unit has not taken
     [("time", "i8"), ("issued", "i8"), ("load", "i8")]  # not before ``time``, NEVER: none
 )
-FRAME: Final = np.dtype(  # of L1
+FRAME: Final = np.dtype(  # of L1; four stand in a line of the host's caches
     [
         ("tag", "i8"),  # line
-        ("last_use", "i4"),  # where that stands among those of its set
-        ("chain", "i4"),  # the next frame whose line has this hash, + 1
+        ("last_use", "u2"),  # where that stands among those of its set
+        ("chain", "u2"),  # the next frame whose line has this hash, + 1
         ("valid", "u1"),  # sectors that can be read
         ("pending", "u1"),  # sectors on their way
-        ("dirty", "u1"),  # sectors that were written
-    ],
-    align=True,
+        ("dirty", "u1"), ("unused", "u1"),  # sectors that were written
+    ]
 )  # fmt: skip
 USES_PER_WAY: Final = 4
+MOST_FRAMES: Final = (1 << 16) // USES_PER_WAY - 1  # of an L1: their numbers and uses are held in 16 bits
 MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, 0: none
-    [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
+    [("first", "u2"), ("last", "u2"), ("count", "u2"), ("unused", "u2")]
 )
 NODE: Final = np.dtype([("load", "i4"), ("next", "i4")])
 REQUEST: Final = np.dtype(
@@ -188,11 +188,12 @@ class Sm(NamedTuple):
     bank_next: np.ndarray  # int64[SM, banks]: next lookup; NEVER: none, or not before something is filled
     frame: np.ndarray  # FRAME[SM, F]
     miss: np.ndarray  # MISS[SM, F, Z]
-    use: np.ndarray  # int32[SM, sets, uses]: frames in the order of their use; only the last of each has a meaning
+    written: np.ndarray  # uint32[SM, F, Z]: bytes of a dirty sector that cannot be read that were written
+    use: np.ndarray  # uint16[SM, sets, uses]: frames in the order of their use; only the last of each has a meaning
     use_begin: np.ndarray  # int32[SM, sets]
     use_end: np.ndarray  # int32[SM, sets]
     filled: np.ndarray  # int32[SM, sets]: frames that were used since L1 was empty
-    bucket: np.ndarray  # int32[SM, buckets]: first frame of a hash, + 1
+    bucket: np.ndarray  # uint16[SM, buckets]: first frame of a hash, + 1
     node: np.ndarray  # NODE[SM, nodes + 1]: from 1 on
     sent: np.ndarray  # REQUEST[SM, R]: what left for L2 and was not collected
     reply: np.ndarray  # REPLY[SM, I]: a ring
@@ -235,6 +236,9 @@ def sm_state(
     n, warps, schedulers, banks = num_sms, limits.warps, gpu.schedulers, gpu.l1.banks
     sets = gpu.l1.num_sets
     frames = l1_bytes // gpu.l1.line_bytes
+    if frames > MOST_FRAMES:
+        raise ValueError(f"node.gpu.l1: {frames} lines of an SM; the detailed model holds {MOST_FRAMES}")
+    sectors = gpu.l1.line_bytes // gpu.l1.sector_bytes
     ways = frames // sets
     loads = warps * LOADS_PER_WARP
     nodes = min(gpu.l1.mshrs * gpu.l1.merges, MOST_WAITING)
@@ -273,12 +277,13 @@ def sm_state(
         bank_tail=np.zeros((n, banks), np.int64),
         bank_next=np.full((n, banks), NEVER, np.int64),
         frame=np.empty((n, frames), FRAME),
-        miss=np.empty((n, frames, gpu.l1.line_bytes // gpu.l1.sector_bytes), MISS),
-        use=np.empty((n, sets, USES_PER_WAY * ways), np.int32),
+        miss=np.empty((n, frames, sectors), MISS),
+        written=np.empty((n, frames, sectors), np.uint32),
+        use=np.empty((n, sets, USES_PER_WAY * ways), np.uint16),
         use_begin=np.zeros((n, sets), np.int32),
         use_end=np.zeros((n, sets), np.int32),
         filled=np.zeros((n, sets), np.int32),
-        bucket=np.zeros((n, 1 << frames.bit_length()), np.int32),
+        bucket=np.zeros((n, 1 << frames.bit_length()), np.uint16),
         node=np.empty((n, nodes + 1), NODE),
         sent=np.empty((n, 2 * window + 64), REQUEST),
         reply=np.empty((n, inbox), REPLY),
