@@ -33,6 +33,9 @@ FILES: Final = {
     "timeline/gpu_lines.parquet": ("runner.predict.gpu.source_tables", "LINES_SCHEMA", "a line of a kernel's source"),
     "timeline/gpu_branches.parquet": ("runner.predict.gpu.source_tables", "BRANCHES_SCHEMA", "a branch of a kernel"),
     "timeline/gpu_cpi_stacks.parquet": ("runner.predict.gpu.tables", "STACKS_SCHEMA", "a part of a launch's CPI stack"),
+    "timeline/gpu_resources.parquet": (
+        "runner.predict.gpu.tables", "RESOURCES_SCHEMA", "a resource of the GPU that a launch uses",
+    ),
 }  # fmt: skip
 STATIC: Final = (
     "runner.readers.stores.static_columns",

@@ -29,7 +29,9 @@ from manyscale.models.workload.launch_trace import LaunchTrace
 VERSION: Final = 6  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
-ASKED_COUNTS: Final = ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")  # of LaunchResult
+ASKED_COUNTS: Final = (  # of LaunchResult
+    "l1_accesses", "l1_misses", "l2_accesses", "l2_misses", "dram_reads", "dram_writes",
+)  # fmt: skip
 _END: Final = 1  # from the end of the last block to that of the launch
 _WINDOWS: Final = 1 << 14  # between two looks at whether to go on
 SMALL: Final = 200_000  # warp instructions: some tenth of a second, of which nobody is told how far it is
@@ -47,7 +49,8 @@ class LaunchResult:
     that had a block: it sums to cycles without launch latency, times ``sms_with_blocks``, times schedulers of each.
     ``ipc``: warp instructions of each ``ipc_cycles``. ``block_sm``, ``block_begin``, ``block_end``: int, in cycles
     after the launch latency; -1, 0 and 0 of a block that was not simulated. ``occupancy``: warps that were resident, of
-    those that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too.
+    those that SMs with blocks have room for. Counts of L1 are requests of loads and stores, those of L2 too; those of
+    DRAM, sectors of L2 that were read and written.
     ``asked_at`` int64[n], ascending: each time that a BlockChoice was asked; ``asked_counts`` float64[n, ASKED_COUNTS]:
     what had been counted by then, to a window's length.
     """
@@ -269,6 +272,8 @@ class _Running:
             float((core["l1_read_misses"] + core["l1_write_misses"]) @ due),
             float(l2[memory_state.L2_READS] + l2[memory_state.L2_WRITES]),
             float(l2[memory_state.L2_READ_MISSES] + l2[memory_state.L2_WRITE_MISSES]),
+            float(l2[memory_state.DRAM_READS]),
+            float(l2[memory_state.DRAM_WRITES]),
         )
 
 

@@ -24,7 +24,8 @@ from manyscale.runner.study import what_if
 
 _TIMELINES = (
     "ranks", "messages", "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks",
-    "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_lines", "gpu_branches", "plan",
+    "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
+    "plan",
 )  # fmt: skip
 _SHOWN = (
     ("application.parallel_efficiency", "parallel efficiency"),

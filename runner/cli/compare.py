@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
     )  # fmt: skip
     write_table_file(options, found.differences)
     show(options, found)
-    print(f"A: {found.a}, {found.num_ranks[0]} ranks\nB: {found.b}, {found.num_ranks[1]} ranks; differences are B - A")
+    has_ranks = "rank" in found.differences.column("group").to_pylist() or set(found.num_ranks) != {1}
+    ranks = [f", {each} ranks" if has_ranks else "" for each in found.num_ranks]
+    print(f"A: {found.a}{ranks[0]}\nB: {found.b}{ranks[1]}; differences are B - A")
     _print(found.differences.to_pylist(), options.top)
     if found.directory is not None:
         print(f"\nresults: {found.directory}")

@@ -30,7 +30,7 @@ def subtitle(result: Result) -> str:
     parts = [f"{num_ranks:,} ranks"] if has_ranks(result) else []
     if result.launches is not None and has_launches(result):
         launches = result.launches.num_rows
-        kernels = len(set(result.launches.column("kernel_name").to_pylist()))
+        kernels = len(set(result.launches.column("kernel").to_pylist()))
         parts.append(f"{_counted(launches, 'launch', 'launches')} of {_counted(kernels, 'kernel', 'kernels')}")
     elif result.intervals is not None:
         parts.append(f"a program of {result.intervals.num_rows:,} intervals")
@@ -61,15 +61,23 @@ def _of_launches(result: Result) -> Iterator[Card]:
     if not has_launches(result):
         return
     figures = result.statistics
-    launches, simulated = (int(figures[f"gpu.{name}"].value) for name in ("launches", "simulated_launches"))
-    share = float(figures["gpu.simulated_share"].value)
-    of = f"{simulated:,} simulated, {percent(share)} of the instructions" if share < 1 else "all simulated"
-    yield "Launches", f"{launches:,}", of
     cycles = figures["gpu.cycles"]
     latency = int(figures["gpu.launch_latency"].value)
     between = "" if cycles.ci_low is None else f"{cycles.ci_low:,.0f} to {cycles.ci_high:,.0f}; "
     yield "Cycles", f"{cycles.value:,}", f"{between}{latency:,} of them launch latency"
-    yield "IPC", f"{figures['gpu.ipc'].value:.4g}", "warp instructions per cycle, all SMs"
+    per_sm = f"; {figures['gpu.ipc_per_sm'].value:.3g} of each" if "gpu.ipc_per_sm" in figures else ""
+    yield "IPC", f"{figures['gpu.ipc'].value:.4g}", f"warp instructions per cycle, all SMs{per_sm}"
+    if "gpu.occupancy" in figures:
+        yield "Occupancy", percent(float(figures["gpu.occupancy"].value)), "of the warps that SMs have room for"
+    shares = {name: float(each.value) for name, each in figures.items() if name.startswith("gpu.of_peak.")}
+    if shares:
+        most = max(shares, key=lambda name: shares[name])
+        what = most.rpartition(".")[2]
+        yield "Of peak", percent(shares[most]), f"{what if what in ('issue', 'tensor') else what.upper()}, the nearest"
+    launches, simulated = (int(figures[f"gpu.{name}"].value) for name in ("launches", "simulated_launches"))
+    share = float(figures["gpu.simulated_share"].value)
+    of = f"{simulated:,} simulated, {percent(share)} of the instructions" if share < 1 else "all simulated"
+    yield "Launches", f"{launches:,}", of
     yield "L1, L2 misses", _ratios(figures.get("gpu.l1_miss_ratio"), figures.get("gpu.l2_miss_ratio")), "of accesses"
 
 

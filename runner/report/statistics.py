@@ -6,26 +6,48 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from manyscale.models.workload.notes import Note, Severity
 from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.report.headline import has_launches, has_ranks
 from manyscale.runner.run.results import Result
+
+_FIRST: Final = ("gpu.time", "gpu.cycles", "gpu.ipc", "gpu.ipc_per_sm", "gpu.occupancy")
 
 
 def write(result: Result, directory: Path) -> None:
     """Write both files of a run."""
-    write_figures(result.statistics, f"{result.name} on {result.machine.name}", directory, result.notes)
+    title = f"{result.name} on {result.machine.name}"
+    write_figures(result.statistics, title, directory, result.notes, _to_read(result))
 
 
-def write_figures(figures: Mapping[str, Statistic], title: str, directory: Path, notes: Sequence[Note] = ()) -> None:
-    """Write both files; floats in their shortest exact form. The notes are one more figure, ``notes``: how many of them
-    change the number, and all of them, most severe first, as its ``list``."""
+def _to_read(result: Result) -> Mapping[str, Statistic]:
+    """What is worth reading: of a run that is nothing but a GPU's, its figures, those of time first. What MPI would say
+    of one process alone (no waits, efficiencies of 1) stands in stats.json."""
+    figures = result.statistics
+    if not has_launches(result) or has_ranks(result):
+        return figures
+    of_gpu = [name for name in figures if name.startswith("gpu.")]
+    first = [
+        name for name in (*_FIRST, *(name for name in of_gpu if name.startswith("gpu.of_peak."))) if name in figures
+    ]
+    others = [name for name in figures if name.partition(".")[0] not in ("application", "critical_path", "gpu")]
+    return {name: figures[name] for name in dict.fromkeys((*first, *of_gpu, "application.makespan", *others))}
+
+
+def write_figures(
+    figures: Mapping[str, Statistic], title: str, directory: Path, notes: Sequence[Note] = (),
+    shown: Mapping[str, Statistic] | None = None,
+) -> None:  # fmt: skip
+    """Write both files; floats in their shortest exact form; ``shown``: those of stats.txt (all). The notes are one
+    more figure, ``notes``: how many of them change the number, and all of them, most severe first, as its ``list``."""
     content = {name: _entry(statistic) for name, statistic in figures.items()}
     count = sum(note.severity is not Severity.informs for note in notes)
     text = "notes on what the figures leave out or guess"
     content["notes"] = _entry(Statistic(count, "1", "count", text)) | {"list": [asdict(note) for note in notes]}
     (directory / "stats.json").write_text(json.dumps(content, indent=1) + "\n")
-    lines = [_line(name, statistic) for name, statistic in figures.items()]
+    lines = [_line(name, statistic) for name, statistic in (figures if shown is None else shown).items()]
     lines += [f"# {note}\n" for note in notes]
     text = f"---------- {title} ----------\n" + "".join(lines)
     (directory / "stats.txt").write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -73,9 +73,10 @@ class Result:
     ``cores``, ``task_instances`` and ``cpi_stacks`` follow the schemas of predict/node/tables.py; None where no node
     was simulated.
     ``intervals``: a row per interval of a program whose intervals were sampled (predict/intervals/sampled_tables.py).
-    ``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` follow the schemas of predict/gpu/tables.py; None where
-    no kernel was launched. ``gpu_lines`` and ``gpu_branches`` follow those of predict/gpu/source_tables.py; None where
-    the trace tells no lines of source, or not where the threads of a warp part.
+    ``launches``, ``blocks``, ``gpu_ipc``, ``gpu_cpi_stacks`` and ``gpu_resources`` follow the schemas of
+    predict/gpu/tables.py; None where no kernel was launched. ``gpu_lines`` and ``gpu_branches`` follow those of
+    predict/gpu/source_tables.py; None where the trace tells no lines of source, or not where the threads of a warp
+    part.
     ``plan``: what was simulated (sampling/plan.py), with the key of its unit; None of a result that no run made.
     ``notes``: what the figures leave out or assume, most severe first.
     ``resolved``: the study as it was run, all defaults filled in. ``sweep_point``: values of the sweep's axes, or {}.
@@ -100,6 +101,7 @@ class Result:
     blocks: pa.Table | None = None
     gpu_ipc: pa.Table | None = None
     gpu_cpi_stacks: pa.Table | None = None
+    gpu_resources: pa.Table | None = None
     gpu_lines: pa.Table | None = None
     gpu_branches: pa.Table | None = None
     plan: pa.Table | None = None

@@ -8,12 +8,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.gpu.roofline.operations import RESOURCES
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
+
+NOT_TOLD: Final = -1
 
 
 def _none() -> np.ndarray:
     return np.zeros(0, np.int64)
+
+
+def _no_work() -> np.ndarray:
+    return np.zeros(len(RESOURCES))
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class LaunchResult:
     Of blocks int64[n]: ``block`` their numbers, ``block_sm``, ``block_start`` and ``block_end`` in cycles from the
     launch's first (-1 of blocks that were not simulated), ``block_warp_instructions``, ``block_thread_instructions``,
     ``block_requests`` to global and local memory, ``block_region`` (TBPoint's homogeneous region, -1 in none).
+    ``dram_reads`` and ``dram_writes``: sectors of L2 (NOT_TOLD: the model does not say). ``work`` and ``work_cycles``
+    float64[RESOURCES]: as ``models.gpu.roofline.operations.Work`` has them.
     ``ipc_instructions`` int64[bins]: warp instructions issued in each of ``bin_cycles`` cycles.
     """
 
@@ -39,6 +48,8 @@ class LaunchResult:
     l1_misses: int = 0
     l2_accesses: int = 0
     l2_misses: int = 0
+    dram_reads: int = NOT_TOLD
+    dram_writes: int = NOT_TOLD
     occupancy: float = 0.0
     half_width: float = 0.0
     block: np.ndarray = field(default_factory=_none)
@@ -51,13 +62,19 @@ class LaunchResult:
     block_region: np.ndarray = field(default_factory=_none)
     bin_cycles: int = 1
     ipc_instructions: np.ndarray = field(default_factory=_none)
+    work: np.ndarray = field(default_factory=_no_work)
+    work_cycles: np.ndarray = field(default_factory=_no_work)
+
+    @property
+    def tells_dram(self) -> bool:
+        return self.dram_reads != NOT_TOLD
 
 
 BLOCK_COLUMNS: Final = tuple(each.name for each in fields(LaunchResult) if each.name.startswith("block"))
 _SCALARS: Final = tuple(
     each.name
     for each in fields(LaunchResult)
-    if each.name not in (*BLOCK_COLUMNS, "causes", "stack", "ipc_instructions")
+    if each.name not in (*BLOCK_COLUMNS, "causes", "stack", "ipc_instructions", "work", "work_cycles")
 )
 _REAL: Final = ("occupancy", "half_width")
 
@@ -72,7 +89,8 @@ def to_arrays(results: Sequence[LaunchResult]) -> Arrays:
         for name in _SCALARS
     }
     arrays["cause"] = np.array(causes)
-    arrays["stack"] = np.array([each.stack for each in results], np.float64)
+    for name in ("stack", "work", "work_cycles"):
+        arrays[name] = np.array([getattr(each, name) for each in results], np.float64)
     for name in (*BLOCK_COLUMNS, "ipc_instructions"):
         arrays[name] = np.concatenate([np.asarray(getattr(each, name), np.int64) for each in results])
     arrays["num_blocks"] = np.array([len(each.block) for each in results], np.int64)
@@ -92,5 +110,6 @@ def from_arrays(arrays: Arrays) -> list[LaunchResult]:
         part = slice(int(blocks[row]), int(blocks[row + 1]))
         more: dict[str, Any] = {name: found[name][part] for name in BLOCK_COLUMNS}
         more["ipc_instructions"] = found["ipc_instructions"][int(bins[row]) : int(bins[row + 1])]
-        results.append(LaunchResult(**scalars, **more, causes=causes, stack=found["stack"][row]))
+        more |= {name: found[name][row] for name in ("stack", "work", "work_cycles")}
+        results.append(LaunchResult(**scalars, **more, causes=causes))
     return results

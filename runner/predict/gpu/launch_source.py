@@ -132,7 +132,7 @@ class LaunchSource(PhaseSource):
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""
         begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
-        own = tables.launch_tables(self._launches, self._predictions(done), begin, self._name)
+        own = tables.launch_tables(self._launches, self._predictions(done), begin, self._name, self._gpu)
         return self._cores.tables(done, replayed) | own
 
     @property

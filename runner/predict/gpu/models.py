@@ -16,6 +16,7 @@ import numpy as np
 
 from manyscale.models.gpu import domains
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.roofline.operations import work_of
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
@@ -106,6 +107,8 @@ def _of_detailed(found: DetailedResult, causes: tuple[str, ...]) -> LaunchResult
         l1_misses=found.l1_misses,
         l2_accesses=found.l2_accesses,
         l2_misses=found.l2_misses,
+        dram_reads=found.dram_reads,
+        dram_writes=found.dram_writes,
         occupancy=found.occupancy,
         block=np.arange(len(found.block_sm)),
         block_sm=found.block_sm,
@@ -157,6 +160,7 @@ class Gpumech:
         for number, trace in enumerate(launches):
             found = gpumech_outline.outline_of(trace, gpu, options["form"] == "printed")
             blocks = profile_of(trace)
+            amount, cycles = work_of(trace, gpu)
             arrays |= _of_launch(
                 number,
                 gpumech_outline.to_arrays(found)
@@ -164,6 +168,8 @@ class Gpumech:
                     "block_warp_instructions": blocks.warp_instructions,
                     "block_thread_instructions": blocks.thread_instructions,
                     "block_requests": blocks.memory_requests,
+                    "work": amount,
+                    "work_cycles": cycles,
                 },
             )
         return stored(arrays)
@@ -194,6 +200,7 @@ class Gpumech:
     @staticmethod
     def predict(outlines: Arrays, profiles: Arrays, gpu: Gpu, options: Mapping[str, Any]) -> list[LaunchResult]:
         """Launches from their outlines and profiles."""
+        from manyscale.models.gpu.gpumech import functional_caches
         from manyscale.models.gpu.gpumech import model as gpumech
         from manyscale.models.gpu.gpumech import outline as gpumech_outline
 
@@ -201,7 +208,10 @@ class Gpumech:
         for outline, profile in zip(_by_launch(outlines), _by_launch(profiles), strict=True):
             own = gpumech.from_arrays(profile, gpumech_outline.from_arrays(outline))
             found = gpumech.predict(own, gpu, options["form"], options["representative"])
-            results.append(_of_estimate(found, outline, options["form"] == "extended", gpumech.CAUSES))
+            result = _of_estimate(found, outline, options["form"] == "extended", gpumech.CAUSES)
+            counts = profile["l2_counts"].tolist()
+            reads, writes = counts[functional_caches.READ_MISSES], counts[functional_caches.WRITTEN_BACK]
+            results.append(replace(result, dram_reads=reads, dram_writes=writes))
         return results
 
 
@@ -220,7 +230,7 @@ def _by_launch(kept: Arrays) -> list[dict[str, np.ndarray]]:
 
 
 def _of_estimate(
-    found: GpuMechEstimate, blocks: Mapping[str, np.ndarray], has_blocks: bool, causes: tuple[str, ...]
+    found: GpuMechEstimate, outline: Mapping[str, np.ndarray], has_blocks: bool, causes: tuple[str, ...]
 ) -> LaunchResult:
     """``stack`` there is in cycles per instruction. Only the extended form knows when blocks begin and end."""
     stack = np.array([found.stack[name] for name in causes])
@@ -237,6 +247,8 @@ def _of_estimate(
         l1_misses=found.l1_misses,
         l2_accesses=found.l2_accesses,
         l2_misses=found.l2_misses,
+        work=outline["work"],
+        work_cycles=outline["work_cycles"],
     )
     if not has_blocks:
         return result
@@ -246,8 +258,8 @@ def _of_estimate(
         block_sm=found.block_sm,
         block_start=found.block_begin,
         block_end=found.block_end,
-        block_warp_instructions=blocks["block_warp_instructions"],
-        block_thread_instructions=blocks["block_thread_instructions"],
-        block_requests=blocks["block_requests"],
+        block_warp_instructions=outline["block_warp_instructions"],
+        block_thread_instructions=outline["block_thread_instructions"],
+        block_requests=outline["block_requests"],
         block_region=np.full(len(found.block_sm), -1),
     )

@@ -16,7 +16,7 @@ It takes MIN_GENERATIONS times as many blocks as the GPU holds; with fewer there
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -70,9 +70,11 @@ def of_all_blocks(
     half = float(stdtrit(parts - 1, (1 + confidence) / 2)) * spread * further
     cycles = round(result.cycles + further)
     grown = warp_instructions / max(result.warp_instructions, 1)
-    accesses = {
-        name: round(getattr(result, name) * grown) for name in ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses")
+    accesses: dict[str, Any] = {
+        name: round(getattr(result, name) * grown)
+        for name in ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses", "dram_reads", "dram_writes")
     }
+    accesses |= {name: getattr(result, name) * grown for name in ("work", "work_cycles")}
     return replace(
         result,
         cycles=cycles,

@@ -13,6 +13,7 @@ import pyarrow as pa
 from manyscale.models.workload.columns import text_array, to_arrow
 from manyscale.models.workload.instruction_details import InstructionDetails
 from manyscale.models.workload.launch_trace import Access, StaticInstructions
+from manyscale.runner.kernel_names import demangled
 from manyscale.runner.predict.gpu.mapping import Launches
 
 # Of all launches of a kernel together, most warp instructions first. An inlined function's instructions count for their
@@ -26,6 +27,7 @@ LINES_SCHEMA: Final = pa.schema(
         pa.field("thread_instructions", pa.int64(), nullable=False),  # of all threads that take part
         pa.field("active_threads", pa.float64(), nullable=False),  # mean, of the 32 of a warp
         pa.field("memory_instructions", pa.int64(), nullable=False),  # warp instructions that access memory
+        pa.field("kernel", pa.string(), nullable=False),  # the kernel's name, demangled
     ]
 )
 # Branches, calls and returns that were executed, of all launches of a kernel together; those that diverge most first.
@@ -39,6 +41,7 @@ BRANCHES_SCHEMA: Final = pa.schema(
         pa.field("executed", pa.int64(), nullable=False),  # by warps
         pa.field("diverged", pa.int64(), nullable=False),  # of these, how often some threads went on elsewhere
         pa.field("active_threads", pa.float64(), nullable=False),  # mean, for which its predicate holds
+        pa.field("kernel", pa.string(), nullable=False),  # the kernel's name, demangled
     ]
 )
 _BRANCHES: Final = frozenset(("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET"))
@@ -109,6 +112,7 @@ def _lines(kernels: list[_Kernel]) -> pa.Table | None:
     columns = [text_array([key[0] for key in keys]), text_array([key[1] for key in keys])]
     columns += [to_arrow(np.array([key[2] for key in keys], np.int32)), to_arrow(values[:, 0]), to_arrow(values[:, 1])]
     columns += [to_arrow(values[:, 1] / values[:, 0]), to_arrow(values[:, 2])]
+    columns.append(text_array([demangled(key[0]) for key in keys]))
     return pa.Table.from_arrays(columns, schema=LINES_SCHEMA)
 
 
@@ -128,6 +132,7 @@ def _branches(kernels: list[_Kernel]) -> pa.Table | None:
                     "kernel_name": kernel.name, "pc": int(kernel.static.pc[row]), "text": details.text[row],
                     "file": file or None, "line": int(line) if line else None, "executed": executed,
                     "diverged": int(kernel.diverged[row]), "active_threads": int(kernel.threads[row]) / executed,
+                    "kernel": demangled(kernel.name),
                 }
             )  # fmt: skip
     rows.sort(key=lambda row: (-row["diverged"], row["kernel_name"], row["pc"]))

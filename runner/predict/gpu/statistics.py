@@ -10,6 +10,7 @@ from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.predict.gpu import checks
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
+from manyscale.runner.predict.gpu.resources import resource_statistics
 from manyscale.runner.predict.statistic import Statistic
 
 
@@ -49,6 +50,8 @@ def launch_statistics(launches: Launches, predicted: Predictions, gpu: Gpu) -> d
             "warp instructions per cycle without launch latency, all SMs",
         ),
     }
+    sm = "warp instructions per cycle without launch latency, mean of all SMs"
+    figures["gpu.ipc_per_sm"] = Statistic(work / inside / gpu.sms if inside else 0.0, "1", "ratio", sm)
     for cache in ("l1", "l2"):
         misses, accesses = (
             float((np.array([getattr(each, f"{cache}_{what}") for each in results]) * scale).sum())
@@ -62,6 +65,7 @@ def launch_statistics(launches: Launches, predicted: Predictions, gpu: Gpu) -> d
     figures["gpu.occupancy"] = Statistic(
         resident / inside if inside else 0.0, "1", "ratio", "mean share of the SMs' warps that are resident"
     )
+    figures |= resource_statistics(results, scale, inside, gpu)
     stack = sum((each.stack * factor for each, factor in zip(results, scale.tolist(), strict=True)), np.zeros(1))
     for name, value in zip(results[0].causes, np.atleast_1d(stack).tolist(), strict=True):
         text = f"cycles without launch latency per warp instruction, of them: {name}"

@@ -7,11 +7,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import text_array, to_arrow
+from manyscale.runner.kernel_names import demangled
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.mapping import Launches
 from manyscale.runner.predict.gpu.predictions import Predictions
+from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 from manyscale.runner.predict.gpu.source_tables import source_tables
 
 # Ratios and counts of a launch that was not simulated are those of the one that stands for it; its cycles are its own.
@@ -40,6 +43,9 @@ LAUNCHES_SCHEMA: Final = pa.schema(
         # that simulated it, or the launch that stands for it
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         pa.field("representative_id", pa.int32(), nullable=False),  # the launch whose simulation it follows from
+        pa.field("kernel", pa.string(), nullable=False),  # the kernel's name, demangled
+        pa.field("dram_reads", pa.int64()),  # sectors read from DRAM; null where the model does not tell
+        pa.field("dram_writes", pa.int64()),  # sectors written to DRAM; null where the model does not tell
     ]
 )
 # Of launches that were simulated; times count from the first cycle after the launch latency. Blocks that were not
@@ -74,6 +80,16 @@ STACKS_SCHEMA: Final = pa.schema(
         pa.field("cycles_per_instruction", pa.float64(), nullable=False),  # over the launch's warp instructions
     ]
 )
+# What launches that were simulated ask of each resource, and how long it would take if nothing else held them up.
+RESOURCES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("launch_id", pa.int32(), nullable=False),  # number of the launch
+        pa.field("resource", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # issue, a unit, a type, a memory
+        pa.field("amount", pa.float64(), nullable=False),  # warp instructions (issue, units), operations, or bytes
+        pa.field("peak_cycles", pa.float64(), nullable=False),  # that it takes at the peak rate of the whole GPU
+        pa.field("share", pa.float64(), nullable=False),  # of the launch's cycles, its latency left out
+    ]
+)
 
 
 def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray) -> np.ndarray:
@@ -86,15 +102,18 @@ def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray
     return np.asarray(before + until[:-1] - until[np.searchsorted(operation, operation, "left")], np.int64)
 
 
-def launch_tables(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, model: str) -> dict[str, pa.Table]:
-    """``launches``, ``blocks``, ``gpu_ipc`` and ``gpu_cpi_stacks`` of a Result; and ``gpu_lines`` and ``gpu_branches``
-    where the trace tells them. ``begin_ps`` int64[phases]."""
+def launch_tables(
+    launches: Launches, predicted: Predictions, begin_ps: np.ndarray, model: str, gpu: Gpu
+) -> dict[str, pa.Table]:
+    """``launches``, ``blocks``, ``gpu_ipc``, ``gpu_cpi_stacks`` and ``gpu_resources`` of a Result; and ``gpu_lines``
+    and ``gpu_branches`` where the trace tells them. ``begin_ps`` int64[phases]."""
     simulated = _simulated(predicted)
     return {
         "launches": _launches(launches, predicted, begin_ps, model),
         "blocks": _blocks(simulated),
         "gpu_ipc": _ipc(simulated),
         "gpu_cpi_stacks": _stacks(simulated),
+        "gpu_resources": _resources(simulated, gpu),
         **source_tables(launches),
     }
 
@@ -115,8 +134,11 @@ def _launches(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, 
     results = [predicted.result[each] for each in row.tolist()]
     number = {
         name: np.array([getattr(each, name) for each in results], np.int64)
-        for name in ("l1_accesses", "l1_misses", "l2_accesses", "l2_misses", "launch_id", "simulated_instructions")
-    }
+        for name in (
+            "l1_accesses", "l1_misses", "l2_accesses", "l2_misses", "dram_reads", "dram_writes", "launch_id",
+            "simulated_instructions",
+        )
+    }  # fmt: skip
     own_id = source.column("launches", "launch_id")[executions.launch]
     half = predicted.half_width_cycles[row]
     cycles = predicted.cycles[row]
@@ -140,6 +162,8 @@ def _launches(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, 
         *(pa.array(cycles + sign * half, pa.float64(), mask=half == 0) for sign in (-1, 1)),
         pa.DictionaryArray.from_arrays(to_arrow(np.zeros(len(row), np.int8)), text_array([model])),
         to_arrow(number["launch_id"].astype(np.int32)),
+        text_array([demangled(names[each]) for each in executions.launch.tolist()]),
+        *(pa.array(number[name], pa.int64(), mask=number[name] < 0) for name in ("dram_reads", "dram_writes")),
     ]
     return pa.Table.from_arrays(columns, schema=LAUNCHES_SCHEMA)
 
@@ -188,3 +212,19 @@ def _stacks(simulated: list[LaunchResult]) -> pa.Table:
         to_arrow((stack / instructions[:, None]).ravel()),
     ]
     return pa.Table.from_arrays(columns, schema=STACKS_SCHEMA)
+
+
+def _resources(simulated: list[LaunchResult], gpu: Gpu) -> pa.Table:
+    """Those that a launch asks nothing of are left out."""
+    found = [resources_of(each, gpu) for each in simulated]
+    amount, cycles = (np.array([getattr(each, name) for each in found]) for name in ("amount", "cycles"))
+    launch, resource = np.nonzero(amount > 0)
+    whole = np.maximum(np.array([each.cycles for each in simulated], np.float64), 1)
+    columns = [
+        to_arrow(np.array([each.launch_id for each in simulated], np.int32)[launch]),
+        pa.DictionaryArray.from_arrays(to_arrow(resource.astype(np.int8)), text_array(list(NAMES))),
+        to_arrow(amount[launch, resource]),
+        to_arrow(cycles[launch, resource]),
+        to_arrow((cycles / whole[:, None])[launch, resource]),
+    ]
+    return pa.Table.from_arrays(columns, schema=RESOURCES_SCHEMA)

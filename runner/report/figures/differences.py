@@ -19,6 +19,7 @@ _TEXT: Final = {"textposition": "auto", "insidetextfont": {"color": "#ffffff"}, 
 _GROUPS: Final = {
     "state": "By state",
     "critical path": "Critical path",
+    "kernel": "By kernel",
     "launch": "By launch",
     "place": "By region and call",
     "rank": "By rank and state",

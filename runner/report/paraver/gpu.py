@@ -39,7 +39,7 @@ def write(result: Result, directory: Path) -> None:
     threads = len(ranks) + num_sms
     who = [f"{number + 1}:1:1:{number + 1}:" for number in range(threads)]
     begin, end = (nanoseconds(to_numpy(launches.column(name))) for name in ("start_ps", "end_ps"))
-    kernels = launches.column("kernel_name").to_pylist()
+    kernels = launches.column("kernel").to_pylist()
     names = list(dict.fromkeys(kernels))
     number = {name: index + 1 for index, name in enumerate(names)}
     code = np.array([number[name] for name in kernels])

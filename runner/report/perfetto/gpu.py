@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.report.gpu_blocks import timed_blocks
 from manyscale.runner.report.text_columns import batches, contents, integers, join, microseconds, picked
 from manyscale.runner.run.results import Result
@@ -30,13 +31,13 @@ def write_launches(file: gzip.GzipFile, result: Result) -> list[str]:
     rank, start, end, cycles, launch = (
         to_numpy(launches.column(name)) for name in ("rank", "start_ps", "end_ps", "cycles", "launch_id")
     )
-    kernels = launches.column("kernel_name").to_pylist()
+    kernels = launches.column("kernel").to_pylist()
     names = list(dict.fromkeys(kernels))
     number = {name: index for index, name in enumerate(names)}
     kernel = np.array([number[name] for name in kernels])
     known, track = np.unique(rank, return_inverse=True)
     head = [f'{{"ph":"X","pid":{LAUNCHES},"tid":{each + 1},"ts":' for each in known.tolist()]
-    called = [f',"name":{json.dumps(name)},"args":{{"launch_id":' for name in names]
+    called = [f',"name":{json.dumps(function_name(name))},"args":{{"launch_id":' for name in names]
     for batch in batches(len(rank)):
         text = join(
             picked(head, track[batch]), microseconds(start[batch]),

@@ -12,10 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.columns import to_numpy
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.predict.node.tables import codes_and_names
 from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLORSCALE, LINE_COLOURS, axis
+from manyscale.runner.report.sections.gpu_roofline import add_roofline, kernel_cell, shortened
 from manyscale.runner.report.sections.gpu_source import add_source
 from manyscale.runner.report.sections.node import colour_steps, figures_table, part_markers, stack_chart
 from manyscale.runner.report.text import escape, percent, side_by_side, table
@@ -47,12 +50,15 @@ def add_launches(page: Page, result: Result) -> None:
     page.add(
         "Kernels", _kernels_table(launches), whole, note="Cycles without launch latency, of all launches together."
     )
-    page.add("Kernel launches", _launches_table(launches), note=note)
+    gpu = Gpu.of(result.machine.node)
+    if result.gpu_resources is not None and gpu is not None:
+        add_roofline(page, launches, result.gpu_resources, gpu)
     if result.gpu_cpi_stacks is not None:
         _add_stacks(page, launches, result.gpu_cpi_stacks)
+    add_source(page, result)
     if result.gpu_ipc is not None:
         _add_ipc(page, launches, result.gpu_ipc)
-    add_source(page, result)
+    page.add("Kernel launches", _launches_table(launches), note=note)
     if result.blocks is not None and result.blocks.num_rows:
         _add_blocks(page, launches, result.blocks)
 
@@ -72,7 +78,7 @@ def _launches_table(launches: pa.Table) -> str:
         rows.append(
             (
                 f"{each['launch_id']:,}",
-                f'<span class="meaning">{escape(_short(each["kernel_name"]))}</span>',
+                kernel_cell(each["kernel"]),
                 f"{each['blocks']:,}",
                 f"{each['cycles']:,}",
                 f"{each['warp_instructions'] / inside:.3g}" if inside else "-",
@@ -92,7 +98,7 @@ def _launches_table(launches: pa.Table) -> str:
 def _kernels_table(launches: pa.Table) -> str:
     """A row per kernel, those with most cycles first."""
     inside = to_numpy(launches.column("cycles")) - to_numpy(launches.column("launch_latency_cycles"))
-    names = launches.column("kernel_name").to_pylist()
+    names = launches.column("kernel").to_pylist()
     kernels = list(dict.fromkeys(names))
     row = np.array([kernels.index(name) for name in names])
     sums = {
@@ -107,7 +113,7 @@ def _kernels_table(launches: pa.Table) -> str:
 
     rows = [
         (
-            f'<span class="meaning">{escape(_short(kernels[each]))}</span>', f"{np.count_nonzero(row == each):,}",
+            kernel_cell(kernels[each]), f"{np.count_nonzero(row == each):,}",
             f"{sums['blocks'][each]:,.0f}", f"{cycles[each]:,.0f}", escape(percent(cycles[each] / whole)),
             f"{sums['warp_instructions'][each] / cycles[each]:.3g}" if cycles[each] else "-",
             ratio("l1_misses", "l1_accesses", each), ratio("l2_misses", "l2_accesses", each),
@@ -118,7 +124,7 @@ def _kernels_table(launches: pa.Table) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 60 else f"{name[:57]}..."
+    return shortened(function_name(name))
 
 
 # ---- cycles by cause ----
@@ -132,7 +138,7 @@ def _add_stacks(page: Page, launches: pa.Table, stacks: pa.Table) -> None:
     np.add.at(cycles, (row, part), to_numpy(stacks.column("cycles")))
     first = _first_rows(launches, known)
     work = np.maximum(to_numpy(launches.column("warp_instructions"))[first].astype(float), 1)
-    kernels = [launches.column("kernel_name")[int(each)].as_py() for each in first]
+    kernels = [launches.column("kernel")[int(each)].as_py() for each in first]
     looks = part_markers(parts, cycles.sum(axis=0) > 0)
     names = list(dict.fromkeys(kernels))
     of_kernel = np.array([names.index(name) for name in kernels])
@@ -186,7 +192,7 @@ def _add_ipc(page: Page, launches: pa.Table, ipc: pa.Table) -> None:
     lasts = np.append(firsts[1:], len(ids)) - 1
     value = np.add.reduceat(issued, firsts) / np.add.reduceat(end - start, firsts)
     x0, x1 = begins[row[firsts]] + start[firsts], begins[row[firsts]] + end[lasts]
-    kernels = [launches.column("kernel_name")[int(each)].as_py() for each in _first_rows(launches, known)]
+    kernels = [launches.column("kernel")[int(each)].as_py() for each in _first_rows(launches, known)]
     names = list(dict.fromkeys(kernels))
     of_row = np.array([names.index(name) for name in kernels])[row[firsts]]
     data: list[dict[str, Any]] = []
@@ -248,7 +254,7 @@ def _kinds(launches: pa.Table, blocks: pa.Table) -> str:
 
     ids, size = to_numpy(blocks.column("launch_id")), to_numpy(blocks.column("thread_instructions"))
     known, count = np.unique(ids, return_counts=True)
-    kernels = np.array([launches.column("kernel_name")[int(each)].as_py() for each in _first_rows(launches, known)])
+    kernels = np.array([launches.column("kernel")[int(each)].as_py() for each in _first_rows(launches, known)])
     rows = []
     for name in list(dict.fromkeys(kernels.tolist()))[:MAX_LAUNCHES]:
         mine = known[kernels == name]
@@ -256,7 +262,7 @@ def _kinds(launches: pa.Table, blocks: pa.Table) -> str:
         text = _PATTERNS[kind.pattern] + (f" every {kind.period:,} blocks" if kind.period else "")
         rows.append(
             (
-                f'<span class="meaning">{escape(_short(name))}</span>', f"{len(mine):,}",
+                kernel_cell(name), f"{len(mine):,}",
                 f"{count[kernels == name].sum():,}", escape(percent(kind.variation)), escape(text),
             )
         )  # fmt: skip

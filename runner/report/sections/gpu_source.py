@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from manyscale.runner.report.page import Page
+from manyscale.runner.report.sections.gpu_roofline import kernel_cell
 from manyscale.runner.report.text import escape, percent, table
 from manyscale.runner.run.results import Result
 
@@ -63,5 +64,4 @@ def _place(row: dict[str, object]) -> str:
 
 
 def _name(row: dict[str, object]) -> str:
-    name = str(row["kernel_name"])
-    return f'<span class="meaning">{escape(name if len(name) <= 40 else name[:39] + "…")}</span>'
+    return kernel_cell(str(row["kernel"]), 40)

@@ -22,6 +22,7 @@ from manyscale.models.workload import Workload
 from manyscale.models.workload.columns import to_numpy
 from manyscale.models.workload.notes import Note, from_json, informs
 from manyscale.runner.errors import UserError
+from manyscale.runner.kernel_names import function_name
 from manyscale.runner.run import directory as rundir
 from manyscale.runner.run.critical_path import time_by_kind
 from manyscale.runner.run.places import occurrence, places
@@ -43,6 +44,7 @@ TITLES: Final = {  # of the groups, in their order
     "state": "by state (mean over ranks)",
     "critical path": "critical path, by kind",
     "gpu": "kernel launches",
+    "kernel": "cycles by kernel, latencies included",
     "launch": "cycles by launch, latency included",
     "place": "by region and call (mean over ranks)",
     "visit": "by visit of a region or call (mean over ranks; #0 is the first)",
@@ -74,6 +76,11 @@ class Side:
     workload: Workload | None
     notes: tuple[Note, ...] = ()
     launch_cycles: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_of_gpu(self) -> bool:
+        """Whether the run is nothing but a GPU's: one process that sends nothing."""
+        return self.num_ranks == 1 and bool(self.launch_cycles) and not self.figures.get("application.messages")
 
 
 def is_run(path: Path) -> bool:
@@ -116,10 +123,10 @@ def _by_launch(launches: pa.Table) -> dict[str, float]:
     """Cycles of each execution of a launch, latency included."""
     found: dict[str, float] = {}
     again: Counter[int] = Counter()
-    for row in launches.select(["launch_id", "kernel_name", "cycles"]).to_pylist():
+    for row in launches.select(["launch_id", "kernel_name", "cycles"]).to_pylist():  # (older runs have no "kernel")
         again[row["launch_id"]] += 1
         time = f", time {again[row['launch_id']]}" if again[row["launch_id"]] > 1 else ""
-        found[f"launch {row['launch_id']} of {row['kernel_name']}{time}"] = float(row["cycles"])
+        found[f"launch {row['launch_id']} of {function_name(row['kernel_name'])}{time}"] = float(row["cycles"])
     return found
 
 
@@ -178,11 +185,17 @@ def compare(a: Side, b: Side) -> tuple[pa.Table, list[Note]]:
     """Table of SCHEMA, and notes on both sides and on what cannot be compared. Groups in order; rows of a group by
     absolute difference.
 
-    Times of states, of places (regions and calls) and of the k-th visit of a place are means over ranks.
+    Times of states, of places (regions and calls) and of the k-th visit of a place are means over ranks. Two runs that
+    are nothing but a GPU's are compared by launches and kernels alone.
     """
     notes = _notes_of_both(a, b)
-    rows: list[dict[str, Any]] = []
-    rows += _figures(a, b)
+    if a.is_of_gpu and b.is_of_gpu:
+        rows = [each for each in _figures(a, b) if each["item"] == "makespan"]
+        rows += _gpu_figures(a, b)
+        rows += _group("kernel", _by_kernel(a), _by_kernel(b), "cycles")
+        rows += _group("launch", a.launch_cycles, b.launch_cycles, "cycles")
+        return pa.Table.from_pylist(rows, schema=SCHEMA), notes
+    rows = list(_figures(a, b))
     rows += _group("state", _by_state(a), _by_state(b), "s")
     if a.path_ps and b.path_ps:
         one, other = ({kind: time / 1e12 for kind, time in side.path_ps.items()} for side in (a, b))
@@ -244,6 +257,13 @@ def _gpu_figures(a: Side, b: Side) -> Iterator[dict[str, Any]]:
 def _row(group: str, item: str, a: float | None, b: float | None, unit: str) -> dict[str, Any]:
     difference = None if a is None or b is None else b - a
     return {"group": group, "item": item, "a": a, "b": b, "difference": difference, "unit": unit}
+
+
+def _by_kernel(side: Side) -> dict[str, float]:
+    found: Counter[str] = Counter()
+    for launch, cycles in side.launch_cycles.items():
+        found[launch.partition(" of ")[2].partition(", time ")[0]] += cycles  # type: ignore[assignment]
+    return dict(found)
 
 
 def _group(group: str, a: Mapping[str, float], b: Mapping[str, float], unit: str) -> list[dict[str, Any]]:

@@ -68,9 +68,12 @@ def test_counts_lie_between_blocks_that_ended_and_those_that_began(tmp_path):
     assert lives.min() > 2 * memory_state.shortest_reply_cycles(gpu)
     for time, counts in zip(result.asked_at.tolist(), result.asked_counts, strict=True):
         ended, began = (int((times <= time).sum()) for times in (result.block_end, result.block_begin))
-        for count, slack in zip(counts.tolist(), (4, 4, requests, requests), strict=True):
+        *reads, writes = counts.tolist()
+        assert writes == 0  # of DRAM
+        for count, slack in zip(reads, (4, 4, requests, requests, requests), strict=True):
             assert requests * ended - slack <= count <= requests * began + slack
     assert result.l1_accesses == result.l1_misses == result.l2_accesses == result.l2_misses == 40 * requests
+    assert (result.dram_reads, result.dram_writes) == (40 * requests, 0)
 
 
 class EverySecond(All):

@@ -69,10 +69,12 @@ def test_of_a_gpu_the_launches_come_first(tmp_path: Path) -> None:
     workload = read_workload(WorkloadChoice(path=str(shipped.folder() / "bfs-16"), launches=(1,)))
     result = result_of(workload, target="rtx3070")
     page, headings = page_of(result, tmp_path)
-    assert headings[:3] == ["Kernels", "Kernel launches", "Where the GPU's cycles go"]
+    assert headings[:3] == ["Kernels", "Achieved against peak", "Where the GPU's cycles go"]
     assert not [said for said in RANKS if said in page.text]
     labels = re.findall(r'<div class="label">(.*?)</div>', (tmp_path / "report.html").read_text())
-    assert labels == ["Predicted time", "Launches", "Cycles", "IPC", "L1, L2 misses", "Target"]
+    assert labels == [
+        "Predicted time", "Cycles", "IPC", "Occupancy", "Of peak", "Launches", "L1, L2 misses", "Target",
+    ]  # fmt: skip
     assert f"{result.statistics['gpu.cycles'].value:,}" in page.text.split("\n")
     assert "46 SMs at" in page.text
 

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, gpu_workload
 
+from manyscale.models.gpu.roofline.operations import RESOURCES
 from manyscale.runner.predict.gpu.launch_results import LaunchResult, from_arrays, to_arrays
+from manyscale.runner.predict.gpu.resources import NAMES, resource_statistics, resources_of
+from manyscale.runner.problems import load_yaml
 from manyscale.runner.report import gpu_blocks
 from manyscale.runner.report.sections import gpu as report_gpu
+from manyscale.runner.study.targets import build_machine, shipped_targets
 
 PS = 1e12 / 1132e6
 
@@ -163,3 +167,55 @@ def test_launches_of_one_unit_have_the_same_causes():
     )  # fmt: skip
     with pytest.raises(ValueError, match="different causes"):
         to_arrays([first, second])
+
+
+def work(**amounts):
+    return np.array([amounts.get(name, 0.0) for name in RESOURCES])
+
+
+@pytest.fixture
+def rtx3070():
+    return build_machine(load_yaml(shipped_targets()["rtx3070"]), "rtx3070").node.gpu
+
+
+def result_of(cycles, **more):
+    return LaunchResult(1, cycles, 9200, 9200, ("issue",), np.array([float(cycles)]), **more)
+
+
+def test_shares_of_peaks_are_those_of_the_whole_gpu(rtx3070):
+    """46 SMs of 4 schedulers: 184 warp instructions a cycle, 184 x 64 operations of FP32 (its unit takes one a cycle),
+    4 sectors of L1 each, 32 slices of L2; DRAM 448.064 GB/s at 1132 MHz."""
+    result = result_of(
+        1000, l1_accesses=1840, l2_accesses=640, dram_reads=300, dram_writes=20,
+        work=work(fp32=184 * 64 * 500, tensor_fp16=4096 * 46, fp32_unit=184 * 500, tensor_unit=46),
+        work_cycles=work(fp32=184 * 500, tensor_fp16=46 * 32, fp32_unit=184 * 500, tensor_unit=46 * 32),
+    )  # fmt: skip
+    amount, cycles = (dict(zip(NAMES, each.tolist(), strict=True)) for each in resources_of(result, rtx3070))
+    assert cycles["issue"] == 9200 / 184
+    assert cycles["fp32"] == cycles["fp32_unit"] == 500
+    assert cycles["tensor_fp16"] == cycles["tensor_unit"] == 46 * 32 / 184
+    assert (amount["l1"], cycles["l1"]) == (1840 * 32, 1840 / 4 / 46)
+    assert (amount["l2"], cycles["l2"]) == (640 * 32, 640 / 32)
+    assert (amount["dram"], cycles["dram"]) == (320 * 32, pytest.approx(320 * 32 / 448.064e9 * 1132e6))
+    figures = resource_statistics([result, result], np.array([1.0, 3.0]), 8000, rtx3070)
+    values = {name: each.value for name, each in figures.items()}
+    assert values["gpu.operations.fp32"] == 4 * 184 * 64 * 500
+    assert values["gpu.bytes.dram"] == 4 * 320 * 32
+    assert values["gpu.of_peak.fp32"] == 4 * 500 / 8000
+    assert values["gpu.of_peak.tensor"] == 4 * 46 * 32 / 184 / 8000
+    assert "gpu.of_peak.fp64" not in values
+
+
+def test_of_dram_nothing_is_said_where_the_model_does_not(rtx3070):
+    result = result_of(1000)
+    assert not result.tells_dram
+    assert resources_of(result, rtx3070).amount[NAMES.index("dram")] == 0
+    assert "gpu.bytes.dram" not in resource_statistics([result], np.ones(1), 1000, rtx3070)
+
+
+def test_what_was_counted_is_kept():
+    result = result_of(10, dram_reads=3, dram_writes=4, work=work(fp32=5.0), work_cycles=work(fp32=6.0))
+    (found,) = from_arrays(to_arrays([result]))
+    assert (found.dram_reads, found.dram_writes) == (3, 4)
+    assert (found.work == result.work).all()
+    assert (found.work_cycles == result.work_cycles).all()

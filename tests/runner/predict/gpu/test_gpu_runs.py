@@ -243,8 +243,23 @@ def test_two_runs_are_compared_launch_by_launch(cli, tmp_path):
         assert cli("run", "bfs-16", "--launch", "15,16", *more, "--no-report", "-o", tmp_path / name).status == 0
     out = cli("compare", tmp_path / "a", tmp_path / "b").out
     assert "kernel launches" in out
-    assert "launch 15 of _Z6KernelP4NodePiPbS2_S2_S1_i" in out
+    assert "launch 15 of Kernel" in out
     assert "-5,000" in out
+    assert "cycles by kernel, latencies included" in out
+    assert not [word for word in ("efficiency", "rank", "critical path", "by state") if word in out]
+
+
+def test_statistics_to_read_are_those_of_the_gpu(cli, tmp_path):
+    """What MPI would say of one process stands in stats.json alone."""
+    assert cli("run", "bfs-16", "--launch", "16", "--no-report", "-o", tmp_path / "a").status == 0
+    names = [line.split()[0] for line in (tmp_path / "a" / "stats.txt").read_text().splitlines()[1:] if line[0] != "#"]
+    assert names[:6] == [
+        f"gpu.{name}" for name in ("time", "cycles", "ipc", "ipc_per_sm", "occupancy", "of_peak.issue")
+    ]
+    assert [name for name in names if name.startswith(("application", "critical_path"))] == ["application.makespan"]
+    known = json.loads((tmp_path / "a" / "stats.json").read_text())
+    assert set(names) < set(known)
+    assert known["application.parallel_efficiency"]["value"] == 1
 
 
 def test_plan_and_dry_run_say_what_would_be_simulated(cli, tmp_path):

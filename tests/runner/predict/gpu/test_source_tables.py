@@ -66,14 +66,15 @@ def test_lines_and_branches_of_launches_that_are_run_once_and_twice(launches):
     found = source_tables(launches([FIRST, SECOND], [0, 1, 1]))
     assert found["gpu_lines"].to_pylist() == [
         {"kernel_name": "k", "file": file, "line": line, "warp_instructions": 12, "thread_instructions": threads,
-         "active_threads": pytest.approx(threads / 12), "memory_instructions": memory}
+         "active_threads": pytest.approx(threads / 12), "memory_instructions": memory,
+         "kernel": "k"}
         for file, line, threads, memory in (
             (FILES[0], 7, 384, 12), (FILES[0], 8, 56, 0), (FILES[1], 2, 352, 0),
         )
     ]  # fmt: skip
     (branch,) = found["gpu_branches"].to_pylist()
     expected = {"pc": 32, "text": TEXTS[2], "file": FILES[0], "line": 8, "executed": 12, "diverged": 6}
-    assert branch == {"kernel_name": "k", **expected, "active_threads": pytest.approx(56 / 12)}
+    assert branch == {"kernel_name": "k", **expected, "active_threads": pytest.approx(56 / 12), "kernel": "k"}
 
 
 def test_what_the_trace_does_not_tell_is_left_out(launches):

@@ -1,0 +1,33 @@
+"""The most that a GPU can do in a cycle: the ceilings of its roofline.
+
+Sources: Williams, Waterman, Patterson, "Roofline" (CACM 2009); Ding, Williams, "An Instruction Roofline Model for GPUs"
+(PMBS 2019), whose ceiling is what the schedulers issue, and whose traffic that of L1, L2 and DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from manyscale.models.gpu.parameters import UNITS, WARP_THREADS, Gpu
+from manyscale.models.gpu.roofline.operations import OPERATIONS
+from manyscale.models.workload.quantities import PS_PER_SECOND
+
+MEMORIES: Final = ("l1", "l2", "dram")
+_OF_THREAD: Final = {"fp64": 2, "fp32": 2, "fp16": 4}  # operations of a fused instruction
+_UNIT_OF: Final = {"fp64": "fp64", "fp32": "fp32", "fp16": "fp32"}
+
+
+def ceilings(gpu: Gpu) -> Mapping[str, float]:
+    """In each cycle of all SMs: ``issue``, warp instructions; of each unit, such as ``int_unit``, the same;
+    ``fp64``, ``fp32`` and ``fp16``, operations; ``l1``, ``l2`` and ``dram``, bytes. Those of matrix instructions depend
+    on their shapes: they follow from the launches (``Work.cycles``)."""
+    schedulers = gpu.sms * gpu.schedulers
+    rate = {name: schedulers / max(1, round(gpu.units[name].interval_cycles)) for name in UNITS}
+    found = {"issue": float(schedulers)}
+    found |= {name: WARP_THREADS * _OF_THREAD[name] * rate[_UNIT_OF[name]] for name in OPERATIONS if name in _UNIT_OF}
+    found |= {f"{name}_unit": each for name, each in rate.items()}
+    found["l1"] = float(gpu.sms * gpu.l1.banks * gpu.l1.sector_bytes)
+    found["l2"] = float(gpu.l2.slices * gpu.l2.sector_bytes)
+    found["dram"] = PS_PER_SECOND / gpu.dram.bandwidth_ps_per_byte / gpu.frequency_hz
+    return found

@@ -1,0 +1,116 @@
+"""Arithmetic operations of a launch by type, from the instructions that it executes.
+
+Counted are additions, multiplications and their fusion, which is two, of each thread that takes part, as NVIDIA's
+profilers count them for their rooflines (Nsight Compute, "Kernel Profiling Guide": sass_thread_inst_executed_op_fadd,
+fmul, ffma_pred_on and so on); and of a matrix instruction of M x N x K, which a warp executes as a whole, 2 M N K, with
+the zeros of a sparse one, as specifications do. Compilers move constants by HFMA2, which counts, too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.gpu.launch_program import NUM_UNITS, launch_program
+from manyscale.models.gpu.parameters import UNITS, Gpu
+from manyscale.models.workload.launch_trace import LaunchTrace
+
+OPERATIONS: Final = (
+    "fp64", "fp32", "fp16", "tensor_fp64", "tensor_tf32", "tensor_fp16", "tensor_fp8", "tensor_int8", "tensor_int4",
+    "tensor_int1",
+)  # fmt: skip
+TENSOR: Final = tuple(name for name in OPERATIONS if name.startswith("tensor"))
+RESOURCES: Final = (*OPERATIONS, *(f"{name}_unit" for name in UNITS))
+_PER_THREAD: Final = {  # the type, and operations of a thread
+    **dict.fromkeys(("DADD", "DMUL"), ("fp64", 1)), "DFMA": ("fp64", 2),
+    **dict.fromkeys(("FADD", "FADD32I", "FMUL", "FMUL32I", "FSWZADD"), ("fp32", 1)),
+    **dict.fromkeys(("FFMA", "FFMA32I", "FADD2", "FMUL2"), ("fp32", 2)), "FFMA2": ("fp32", 4),
+    **dict.fromkeys(("HADD2", "HADD2_32I", "HMUL2", "HMUL2_32I"), ("fp16", 2)),
+    **dict.fromkeys(("HFMA2", "HFMA2_32I"), ("fp16", 4)),
+}  # fmt: skip
+_MATRIX: Final = {  # the type of a matrix instruction's elements
+    "DMMA": "tensor_fp64", "HMMA": "tensor_fp16", "HGMMA": "tensor_fp16", "QMMA": "tensor_fp8", "QGMMA": "tensor_fp8",
+    "IMMA": "tensor_int8", "IGMMA": "tensor_int8", "BMMA": "tensor_int1", "BGMMA": "tensor_int1",
+}  # fmt: skip
+_OF_WARP: Final = re.compile(r"(16|8)x?8x?(\d+)")
+_OF_GROUP: Final = re.compile(r"64x(\d+)x(\d+)")
+_PIECE: Final = 1 << 20  # instructions that are counted at once
+
+
+class OperationsOf(NamedTuple):
+    """Of an opcode: the type (place in OPERATIONS, -1: none) and its operations, of each thread or of the warp."""
+
+    kind: int
+    of_thread: int
+    of_warp: int
+
+
+class Work(NamedTuple):
+    """Of a launch, by RESOURCES: ``amount`` float64, operations, and warp instructions of units; ``cycles`` float64,
+    those that the units of one scheduler take for them at their rate."""
+
+    amount: np.ndarray
+    cycles: np.ndarray
+
+
+@lru_cache(maxsize=1 << 12)
+def operations_of(opcode: str) -> OperationsOf:
+    """``HMMA.16816.F32``: 4096 of the warp, of 16-bit numbers."""
+    root, *modifiers = opcode.split(".")
+    if root in _PER_THREAD:
+        name, of_thread = _PER_THREAD[root]
+        return OperationsOf(OPERATIONS.index(name), of_thread, 0)
+    name = _MATRIX.get(root, "")
+    if name == "tensor_int8" and any(each in ("S4", "U4") for each in modifiers):
+        name = "tensor_int4"
+    if name == "tensor_fp16" and "TF32" in modifiers:
+        name = "tensor_tf32"
+    of_warp = _matrix_operations(root, modifiers) if name else 0
+    return OperationsOf(OPERATIONS.index(name), 0, of_warp) if of_warp else OperationsOf(-1, 0, 0)
+
+
+def _matrix_operations(root: str, modifiers: list[str]) -> int:
+    """2 M N K of a warp; of a group of four warps, which all execute the instruction, a quarter. Volta's four
+    8 x 8 x 4 at a time come in four steps (two, if they are added up in 16 bits)."""
+    for modifier in modifiers:
+        if group := _OF_GROUP.fullmatch(modifier):
+            return 2 * 64 * int(group[1]) * int(group[2]) // 4
+        if warp := _OF_WARP.fullmatch(modifier):
+            operations = 2 * int(warp[1]) * 8 * int(warp[2])
+            steps = any(each.startswith("STEP") for each in modifiers)
+            return operations * 4 // (4 if "F32" in modifiers else 2) if root == "HMMA" and steps else operations
+    return 0
+
+
+def work_of(trace: LaunchTrace, gpu: Gpu) -> Work:
+    """What a launch does on ``gpu``. O(instructions)."""
+    rows = launch_program(trace, gpu, copies=False).static
+    executed = np.zeros(len(rows), np.int64)
+    threads = np.zeros(len(rows), np.int64)
+    for begin in range(0, len(trace.instruction), _PIECE):
+        own = trace.instruction[begin : begin + _PIECE]
+        executed += np.bincount(own, minlength=len(rows))
+        threads += np.bincount(own, trace.active[begin : begin + _PIECE], len(rows)).astype(np.int64)
+    return work_of_rows(trace.static.opcodes, trace.static.opcode, rows, executed, threads)
+
+
+def work_of_rows(
+    opcodes: tuple[str, ...], opcode: np.ndarray, rows: np.ndarray, executed: np.ndarray, threads: np.ndarray
+) -> Work:
+    """The same from static instructions: ``opcode`` int[rows] of ``opcodes``, ``rows`` STATIC[rows], by how many warps
+    and threads each was ``executed`` (int64[rows])."""
+    found = np.array([operations_of(each) for each in opcodes], np.int64).reshape(-1, 3)
+    kind, of_thread, of_warp = found[opcode].T
+    cycles = executed * rows["interval"].astype(np.float64)
+    amount_of, cycles_of = np.zeros(len(RESOURCES)), np.zeros(len(RESOURCES))
+    counts = kind >= 0
+    np.add.at(amount_of, kind[counts], (threads * of_thread + executed * of_warp)[counts].astype(np.float64))
+    np.add.at(cycles_of, kind[counts], cycles[counts])
+    in_unit = rows["kind"] < NUM_UNITS
+    unit = len(OPERATIONS) + rows["kind"][in_unit].astype(np.int64)
+    np.add.at(amount_of, unit, executed[in_unit].astype(np.float64))
+    np.add.at(cycles_of, unit, cycles[in_unit])
+    return Work(amount_of, cycles_of)
