@@ -20,13 +20,16 @@ _UNIT_OF: Final = {"fp64": "fp64", "fp32": "fp32", "fp16": "fp32"}
 
 def ceilings(gpu: Gpu) -> Mapping[str, float]:
     """In each cycle of all SMs: ``issue``, warp instructions; of each unit, such as ``int_unit``, the same;
-    ``fp64``, ``fp32`` and ``fp16``, operations; ``l1``, ``l2`` and ``dram``, bytes. Those of matrix instructions depend
-    on their shapes: they follow from the launches (``Work.cycles``)."""
+    ``fp64``, ``fp32`` and ``fp16``, operations; ``l1``, ``l2`` and ``dram``, bytes; where the target has rates of
+    matrix instructions (``node.gpu.matrix``), ``tensor_fp16`` and so on, operations of dense ones. What their shapes
+    reach of this follows from the launches (``Work.cycles``)."""
     schedulers = gpu.sms * gpu.schedulers
     rate = {name: schedulers / max(1, round(gpu.units[name].interval_cycles)) for name in UNITS}
     found = {"issue": float(schedulers)}
     found |= {name: WARP_THREADS * _OF_THREAD[name] * rate[_UNIT_OF[name]] for name in OPERATIONS if name in _UNIT_OF}
     found |= {f"{name}_unit": each for name, each in rate.items()}
+    if gpu.matrix is not None:
+        found |= {f"tensor_{name}": 2 * gpu.sms * each for name, each in gpu.matrix.rates.items()}
     found["l1"] = float(gpu.sms * gpu.l1.banks * gpu.l1.sector_bytes)
     found["l2"] = float(gpu.l2.slices * gpu.l2.sector_bytes)
     found["dram"] = PS_PER_SECOND / gpu.dram.bandwidth_ps_per_byte / gpu.frequency_hz

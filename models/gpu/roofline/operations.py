@@ -8,19 +8,19 @@ the zeros of a sparse one, as specifications do. Compilers move constants by HFM
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from manyscale.models.gpu.launch_program import NUM_UNITS, launch_program
+from manyscale.models.gpu.matrix.shapes import parse
 from manyscale.models.gpu.parameters import UNITS, Gpu
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 OPERATIONS: Final = (
-    "fp64", "fp32", "fp16", "tensor_fp64", "tensor_tf32", "tensor_fp16", "tensor_fp8", "tensor_int8", "tensor_int4",
-    "tensor_int1",
+    "fp64", "fp32", "fp16", "tensor_fp64", "tensor_tf32", "tensor_bf16", "tensor_fp16", "tensor_fp8", "tensor_int8",
+    "tensor_int4", "tensor_binary",
 )  # fmt: skip
 TENSOR: Final = tuple(name for name in OPERATIONS if name.startswith("tensor"))
 RESOURCES: Final = (*OPERATIONS, *(f"{name}_unit" for name in UNITS))
@@ -31,12 +31,7 @@ _PER_THREAD: Final = {  # the type, and operations of a thread
     **dict.fromkeys(("HADD2", "HADD2_32I", "HMUL2", "HMUL2_32I"), ("fp16", 2)),
     **dict.fromkeys(("HFMA2", "HFMA2_32I"), ("fp16", 4)),
 }  # fmt: skip
-_MATRIX: Final = {  # the type of a matrix instruction's elements
-    "DMMA": "tensor_fp64", "HMMA": "tensor_fp16", "HGMMA": "tensor_fp16", "QMMA": "tensor_fp8", "QGMMA": "tensor_fp8",
-    "IMMA": "tensor_int8", "IGMMA": "tensor_int8", "BMMA": "tensor_int1", "BGMMA": "tensor_int1",
-}  # fmt: skip
-_OF_WARP: Final = re.compile(r"(16|8)x?8x?(\d+)")
-_OF_GROUP: Final = re.compile(r"64x(\d+)x(\d+)")
+_WARPS_OF_GROUP: Final = 4
 _PIECE: Final = 1 << 20  # instructions that are counted at once
 
 
@@ -59,30 +54,16 @@ class Work(NamedTuple):
 @lru_cache(maxsize=1 << 12)
 def operations_of(opcode: str) -> OperationsOf:
     """``HMMA.16816.F32``: 4096 of the warp, of 16-bit numbers."""
-    root, *modifiers = opcode.split(".")
+    root = opcode.partition(".")[0]
     if root in _PER_THREAD:
         name, of_thread = _PER_THREAD[root]
         return OperationsOf(OPERATIONS.index(name), of_thread, 0)
-    name = _MATRIX.get(root, "")
-    if name == "tensor_int8" and any(each in ("S4", "U4") for each in modifiers):
-        name = "tensor_int4"
-    if name == "tensor_fp16" and "TF32" in modifiers:
-        name = "tensor_tf32"
-    of_warp = _matrix_operations(root, modifiers) if name else 0
-    return OperationsOf(OPERATIONS.index(name), 0, of_warp) if of_warp else OperationsOf(-1, 0, 0)
-
-
-def _matrix_operations(root: str, modifiers: list[str]) -> int:
-    """2 M N K of a warp; of a group of four warps, which all execute the instruction, a quarter. Volta's four
-    8 x 8 x 4 at a time come in four steps (two, if they are added up in 16 bits)."""
-    for modifier in modifiers:
-        if group := _OF_GROUP.fullmatch(modifier):
-            return 2 * 64 * int(group[1]) * int(group[2]) // 4
-        if warp := _OF_WARP.fullmatch(modifier):
-            operations = 2 * int(warp[1]) * 8 * int(warp[2])
-            steps = any(each.startswith("STEP") for each in modifiers)
-            return operations * 4 // (4 if "F32" in modifiers else 2) if root == "HMMA" and steps else operations
-    return 0
+    product = parse(opcode)
+    if product is None:
+        return OperationsOf(-1, 0, 0)
+    warps = _WARPS_OF_GROUP if product.is_group else 1  # all of which execute the instruction
+    of_warp = round(2 * product.multiply_adds / warps)
+    return OperationsOf(OPERATIONS.index(f"tensor_{product.element}"), 0, of_warp)
 
 
 def work_of(trace: LaunchTrace, gpu: Gpu) -> Work:

@@ -33,10 +33,8 @@ def resources_of(result: LaunchResult, gpu: Gpu) -> Resources:
     }
     amount = np.array([result.warp_instructions, *result.work.tolist(), *(bytes_of[name] for name in MEMORIES)])
     cycles = np.array([amount[place] / most[name] if name in most else 0.0 for place, name in enumerate(NAMES)])
-    for name in TENSOR:  # at the rates of the shapes that are executed
-        cycles[NAMES.index(name)] = result.work_cycles[RESOURCES.index(name)] / (gpu.sms * gpu.schedulers)
     for place, name in enumerate(RESOURCES):
-        if name.endswith("_unit"):
+        if name in TENSOR or name.endswith("_unit"):  # at the rates of the shapes that are executed
             cycles[NAMES.index(name)] = result.work_cycles[place] / (gpu.sms * gpu.schedulers)
     return Resources(amount, cycles)
 

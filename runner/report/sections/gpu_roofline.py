@@ -28,9 +28,9 @@ from manyscale.runner.report.text import escape, percent, side_by_side, table
 MAX_KERNELS: Final = 12  # that are drawn, and have a row: those with most cycles
 _NAMES: Final = {
     "issue": "issue", "fp64": "FP64", "fp32": "FP32", "fp16": "FP16", "tensor_fp64": "tensor FP64",
-    "tensor_tf32": "tensor TF32", "tensor_fp16": "tensor FP16, BF16", "tensor_fp8": "tensor FP8",
-    "tensor_int8": "tensor INT8", "tensor_int4": "tensor INT4", "tensor_int1": "tensor INT1", "l1": "L1", "l2": "L2",
-    "dram": "DRAM",
+    "tensor_tf32": "tensor TF32", "tensor_bf16": "tensor BF16", "tensor_fp16": "tensor FP16",
+    "tensor_fp8": "tensor FP8", "tensor_int8": "tensor INT8", "tensor_int4": "tensor INT4",
+    "tensor_binary": "tensor binary", "l1": "L1", "l2": "L2", "dram": "DRAM",
 }  # fmt: skip
 _RATES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -174,7 +174,8 @@ def _operations(page: Page, kernels: Kernels, gpu: Gpu) -> str:
     for kind in kinds:
         if kind in TENSOR:
             at_peak = kernels.at_peak[kind]
-            peaks[kind] = float((kernels.amount[kind] / np.where(at_peak > 0, at_peak, np.inf)).max()) * hz
+            executed = float((kernels.amount[kind] / np.where(at_peak > 0, at_peak, np.inf)).max())
+            peaks[kind] = max(executed, most.get(kind, 0.0)) * hz
     slopes = {f"{_NAMES[name]} {_rate(most[name] * hz)}B/s": most[name] * hz for name in ("l2", "dram")}
     flats = {f"{_NAMES[kind]} {_rate(peak)}OP/s": peak for kind, peak in peaks.items()}
     titles = "operations per byte", "operations per second"
