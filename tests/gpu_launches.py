@@ -83,6 +83,9 @@ class Streams:
     def executed(self, launch_id: int) -> dict[str, int]:
         return {self._launches[launch_id].opcode.split(".")[0]: sum(self._launches[launch_id].blocks)}
 
+    def has_words(self, launch_id: int) -> bool:
+        return False
+
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         static, counts = self.instruction_counts(launch_id)
         return None if static.details is None else (static.pc.tobytes(), counts)

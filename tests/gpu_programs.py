@@ -22,8 +22,8 @@ FULL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Instruction:
-    """``sectors``: numbers of the 32-byte sectors that it accesses, ascending; of shared memory ``words`` that the
-    busiest bank gives."""
+    """``operation``: its words, of an asynchronous one (models/workload/asynchronous.py). ``sectors``: numbers of
+    the 32-byte sectors that it accesses, ascending; of shared memory ``words`` that the busiest bank gives."""
 
     unit: UnitClass = UnitClass.int
     to: int | None = None
@@ -35,6 +35,8 @@ class Instruction:
     bypasses_l1: bool = False
     immediate: int = 0
     written: int = FULL
+    opcode: str = "OP"
+    operation: tuple[int, ...] = ()
 
 
 def integer(to: int | None = None, *sources: int) -> Instruction:
@@ -98,23 +100,37 @@ def launch(
         active=np.full(len(flat), 32, np.uint8),
         accesses=np.array([len(own) or each.words for each, own in zip(flat, requests, strict=True)], np.uint8),
         sector=np.array([sector for own in requests for sector in own], np.int64),
-        written=np.array(written, np.uint32),
+        written=np.array(written, np.uint32), **_words(warps),
     )  # fmt: skip
 
 
+def _words(warps: Sequence[Sequence[Instruction]]) -> dict[str, np.ndarray]:
+    of_warps = [[word for each in warp for word in each.operation] for warp in warps]
+    if not any(of_warps):
+        return {}
+    return {
+        "warp_words": np.cumsum([0, *map(len, of_warps)]),
+        "words": np.array([word for words in of_warps for word in words], np.int64),
+    }
+
+
 def _static(each: Instruction) -> tuple[object, ...]:
-    return (each.unit, each.to, each.sources, each.space, each.access, each.bypasses_l1, each.immediate)
+    return (
+        each.unit, each.to, each.sources, each.space, each.access, each.bypasses_l1, each.immediate, each.opcode,
+    )  # fmt: skip
 
 
 def _table(kinds: list[tuple[object, ...]]) -> StaticInstructions:
-    unit, to, sources, space, access, bypasses, immediate = zip(*kinds, strict=True)
+    unit, to, sources, space, access, bypasses, immediate, opcode = zip(*kinds, strict=True)
+    opcodes = tuple(dict.fromkeys(map(str, opcode)))
 
     def operands(rows: Sequence[Sequence[int]]) -> np.ndarray:
         return np.array([[*row, *[NO_REGISTER] * (MAX_OPERANDS - len(row))] for row in rows], np.int16)
 
     count = len(kinds)
     return StaticInstructions(
-        ("OP",), 16 * np.arange(count), np.zeros(count, np.int32), np.array(unit, np.uint8), np.array(space, np.uint8),
+        opcodes, 16 * np.arange(count), np.array([opcodes.index(str(each)) for each in opcode], np.int32),
+        np.array(unit, np.uint8), np.array(space, np.uint8),
         np.array(access, np.uint8), np.array(immediate, np.int32), np.array(bypasses, np.bool_),
         operands([() if each is None else (each,) for each in to]), operands(sources),
     )  # fmt: skip

@@ -45,7 +45,7 @@ def gpu(**changes: Any) -> Gpu:
         "dram": {"channels": 1, "bandwidth": "32 GB/s", "latency": f"{DRAM} cycles"},
     }  # fmt: skip
     for name, value in changes.items():
-        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+        content[name] = {**content.get(name, {}), **value} if isinstance(value, dict) else value
     return Gpu.model_validate(content)
 
 

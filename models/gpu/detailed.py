@@ -20,13 +20,14 @@ from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import state as sm_state
+from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import CAUSES, Counted
 from manyscale.models.gpu.windows_kernel import ASKS, CHOSEN, END, HELD, NEXT, ROOM, dispatch_for
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 6  # raised when results change
+VERSION: Final = 7  # raised when results change
 IPC_BUCKETS: Final = 1 << 14  # of the IPC over time; those of a launch are joined until they suffice
 _FIRST_BUCKET: Final = 64  # cycles
 ASKED_COUNTS: Final = (  # of LaunchResult
@@ -179,7 +180,9 @@ class _Running:
         self._pieces = LaunchPieces.begin(trace, following, gpu)
         self._limits = sm_limits(gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles)
         registers = int(self._pieces.program.operand.max(initial=0)) + 1
-        self.sm = sm_state.sm_state(gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers)
+        self.sm = sm_state.sm_state(
+            gpu, sms, size, self._limits, window, IPC_BUCKETS, num_blocks, registers, room_for(trace)
+        )
         self._dispatch = dispatch_for(sms, num_blocks)
         self._dispatch.word[HELD] = self._pieces.end
         self._mem_limits = memory_state.memory_limits(gpu)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from manyscale.models.workload.domain import TAKES, Domain, left_long, left_open, left_short, told
+from manyscale.models.workload.domain import TAKES, Domain, LeavesOut, left_long, left_open, left_short, told
+from manyscale.models.workload.notes import Errs, Severity
 
+COPIES: Final = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED")
+TRACED: Final = (*COPIES, "SYNCS")  # asynchronous operations, where the trace has words of them
 ROOTS: Final[Mapping[str, tuple[str, ...]]] = {  # how the roots of opcodes begin or end
     "matrix-instructions": ("*MMA",),
-    "bulk-copies": ("UTMA*", "UBLK*"),
+    "bulk-copies": COPIES,
+    "group-products": ("*GMMA",),
     "block-clusters": ("UCGABAR*", "STAS", "REDAS"),
     "texture": ("TEX*", "TLD*", "TXD", "TXQ", "TMML"),
 }
@@ -29,8 +33,18 @@ DETAILED: Final = Domain(
         "matrix-instructions": left_open(
             "matrix instructions of all shapes and types take what node.gpu.units.tensor says"
         ),
-        "bulk-copies": left_short("bulk copies (TMA) move no data: they take one instruction of the uniform unit"),
-        "block-clusters": left_open("thread blocks of a cluster run as any others"),
+        "bulk-copies": LeavesOut(
+            Severity.forbids,
+            "the trace has bulk copies (TMA), and neither what they move nor the bytes that barriers expect: they take "
+            "one instruction of the uniform unit",
+            Errs.short,
+        ),
+        "asynchronous-operations": TAKES,
+        "group-products": TAKES,
+        "block-clusters": left_short(
+            "thread blocks of a cluster run as any others; their bulk copies move no data, and their barriers in "
+            "shared memory hold nobody up"
+        ),
         "texture": left_open(
             "texture fetches whose addresses the trace has are loads through L1, whatever their filter; others take "
             "what node.gpu.units.texture says, and use no cache"
@@ -40,6 +54,13 @@ DETAILED: Final = Domain(
     _READS,
 )
 GPUMECH: Final = Domain(
-    {**DETAILED.features, "gpu-dram-rows": left_open("rows and banks of DRAM play no part (dram.timing)")},
+    {
+        **DETAILED.features,
+        "asynchronous-operations": left_short(
+            "bulk copies (TMA) move no data, and barriers in shared memory hold nobody up: each takes one instruction"
+        ),
+        "group-products": left_long("products of groups of warps (wgmma) wait for the sums of the one before"),
+        "gpu-dram-rows": left_open("rows and banks of DRAM play no part (dram.timing)"),
+    },
     _READS,
 )

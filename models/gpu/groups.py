@@ -15,6 +15,7 @@ from manyscale.models.gpu.memory_state import REPLY_TO_SM, Memory
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import state as sm_state
+from manyscale.models.gpu.sm.asynchronous.state import room_for
 from manyscale.models.gpu.sm.limits import sm_limits
 from manyscale.models.gpu.sm.state import REQUEST, Counted
 from manyscale.models.kernels.shared_words import ABORT, WORDS
@@ -22,7 +23,7 @@ from manyscale.models.kernels.team import ALONE, Team, Wanted
 from manyscale.models.kernels.watching import watched
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 4  # raised when results change
+VERSION: Final = 5  # raised when results change
 _PER_SLICE: Final = ("slice", "tag", "line", "last_use", "miss")
 _PER_CHANNEL: Final = ("channel", "waiting", "bank", "bank_from", "first", "arrival", "order", "counts")
 
@@ -90,14 +91,22 @@ class _Running:
         if not self._is_idle:
             first, end = self._own(self._sm_bounds)
             first_channel, end_channel = self._own(self._channel_bounds)
-            program = team.once(lambda: launch_program(trace, gpu))
+            program = team.once(lambda: launch_program(trace, gpu, asynchronous=True))
             registers = int(program.operand.max(initial=0)) + 1
             self._program = program
             self._limits = sm_limits(
                 gpu, size // gpu.l1.line_bytes, slots, trace.warps_per_block, self._ipc_cycles, first
             )
             self._sm = sm_state.sm_state(
-                gpu, end - first, size, self._limits, window, detailed.IPC_BUCKETS, trace.num_blocks, registers
+                gpu,
+                end - first,
+                size,
+                self._limits,
+                window,
+                detailed.IPC_BUCKETS,
+                trace.num_blocks,
+                registers,
+                room_for(trace),
             )
             own = memory_state.memory_state(gpu, end_channel - first_channel, self._nodes)
             self._own_memory = memory_state.with_ports(own, sms)

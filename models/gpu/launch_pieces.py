@@ -25,7 +25,7 @@ class LaunchPieces:
     @staticmethod
     def begin(first: LaunchTrace, pieces: Iterator[LaunchTrace], gpu: Gpu) -> LaunchPieces:
         """``first`` and those that follow it."""
-        return LaunchPieces(pieces, gpu, launch_program(first, gpu), first.num_blocks)
+        return LaunchPieces(pieces, gpu, launch_program(first, gpu, asynchronous=True), first.num_blocks)
 
     def go_on(self, sm: Sm) -> bool:
         """One more piece; those before the first block that runs are forgotten, and what SMs keep of places is set
@@ -33,13 +33,14 @@ class LaunchPieces:
         piece = next(self.pieces, None)
         if piece is None:
             return False
-        more = launch_program(piece, self.gpu)
+        more = launch_program(piece, self.gpu, asynchronous=True)
         old = self.program
         running = sm.block["number"]
         first = int(running.min(initial=self.end, where=running >= 0))
         begin = first - int(old.first_block[0])
         warp = int(old.block_warps[begin])
         instruction, request = int(old.warp_instructions[warp]), int(old.warp_requests[warp])
+        word = int(old.warp_words[warp])
         self.program = LaunchProgram(
             static=old.static,
             operand=old.operand,
@@ -52,12 +53,16 @@ class LaunchPieces:
             requests=np.concatenate((old.requests[instruction:], more.requests)),
             request=np.concatenate((old.request[request:], more.request)),
             written=np.concatenate((old.written[request:], more.written)),
+            warp_words=_joined(old.warp_words[warp:], more.warp_words),
+            words=np.concatenate((old.words[word:], more.words)),
         )
         self.end += piece.num_blocks
         sm.warp["at"] -= instruction
         sm.warp["last"] -= instruction
         sm.warp["next_request"] -= request
         sm.load["first"] -= request
+        sm.warp["next_word"] -= word
+        sm.copy["run"] -= word
         return True
 
 

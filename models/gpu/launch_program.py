@@ -28,6 +28,10 @@ MEMORY_BARRIER: Final = NUM_UNITS + 3
 EXIT: Final = NUM_UNITS + 4
 COPY_GROUP: Final = NUM_UNITS + 5
 COPY_WAIT: Final = NUM_UNITS + 6
+OPERATION: Final = NUM_UNITS + 7  # asynchronous, with words (gpu/sm/asynchronous)
+PRODUCT_FENCE: Final = NUM_UNITS + 8
+PRODUCT_WAIT: Final = NUM_UNITS + 9
+PRODUCT: Final = NUM_UNITS + 10  # of a group of four warps
 _OTHER: Final = int(UnitClass.int)  # what has no unit of its own takes the one for integers
 
 LOAD: Final = int(Access.load)
@@ -69,11 +73,13 @@ class LaunchProgram(NamedTuple):
     requests: np.ndarray
     request: np.ndarray
     written: np.ndarray
+    warp_words: np.ndarray
+    words: np.ndarray
 
 
-def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchProgram:
+def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True, asynchronous: bool = False) -> LaunchProgram:
     """O(static instructions + requests). All arrays can be written to, or (``copies`` False) none: kernels are compiled
-    for the one or the other."""
+    for the one or the other. ``asynchronous``: operations that run beside the warp are told from others."""
     static = trace.static
     names = [gpu.units[name] for name in UNITS]
     units = _Units(
@@ -85,6 +91,8 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
     operands = _fill(units, _columns(static), rows, operand)
     if gpu.matrix is not None:
         _time_matrices(static, gpu, rows)
+    if asynchronous:
+        mark_asynchronous(trace, rows)
     requests, request, bytes_written = trace.accesses, trace.sector, trace.written
     warp_requests = trace.warp_accesses
     if gpu.l1.sector_bytes != SECTOR_BYTES:
@@ -96,6 +104,8 @@ def launch_program(trace: LaunchTrace, gpu: Gpu, copies: bool = True) -> LaunchP
     program = LaunchProgram(
         rows, operand[:operands], np.zeros(1, np.int64), trace.block_warps, trace.warp_instructions, warp_requests,
         trace.instruction, trace.active, requests, request, bytes_written,
+        trace.warp_words if trace.warp_words is not None else np.zeros(trace.num_warps + 1, np.int64),
+        trace.words if trace.words is not None else np.zeros(0, np.int64),
     )  # fmt: skip
     return LaunchProgram(*map(_writeable if copies else read_only, program))
 
@@ -222,3 +232,42 @@ def _coarser(warp_first, warp_access, accesses, space, sector, written, shift): 
             requests[row] = done - begin
         first[warp + 1] = done
     return requests, request[:done].copy(), bytes_written[:done].copy(), first
+
+
+_OPERATIONS: Final = frozenset(("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "STAS", "REDAS"))
+_OF_BARRIERS: Final = {"SYNCS": {"EXCH", "ARRIVE", "PHASECHK"}, "ARRIVES": {"TRANSCNT", "ARVCNT"}}  # with words
+_PRODUCTS: Final = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
+
+
+def mark_asynchronous(trace: LaunchTrace, rows: np.ndarray) -> None:
+    """Kinds of rows of asynchronous operations that the trace has words of, and of products of groups of warps. Where
+    no instruction is known to end a group of products, one ends where warps next meet."""
+    static = trace.static
+    kinds = {PRODUCT: [], PRODUCT_FENCE: [], PRODUCT_WAIT: [], OPERATION: [], COPY_GROUP: []}  # type: dict[int, list[int]]
+    has_words = trace.words is not None and trace.cluster == (1, 1, 1)
+    for number, opcode in enumerate(static.opcodes):
+        if (kind := _asynchronous_kind(opcode, has_words)) is not None:
+            kinds[kind].append(number)
+    for kind, opcodes in kinds.items():
+        of_kind = np.isin(static.opcode, opcodes)
+        rows["kind"][of_kind] = kind
+        if kind != PRODUCT:
+            rows["front"][of_kind & (rows["front"] == NUM_UNITS)] = _OTHER
+    products = rows["kind"] == PRODUCT
+    rows["immediate"][products] = static.immediate[products] == 1
+    meets = (rows["kind"] == PRODUCT_FENCE) | (rows["kind"] == PRODUCT_WAIT)
+    rows["passes_l1"][meets] = not rows["immediate"][products].any()
+
+
+def _asynchronous_kind(opcode: str, has_words: bool) -> int | None:
+    root, *modifiers = opcode.split(".")
+    if root in _PRODUCTS:
+        return PRODUCT
+    if root == "WARPGROUP":
+        return PRODUCT_WAIT if "DEPBAR" in modifiers else PRODUCT_FENCE
+    if not has_words:
+        return None
+    if root == "UTMACMDFLUSH":
+        return COPY_GROUP
+    is_of_barrier = bool(_OF_BARRIERS.get(root, set()) & set(modifiers))
+    return OPERATION if root in _OPERATIONS or is_of_barrier else None

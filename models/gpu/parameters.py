@@ -31,6 +31,15 @@ class Unit(Strict):
     """Before the next instruction of the class can be dispatched."""
 
 
+class BulkCopies(Strict):
+    """The unit of an SM that copies blocks of bytes and boxes of tensors (TMA)."""
+
+    latency_cycles: Cycles = Field(default=0, alias="latency")
+    """From the issue of the instruction to the first request."""
+    interval_cycles: Cycles = Field(default=1, alias="interval")
+    """Between two requests, each of a sector of L1."""
+
+
 class SharedMemory(Strict):
     """Of an SM. An instruction takes the unit for as many cycles as the busiest of 32 banks of 4 bytes has words to
     give. ``splits``: sizes that shared memory can take of what ``l1.size`` says, the smallest that the resident blocks
@@ -206,6 +215,8 @@ class Gpu(Block):
     """The execution units by class of instruction, one of each for every scheduler."""
     matrix: Matrix | None = None
     """Tensor cores by type and shape. Without it all matrix instructions take what `units.tensor` says."""
+    bulk_copies: BulkCopies = BulkCopies()
+    """The unit of an SM that copies blocks of bytes and boxes of tensors (TMA)."""
     shared_memory: SharedMemory
     """The shared memory of an SM."""
     l1: GpuCache

@@ -123,6 +123,10 @@ class LaunchStreams(Protocol):
         """Executed warp instructions of a launch by the root of their opcode."""
         ...
 
+    def has_words(self, launch_id: int) -> bool:
+        """Whether the trace of a launch has words of its asynchronous operations, or of launches that are like it."""
+        ...
+
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         """The counts of a launch whose static instructions have ``details``, with a key: launches of one kernel with
         equal keys have the same code. None where they have none; quicker than ``instruction_counts``."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from manyscale.models.gpu.domains import ROOTS
+from manyscale.models.gpu.domains import COPIES, ROOTS, TRACED
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
 from manyscale.models.machine.processor import data_caches
@@ -153,18 +153,25 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
         counts[name] = sum(
             count for root, count in executed.items() if any(fnmatchcase(root, pattern) for pattern in patterns)
         )
+    told = case.shared.once(("executed opcodes with words", launches.digest), lambda: _executed(launches, told=True))
+    of_told = {root: told.get(root, 0) for root in TRACED}
+    counts["asynchronous-operations"] = sum(of_told.values())
+    counts["bulk-copies"] -= sum(of_told[root] for root in COPIES)
     if gpu is not None and gpu.matrix is not None:
         counts["matrix-instructions"] = 0
     return counts
 
 
-def _executed(launches: Workload) -> dict[str, int]:
-    """Warp instructions of all launches by the root of their opcode."""
+def _executed(launches: Workload, *, told: bool = False) -> dict[str, int]:
+    """Warp instructions of all launches, or those ``told`` with words of asynchronous operations, by the root of their
+    opcode."""
     found: dict[str, int] = {}
     streams = launches.gpu
     if streams is None:
         return found
     for launch_id in launches.column("launches", "launch_id").tolist():
+        if told and not streams.has_words(launch_id):
+            continue
         for root, count in streams.executed(launch_id).items():
             found[root] = found.get(root, 0) + count
     return found

@@ -238,6 +238,7 @@ def test_of_the_shipped_targets_those_of_tasksim_alone_have_free_instructions(wr
     [
         ("matrix-instructions", Launch("k", (4, 3), opcode="HMMA.16816.F32")),
         ("bulk-copies", Launch("k", (4, 3), opcode="UTMALDG.2D")),
+        ("group-products", Launch("k", (4, 3), opcode="HGMMA.64x256x16.F32")),
         ("block-clusters", Launch("k", (4, 3), opcode="UCGABAR_ARV")),
         ("texture", Launch("k", (4, 3), opcode="TEX.SCR.B.LL")),
         ("later-code", Launch("k", (4, 3), binary_version=90)),

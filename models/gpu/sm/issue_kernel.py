@@ -14,10 +14,13 @@ from manyscale.models.gpu.launch_program import (
     COPY_WAIT,
     MEMORY_BARRIER,
     NUM_UNITS,
+    OPERATION,
+    PRODUCT,
     REDUCTION,
     SHARED,
     STORE,
 )
+from manyscale.models.gpu.sm.asynchronous.operation_kernel import multiply, operate
 from manyscale.models.gpu.sm.limits import GREEDY, ROUND_ROBIN, TWO_LEVEL
 from manyscale.models.gpu.sm.state import (
     BEFORE_UNIT,
@@ -310,6 +313,8 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
     warp.at = at + 1
     if memory:
         _issue_memory(sm, program, limits, k, w, at, row, time)
+    elif kind == PRODUCT:
+        multiply(sm, program, limits, k, w, row, time)
     else:
         _issue_to_unit(sm, program, limits, k, w, row, time)
     if at + 1 == warp.last:
@@ -321,6 +326,11 @@ def issue(sm, program, limits, k, w, time):  # type: ignore[no-untyped-def]
         warp.state = WAITS_BARRIER
         sm.ready[w] = NEVER
         release_barrier(sm, program, limits, warp.slot, time + 1)
+        return
+    if kind >= OPERATION:
+        earliest = operate(sm, program, limits, w, at, row, time) if kind != PRODUCT else time + 1
+        if earliest < NEVER:
+            next_ready(sm, program, limits, w, earliest)
         return
     waits = memory and warp.atomics > 0 if kind <= SHARED else _must_wait(sm, w, kind, static.immediate)
     if waits:

@@ -11,10 +11,11 @@ and gives its requests, the highest address first, to the banks of L1, one a cyc
 ``l1_latency`` cycles later. One reply a cycle comes in, and one request a cycle of those that waited for it is written
 back.
 
-Inside a cycle: replies, lookups, load/store unit, schedulers, fetch, ends of blocks. Cycles in which nothing can happen
-are skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later than that. What a warp
-waits for stands in gpu/sm/warp_kernel.py, fetch, schedulers and collectors in gpu/sm/issue_kernel.py, the load/store
-unit and replies in gpu/sm/memory_kernel.py, L1 in gpu/sm/l1_kernel.py.
+Inside a cycle: replies, lookups, load/store unit, bulk copies, schedulers, fetch, ends of blocks. Cycles in which
+nothing can happen are skipped. An SM runs by itself up to a given cycle, since what it asks of L2 is answered later
+than that. What a warp waits for stands in gpu/sm/warp_kernel.py, fetch, schedulers and collectors in
+gpu/sm/issue_kernel.py, the load/store unit and replies in gpu/sm/memory_kernel.py, L1 in gpu/sm/l1_kernel.py, bulk
+copies, barriers in shared memory and products of warp groups in gpu/sm/asynchronous.
 
 Cost: O(warps of a scheduler) for each instruction, O(1) for each request.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from manyscale.models.gpu.sm.asynchronous.copy_kernel import move_copies
 from manyscale.models.gpu.sm.issue_kernel import (
     FETCHED,
     await_fetch,
@@ -49,7 +51,8 @@ def one_of(group, s):  # type: ignore[no-untyped-def]
         group.queue[s], group.load[s], group.bank[s], group.bank_head[s], group.bank_tail[s], group.bank_next[s],
         group.frame[s], group.miss[s], group.written[s], group.use[s], group.use_begin[s], group.use_end[s],
         group.filled[s], group.bucket[s], group.node[s], group.sent[s], group.reply[s], group.stack[s], group.issued,
-        group.record_sm, group.record_begin, group.record_end, group.ended,
+        group.record_sm, group.record_begin, group.record_end, group.ended, group.barrier[s], group.copy[s],
+        group.product[s], group.follower[s],
     )  # fmt: skip
 
 
@@ -91,6 +94,9 @@ def start_block(group, s, program, limits, block, time):  # type: ignore[no-unty
         warp.copy_group = warp.copy_limit = 0
         warp.fence = 0
         warp.cause = EMPTY
+        warp.next_word = program.warp_words[first + i]
+        warp.bulk = warp.product_group = warp.has_products = 0
+        warp.follower_head = warp.follower_tail = 0
         for group in range(COPY_GROUPS):
             sm.copies[w, group] = 0
         for register in range(sm.register.shape[1]):
@@ -137,7 +143,7 @@ def _end_blocks(sm, limits, time):  # type: ignore[no-untyped-def]
 
 @merged
 def _next_event(core, bank_next, try_at):  # type: ignore[no-untyped-def]
-    time = min(core.next_end, core.next_reply, core.next_load_store)
+    time = min(core.next_end, core.next_reply, core.next_load_store, core.next_copy)
     for bank in range(len(bank_next)):
         time = min(time, bank_next[bank])
     for k in range(len(try_at)):
@@ -170,6 +176,8 @@ def advance(group, s, program, limits, until):  # type: ignore[no-untyped-def]
                 look_up(sm, program, limits, bank, time)
         if core.next_load_store <= time:
             load_store(sm, program, limits, time)
+        if core.next_copy <= time:
+            move_copies(sm, program, limits, time)
         for k in range(limits.schedulers):
             if try_at[k] <= time:
                 w = choose(sm, limits, k, time)

@@ -24,6 +24,7 @@ class SmLimits(NamedTuple):
     """All int64; a ``shift`` is of a power of two, a ``mask`` one less. ``warps``: slots that blocks take. ``front``
     and ``back``: of the pipeline, cycles before a unit (3 with an operand read, in the model) and after it;
     ``dirty_limit``: of frames, below which those that were written stay. ``full``: all bytes of a sector.
+    ``request_shift``: of the bytes of a request; ``copy_latency`` and ``copy_interval`` of the unit for bulk copies.
     ``slots``: resident blocks, of ``block_warps`` warps. ``ipc_shift``: of a bucket of the IPC over time."""
 
     warps: int
@@ -48,6 +49,9 @@ class SmLimits(NamedTuple):
     block_warps: int
     ipc_shift: int
     first_sm: int
+    request_shift: int
+    copy_latency: int
+    copy_interval: int
 
 
 def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles: int, first_sm: int = 0) -> SmLimits:
@@ -77,4 +81,7 @@ def sm_limits(gpu: Gpu, l1_frames: int, slots: int, block_warps: int, ipc_cycles
         block_warps=block_warps,
         ipc_shift=shift_of(ipc_cycles),
         first_sm=first_sm,
+        request_shift=shift_of(gpu.l1.sector_bytes),
+        copy_latency=round(gpu.bulk_copies.latency_cycles),
+        copy_interval=max(1, round(gpu.bulk_copies.interval_cycles)),
     )

@@ -7,12 +7,15 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.launch_program import ATOMIC, COPY, NUM_UNITS, REDUCTION, SHARED, STORE
+from manyscale.models.gpu.sm.asynchronous.barrier_kernel import arrive_behind
+from manyscale.models.gpu.sm.asynchronous.copy_kernel import take_part
 from manyscale.models.gpu.sm.l1_kernel import BLOCKED, FULL, HIT, bucket_of, read, send, write
 from manyscale.models.gpu.sm.state import (
     BANK_QUEUE,
     BEFORE_UNIT,
     BYPASS,
     COLLECTOR,
+    COPIES_IN_FLIGHT,
     COPY_GROUPS,
     FROM_L1,
     FROM_SHARED,
@@ -52,6 +55,8 @@ def _complete(sm, program, limits, number):  # type: ignore[no-untyped-def]
         warp.atomics -= 1
     elif access == COPY:
         sm.copies[w, load.group % COPY_GROUPS] -= 1
+        if warp.follower_head < warp.follower_tail:
+            arrive_behind(sm, program, limits, w, time)
     _free_load(sm, number)
     warp.done = max(warp.done, time)
     after_memory(sm, program, limits, w, time, cause)
@@ -96,6 +101,9 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     core.in_head += 1
     core.last_fill = time
     _expect_reply(sm)
+    if tag >= COPIES_IN_FLIGHT:
+        take_part(sm, program, limits, tag - COPIES_IN_FLIGHT, time, cause)
+        return
     if tag >= STORES:
         sm.warp[tag - STORES].stores -= 1
         end_warp(sm, tag - STORES, time)

@@ -9,9 +9,11 @@ import numpy as np
 
 from manyscale.models.gpu.launch_program import NUM_UNITS
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.sm.asynchronous.state import BARRIER, COPY_OF_BYTES, FOLLOWER, Room
 from manyscale.models.gpu.sm.limits import QUEUED_MEMORY, SmLimits
 
 NEVER: Final = 1 << 60
+NO_ROOM: Final = Room()
 MOST_WAITING: Final = 1 << 13  # requests of an SM that wait for misses
 BANK_QUEUE: Final = 64  # a power of two above the depth of L1's pipeline
 BEFORE_UNIT: Final = 0  # places of memory instructions: the register before the load/store unit,
@@ -33,6 +35,8 @@ WAITS_BARRIER: Final = 2
 WAITS_MEMORY: Final = 3  # for its loads (MEMBAR), its atomics, or copies
 EXITED: Final = 4
 WAITS_FETCH: Final = 5  # for its next instructions
+WAITS_PHASE: Final = 6  # for that of a barrier in shared memory to end
+WAITS_COPIES: Final = 7  # for room to make one more
 
 CORE: Final = np.dtype(  # an SM
     [
@@ -65,6 +69,8 @@ CORE: Final = np.dtype(  # an SM
         ("instructions", "i8"), ("thread_instructions", "i8"),
         ("warp_cycles", "i8"),  # of resident warps
         ("active_cycles", "i8"),  # with a block
+        ("next_copy", "i8"),  # when the unit that copies has something to do
+        ("copy_first", "i8"), ("copy_next", "i8"), ("copy_end", "i8"),  # the oldest, the one that is sent, the end
     ],
     align=True,
 )  # fmt: skip
@@ -86,6 +92,14 @@ WARP: Final = np.dtype(
         ("cause", "u1"),  # what its next instruction waits for
         ("fence", "u1"),  # it waits for all its loads
         ("of_pair", "u1"),  # instructions that it has issued of those that were fetched last
+        ("parity", "u1"),  # of the phase that it waits for
+        ("has_products", "u1"),  # that are in no group yet
+        ("bulk", "i4"),  # copies that it has made and that are not over
+        ("product_group", "i4"),  # the open group of products
+        ("follower_head", "i4"), ("follower_tail", "i4"),  # arrivals behind copies
+        ("barrier", "i8"),  # that it waits at
+        ("next_word", "i8"),  # of its asynchronous operations
+        ("product_done", "i8"),  # when all its products are there
     ],
     align=True,
 )  # fmt: skip
@@ -164,6 +178,7 @@ REPLY: Final = np.dtype([("time", "i8"), ("tag", "i4"), ("level", "i4")])  # FRO
 # STORES + warp
 BYPASS: Final = 1 << 28
 STORES: Final = 1 << 29
+COPIES_IN_FLIGHT: Final = 1 << 30  # + number of a copy of blocks or boxes
 
 
 class Sm(NamedTuple):
@@ -203,6 +218,10 @@ class Sm(NamedTuple):
     record_begin: np.ndarray  # int64
     record_end: np.ndarray  # int64
     ended: np.ndarray  # int64[blocks + 1]: those that ended, SM by SM, behind their number
+    barrier: np.ndarray  # BARRIER[SM, B, places in shared memory]
+    copy: np.ndarray  # COPY[SM, C]: a ring
+    product: np.ndarray  # int64[SM, W, groups]: when the products of a group are there
+    follower: np.ndarray  # FOLLOWER[SM, W, F]: a ring
 
 
 class Counted(NamedTuple):
@@ -226,7 +245,7 @@ OneSm = namedtuple("OneSm", Sm._fields)  # type: ignore[misc]  # the rows of one
 
 def sm_state(
     gpu: Gpu, num_sms: int, l1_bytes: int, limits: SmLimits, window: int, ipc_buckets: int, num_blocks: int,
-    registers: int,
+    registers: int, room: Room = NO_ROOM,
 ) -> Sm:  # fmt: skip
     """Empty SMs. What is written before it is read is not filled, since that would take as long as a short launch.
 
@@ -247,7 +266,7 @@ def sm_state(
     core = np.zeros(n, CORE)
     for name in ("last_fill", "last_writeback", "last_sent", "current", "last_frame"):
         core[name] = -1
-    for name in ("next_end", "next_reply", "next_load_store"):
+    for name in ("next_end", "next_reply", "next_load_store", "next_copy"):
         core[name] = NEVER
     core["number"] = limits.first_sm + np.arange(n)
     core["free_loads"], core["free_nodes"] = loads, nodes
@@ -293,4 +312,8 @@ def sm_state(
         record_begin=np.zeros(num_blocks, np.int64),
         record_end=np.zeros(num_blocks, np.int64),
         ended=np.zeros(num_blocks + 1, np.int64),
+        barrier=np.zeros((n, limits.slots, room.barriers), BARRIER),
+        copy=np.empty((n, room.copies), COPY_OF_BYTES),
+        product=np.empty((n, warps, room.products), np.int64),
+        follower=np.empty((n, warps, room.followers), FOLLOWER),
     )

@@ -84,7 +84,7 @@ def exit_warp(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
 def end_warp(sm, w, time):  # type: ignore[no-untyped-def]
     """A warp that has exited ends once nothing of it is in flight; with the last one, its block."""
     warp = sm.warp[w]
-    if warp.state != EXITED or warp.stores > 0 or warp.loads > 0:
+    if warp.state != EXITED or warp.stores > 0 or warp.loads > 0 or warp.bulk > 0:
         return
     warp.state = FREE
     block = sm.block[warp.slot]

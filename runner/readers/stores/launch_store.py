@@ -85,7 +85,7 @@ class LaunchWriter:
         self._unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
         self._hashes = {name: hashlib.blake2b(digest_size=20) for name in ("warps", *self._columns)}
         self._writer: Any = None
-        self.num_blocks = self.num_warps = self.num_accesses = 0
+        self.num_blocks = self.num_warps = self.num_accesses = self._words = 0
         self._thread_sum = self._thread_squares = 0
         self.executed = self._threads = self._diverged = np.zeros(0, np.int64)
         self._tells_divergence = True
@@ -139,6 +139,7 @@ class LaunchWriter:
         self.num_blocks += len(blocks.warps)
         self.num_warps += len(blocks.warp_instructions)
         self.num_accesses += len(blocks.sector)
+        self._words += 0 if blocks.words is None else len(blocks.words)
         self.executed = _counted(self.executed, blocks.instruction)
         self._threads = _counted(self._threads, blocks.instruction, blocks.active)
         self._tells_divergence &= blocks.diverged is not None
@@ -168,6 +169,8 @@ class LaunchWriter:
             "memory_requests": self.num_accesses,
             "block_size_cov": float(variance**0.5 / mean) if mean else 0.0,
         }
+        if self._words:
+            content["words"] = self._words
         if blocks is not None and others is not None:
             content |= head_of_counts(blocks)
             counts = counts.plus(others)
@@ -248,6 +251,11 @@ class StoredLaunch:
 
     def _damaged(self, error: Exception) -> UserError:
         return UserError(f"{self.folder}: the stored launch is damaged ({error}); remove it and read the trace again")
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it has words of asynchronous operations."""
+        return bool(self.head.get("words", 0))
 
     @cached_property
     def static(self) -> StaticInstructions:

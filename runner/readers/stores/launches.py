@@ -68,6 +68,12 @@ class LaunchStore:
             return self.counted.executed(launch_id)
         return self._launches[launch_id].executed()
 
+    def has_words(self, launch_id: int) -> bool:
+        launch = self._launches.get(launch_id)
+        if launch is None:
+            return any(each.has_words for each in self._launches.values())
+        return launch.has_words
+
     def detailed_counts(self, launch_id: int) -> tuple[bytes, InstructionCounts] | None:
         launch = self._launches.get(launch_id)
         if launch is None and self.counted is not None:

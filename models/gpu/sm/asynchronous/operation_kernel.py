@@ -1,0 +1,123 @@
+"""What a warp does when it issues an asynchronous operation, and products of groups of four warps (wgmma).
+
+A product takes the tensor core of its scheduler when that is free; the warp goes on at once. Its sums are there for who
+waits for its group (WARPGROUP.DEPBAR): products of one accumulator follow each other without a gap, and registers that
+they write hold nothing back, since a program may not touch them before it waits.
+"""
+
+from __future__ import annotations
+
+from manyscale.models.gpu.launch_program import PRODUCT_FENCE, PRODUCT_WAIT
+from manyscale.models.gpu.sm.asynchronous.barrier_kernel import await_phase, begin_barrier, change_barrier, follow
+from manyscale.models.gpu.sm.asynchronous.copy_kernel import start_copy
+from manyscale.models.gpu.sm.asynchronous.state import PRODUCT_GROUPS
+from manyscale.models.gpu.sm.state import AT_BARRIER, NEVER
+from manyscale.models.kernels import merged, separate
+from manyscale.models.workload.asynchronous import (
+    BARRIER_MASK,
+    BARRIER_SHIFT,
+    BEGINS,
+    COPIES,
+    DETAIL_MASK,
+    DETAIL_SHIFT,
+    DROPS,
+    FOLLOWS,
+    KIND_BITS,
+    MORE_MASK,
+    MORE_SHIFT,
+    TRIES,
+    WAITS,
+)
+
+
+@merged
+def _end_group(sm, w):  # type: ignore[no-untyped-def]
+    """The products that a warp has issued since the last group are one."""
+    warp = sm.warp[w]
+    sm.product[w, warp.product_group % PRODUCT_GROUPS] = warp.product_done
+    warp.product_group += 1
+    warp.has_products = 0
+
+
+@separate
+def multiply(sm, program, limits, k, w, row, time):  # type: ignore[no-untyped-def]
+    """A warp's part of a product."""
+    static = program.static[row]
+    warp = sm.warp[w]
+    unit = sm.unit[k, static.front]
+    begins = max(time + limits.front, unit.free)
+    unit.free = begins + static.interval
+    warp.product_done = begins + static.latency + limits.back
+    warp.done = max(warp.done, warp.product_done)
+    warp.has_products = 1
+    if static.immediate:
+        _end_group(sm, w)
+
+
+@merged
+def _await_products(sm, w, groups, time):  # type: ignore[no-untyped-def]
+    """When all but the last ``groups`` groups of a warp's products are there."""
+    group = sm.warp[w].product_group - groups - 1
+    if group < 0:
+        return time + 1
+    return max(time + 1, sm.product[w, group % PRODUCT_GROUPS])
+
+
+@merged
+def _arrive(sm, program, limits, w, what, place, amount, time):  # type: ignore[no-untyped-def]
+    warp = sm.warp[w]
+    arrivals = amount & 0xFFFFFFFF
+    num_bytes = amount >> 32
+    if what == BEGINS:
+        begin_barrier(sm, warp.slot, place, arrivals)
+    elif what == FOLLOWS:
+        follow(sm, program, limits, w, place, arrivals, num_bytes, time)
+    else:
+        if what == DROPS:
+            sm.barrier[warp.slot, place].expected -= arrivals
+        change_barrier(sm, program, limits, warp.slot, place, arrivals, num_bytes, time, AT_BARRIER)
+
+
+@merged
+def _operate(sm, program, limits, w, time):  # type: ignore[no-untyped-def]
+    """The words of an instruction."""
+    warp = sm.warp[w]
+    words = program.words
+    first = warp.next_word
+    end = first + 1 + (words[first] >> MORE_SHIFT & MORE_MASK)
+    warp.next_word = end
+    earliest = time + 1
+    if words[first] & KIND_BITS == COPIES:
+        return start_copy(sm, program, limits, w, first, time)
+    while first < end and earliest < NEVER:
+        word = words[first]
+        what = word & KIND_BITS
+        place = (word >> BARRIER_SHIFT & BARRIER_MASK) >> 3
+        if what == WAITS:
+            earliest = await_phase(sm, limits, w, place, word >> DETAIL_SHIFT & DETAIL_MASK, time)
+            first += 1
+        elif what == TRIES:
+            earliest = time + limits.shared_latency
+            first += 1
+        else:
+            _arrive(sm, program, limits, w, what, place, words[first + 1], time)
+            first += 2
+    return earliest
+
+
+@separate
+def operate(sm, program, limits, w, at, row, time):  # type: ignore[no-untyped-def]
+    """A warp issues an asynchronous operation, or waits for products: from when on it can go on; NEVER: its state says
+    what it waits for."""
+    static = program.static[row]
+    if program.active[at] == 0:
+        return time + 1
+    if static.kind == PRODUCT_WAIT:
+        if static.passes_l1 and sm.warp[w].has_products:
+            _end_group(sm, w)
+        return _await_products(sm, w, static.immediate, time)
+    if static.kind == PRODUCT_FENCE:
+        if static.passes_l1 and sm.warp[w].has_products:
+            _end_group(sm, w)
+        return time + 1
+    return _operate(sm, program, limits, w, time)

@@ -1,0 +1,61 @@
+"""What an SM keeps of asynchronous operations: barriers in shared memory, bulk copies, groups of products."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from manyscale.models.workload.launch_trace import LaunchTrace
+
+PRODUCT_GROUPS: Final = 16  # of a warp that are not waited for yet; DEPBAR counts to 7
+FOLLOWERS: Final = 64  # arrivals of a warp behind its copies that have not happened yet
+_COPIES: Final = 1 << 12  # that an SM has begun and not ended; who makes one more waits
+
+BARRIER: Final = np.dtype(
+    [
+        ("expected", "i8"),  # arrivals of a phase
+        ("pending", "i8"),
+        ("bytes", "i8"),  # that are expected, less those that have come
+        ("phase", "i4"),  # parity
+        ("waiting", "i4"),  # warps
+    ]
+)
+COPY_OF_BYTES: Final = np.dtype(
+    [
+        ("run", "i8"),  # words of the next run of rows
+        ("address", "i8"), ("offset", "i8"),  # of the row that is asked for, and how far
+        ("row_bytes", "i8"), ("stride", "i8"),
+        ("begins", "i8"),  # cycle of its first request
+        ("bytes", "i8"),  # that the barrier expects
+        ("barrier", "i8"),
+        ("rows", "i4"), ("runs", "i4"),  # left
+        ("left", "i4"),  # requests that were not answered
+        ("warp", "i4"), ("slot", "i4"), ("group", "i4"), ("ranks", "i4"),
+        ("way", "u1"),
+        ("is_sent", "u1"),  # all requests have left
+        ("is_over", "u1"),
+        ("cause", "u1"),  # the farthest level that answered
+    ],
+    align=True,
+)  # fmt: skip
+FOLLOWER: Final = np.dtype(  # an arrival when the copies of all groups below ``group`` are there
+    [("group", "i4"), ("arrivals", "i4"), ("bytes", "i8"), ("barrier", "i8")]
+)
+
+
+class Room(NamedTuple):
+    """What an SM has room for: ``barriers`` of a block, by their place in its shared memory; ``copies``; of a warp
+    groups of ``products`` and ``followers``."""
+
+    barriers: int = 1
+    copies: int = 1
+    products: int = PRODUCT_GROUPS
+    followers: int = 1
+
+
+def room_for(trace: LaunchTrace) -> Room:
+    """Of the SMs of a launch."""
+    if trace.words is None:
+        return Room()
+    return Room(trace.shared_bytes // 8 + 1, _COPIES, PRODUCT_GROUPS, FOLLOWERS)
