@@ -149,6 +149,7 @@ _BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "gpu-predict": "manyscale.runner.predict.gpu.launch_units:predict_launches",
         "replay": "manyscale.runner.run.replay_units:replay_point",
         "replay-coupled": "manyscale.runner.run.coupled:replay_point",
+        "replay-devices": "manyscale.runner.run.devices:replay_point",
         "stack-distances": "manyscale.runner.predict.memory.profile_units:stack_distances",
         "memory-stream": "manyscale.runner.predict.memory.stream_units:predict_stream",
     },

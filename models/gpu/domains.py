@@ -28,7 +28,11 @@ DETAILED: Final = Domain(
             "NCCL's messages do not overlap"
         ),
         "shared-gpus": left_short("ranks that share a GPU do not slow each other down"),
-        "several-gpus": told("all launches of a rank run on one GPU; the node's others stand idle"),
+        "ranks-in-turn": left_open(
+            "ranks that share a GPU run whole launches in the order in which they come, where hardware gives each "
+            "slices of time; L2 is as the rank's own launches leave it"
+        ),
+        "several-gpus": told("all launches run on one GPU; the node's others stand idle"),
         "later-code": left_open("instructions of a later architecture take what those of their class take here"),
         "matrix-instructions": left_open(
             "matrix instructions of all shapes and types take what node.gpu.units.tensor says"

@@ -14,14 +14,12 @@ def resident_blocks(gpu: Gpu, threads_per_block: int, registers: int, shared_byt
 
     Raises DoesNotFitError where not even one is. ``shared_bytes``: of a block.
     """
-    warps = -(-threads_per_block // WARP_THREADS)
-    per_warp = _up(registers * WARP_THREADS, gpu.register_unit)
-    shared = _up(shared_bytes + gpu.shared_memory.reserved_bytes, gpu.shared_memory.unit_bytes) if shared_bytes else 0
+    warps, of_block, shared = allocated(gpu, threads_per_block, registers, shared_bytes)
     limits = {
         "threads": gpu.threads // (warps * WARP_THREADS),
         "warps": gpu.warps // warps,
         "blocks": gpu.blocks,
-        "registers": gpu.registers // (per_warp * warps) if per_warp else gpu.blocks,
+        "registers": gpu.registers // of_block if of_block else gpu.blocks,
         "shared memory": gpu.shared_memory.size_bytes // shared if shared else gpu.blocks,
     }
     least = min(limits, key=lambda name: limits[name])
@@ -30,6 +28,13 @@ def resident_blocks(gpu: Gpu, threads_per_block: int, registers: int, shared_byt
         size = have.get(least, gpu.shared_memory.size_bytes)
         raise DoesNotFitError(f"a block needs more {least} than an SM has ({size:,})")
     return limits[least]
+
+
+def allocated(gpu: Gpu, threads_per_block: int, registers: int, shared_bytes: int) -> tuple[int, int, int]:
+    """Warps, registers and bytes of shared memory that a block takes of an SM."""
+    warps = -(-threads_per_block // WARP_THREADS)
+    shared = _up(shared_bytes + gpu.shared_memory.reserved_bytes, gpu.shared_memory.unit_bytes) if shared_bytes else 0
+    return warps, warps * _up(registers * WARP_THREADS, gpu.register_unit), shared
 
 
 def l1_bytes(gpu: Gpu, blocks: int, shared_bytes: int) -> int:

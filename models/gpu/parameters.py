@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, model_validator
 
 from manyscale.models.gpu.matrix.parameters import Matrix
+from manyscale.models.gpu.device.links import HostLink, PeerLink
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
@@ -229,6 +230,10 @@ class Gpu(Block):
     """The memory of the GPU."""
     launch_latency_cycles: Cycles = Field(default=0, alias="launch_latency")
     """From a launch to its first instruction."""
+    host_link: HostLink | None = None
+    """What copies between host and GPU go over. Without it they take no time."""
+    peer_link: PeerLink | None = None
+    """What copies between two GPUs of a node go over. Without it they go over `host_link`."""
 
     @property
     def front_cycles(self) -> int:

@@ -194,6 +194,9 @@ RULES: Final[dict[str, Rules]] = {
             Values("launch_id"),
             Values("bytes"),
             Values("event"),
+            Values("device"),
+            Values("peer", -1),
+            Values("flags", 0, 16),
         ),
     ),
 }

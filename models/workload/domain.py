@@ -46,11 +46,13 @@ FEATURES: Final[Mapping[str, Mapping[str, str]]] = {
         "free-mispredictions": "a target that names no time for branches that were not predicted",
     },
     "gpu": {
-        "copies": "copies of the host to the GPU; of ranks, those back, too",
-        "streams": "launches in several streams, which may run at the same time",
-        "launches-of-ranks": "launches that ranks make between their MPI calls",
-        "shared-gpus": "more ranks with launches on a node than it has GPUs",
-        "several-gpus": "a target with several GPUs a node",
+        "copies": "copies between host and GPU that the trace does not order (Accel-Sim's), or on a target without "
+        "node.gpu.host_link",
+        "streams": "launches in several streams, where the replay does not know streams (network loggops)",
+        "launches-of-ranks": "launches that ranks make between their MPI calls, where the replay does not know streams",
+        "shared-gpus": "more ranks with launches on a node than it has GPUs, where the replay does not know streams",
+        "ranks-in-turn": "more ranks with launches on a node than it has GPUs, which take turns (gpu: {mps: false})",
+        "several-gpus": "a target with several GPUs a node, for a trace that does not tell which one is used",
         "later-code": "launches compiled for a later architecture than the target runs",
         "matrix-instructions": "matrix instructions on a target that does not time them by shape (node.gpu.matrix)",
         "bulk-copies": "bulk copies (TMA) of which the trace has no bytes",

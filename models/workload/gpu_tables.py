@@ -13,6 +13,8 @@
     all launches of a rank are in its order. A launch, a copy, a set, a host function and a communication are given to
     ``stream`` and done later, in its order; ``record_event`` and ``wait_event`` order streams, and the kinds
     ``synchronize_*`` are where the rank waits. Without rows each launch is a phase of one rank, one after the other.
+    ``device``: the number of the GPU in its process; ``peer``: that of the other GPU of a copy between two, else -1;
+    ``priority`` of the stream, the lower the sooner; ``flags``: see GpuFlag.
 
 The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launch by launch.
 """
@@ -20,7 +22,7 @@ The instructions themselves stand in ``Workload.gpu`` (``LaunchStreams``), launc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -69,6 +71,10 @@ GPU_OPERATIONS_SCHEMA: Final = pa.schema(
         pa.field("launch_id", pa.int32(), nullable=False),  # 0 for what is no launch
         pa.field("bytes", pa.int64(), nullable=False),  # of copies and sets
         pa.field("event", pa.int32(), nullable=False),  # of the rank, from 1; 0 for none
+        pa.field("device", pa.int32(), nullable=False),  # number of the GPU in its process
+        pa.field("peer", pa.int32(), nullable=False),  # of a copy to it from device, or -1
+        pa.field("priority", pa.int32(), nullable=False),  # of the stream, the lower the sooner
+        pa.field("flags", pa.int32(), nullable=False),  # sum of GpuFlag
     ]
 )
 SCHEMAS: Final = {"launches": LAUNCHES_SCHEMA, "copies": COPIES_SCHEMA, "gpu_operations": GPU_OPERATIONS_SCHEMA}
@@ -90,6 +96,17 @@ class GpuOperationKind(IntEnum):
     synchronize_stream = 10
     synchronize_event = 11
     synchronize_device = 12
+
+
+class GpuFlag(IntFlag):
+    """What more is known of an operation: the host waits until it is done (a synchronous copy); its memory of the host
+    is not page-locked; its stream does not wait for the default one (cudaStreamNonBlocking); its stream is the default
+    one of its device."""
+
+    waits = 1
+    pageable = 2
+    non_blocking = 4
+    default_stream = 8
 
 
 class LaunchStreams(Protocol):

@@ -25,7 +25,7 @@ from manyscale.runner.study import what_if
 _TIMELINES = (
     "ranks", "messages", "critical_path", "critical_path_links", "links", "cores", "task_instances", "cpi_stacks",
     "intervals", "launches", "blocks", "gpu_ipc", "gpu_cpi_stacks", "gpu_resources", "gpu_lines", "gpu_branches",
-    "plan",
+    "gpu_streams", "plan",
 )  # fmt: skip
 _SHOWN = (
     ("application.parallel_efficiency", "parallel efficiency"),

@@ -21,6 +21,8 @@ from manyscale.models.workload import ANY_SOURCE, COLLECTIVES, OperationKind, Ph
 from manyscale.models.workload.domain import FEATURES, Domain, LeavesOut
 from manyscale.models.workload.gpu_tables import GpuOperationKind
 from manyscale.models.workload.notes import Note, informs
+from manyscale.runner.predict.gpu.joins import joins
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.phase_source import Case
 from manyscale.runner.readers import workload_folder
 from manyscale.runner.registry import lookup, names
@@ -140,12 +142,16 @@ def _of_launches(case: Case, launches: Workload, node_of_rank: np.ndarray) -> di
     executed = case.shared.once(("executed opcodes", launches.digest), lambda: _executed(launches))
     rank, launch, kind = (launches.column("gpu_operations", name) for name in ("rank", "launch_id", "kind"))
     sharing = np.bincount(node_of_rank[np.unique(rank[launch > 0])]) if np.any(launch) else np.zeros(1, np.int64)
+    several = np.maximum(0, sharing - case.machine.node.num_gpus).sum()
+    joined = joins(case)
+    copied = np.count_nonzero(np.isin(kind, _COPIES)) if len(kind) else launches.tables["copies"].num_rows
     counts = {
-        "copies": np.count_nonzero(np.isin(kind, _COPIES)) if len(kind) else launches.tables["copies"].num_rows,
-        "launches-of-ranks": np.count_nonzero(launch),
-        "shared-gpus": np.maximum(0, sharing - case.machine.node.num_gpus).sum(),
-        "streams": len(np.unique(streams)) - 1,
-        "several-gpus": case.machine.node.num_gpus - 1,
+        "copies": 0 if joined and len(kind) and gpu is not None and gpu.host_link is not None else copied,
+        "launches-of-ranks": 0 if joined else np.count_nonzero(launch),
+        "shared-gpus": 0 if joined else several,
+        "ranks-in-turn": several if joined and not case.study.options(GpuChoice).mps else 0,
+        "streams": 0 if joined else len(np.unique(streams)) - 1,
+        "several-gpus": 0 if len(kind) else case.machine.node.num_gpus - 1,
         "later-code": 0 if gpu is None else np.count_nonzero(version > gpu.compute_capability),
         "gpu-dram-rows": gpu is not None and gpu.dram.timing is not None,
     }

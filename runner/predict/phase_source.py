@@ -78,25 +78,28 @@ Done: TypeAlias = Mapping[str, Finished]  # the stages that were executed, by na
 class Replayed:
     """A run after its replay. ``phase_ps`` int64[phases] and ``compute_ps`` int64[operations], compute before each, as
     they were replayed; ``arrays``: the result of the unit that replayed it; ``is_coupled``: whether that scheduled task
-    instances, too."""
+    instances, too; ``has_devices``: whether it did what streams of GPUs were given."""
 
     phase_ps: np.ndarray
     compute_ps: np.ndarray
     arrays: Arrays
     is_coupled: bool
+    has_devices: bool = False
 
 
 @dataclass(frozen=True)
 class Coupling:
-    """What the replay needs of ranks that communicate inside their phases, whose task instances it schedules itself.
-    ``parameters`` of the unit that replays, beside those of every replay; ``content``: digest of all else that it
-    depends on; ``make``: its input ``nodes`` (node programs, times of their pieces; an entry per rank), called
-    ``name``."""
+    """What the replay needs of ranks that communicate inside their phases, whose task instances it schedules itself
+    (``kind`` replay-coupled), or that give GPUs work (replay-devices). ``parameters`` of the unit that replays, beside
+    those of every replay; ``content``: digest of all else that it depends on; ``make``: its input ``nodes``, called
+    ``name``: node programs and times of their pieces, an entry per rank; or what ranks give their GPUs, and kinds of
+    launches."""
 
     name: str
     parameters: Mapping[str, Any]
     content: str
-    make: Callable[[], tuple[list[Any], list[Any]]]
+    make: Callable[[], tuple[Any, Any]]
+    kind: str = "replay-coupled"
 
 
 class PhaseSource(Protocol):

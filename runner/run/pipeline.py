@@ -183,16 +183,25 @@ def replay_unit(
     if point.storage_ps is not None:
         content.append(array_digest(point.storage_ps))
     if coupling is not None:
-        from manyscale.models.network.coupled import model as coupled_module  # costs more than a small run
-
-        kind = "replay-coupled"
+        kind = coupling.kind
         parameters |= coupling.parameters
-        versions.append(coupled_module.VERSION)
+        versions.append(_version_of(kind))
         content.append(coupling.content)
         inputs = {**inputs, "nodes": coupling.name}
     meaning = parameters | {"network": machine.network.model_dump(mode="json")}  # however the units are written
     key = unit_key(kind, replay_module.VERSION, meaning | {"versions": versions}, content, seed=0)
     return WorkUnit(key, kind, parameters, inputs, 2 * workload.num_operations)
+
+
+def _version_of(kind: str) -> int:
+    """Of the module that replays with more than messages; loading one costs more than a small run."""
+    if kind == "replay-devices":
+        from manyscale.models.network.devices import model as devices_module
+
+        return devices_module.VERSION
+    from manyscale.models.network.coupled import model as coupled_module
+
+    return coupled_module.VERSION
 
 
 @dataclass(frozen=True)
@@ -345,15 +354,16 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
     point, workload, machine = simulated.point, simulated.point.case.workload, simulated.point.case.machine
     arrays = execution.result(simulated.replay.key)
     phase_ps = _times_of_phases(simulated.burst_keys, execution)
-    is_coupled = simulated.replay.kind == "replay-coupled"
-    replayed = Replayed(phase_ps, compute_per_operation(workload, phase_ps), arrays, is_coupled)
-    last_ps, beside = arrays["end_ps"], {}
-    if is_coupled:
-        from manyscale.runner.run import coupled  # costs more than a small run
+    is_coupled, has_devices = (simulated.replay.kind == kind for kind in ("replay-coupled", "replay-devices"))
+    replayed = Replayed(phase_ps, compute_per_operation(workload, phase_ps), arrays, is_coupled, has_devices)
+    last_ps, beside, found = arrays["end_ps"], {}, []
+    if is_coupled or has_devices:
+        from manyscale.runner.run import coupled, devices  # cost more than a small run
 
         last_ps = arrays["rank_end_ps"]
         ranks = coupled.ranks_table(workload, arrays["exposed_ps"], arrays["end_ps"], last_ps)
-        beside = coupled.statistics(arrays)
+        beside = coupled.statistics(arrays) if is_coupled else devices.statistics(arrays)
+        found = devices.notes(arrays) if has_devices else []
     else:
         ranks = results.ranks_table(workload, replayed.compute_ps, arrays["end_ps"])
     messages = results.messages_table(workload, arrays["send_ps"], arrays["receive_ps"])
@@ -384,6 +394,7 @@ def assemble(simulated: Simulated, execution: Execution, resolved: Mapping[str, 
             [
                 *point.notes,
                 *point.source.notes(done),
+                *found,
                 *point_notes.of_samples(point.plans, figures),
                 *point_notes.of_files(takes_time=point.storage_ps is not None, is_coupled=is_coupled),
             ]

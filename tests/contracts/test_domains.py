@@ -242,7 +242,6 @@ def test_of_the_shipped_targets_those_of_tasksim_alone_have_free_instructions(wr
         ("block-clusters", Launch("k", (4, 3), opcode="UCGABAR_ARV")),
         ("texture", Launch("k", (4, 3), opcode="TEX.SCR.B.LL")),
         ("later-code", Launch("k", (4, 3), binary_version=90)),
-        ("streams", Launch("k", (4, 3), stream=1)),
     ],
 )
 def test_features_of_launches(feature, launch):
@@ -260,6 +259,12 @@ def test_copies_and_other_gpus():
     several = {"name": "rtx3070", "node": {"gpus": 4}}
     assert features(workload, (0,), several, workload)["several-gpus"] == 3
     assert not {"copies", "several-gpus"} & set(features(workload, (0,), "rtx3070", workload))
+
+
+def test_streams_are_left_out_where_the_network_knows_none():
+    workload = gpu_workload(Launch("k", (4, 3)), Launch("k", (4, 3), stream=1))
+    assert "streams" not in features(workload, (0,), "rtx3070", workload)
+    assert features(workload, (0,), "rtx3070", workload, model={"network": "loggops"})["streams"] == 1
 
 
 EVERYTHING = {  # of network blocks, with values that bind

@@ -1,8 +1,9 @@
 """Times of phases that are kernel launches of a GPU, beside what the CPU model predicts.
 
-Launches are predicted in their own units (predict/gpu/launch_units.py), each once, wherever the run executes it; then a
-phase lasts as long as its launches, one after the other, launch latencies included. All other phases are those of the
-CPU model.
+Launches are predicted in their own units (predict/gpu/launch_units.py), each once, wherever the run executes it. Then
+the replay does what streams were given while the hosts go on (predict/gpu/joining.py); or, where it does not know
+streams, a phase lasts as long as its launches, one after the other, launch latencies included. All other phases are
+those of the CPU model.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from manyscale.models.workload import PhaseKind
 from manyscale.models.workload.notes import Note
 from manyscale.runner.errors import UserError
 from manyscale.runner.predict.gpu import checks, launch_units, statistics, tables
+from manyscale.runner.predict.gpu.joining import given_of, launch_kinds
+from manyscale.runner.predict.gpu.joins import joins
 from manyscale.runner.predict.gpu.mapping import Launches
+from manyscale.runner.predict.gpu.options import GpuChoice
 from manyscale.runner.predict.gpu.partial import check_blocks
 from manyscale.runner.predict.gpu.plan import LaunchPlan, plan_launches
 from manyscale.runner.predict.gpu.predictions import Predictions, predictions
+from manyscale.runner.predict.gpu.stream_table import stream_table
 from manyscale.runner.predict.phase_source import Case, Coupling, Done, PhaseSource, Replayed, Stage
 from manyscale.runner.predict.statistic import Statistic
 from manyscale.runner.predict.units import array_digest
@@ -41,6 +46,7 @@ class LaunchSource(PhaseSource):
         self._gpu = checks.gpu_of(case.machine)
         self._name = launch_units.name_of(study)
         self._model = lookup("gpu", self._name)
+        self._joins = joins(case)
 
     @cached_property
     def _plan(self) -> LaunchPlan:
@@ -99,12 +105,14 @@ class LaunchSource(PhaseSource):
             duration = np.where(computing, np.rint(duration * ratio).astype(np.int64), duration)
         found, executions = self._predictions(done), launches.executions
         duration[launches.is_launch] = 0
+        if self._joins:  # streams take the times of launches
+            return duration
         np.add.at(duration, executions.phase, found.duration_ps[np.searchsorted(found.plan.row, executions.launch)])
         return duration
 
     def content(self) -> list[str]:
         plan, executions = self._plan, self._launches.executions
-        own = np.array([self._cores.cpu_ratio, self._gpu.frequency_hz, self._gpu.launch_latency_cycles])
+        own = np.array([self._cores.cpu_ratio, self._gpu.frequency_hz, self._gpu.launch_latency_cycles, self._joins])
         digest = array_digest(executions.phase, executions.launch, plan.row, plan.representative, own)
         return [*self._cores.content(), digest]
 
@@ -118,7 +126,22 @@ class LaunchSource(PhaseSource):
                 f"{self._case.study.workload.path}: calls MPI inside phases with tasks, which mapping.launches cannot "
                 "replace; leave it out"
             )
-        return None
+        if not self._joins:
+            return None
+        workload, predicted = self._launches.workload, self._predictions(done)
+
+        def make() -> tuple[Any, Any]:
+            kinds, given = launch_kinds(workload, given_of(workload), predicted, self._gpu)
+            return given, kinds
+
+        parameters = {
+            "gpu": self._case.machine_content["node"]["gpu"],
+            "num_gpus": self._case.machine.node.num_gpus,
+            "ranks_share": self._case.study.options(GpuChoice).mps,
+        }
+        plan = predicted.plan
+        content = array_digest(plan.row, plan.representative, predicted.duration_ps, predicted.cycles)
+        return Coupling(f"devices {content}", parameters, content, make, "replay-devices")
 
     def figures(self, of_run: dict[str, Statistic], done: Done) -> dict[str, Statistic]:
         predicted = self._predictions(done)
@@ -131,8 +154,16 @@ class LaunchSource(PhaseSource):
 
     def tables(self, done: Done, replayed: Replayed) -> dict[str, Any]:
         """Those of the cores, and of launches, blocks, IPC and CPI stacks."""
-        begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
-        own = tables.launch_tables(self._launches, self._predictions(done), begin, self._name, self._gpu)
+        predicted = self._predictions(done)
+        if replayed.has_devices:
+            launch = given_of(self._launches.workload).launch
+            start, end = (replayed.arrays[f"given_{name}_ps"][launch >= 0] for name in ("start", "end"))
+        else:
+            begin = tables.begin_of_phases(self._launches.workload, replayed.phase_ps, replayed.arrays["end_ps"])
+            start, end = tables.times_of_executions(self._launches, predicted, begin)
+        own = tables.launch_tables(self._launches, predicted, start, end, self._name, self._gpu)
+        if replayed.has_devices:
+            own["gpu_streams"] = stream_table(self._launches.workload, launch, replayed.arrays)
         return self._cores.tables(done, replayed) | own
 
     @property

@@ -26,6 +26,9 @@ class GpuChoice(Strict):
     """In which order requests of SMs reach L2: `strict`, or in `windows`, which groups of SMs simulate side by side."""
     groups: Literal["auto"] | Count = "auto"
     """How many groups of SMs run side by side. It changes no result."""
+    mps: bool = False
+    """Whether launches of several ranks run on one GPU at the same time (NVIDIA's MPS). Without it the ranks take
+    turns, launch by launch."""
     form: Literal["printed", "extended"] = "extended"
     """GPUMech as it was `printed`, or `extended` by queues."""
     representative: Literal["clustering", "max", "min"] = "clustering"

@@ -102,14 +102,27 @@ def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray
     return np.asarray(before + until[:-1] - until[np.searchsorted(operation, operation, "left")], np.int64)
 
 
+def times_of_executions(
+    launches: Launches, predicted: Predictions, begin_ps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64[executions]: when each launch begins and ends, those of a phase one after the other. ``begin_ps``
+    int64[phases]."""
+    executions = launches.executions
+    duration = predicted.duration_ps[np.searchsorted(predicted.plan.row, executions.launch)]
+    until = np.cumsum(duration)
+    first = np.searchsorted(executions.phase, executions.phase, "left")
+    start = begin_ps[executions.phase] + (until - duration) - (until - duration)[first]
+    return start, start + duration
+
+
 def launch_tables(
-    launches: Launches, predicted: Predictions, begin_ps: np.ndarray, model: str, gpu: Gpu
+    launches: Launches, predicted: Predictions, start_ps: np.ndarray, end_ps: np.ndarray, model: str, gpu: Gpu
 ) -> dict[str, pa.Table]:
     """``launches``, ``blocks``, ``gpu_ipc``, ``gpu_cpi_stacks`` and ``gpu_resources`` of a Result; and ``gpu_lines``
-    and ``gpu_branches`` where the trace tells them. ``begin_ps`` int64[phases]."""
+    and ``gpu_branches`` where the trace tells them. ``start_ps`` and ``end_ps`` int64[executions]."""
     simulated = _simulated(predicted)
     return {
-        "launches": _launches(launches, predicted, begin_ps, model),
+        "launches": _launches(launches, predicted, start_ps, end_ps, model),
         "blocks": _blocks(simulated),
         "gpu_ipc": _ipc(simulated),
         "gpu_cpi_stacks": _stacks(simulated),
@@ -123,14 +136,12 @@ def _simulated(predicted: Predictions) -> list[LaunchResult]:
     return [found[launch_id] for launch_id in sorted(found)]
 
 
-def _launches(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, model: str) -> pa.Table:
+def _launches(
+    launches: Launches, predicted: Predictions, start_ps: np.ndarray, end_ps: np.ndarray, model: str
+) -> pa.Table:
     """A row per execution, in the order of phases."""
     executions, source, workload = launches.executions, launches.source, launches.workload
     row = np.searchsorted(predicted.plan.row, executions.launch)
-    duration = predicted.duration_ps[row]
-    until = np.cumsum(duration)
-    first = np.searchsorted(executions.phase, executions.phase, "left")
-    start = begin_ps[executions.phase] + (until - duration) - (until - duration)[first]
     results = [predicted.result[each] for each in row.tolist()]
     number = {
         name: np.array([getattr(each, name) for each in results], np.int64)
@@ -147,8 +158,8 @@ def _launches(launches: Launches, predicted: Predictions, begin_ps: np.ndarray, 
         to_arrow(own_id),
         text_array([names[each] for each in executions.launch.tolist()]),
         to_arrow(workload.column("phases", "rank")[executions.phase].astype(np.int32)),
-        to_arrow(start),
-        to_arrow(start + duration),
+        to_arrow(start_ps),
+        to_arrow(end_ps),
         to_arrow(cycles),
         to_arrow(np.full(len(row), predicted.latency_cycles, np.int64)),
         to_arrow(source.column("launches", "warp_instructions")[executions.launch]),

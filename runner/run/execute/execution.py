@@ -20,8 +20,9 @@ from manyscale.runner.run.store import Store
 RAY_PAYS_ABOVE_ACCESSES: Final = 500_000_000
 _told: Final[set[str]] = set()
 _WHAT: Final = {
-    "replay": "replaying", "replay-coupled": "replaying", "stack-distances": "profiling", "gpu-profile": "profiling",
-    "gpu-outline": "profiling", "node-profile": "profiling", "last-uses": "profiling",
+    "replay": "replaying", "replay-coupled": "replaying", "replay-devices": "replaying",
+    "stack-distances": "profiling", "gpu-profile": "profiling", "gpu-outline": "profiling",
+    "node-profile": "profiling", "last-uses": "profiling",
 }  # fmt: skip
 
 

@@ -1,0 +1,347 @@
+"""From what ranks give their GPUs to the arrays of ``state.py``.
+
+A copy between host and GPU takes the latency of the host's link and its bytes at the link's bandwidth; one between two
+GPUs the same of the peers' link (without one, of the host's). A copy inside a GPU's memory reads and writes each byte,
+a set writes it, at the bandwidth of DRAM. What an engine does stands in ``_engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.device import state
+from manyscale.models.gpu.device.state import DRAM, ISSUE, L2, MPI_CALL, Devices
+from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
+from manyscale.models.workload.quantities import PS_PER_SECOND
+
+NOWHERE: Final = -1
+MOST_AT_ONCE: Final = 128  # launches of a GPU (NVIDIA, CUDA C++ Programming Guide: compute capability 7.5 to 9.0)
+# What DRAM gives of its bandwidth where more is asked for: between rows that conflict, reads that turn to writes, and
+# refreshes. Measured on the cycle model's streams of reads and writes (tests/validation/gpu/RESULTS-STREAMS.md).
+DRAM_EFFICIENCY: Final = 0.9
+
+_G: Final = GpuOperationKind
+_GIVES: Final = tuple(int(kind) for kind in _G if kind < _G.synchronize_stream)
+TO_HOST_ENGINE, TO_DEVICE_ENGINE, OUT_ENGINE, IN_ENGINE, LOCAL_ENGINE = range(5)
+ENGINES: Final = ("copies to the host", "copies to the GPU", "copies to other GPUs", "copies from other GPUs",
+                  "copies inside")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BlockTimes:
+    """``begin_ps`` and ``end_ps`` float64[blocks], from the begin of their launch, and ``sm`` int32[blocks]."""
+
+    begin_ps: np.ndarray
+    end_ps: np.ndarray
+    sm: np.ndarray
+
+
+@dataclass(frozen=True)
+class LaunchKind:
+    """What a launch is to a GPU. Times in ps: ``latency_ps``, ``busy_ps`` behind it; ``warps`` and ``registers`` and
+    ``shared_bytes`` of a block as they are allocated; ``at_once``: blocks that an SM holds of it alone. Of all its
+    blocks ``warp_instructions``, ``dram_bytes``, ``l2_sectors``. Where they are known (else None) the times of its
+    blocks; launches that one stands for have the same, which take ``scale`` times as long."""
+
+    blocks: int
+    warps: int
+    registers: int
+    shared_bytes: int
+    at_once: int
+    latency_ps: int
+    busy_ps: int
+    warp_instructions: float
+    dram_bytes: float
+    l2_sectors: float
+    block_times: BlockTimes | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Given:
+    """What ranks give their GPUs, and where they wait: int64 columns, sorted by rank and in their order. ``row``: of
+    the workload's operations, -1 for none; ``kind``: GpuOperationKind; ``stream``: of the rank; ``launch``: index of a
+    LaunchKind, -1 for none; ``bytes``; ``event``: of the rank, 0 for none; ``gpu``, of the machine, and ``peer``, the
+    GPU at the other end of a copy (-1: none); ``priority``; ``flags`` (GpuFlag)."""
+
+    rank: np.ndarray
+    row: np.ndarray
+    kind: np.ndarray
+    stream: np.ndarray
+    launch: np.ndarray
+    bytes: np.ndarray
+    event: np.ndarray
+    gpu: np.ndarray
+    peer: np.ndarray
+    priority: np.ndarray
+    flags: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class Program:
+    """``devices`` before anything is done; ``gpu_id`` int64[GPUs]: the machine's numbers of those that are used.
+    ``of_given`` int64[given]: the operation of each row of Given, -1 for one at which the host waits."""
+
+    devices: Devices
+    gpu_id: np.ndarray
+    of_given: np.ndarray
+
+
+def build(
+    given: Given,
+    kinds: Sequence[LaunchKind],
+    gpu: Gpu,
+    rank_offsets: np.ndarray,
+    compute_ps: np.ndarray,
+    *,
+    ranks_share: bool = False,
+    in_stream: np.ndarray | None = None,
+) -> Program:
+    """``rank_offsets`` int64[ranks + 1] and ``compute_ps`` int64[operations] of the workload; operations that are not
+    in ``given`` are the host's own. ``ranks_share``: launches of several ranks run at the same time. ``in_stream``
+    bool[given]: communications whose strands a stream begins (default: all that have a row). O(operations)."""
+    num_ranks = len(rank_offsets) - 1
+    gpu_id, gpu_index = np.unique(given.gpu, return_inverse=True) if len(given) else (np.zeros(1, np.int64), given.gpu)
+    streams, stream_of = _streams(given, gpu_index)
+    gives = np.isin(given.kind, _GIVES)
+    of_given = np.where(gives, np.cumsum(gives) - 1, NOWHERE)
+    awaited = _recorded(given, of_given)
+    operation = _operations(given, gives, gpu_index, gpu_id, stream_of, awaited, gpu)
+    communicates = gives & (given.kind == _G.communication) & (given.row >= 0)
+    if in_stream is not None:
+        communicates &= in_stream
+    operation["strand"][of_given[communicates]] = given.row[communicates]
+    host, item = _hosts(given, of_given, awaited, stream_of, rank_offsets, compute_ps, num_ranks)
+    slots = _slots(streams, operation, len(gpu_id), ranks_share=ranks_share)
+    launch, need, use, begin, end, sm = _launches(kinds, gpu, keeps_blocks=slots > 1)
+    record = np.zeros(len(gpu_id), state.GPU)
+    record["owner"] = record["queue_first"] = record["queue_last"] = NOWHERE
+    slot = np.zeros((len(gpu_id), slots), state.SLOT)
+    slot["operation"] = NOWHERE
+    sms = gpu.sms if slots > 1 else 1
+    cycles = gpu.frequency_hz / PS_PER_SECOND
+    rate = np.zeros(3)
+    rate[ISSUE] = gpu.schedulers * cycles
+    rate[DRAM] = DRAM_EFFICIENCY / gpu.dram.bandwidth_ps_per_byte if gpu.dram.bandwidth_ps_per_byte else np.inf
+    rate[L2] = gpu.l2.slices * cycles
+    count = len(operation)
+    devices = Devices(
+        host=host,
+        item=item,
+        operation=operation,
+        stream=streams,
+        launch=launch,
+        need=need,
+        use=use,
+        block_begin=begin,
+        block_end=end,
+        block_sm=sm,
+        gpu=record,
+        slot=slot,
+        group=np.zeros((len(gpu_id), slots, sms), state.GROUP),
+        target=np.zeros((len(gpu_id), slots, sms, gpu.blocks if slots > 1 else 1)),
+        used=np.zeros((len(gpu_id), sms, 4), np.int64),
+        changed=np.zeros((len(gpu_id), sms), np.uint8),
+        limit=np.array(
+            [gpu.blocks, min(gpu.warps, gpu.threads // WARP_THREADS), gpu.registers, gpu.shared_memory.size_bytes]
+        ),
+        rate=rate,
+        engine=np.zeros(len(ENGINES) * len(gpu_id), np.int64),
+        edge=np.zeros((4 * count + 1, 2), np.int64),
+        work=np.zeros(count + 1, np.int64),
+        mark=np.array([0, 0, 0, ranks_share]),
+        begin=np.full(int(rank_offsets[-1]), -1, np.int64),
+        end=np.full(int(rank_offsets[-1]), -1, np.int64),
+    )
+    return Program(devices, gpu_id, of_given)
+
+
+def heap_entries(devices: Devices) -> int:
+    """The most that hosts, operations and GPUs have in the heap at a time: a GPU leaves one for each launch that comes
+    to it, and one for each time that a launch's blocks end together."""
+    return len(devices.host) + 6 * len(devices.operation) + 4 * len(devices.gpu) + 16
+
+
+def _streams(given: Given, gpu_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """STREAM[], by rank, GPU and number, with a default stream for each rank and GPU; and int64[given], the stream of
+    each row."""
+    number = np.where((given.flags & GpuFlag.default_stream) != 0, 0, given.stream)
+    keys = np.stack((given.rank, gpu_index, number))
+    defaults = np.stack((given.rank, gpu_index, np.zeros(len(given), np.int64)))
+    every = np.unique(np.hstack((keys, defaults)), axis=1)
+    _, index = np.unique(np.hstack((keys, every)), axis=1, return_inverse=True)
+    stream_of = np.asarray(index).ravel()[: len(given)]
+    found = np.zeros(every.shape[1], state.STREAM)
+    found["rank"], found["gpu"] = every[0], every[1]
+    found["is_default"] = every[2] == 0
+    found["is_blocking"] = 1
+    priority = np.zeros(every.shape[1], np.int64)
+    if len(given):
+        np.minimum.at(priority, stream_of, given.priority)
+        off = (given.flags & GpuFlag.non_blocking) != 0
+        found["is_blocking"][stream_of[off & (number != 0)]] = 0
+    found["priority"] = priority
+    context = every[0] * (int(gpu_index.max(initial=0)) + 1) + every[1]
+    begin = np.searchsorted(context, context, "left")
+    found["first"], found["end"] = begin, np.searchsorted(context, context, "right")
+    found["default"] = begin  # number 0 stands first
+    found["tail"] = NOWHERE
+    return found, stream_of
+
+
+def _recorded(given: Given, of_given: np.ndarray) -> np.ndarray:
+    """int64[given]: the operation that recorded the event for which a row waits, -1 for none."""
+    found = np.full(len(given), NOWHERE, np.int64)
+    waits = np.isin(given.kind, (int(_G.wait_event), int(_G.synchronize_event)))
+    records = given.kind == _G.record_event
+    rows = np.flatnonzero(waits | records)
+    if not len(rows):
+        return found
+    order = rows[np.lexsort((rows, given.event[rows], given.rank[rows]))]
+    place = np.where(records[order], np.arange(len(order)), -1)
+    last = np.maximum.accumulate(place)
+    is_same = last >= 0
+    at = order[np.maximum(last, 0)]
+    is_same &= (given.event[at] == given.event[order]) & (given.rank[at] == given.rank[order])
+    mine = is_same & waits[order]
+    found[order[mine]] = of_given[at[mine]]
+    return found
+
+
+def _operations(
+    given: Given,
+    gives: np.ndarray,
+    gpu_index: np.ndarray,
+    gpu_id: np.ndarray,
+    stream_of: np.ndarray,
+    awaited: np.ndarray,
+    gpu: Gpu,
+) -> np.ndarray:
+    found = np.zeros(int(gives.sum()), state.OPERATION)
+    kind = given.kind[gives]
+    found["kind"], found["stream"], found["gpu"] = kind, stream_of[gives], gpu_index[gives]
+    found["launch"] = np.where(kind == _G.launch, given.launch[gives], NOWHERE)
+    found["awaited"] = np.where(kind == _G.wait_event, awaited[gives], NOWHERE)
+    for name in ("strand", "engine", "other_engine", "host", "first_edge", "following"):
+        found[name] = NOWHERE
+    for name in ("given", "start", "end"):
+        found[name] = NOWHERE
+    peer = given.peer[gives]
+    at = np.minimum(np.searchsorted(gpu_id, peer), len(gpu_id) - 1)
+    peer = np.where(gpu_id[at] == peer, at, NOWHERE)
+    _engines(found, given.bytes[gives], peer, given.flags[gives], gpu)
+    return found
+
+
+def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.ndarray, gpu: Gpu) -> None:
+    """Which engines an operation holds, and for how long. With one engine copies to and from the host share it."""
+    kind, own = found["kind"], found["gpu"].astype(np.int64)
+    is_peer = (kind == _G.copy_on_device) & (peer >= 0) & (peer != own)
+    link, dram = gpu.host_link, gpu.dram.bandwidth_ps_per_byte
+    if link is not None:
+        pageable = link.bandwidth_ps_per_byte if link.pageable_ps_per_byte is None else link.pageable_ps_per_byte
+        per_byte = np.where(flags & GpuFlag.pageable, pageable, link.bandwidth_ps_per_byte)
+        out = TO_HOST_ENGINE if link.engines > 1 else TO_DEVICE_ENGINE
+        for of_kind, engine in ((_G.copy_to_device, TO_DEVICE_ENGINE), (_G.copy_to_host, out)):
+            mine = kind == of_kind
+            found["engine"][mine] = len(ENGINES) * own[mine] + engine
+            found["duration"][mine] = link.latency_ps + np.rint(size[mine] * per_byte[mine]).astype(np.int64)
+    peers = gpu.peer_link or link
+    if peers is not None and is_peer.any():
+        has_own = gpu.peer_link is not None
+        out, into = (OUT_ENGINE, IN_ENGINE) if has_own else (TO_HOST_ENGINE, TO_DEVICE_ENGINE)
+        found["engine"][is_peer] = len(ENGINES) * own[is_peer] + out
+        found["other_engine"][is_peer] = len(ENGINES) * peer[is_peer] + into
+        took = np.rint(size[is_peer] * peers.bandwidth_ps_per_byte).astype(np.int64)
+        found["duration"][is_peer] = peers.latency_ps + took
+    for of_kind, passes in ((_G.copy_on_device, 2), (_G.set, 1)):
+        mine = (kind == of_kind) & ~is_peer
+        found["engine"][mine] = len(ENGINES) * own[mine] + LOCAL_ENGINE
+        found["duration"][mine] = np.rint(passes * size[mine] * dram).astype(np.int64)
+
+
+def _hosts(
+    given: Given,
+    of_given: np.ndarray,
+    awaited: np.ndarray,
+    stream_of: np.ndarray,
+    rank_offsets: np.ndarray,
+    compute_ps: np.ndarray,
+    num_ranks: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Items of hosts: what they give, in the order of rows of the workload; what has no row stands before all that
+    has."""
+    own = np.ones(int(rank_offsets[-1]), np.bool_)
+    own[given.row[given.row >= 0]] = False
+    calls = np.flatnonzero(own)
+    rank_of_row = np.repeat(np.arange(num_ranks), np.diff(rank_offsets))
+    item = np.zeros(len(given) + len(calls), state.ITEM)
+    count = len(given)
+    item["kind"][:count], item["kind"][count:] = given.kind, MPI_CALL
+    item["waits"][:count] = (given.flags & GpuFlag.waits) != 0
+    item["row"][:count], item["row"][count:] = given.row, calls
+    item["operation"][:count], item["operation"][count:] = of_given, NOWHERE
+    item["awaited"][:count] = awaited
+    item["stream"][:count] = stream_of
+    item["strand"] = item["row"]
+    has_row = item["row"] >= 0
+    item["compute"][has_row] = compute_ps[item["row"][has_row]]
+    rank = np.concatenate((given.rank, rank_of_row[calls]))
+    order = np.lexsort((np.arange(len(item)), item["row"], rank))
+    host = np.zeros(num_ranks, state.HOST)
+    host["first_item"] = host["item"] = np.searchsorted(rank[order], np.arange(num_ranks), "left")
+    host["end_item"] = np.searchsorted(rank[order], np.arange(num_ranks), "right")
+    host["end"] = NOWHERE
+    return host, item[order]
+
+
+def _slots(streams: np.ndarray, operation: np.ndarray, gpus: int, *, ranks_share: bool) -> int:
+    """The most launches that a GPU runs at a time: one of each stream, of one rank or of all."""
+    of_launches = np.unique(operation["stream"][(operation["kind"] == _G.launch) & (operation["launch"] >= 0)])
+    if not len(of_launches):
+        return 1
+    rank = 0 if ranks_share else streams["rank"][of_launches].astype(np.int64)
+    _, count = np.unique(rank * gpus + streams["gpu"][of_launches], return_counts=True)
+    return min(int(count.max()), MOST_AT_ONCE)
+
+
+def _launches(
+    kinds: Sequence[LaunchKind], gpu: Gpu, *, keeps_blocks: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """LAUNCH[], what blocks need and use, and the times and SMs of those that are known."""
+    found = np.zeros(len(kinds), state.LAUNCH)
+    need, use = np.ones((len(kinds), 4), np.int64), np.zeros((len(kinds), 3))
+    begin, end, sm = [np.zeros(0)], [np.zeros(0)], [np.zeros(0, np.int32)]
+    place: dict[int, int] = {}
+    first = 0
+    for row, kind in enumerate(kinds):
+        each, times = found[row], kind.block_times
+        each["blocks"], each["latency"], each["busy"] = kind.blocks, kind.latency_ps, kind.busy_ps
+        each["first_block"], each["scale"] = NOWHERE, kind.scale
+        need[row] = 1, max(1, kind.warps), kind.registers, kind.shared_bytes
+        each["at_once"] = max(1, min(kind.blocks, kind.at_once * gpu.sms))
+        waves = -(-kind.blocks // int(each["at_once"]))
+        each["block_ps"] = kind.busy_ps / max(1, waves)
+        total = each["block_ps"] * kind.blocks
+        if keeps_blocks and times is not None:
+            if id(times) not in place:
+                place[id(times)] = first
+                first += len(times.sm)
+                begin.append(times.begin_ps)
+                end.append(times.end_ps)
+                sm.append(times.sm)
+            each["first_block"] = place[id(times)]
+            each["tail"] = max(0, kind.busy_ps - round(kind.scale * float(times.end_ps.max())))
+            total = kind.scale * float((times.end_ps - times.begin_ps).sum())
+        if total > 0:
+            use[row] = np.array([kind.warp_instructions, kind.dram_bytes, kind.l2_sectors])[[ISSUE, DRAM, L2]] / total
+    parts = [np.concatenate(each) for each in (begin, end, sm)]
+    return found, need, use, parts[0], parts[1], parts[2]

@@ -1,0 +1,135 @@
+"""Replay of ranks that give GPUs work: hosts, streams, copies, launches and messages in one simulated time.
+
+What a host gives a stream is done later, in the stream's order, while the host goes on; it waits where the program
+does. A communication of NCCL's is an operation of its stream, which begins the messages of its row when all before it
+in the stream is done, and ends with them. An MPI call is the host's. The network models are those of coupled/model.py.
+
+Laws of GPUs: models/gpu/device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import Program as DeviceProgram
+from manyscale.models.gpu.device.program import heap_entries
+from manyscale.models.gpu.device.state import Devices
+from manyscale.models.machine import Network
+from manyscale.models.network.coupled.kernel import new_flights
+from manyscale.models.network.coupled.model import MODELS, split
+from manyscale.models.network.devices import kernel
+from manyscale.models.network.dimemas import model as dimemas
+from manyscale.models.network.flow import model as flow
+from manyscale.models.network.latency_bandwidth import message_law
+from manyscale.models.network.program import Program
+from manyscale.models.network.replay.replay import deadlock_of, refuse_unreceived, stuck_strand
+from manyscale.models.network.replay.timed_strands import BOTH_POSTED, State, Steps, new_state
+from manyscale.models.network.replay.timeline import LinkLoad, Placement, ReplayError, Timeline
+from manyscale.models.network.routes import routes
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class DeviceTimeline:
+    """``timeline``: when operations of the network ended; int64 per operation ``begin_ps`` and ``end_ps``, the host's
+    part of it: it computes between the end of one and the begin of the next. ``rank_end_ps`` int64[ranks]. ``devices``
+    as they were at the end: start and end of each operation of a stream, and how long each GPU was busy."""
+
+    timeline: Timeline
+    begin_ps: np.ndarray
+    end_ps: np.ndarray
+    rank_end_ps: np.ndarray
+    devices: Devices
+
+    @property
+    def makespan_ps(self) -> int:
+        return int(max(self.rank_end_ps.max(initial=0), self.devices.operation["end"].max(initial=0)))
+
+
+def replay_with_devices(
+    program: Program,
+    devices: DeviceProgram,
+    network: Network,
+    placement: Placement,
+    *,
+    model: str = "latency-bandwidth",
+) -> DeviceTimeline:
+    """Timeline of a program whose ranks give GPUs work. ``devices`` is used up. Raises ReplayError for a deadlock,
+    ValueError for a network model that cannot wait for GPUs. O(operations log operations + blocks of launches that
+    overlap x SMs)."""
+    if model not in MODELS:
+        raise ValueError(f"the network model {model} cannot wait for GPUs; choose one of {', '.join(MODELS)}")
+    if not program.graph_is_ordered:
+        raise ValueError("operations that are a graph without an order cannot join GPUs")
+    strands = split(program, np.arange(program.num_ranks))
+    state, links = _run(model, program, strands, network, placement, devices.devices)
+    hosts = devices.devices.host
+    if np.any(hosts["end"] < 0):
+        raise ReplayError(_deadlock(program, devices.devices, state))
+    if program.num_queues:
+        refuse_unreceived(program, state.status & BOTH_POSTED)
+    timeline = Timeline(_whole(state.end), _whole(state.sent), _whole(state.arrived), links)
+    return DeviceTimeline(timeline, devices.devices.begin, devices.devices.end, hosts["end"].copy(), devices.devices)
+
+
+def _run(
+    model: str, program: Program, strands: Program, network: Network, placement: Placement, devices: Devices
+) -> tuple[State, LinkLoad | None]:
+    nothing = np.zeros(int(program.rank_offsets[-1]), np.int64)
+    if model == "dimemas":
+        steps, state, is_eager, transfers = dimemas.prepare(program, strands, nothing, network, placement)
+        state = _with_hosts(state, devices)
+        kernel.run_devices_dimemas(steps, state, devices, is_eager, transfers)
+        return state._replace(end=dimemas.ends(program, state)), None
+    law = message_law(program, network, placement.node_of_rank)
+    if model == "flow":
+        flow.check(network)
+        if network.topology is not None:
+            source, destination = program.source, program.destination
+            pairs = placement.node_of_rank[source], placement.node_of_rank[destination]
+            ways = routes(network, placement.num_nodes, *pairs, source == destination)
+            traffic, sharing = flow.traffic_of(program, network, ways)
+            steps, state = _state(strands, nothing, law.is_eager, law.gate_cost_ps, np.dtype(np.float64))
+            state = _with_hosts(state, devices)
+            kernel.run_devices_flow(steps, state, devices, traffic, sharing, law.eager_start)
+            return state, flow.load_of(ways, sharing)
+    steps, state = _state(strands, nothing, law.is_eager, law.gate_cost_ps, np.dtype(np.int64))
+    state = _with_hosts(state, devices)
+    kernel.run_devices_fixed(steps, state, devices, new_flights(law.cost_ps), law.eager_start)
+    return state, None
+
+
+def _state(
+    strands: Program, compute: np.ndarray, is_eager: np.ndarray, gate_cost: np.ndarray, time: np.dtype
+) -> tuple[Steps, State]:
+    return new_state(
+        strands, compute.astype(time), is_eager, np.zeros(strands.num_messages, time), gate_cost.astype(time)
+    )
+
+
+def _with_hosts(state: State, devices: Devices) -> State:
+    """All hosts are parked at 0; strands begin when a host or a stream comes to them."""
+    first, count = len(state.strand), len(devices.host)
+    heap = np.zeros(first + heap_entries(devices), state.heap.dtype)
+    heap["number"][:count] = np.arange(first, first + count)
+    return state._replace(heap=heap, heap_size=np.array([count]))
+
+
+def _whole(times: np.ndarray) -> np.ndarray:
+    return np.rint(times).astype(np.int64) if times.dtype.kind == "f" else times
+
+
+def _deadlock(program: Program, devices: Devices, state: State) -> str:
+    """What the ranks that do not end wait for, at most five of them."""
+    stuck = np.flatnonzero(devices.host["end"] < 0)
+    lines: list[str] = []
+    for rank in stuck[:5].tolist():
+        rows = np.arange(program.rank_offsets[rank], program.rank_offsets[rank + 1])
+        open_rows = rows[(state.finished[rows] == 0) & (state.strand["phase"][rows] != 0)]
+        for row in open_rows[: 5 - len(lines)].tolist():
+            lines.append(stuck_strand(program, rank, int(state.strand["place"][row])))
+    return deadlock_of(len(stuck), program.num_ranks, lines, max(len(stuck), len(lines)))

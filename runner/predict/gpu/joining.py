@@ -1,0 +1,150 @@
+"""What the replay of a run whose ranks give GPUs work is given (models/network/devices)."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Final
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind
+from manyscale.models.gpu.occupancy import allocated, resident_blocks
+from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.workload import OperationKind, Workload
+from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
+from manyscale.models.workload.quantities import PS_PER_SECOND
+from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.predict.gpu.predictions import Predictions
+
+_G: Final = GpuOperationKind
+_K: Final = OperationKind
+
+
+def given_of(workload: Workload) -> Given:
+    """What ranks give their GPUs. ``launch``: rows of the table of launches; ``gpu`` and ``peer``: devices of their
+    processes. A trace that tells launches and their streams alone is one rank, which gives them all at once."""
+    if not workload.tables["gpu_operations"].num_rows:
+        return _of_stream(workload)
+    names = ("rank", "operation_id", "kind", "stream", "launch_id", "bytes", "event", "device", "peer", "priority",
+             "flags")  # fmt: skip
+    column = {name: workload.column("gpu_operations", name).astype(np.int64) for name in names}
+    known = workload.column("launches", "launch_id")
+    at = np.minimum(np.searchsorted(known, column["launch_id"]), len(known) - 1)
+    found = Given(
+        rank=column["rank"],
+        row=workload.rank_offsets[column["rank"]] + column["operation_id"],
+        kind=column["kind"],
+        stream=column["stream"],
+        launch=np.where((column["launch_id"] > 0) & (known[at] == column["launch_id"]), at, -1),
+        bytes=column["bytes"],
+        event=column["event"],
+        gpu=column["device"],
+        peer=column["peer"],
+        priority=column["priority"],
+        flags=np.where(column["stream"] == 0, column["flags"] | GpuFlag.default_stream, column["flags"]),
+    )
+    return _with_waits_of_groups(workload, found)
+
+
+def _of_stream(workload: Workload) -> Given:
+    count = workload.tables["launches"].num_rows
+    stream = workload.column("launches", "stream").astype(np.int64)
+    nothing = np.zeros(count + 1, np.int64)
+    flags = np.where(stream == 0, int(GpuFlag.default_stream), 0)
+    return Given(
+        rank=nothing,
+        row=nothing - 1,
+        kind=np.append(np.full(count, int(_G.launch)), int(_G.synchronize_device)),
+        stream=np.append(stream, 0),
+        launch=np.append(np.arange(count), -1),
+        bytes=nothing,
+        event=nothing,
+        gpu=nothing,
+        peer=nothing - 1,
+        priority=nothing,
+        flags=np.append(flags, int(GpuFlag.default_stream)),
+    )
+
+
+def _with_waits_of_groups(workload: Workload, given: Given) -> Given:
+    """With the waits that end groups of NCCL's messages: it is their stream that waits, not the host."""
+    kind, rank = workload.column("operations", "kind"), workload.column("operations", "rank")
+    mine = given.kind == _G.communication
+    sends = np.isin(kind[given.row[mine]], (int(_K.isend), int(_K.irecv)))
+    before = given.row[mine][sends]
+    after = before + 1
+    ends = after < len(kind)
+    ends[ends] &= (kind[after[ends]] == _K.waitall) & (rank[after[ends]] == rank[before[ends]])
+    like = np.flatnonzero(mine)[sends][ends]
+    if not len(like):
+        return given
+    order = np.argsort(np.concatenate((given.row, after[ends])), kind="stable")
+    joined = {
+        field.name: np.concatenate((getattr(given, field.name), getattr(given, field.name)[like]))
+        for field in fields(given)
+    }
+    joined["row"][len(given) :] = after[ends]
+    return Given(**{name: values[order] for name, values in joined.items()})
+
+
+def on_machine(given: Given, node_of_rank: np.ndarray, num_gpus: int) -> Given:
+    """``gpu`` and ``peer`` as numbers of the machine's GPUs. A device of a process is the node's GPU of its number,
+    where any rank used another than the first; else the ranks of a node take its GPUs in turn."""
+    own, peer = given.gpu, given.peer
+    if not own.any() and not np.any(peer > 0):
+        of_node = np.zeros(len(node_of_rank), np.int64)
+        for node in np.unique(node_of_rank).tolist():
+            mine = np.flatnonzero((node_of_rank == node) & np.isin(np.arange(len(node_of_rank)), given.rank))
+            of_node[mine] = np.arange(len(mine))
+        own = of_node[given.rank]
+    first = node_of_rank[given.rank].astype(np.int64) * num_gpus
+    return replace(given, gpu=first + own % num_gpus, peer=np.where(peer >= 0, first + peer % num_gpus, -1))
+
+
+def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: Gpu) -> tuple[list[LaunchKind], Given]:
+    """What each launch that is given is to the GPU, and ``given`` with ``launch`` as their indices."""
+    rows = np.unique(given.launch[given.launch >= 0])
+    names = ("block_x", "block_y", "block_z", "registers", "shared_bytes", "blocks", "warp_instructions")
+    column = {name: workload.column("launches", name)[rows].astype(np.int64) for name in names}
+    threads = column["block_x"] * column["block_y"] * column["block_z"]
+    place = np.searchsorted(predicted.plan.row, rows)
+    ps = PS_PER_SECOND / gpu.frequency_hz
+    latency_ps = round(predicted.latency_cycles * ps)
+    times: dict[int, BlockTimes | None] = {}
+    kinds = []
+    for number, index in enumerate(place.tolist()):
+        result = predicted.result[index]
+        shape = [int(column[name][number]) for name in ("registers", "shared_bytes")]
+        warps, registers, shared = allocated(gpu, int(threads[number]), *shape)
+        size = int(column["warp_instructions"][number])
+        part = size / result.warp_instructions if result.warp_instructions else 1.0
+        blocks = int(column["blocks"][number])
+        if result.launch_id not in times:
+            times[result.launch_id] = _block_times(result, ps)
+        own = times[result.launch_id]
+        busy = int(predicted.duration_ps[index]) - latency_ps
+        kinds.append(
+            LaunchKind(
+                blocks=blocks,
+                warps=warps,
+                registers=registers,
+                shared_bytes=shared,
+                at_once=resident_blocks(gpu, int(threads[number]), *shape),
+                latency_ps=latency_ps,
+                busy_ps=busy,
+                warp_instructions=size,
+                dram_bytes=part * result.l2_misses * SECTOR_BYTES,
+                l2_sectors=part * result.l2_accesses,
+                block_times=own if own is not None and len(own.sm) == blocks else None,
+                scale=busy / (result.cycles * ps) if result.cycles else 1.0,
+            )
+        )
+    known = np.minimum(np.searchsorted(rows, given.launch), max(0, len(rows) - 1))
+    return kinds, replace(given, launch=np.where(given.launch >= 0, known, -1))
+
+
+def _block_times(result: LaunchResult, ps: float) -> BlockTimes | None:
+    """None where not all blocks were simulated."""
+    if not len(result.block) or result.block_sm.min() < 0:
+        return None
+    return BlockTimes(result.block_start * ps, result.block_end * ps, result.block_sm.astype(np.int32))

@@ -1,0 +1,114 @@
+"""Work units of runs whose ranks give GPUs work (models/network/devices/model.py), and what they say of a run.
+
+A rank *computes* while its host does, and while it waits for its GPU; in an MPI call it has the call's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from manyscale.models.gpu.device.program import Program as DeviceProgram
+from manyscale.models.gpu.device.program import build
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.machine import Network, ideal_network
+from manyscale.models.network.devices.model import DeviceTimeline, replay_with_devices
+from manyscale.models.network.replay.timeline import Placement
+from manyscale.models.workload.gpu_tables import GpuOperationKind
+from manyscale.models.workload.notes import Note, changes
+from manyscale.runner.predict.gpu.joining import on_machine
+from manyscale.runner.predict.statistic import Statistic
+from manyscale.runner.predict.units import Arrays
+from manyscale.runner.run import links
+
+_G: Final = GpuOperationKind
+_COPIES: Final = tuple(int(kind) for kind in (_G.copy_to_device, _G.copy_to_host, _G.copy_on_device))
+
+
+def replay_point(parameters: Mapping[str, Any], inputs: Mapping[str, Any]) -> Arrays:
+    """As replay_units.replay_point, for ranks that give GPUs work: no critical path, but what GPUs did.
+
+    Inputs: ``program``; ``compute_ps`` int64 per operation; ``nodes``: (what ranks give, kinds of launches), as
+    predict/gpu/joining.py makes them. Parameters beside those of replay_point: ``gpu`` (content of the machine's),
+    ``num_gpus`` of a node, ``ranks_share`` (launches of several ranks run at the same time).
+    """
+    network = Network.model_validate(parameters["network"])
+    placement = Placement(np.asarray(parameters["node_of_rank"], np.int32), parameters["num_nodes"])
+    gpu = Gpu.model_validate(parameters["gpu"])
+    given, kinds = inputs["nodes"]
+    given = on_machine(given, placement.node_of_rank, parameters["num_gpus"])
+    program = inputs["program"]
+
+    def replay(model: str, law: Network) -> tuple[DeviceTimeline, DeviceProgram]:
+        devices = build(
+            given, kinds, gpu, program.rank_offsets, inputs["compute_ps"], ranks_share=parameters["ranks_share"]
+        )
+        return replay_with_devices(program, devices, law, placement, model=model), devices
+
+    result, devices_of = replay(parameters["model"], network)
+    of_given = devices_of.of_given
+    ideal, _ = replay("latency-bandwidth", ideal_network(network))
+    found, timeline, count = result.devices.operation, result.timeline, parameters["num_point_to_point"]
+    at = np.maximum(of_given, 0)
+    times = {name: np.where(of_given >= 0, found[name][at], -1) for name in ("given", "start", "end")}
+    last = result.rank_end_ps.copy()
+    np.maximum.at(last, given.rank, times["end"])
+    waits = given.row[(given.row >= 0)]
+    exposed = result.begin_ps.copy()
+    exposed[waits] = result.end_ps[waits]  # what a host waits for its GPU is no communication
+    return {
+        "end_ps": result.end_ps,
+        "send_ps": timeline.send_ps[:count].copy(),
+        "receive_ps": timeline.receive_ps[:count].copy(),
+        "exposed_ps": exposed,
+        "rank_end_ps": last,
+        "ideal_makespan_ps": np.array([ideal.makespan_ps], np.int64),
+        "gpu_id": devices_of.gpu_id,
+        "gpu_busy_ps": result.devices.gpu["busy"].copy(),
+        "gpu_overlapped_ps": result.devices.gpu["overlapped"].copy(),
+        **{f"given_{name}_ps": values for name, values in times.items()},
+        **{f"given_{name}": getattr(given, name) for name in ("rank", "kind", "stream", "bytes", "gpu")},
+        "given_engine": np.where(of_given >= 0, found["engine"][at], -1).astype(np.int64),
+        **links.to_arrays(timeline.links),
+    }
+
+
+def statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Statistic]:
+    """Figures of GPUs, their copies and streams."""
+    makespan = int(arrays["rank_end_ps"].max(initial=0))
+    start, end, kind = (arrays[f"given_{name}"] for name in ("start_ps", "end_ps", "kind"))
+    took = np.where(start >= 0, end - start, 0)
+    copies = np.isin(kind, _COPIES)
+    busy, overlapped = int(arrays["gpu_busy_ps"].sum()), int(arrays["gpu_overlapped_ps"].sum())
+    count = len(arrays["gpu_busy_ps"])
+    figures = {
+        "gpu.copies": Statistic(int(copies.sum()), "1", "count", "copies to, from and between GPUs"),
+        "gpu.copied_bytes": Statistic(int(arrays["given_bytes"][copies].sum()), "B", "total", "bytes of these"),
+        "gpu.copy_time": Statistic(int(took[copies].sum()) / 1e12, "s", "total", "time of copies, summed over them"),
+        "gpu.busy_ratio": Statistic(
+            busy / (makespan * count) if makespan else 0.0, "1", "ratio",
+            "share of the time in which a GPU runs a launch, mean of the GPUs that are used",
+        ),
+        "gpu.overlap_ratio": Statistic(
+            overlapped / busy if busy else 0.0, "1", "ratio", "share of that time in which it runs several"
+        ),
+    }  # fmt: skip
+    if count > 1:
+        for number, each in enumerate(arrays["gpu_busy_ps"].tolist()):
+            text = f"share of the time in which GPU {int(arrays['gpu_id'][number])} runs a launch"
+            figures[f"gpu.{number}.busy_ratio"] = Statistic(each / makespan if makespan else 0.0, "1", "ratio", text)
+    return figures
+
+
+def notes(arrays: Mapping[str, np.ndarray]) -> list[Note]:
+    """What the replay of streams assumes of this run."""
+    busy, overlapped = int(arrays["gpu_busy_ps"].sum()), int(arrays["gpu_overlapped_ps"].sum())
+    if not overlapped:
+        return []
+    text = (
+        f"launches ran beside others in {100 * overlapped / busy:.1f} % of the time in which GPUs ran any: their "
+        "blocks share SMs, L2 and DRAM by what each asks for alone"
+    )
+    return [changes("launches-overlap", text)]

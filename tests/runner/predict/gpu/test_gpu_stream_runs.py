@@ -1,0 +1,210 @@
+"""Runs whose launches stand in streams: hosts, copies, messages and launches in one time.
+
+A launch takes a cycle for each instruction of its longest block, and its launch latency of 5,000 cycles; a cycle is 1 /
+1,132 us. Copies take 8 us, and a byte 40 ps (25 GB/s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from gpu_launches import Launch, gpu_workload
+
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload import KIND_NAMES, OperationKind, Workload
+from manyscale.models.workload.columns import to_arrow
+from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuFlag, GpuOperationKind
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.runner.predict.gpu import models
+from manyscale.runner.predict.gpu.launch_results import LaunchResult
+from manyscale.runner.readers import simgrid_ti
+from manyscale.runner.readers.cuda.ranks import _phases as with_launches
+
+G = GpuOperationKind
+CYCLE = 1e12 / 1132e6
+US = 1_000_000
+COPY = 8 * US
+NETWORK = {"latency": "1 us", "bandwidth": "1 GB/s", "eager_threshold": "1 MiB", "topology": None,
+           "intra_node": {"latency": "1 us", "bandwidth": "1 GB/s"}}  # fmt: skip
+
+
+def of_longest_block(
+    launches: Iterable[LaunchTrace], before: Iterable[LaunchTrace], gpu: Gpu, *_: Any
+) -> list[LaunchResult]:
+    """All blocks at once, each an instruction a cycle."""
+    results = []
+    for trace in launches:
+        size = np.diff(trace.warp_instructions)
+        block = np.arange(trace.num_blocks)
+        results.append(
+            LaunchResult(
+                launch_id=trace.launch_id, cycles=int(size.max()), warp_instructions=trace.num_instructions,
+                simulated_instructions=trace.num_instructions, causes=("issue",),
+                stack=np.array([float(size.max())]), block=block, block_sm=block % gpu.sms, block_start=0 * block,
+                block_end=size,
+            )
+        )  # fmt: skip
+    return results
+
+
+@pytest.fixture
+def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models.Detailed, "simulate", staticmethod(of_longest_block))
+    monkeypatch.setattr(models.Detailed, "version", staticmethod(lambda: -2))
+
+
+def cycles(count: int) -> int:
+    return round((5000 + count) * CYCLE)
+
+
+def with_gpus(ranks: Workload, launches: Workload, operations: Sequence[dict[str, Any]]) -> Workload:
+    """``operations``: of ranks at their rows ``other``, by rank and row."""
+    default = {"stream": 0, "launch_id": 0, "bytes": 0, "event": 0, "device": 0, "peer": -1, "priority": 0, "flags": 0}
+    rows = [{**default, **each, "kind": int(each["kind"])} for each in operations]
+    table = pa.Table.from_pylist(rows, GPU_OPERATIONS_SCHEMA)
+    tables = {**ranks.tables, "launches": launches.tables["launches"], "gpu_operations": table}
+    tables |= with_launches(ranks, table, launches.tables["launches"])
+    return replace(ranks, tables=tables, gpu=launches.gpu)
+
+
+def ranks_of(write_trace, *texts: str) -> Workload:
+    """One text a rank; ``gpu`` is a row for an operation of its GPU."""
+    lines = {
+        rank: ["init", *(line.strip().replace("gpu", "init") for line in text.split(";")), "finalize"]
+        for rank, text in enumerate(texts)
+    }
+    ranks = simgrid_ti.read(write_trace(lines))
+    kind = ranks.column("operations", "kind").copy()
+    first = np.isin(np.arange(len(kind)), ranks.rank_offsets)
+    kind[(kind == OperationKind.init) & ~first] = OperationKind.other
+    operations = ranks.tables["operations"]
+    at = operations.schema.get_field_index("kind")
+    column = pa.DictionaryArray.from_arrays(to_arrow(kind), KIND_NAMES)
+    return replace(
+        ranks, tables={**ranks.tables, "operations": operations.set_column(at, operations.schema.field(at), column)}
+    )
+
+
+@pytest.mark.theory
+def test_launches_of_two_streams_that_fit_together(run_launches):
+    """A trace that tells streams alone, of launches of one block each: the longer of the two, and not their sum."""
+    workload = gpu_workload(Launch("a", (1000,), stream=1), Launch("b", (3000,), stream=2))
+    result = run_launches(workload)
+    assert result.statistics["application.makespan"].value * 1e12 == pytest.approx(cycles(3000), abs=1)
+    assert result.statistics["gpu.overlap_ratio"].value == pytest.approx(1 / 3, abs=1e-3)
+    assert [note.code for note in result.notes if note.code in ("launches-overlap", "streams")] == ["launches-overlap"]
+    table = result.gpu_streams.to_pylist()
+    assert [(row["operation"], row["engine"], row["stream"], row["launch_id"]) for row in table] == [
+        ("launch", "SMs", 1, 1), ("launch", "SMs", 2, 2),
+    ]  # fmt: skip
+    assert [row["end_ps"] for row in table] == [row["end_ps"] for row in result.launches.to_pylist()]
+
+
+def test_a_network_that_knows_no_streams_says_so(run_launches):
+    workload = gpu_workload(Launch("a", (1000,), stream=1), Launch("b", (3000,), stream=2))
+    result = run_launches(workload, model={"network": "loggops"})
+    assert result.statistics["application.makespan"].value * 1e12 == pytest.approx(cycles(1000) + cycles(3000), abs=2)
+    assert "streams" in {note.code for note in result.notes}
+    assert result.gpu_streams is None
+
+
+LAUNCHES = gpu_workload(Launch("a", (50_000,)), Launch("a", (50_000,)))
+A = cycles(50_000)  # 48.6 us
+
+
+def target(nodes: int, **gpus: Any) -> dict[str, Any]:
+    return {
+        "target": {"name": "rtx3070", "nodes": nodes, "network": NETWORK, **gpus},
+        "mapping": {"ranks_per_node": 2 // nodes},
+    }
+
+
+def message(size: int) -> int:
+    return US + 1000 * size
+
+
+@pytest.mark.theory
+def test_a_message_that_a_kernel_hides(write_trace, run_launches):
+    """Each rank launches, exchanges, and waits for its launch: the longer of the two; then it copies 25,000 B back."""
+    exchange = "gpu; {0}; gpu; gpu"
+    ranks = ranks_of(write_trace, exchange.format("send 1 0 30000 6"), exchange.format("recv 0 0 30000 6"))
+    operations = [
+        each
+        for rank in range(2)
+        for each in (
+            {"rank": rank, "operation_id": 1, "kind": G.launch, "stream": 1, "launch_id": 1 + rank},
+            {"rank": rank, "operation_id": 3, "kind": G.synchronize_stream, "stream": 1},
+            {"rank": rank, "operation_id": 4, "kind": G.copy_to_host, "bytes": 25_000, "flags": GpuFlag.waits},
+        )
+    ]
+    result = run_launches(with_gpus(ranks, LAUNCHES, operations), **target(2))
+    assert message(30_000) < A
+    assert result.statistics["application.makespan"].value * 1e12 == A + COPY + 25_000 * 40
+    assert result.statistics["gpu.copy_time"].value * 1e12 == pytest.approx(2 * (COPY + US))
+    codes = {note.code for note in result.notes}
+    assert not codes & {"copies", "streams", "launches-of-ranks", "shared-gpus", "ranks-in-turn", "launches-overlap"}
+    spent = {(row["rank"], row["state"]): row["end_ps"] - row["start_ps"] for row in result.ranks.to_pylist()}
+    assert spent[1, "receive"] == message(30_000)
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("gpus", "options", "expected"), [(2, {}, A), (1, {}, 2 * A - round(5000 * CYCLE)), (1, {"mps": True}, A)]
+)
+def test_ranks_of_a_node_own_a_gpu_take_turns_or_share_it(write_trace, run_launches, gpus, options, expected):
+    ranks = ranks_of(write_trace, "gpu; gpu", "gpu; gpu")
+    operations = [
+        each
+        for rank in range(2)
+        for each in (
+            {"rank": rank, "operation_id": 1, "kind": G.launch, "launch_id": 1 + rank},
+            {"rank": rank, "operation_id": 2, "kind": G.synchronize_device},
+        )
+    ]
+    result = run_launches(with_gpus(ranks, LAUNCHES, operations), **target(1, node={"gpus": gpus}), gpu=options)
+    assert result.statistics["application.makespan"].value * 1e12 == pytest.approx(expected, abs=2)
+    assert ("ranks-in-turn" in {note.code for note in result.notes}) == (gpus == 1 and not options)
+    assert len(set(result.gpu_streams.column("gpu").to_pylist())) == gpus
+
+
+@pytest.mark.theory
+def test_a_communication_of_a_stream_begins_when_all_ranks_come_to_it(write_trace, run_launches):
+    """Rank 0 launches, then both communicate in their streams; what rank 1 does in another stream goes on meanwhile."""
+    ranks = ranks_of(write_trace, "gpu; barrier; gpu", "gpu; barrier; gpu")
+    operations = [
+        {"rank": 0, "operation_id": 1, "kind": G.launch, "launch_id": 1, "stream": 1},
+        {"rank": 0, "operation_id": 2, "kind": G.communication, "stream": 1},
+        {"rank": 0, "operation_id": 3, "kind": G.synchronize_stream, "stream": 1},
+        {"rank": 1, "operation_id": 1, "kind": G.copy_to_device, "bytes": 1, "stream": 2},
+        {"rank": 1, "operation_id": 2, "kind": G.communication, "stream": 1},
+        {"rank": 1, "operation_id": 3, "kind": G.synchronize_stream, "stream": 2},
+    ]
+    launches = replace(LAUNCHES, tables={**LAUNCHES.tables, "launches": LAUNCHES.tables["launches"].slice(0, 1)})
+    result = run_launches(with_gpus(ranks, launches, operations), **target(2))
+    table = {(row["rank"], row["operation"]): row for row in result.gpu_streams.to_pylist()}
+    assert table[1, "communication"]["start_ps"] == 0
+    assert table[1, "communication"]["end_ps"] == A + US  # an empty message
+    assert table[1, "communication"]["engine"] == "network"
+    assert result.statistics["application.makespan"].value * 1e12 == A + US
+    waits = [row["end_ps"] for row in result.ranks.to_pylist() if row["rank"] == 1]
+    assert waits[0] == COPY + 40  # it waits for its copy alone
+
+
+@pytest.mark.parametrize("network", ["flow", "dimemas"])
+def test_other_networks_wait_for_gpus_too(write_trace, run_launches, network):
+    ranks = ranks_of(write_trace, "gpu; send 1 0 30000 6; gpu", "recv 0 0 30000 6")
+    operations = [
+        {"rank": 0, "operation_id": 1, "kind": G.launch, "launch_id": 1, "stream": 1},
+        {"rank": 0, "operation_id": 3, "kind": G.synchronize_stream, "stream": 1},
+    ]
+    launches = replace(LAUNCHES, tables={**LAUNCHES.tables, "launches": LAUNCHES.tables["launches"].slice(0, 1)})
+    study = target(2)
+    study["target"]["network"] = {**NETWORK, "topology": {"kind": "crossbar"}}
+    result = run_launches(with_gpus(ranks, launches, operations), **study, model={"network": network})
+    assert result.statistics["application.makespan"].value * 1e12 == A
+    assert result.messages.num_rows == 1
