@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
-from manyscale.models.gpu.matrix.parameters import Matrix
 from manyscale.models.gpu.device.links import HostLink, PeerLink
+from manyscale.models.gpu.matrix.parameters import Matrix
 from manyscale.models.machine.blocks import Block
 from manyscale.models.workload.parameters import Bytes, Count, Cycles, FrequencyHz, PsPerByte, Strict
 
