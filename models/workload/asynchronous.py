@@ -14,6 +14,7 @@ dimensions has 32 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -65,9 +66,8 @@ def run_of_rows(start: int, row_bytes: int, rows: int = 1, stride: int = 0) -> t
     return (first - (1 << 64) if first >= 1 << 63 else first), row_bytes | stride << STRIDE_SHIFT
 
 
-def copied_bytes(words: np.ndarray) -> dict[int, int]:
-    """Bytes in global memory that the copies of a stream of words read or write, by their way. O(words)."""
-    found = {LOADS: 0, FROM_SHARED: 0, REDUCES: 0, WITHIN: 0}
+def _runs(words: np.ndarray) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each run of rows that a copy moves: its way, the first byte, bytes of a row, rows, and the stride."""
     values = words.tolist()
     at = 0
     while at < len(values):
@@ -76,6 +76,30 @@ def copied_bytes(words: np.ndarray) -> dict[int, int]:
         if first & KIND_BITS == COPIES:
             way = first >> DETAIL_SHIFT & DETAIL_MASK
             for run in range(at + 2, at + more, 2):
-                found[way] += (values[run] >> ROWS_SHIFT & ROWS_MASK) * (values[run + 1] & ROW_BYTES_MASK)
+                rows, shape = values[run], values[run + 1]
+                yield (
+                    way, rows & ADDRESS_MASK, shape & ROW_BYTES_MASK, rows >> ROWS_SHIFT & ROWS_MASK,
+                    shape >> STRIDE_SHIFT & STRIDE_MASK,
+                )  # fmt: skip
         at += 1 + more
+
+
+def copied_bytes(words: np.ndarray) -> dict[int, int]:
+    """Bytes in global memory that the copies of a stream of words read or write, by their way. O(words)."""
+    found = {LOADS: 0, FROM_SHARED: 0, REDUCES: 0, WITHIN: 0}
+    for way, _, row_bytes, rows, _ in _runs(words):
+        found[way] += rows * row_bytes
     return found
+
+
+def copied_sectors(words: np.ndarray, sector_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[n] sectors that the copies touch, row by row; bool[n]: whether they write to it). O(words + sectors)."""
+    sectors, writes = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+    for way, start, row_bytes, rows, stride in _runs(words):
+        begins = start + stride * np.arange(rows, dtype=np.int64)
+        firsts, ends = begins // sector_bytes, (begins + row_bytes - 1) // sector_bytes + 1
+        counts = ends - firsts
+        before = np.cumsum(counts) - counts
+        sectors.append(np.repeat(firsts - before, counts) + np.arange(counts.sum()))
+        writes.append(np.full(len(sectors[-1]), way != LOADS))
+    return np.concatenate(sectors), np.concatenate(writes)

@@ -9,12 +9,15 @@ Cost: O(accesses x ways).
 
 from __future__ import annotations
 
+import numpy as np
+
 from manyscale.models.gpu import memory_state
 from manyscale.models.gpu.l2.crossbar_kernel import set_of, slice_of
 from manyscale.models.gpu.l2.kernel import find, mark_written, use
-from manyscale.models.gpu.memory_state import Memory
+from manyscale.models.gpu.memory_state import Memory, MemoryLimits
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
 from manyscale.models.kernels import allocation_free, inlined
+from manyscale.models.workload.asynchronous import copied_sectors
 from manyscale.models.workload.launch_trace import LaunchTrace
 
 
@@ -23,6 +26,7 @@ def touch_blocks(trace: LaunchTrace, gpu: Gpu, memory: Memory, first: int, end: 
     begin, stop = trace.warp_accesses[trace.block_warps[[first, end]]].tolist()
     limits = memory_state.memory_limits(gpu)
     _touch(memory, limits, trace.sector[begin:stop], trace.written[begin:stop], SECTOR_BYTES)
+    _touch_copied(trace, memory, limits, *trace.block_warps[[first, end]].tolist())
 
 
 def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
@@ -30,7 +34,18 @@ def touch(trace: LaunchTrace, gpu: Gpu, memory: Memory) -> None:
     memory_state.reset_clock(memory)
     if not gpu.l2.kept_between_launches:
         memory_state.forget_all(memory)
-    _touch(memory, memory_state.memory_limits(gpu), trace.sector, trace.written, SECTOR_BYTES)
+    limits = memory_state.memory_limits(gpu)
+    _touch(memory, limits, trace.sector, trace.written, SECTOR_BYTES)
+    _touch_copied(trace, memory, limits, 0, trace.num_warps)
+
+
+def _touch_copied(trace: LaunchTrace, memory: Memory, limits: MemoryLimits, first: int, end: int) -> None:
+    """What the bulk copies of warps [first, end) move, behind their other accesses."""
+    if trace.words is None or trace.warp_words is None:
+        return
+    begin, stop = trace.warp_words[[first, end]].tolist()
+    sector, writes = copied_sectors(trace.words[begin:stop], SECTOR_BYTES)
+    _touch(memory, limits, sector, np.where(writes, np.uint32(0xFFFFFFFF), np.uint32(0)), SECTOR_BYTES)
 
 
 @inlined

@@ -16,6 +16,7 @@ from manyscale.models.gpu.sm.state import (
     BYPASS,
     COLLECTOR,
     COPIES_IN_FLIGHT,
+    COPIES_OUT,
     COPY_GROUPS,
     FROM_L1,
     FROM_SHARED,
@@ -101,14 +102,17 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     core.in_head += 1
     core.last_fill = time
     _expect_reply(sm)
-    if tag >= COPIES_IN_FLIGHT:
-        take_part(sm, program, limits, tag - COPIES_IN_FLIGHT, time, cause)
-        return
     if tag >= STORES:
+        if tag >= COPIES_OUT:
+            take_part(sm, program, limits, tag - COPIES_OUT, time, cause)
+            return
         sm.warp[tag - STORES].stores -= 1
         end_warp(sm, tag - STORES, time)
         return
     if tag >= BYPASS:
+        if tag >= COPIES_IN_FLIGHT:
+            take_part(sm, program, limits, tag - COPIES_IN_FLIGHT, time, cause)
+            return
         core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
         _answer(sm, program, limits, tag - BYPASS, core.last_writeback, cause)
         return

@@ -178,7 +178,8 @@ REPLY: Final = np.dtype([("time", "i8"), ("tag", "i4"), ("level", "i4")])  # FRO
 # STORES + warp
 BYPASS: Final = 1 << 28
 STORES: Final = 1 << 29
-COPIES_IN_FLIGHT: Final = 1 << 30  # + number of a copy of blocks or boxes
+COPIES_IN_FLIGHT: Final = 3 << 27  # + number of a copy of blocks or boxes that reads, or adds to what it reads
+COPIES_OUT: Final = 1 << 30  # + number of one that writes
 
 
 class Sm(NamedTuple):

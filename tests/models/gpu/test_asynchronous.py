@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from gpu_programs import Instruction
-from gpu_small import BEGIN, END, FRONT, MISS, PIPELINE, SHARED, cycles, gpu, read_before
+from gpu_programs import Instruction, integer, launch, other
+from gpu_small import BEGIN, DEPENDENT, END, FRONT, MISS, PIPELINE, SHARED, chain, cycles, gpu, read_before, run
 
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.l2 import warm
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload.asynchronous import (
     ARRIVES,
     BEGINS,
     COPIES,
+    FROM_SHARED,
     LOADS,
+    REDUCES,
+    TRIES,
     WAITS,
     amounts,
     first_word,
     run_of_rows,
 )
 from manyscale.models.workload.launch_trace import UnitClass
+from manyscale.runner.study.targets import shipped_content
 
 COPY_LATENCY = 50
 FROM_L2 = MISS - 1 + 2  # of a sector: it leaves at once, and is written at the end
@@ -69,3 +76,179 @@ def test_a_copy_waits_for_its_unit_the_way_to_l2_and_all_its_sectors():
     assert times[65] - times[1] == 64
     # behind two instructions: the unit, the way to L2 and back, into shared memory, and who waits reads the barrier
     assert times[1] == BEGIN + 2 + COPY_LATENCY + FROM_L2 + SHARED + EXIT + END
+
+
+@pytest.mark.theory
+def test_rows_that_lie_apart_take_the_sectors_that_they_touch():
+    """64 rows of 48 bytes, 256 apart, from byte 16 on: two sectors each; in one piece they would be 96."""
+    memory = read_before(list(range(600)), target())
+    found = run([[loading(copies(0, 16, 48, 64, 256))]], target(), memory, shared=1024)
+    assert (found.l1_accesses, found.l2_accesses, found.dram_reads) == (0, 128, 0)
+    assert run([[loading(copies(0, 32, 48, 64, 48))]], target(), None, shared=1024).l2_accesses == 96
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("bandwidth", "each"), [("16 GB/s", 2), ("4 GB/s", 8)])
+def test_copies_stream_at_the_bandwidth_of_dram(bandwidth, each):
+    def taken(sectors):
+        parts = [copies(0, 512 * i, 512) for i in range(sectors // 16)]
+        return cycles([[loading(*parts)]], target(dram={"bandwidth": bandwidth}), shared=1024)
+
+    assert taken(512) - taken(256) == 256 * each
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("length", [1, 5, 30])
+def test_a_warp_waits_for_the_arrivals_of_others(length):
+    """Two warps arrive when they have computed, each for its 32 threads."""
+    waiting = [begins(0, 64), other(UnitClass.barrier), waits(0)]
+    arriving = [other(UnitClass.barrier), *chain(length), integer(3, 2), arrives(0, 32)]
+    long = [other(UnitClass.barrier), *chain(2 * length), integer(3, 2), arrives(0, 32)]
+    times = [cycles([[waiting, arriving, each]], target(), shared=1024) for each in (arriving, long)]
+    assert times[1] - times[0] == length * DEPENDENT
+
+
+@pytest.mark.theory
+def test_a_phase_is_waited_for_by_its_parity_and_a_look_holds_nobody_up():
+    parts = [begins(0, 1), arrives(0), waits(0, 0), arrives(0), waits(0, 1), arrives(0), waits(0, 0)]
+    assert cycles([[parts]], target(), shared=1024) > 0
+    with pytest.raises(detailed.StuckError):
+        run([[[*parts, waits(0, 1)]]], target(), shared=1024)
+    look = Instruction(opcode="SYNCS.PHASECHK.TRANS64.TRYWAIT", operation=(first_word(TRIES),))
+    assert cycles([[[begins(0, 1), look]]], target(), shared=1024) == BEGIN + 1 + SHARED + EXIT + END
+
+
+@pytest.mark.theory
+def test_a_group_of_copies_out_of_shared_memory_is_waited_for():
+    def taken(*parts):
+        return run([[list(parts)]], target(), read_before(list(range(64)), target()), shared=1024)
+
+    stores = copies(0, 0, 64 * SECTOR, way=FROM_SHARED)
+    behind = taken(stores, COMMIT, AWAIT_COPIES, *chain(20))
+    beside = taken(stores, COMMIT, *chain(20), AWAIT_COPIES)
+    assert (behind.l2_accesses, behind.dram_reads) == (64, 0)
+    # 64 sectors leave one a cycle, behind the latency of the unit; the chain runs meanwhile or afterwards
+    assert behind.busy_cycles - beside.busy_cycles == 20 * DEPENDENT - EXIT
+    assert beside.busy_cycles >= COPY_LATENCY + 64 + FROM_L2
+    # whole sectors are written without a look at memory; what is added to has to be read
+    reads = [
+        run([[[copies(0, 0, 4 * SECTOR, way=way), COMMIT]]], target(), None).dram_reads
+        for way in (FROM_SHARED, REDUCES)
+    ]
+    assert reads == [0, 4]
+
+
+@pytest.mark.theory
+def test_copies_that_a_fence_of_memory_does_not_hold_up():
+    """MEMBAR waits for a warp's loads, not for its bulk copies."""
+    fence = other(UnitClass.memory_barrier)
+    copied = copies(0, 0, 64 * SECTOR)
+    plain = [begins(0, 1), arrives(0, 1, 64 * SECTOR), copied, fence, *chain(30), waits(0)]
+    alone = [begins(0, 1), arrives(0, 1, 64 * SECTOR), copied, fence, waits(0)]
+    times = [cycles([[each]], target(), shared=1024) for each in (plain, alone)]
+    assert times[0] - times[1] <= 30 * DEPENDENT - MISS
+
+
+def test_an_l2_is_warmed_by_what_copies_move():
+    parts = loading(copies(0, 16, 48, 64, 256))
+    memory = detailed.l2_of(target())
+    warm.touch(launch([[parts]]), target(), memory)
+    found = run([[parts]], target(), memory, shared=1024)
+    assert (found.l2_accesses, found.dram_reads) == (128, 0)
+
+
+# products of groups of four warps
+
+
+def product(is_last: bool = True, opcode: str = "HGMMA.64x256x16.F32") -> Instruction:
+    return Instruction(UnitClass.tensor, 2, (2,), opcode=opcode, immediate=int(is_last))
+
+
+MEET = Instruction(UnitClass.branch, opcode="WARPGROUP.ARRIVE")
+
+
+def await_products(groups: int = 0) -> Instruction:
+    return Instruction(UnitClass.branch, opcode="WARPGROUP.DEPBAR.LE", immediate=groups)
+
+
+def tensor(interval: int):
+    return {"tensor": {"latency": f"{interval} cycles", "interval": f"{interval} cycles"}}
+
+
+@pytest.mark.theory
+def test_products_of_one_accumulator_follow_each_other():
+    def taken(count, interval):
+        group = [MEET, *[product(False)] * (count - 1), product(), await_products()]
+        return cycles([[group] * 4], target(units=tensor(interval)))
+
+    assert taken(40, 64) - taken(8, 64) == 32 * 64
+
+
+@pytest.mark.theory
+def test_a_warp_goes_on_while_its_products_are_computed():
+    """And waits for the groups before the last ones only."""
+    units = tensor(100)
+
+    def taken(*parts):
+        return cycles([[[MEET, *parts]] * 4], target(units=units))
+
+    busy = chain(15)  # 150 cycles
+    assert taken(product(), product(), *busy, await_products()) == taken(product(), product(), await_products())
+    first, both = (taken(product(), product(), await_products(groups), *chain(40)) for groups in (1, 0))
+    assert both - first == 100
+
+
+@pytest.mark.theory
+def test_groups_of_products_end_where_warps_meet_where_the_trace_does_not_say():
+    def taken(groups):
+        parts = [MEET, product(False), product(False), MEET, product(False), product(False), await_products(groups)]
+        return cycles([[[*parts, *chain(60)]] * 4], target(units=tensor(100)))
+
+    assert taken(0) - taken(1) == 2 * 100
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("opcode", "each", "share"), [("HGMMA.64x256x16.F32", 128, 1), ("HGMMA.64x8x16.F32", 18, 0.25)]
+)
+def test_large_products_reach_the_peak_of_an_h100_and_small_ones_do_not(opcode, each, share):
+    """64 x 256 x 16 multiply-adds at 2,048 a cycle; 64 x 8 x 16 read 2,304 bytes of shared memory, 128 a cycle."""
+    h100 = Gpu.model_validate(shipped_content("h100")["node"]["gpu"])
+
+    def taken(count):
+        return cycles([[[MEET, *[product(False, opcode)] * count, product(True, opcode), await_products()]] * 4], h100)
+
+    found = (taken(200) - taken(100)) / 100
+    assert found == pytest.approx(each, rel=0.03)
+    columns = int(opcode.split("x")[1])
+    assert 64 * columns * 16 / found / 2048 <= share * 1.03
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("sectors", "products", "expected", "slack"), [(512, 4, 512, 0), (128, 16, 512, 40)])
+def test_loads_and_products_of_two_stages_overlap(sectors, products, expected, slack):
+    """A warp loads, four multiply: a stage takes what the longer of the two takes, not their sum. Products of a stage
+    begin when the last ones have ended, and the barrier was read (``slack``)."""
+    full, empty = (0, 8), (16, 24)
+    units = tensor(32)
+
+    def taken(stages):
+        begin = [each for k in range(2) for each in (begins(full[k], 1), begins(empty[k], 4))]
+        load, multiply = [], []
+        for k in range(stages):
+            place, parity = k % 2, k // 2 % 2
+            load += [
+                waits(empty[place], 1 - parity), arrives(full[place], 1, sectors * SECTOR),
+                copies(full[place], place * sectors * SECTOR, sectors * SECTOR),
+            ]  # fmt: skip
+            multiply += [
+                waits(full[place], parity), MEET, *[product(False)] * (products - 1), product(), await_products(),
+                arrives(empty[place]),
+            ]  # fmt: skip
+        meet = other(UnitClass.barrier)
+        memory = read_before(list(range(2 * sectors)), target())
+        blocks = [[[*begin, meet, *multiply], *[[meet, *multiply]] * 3, [meet, *load]]]
+        return cycles(blocks, target(units=units), memory, shared=1024)
+
+    found = (taken(40) - taken(20)) / 20
+    assert expected <= found <= expected + slack

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from manyscale.models.gpu.parameters import SECTOR_BYTES
 from manyscale.models.gpu.sm.asynchronous.barrier_kernel import change_barrier
 from manyscale.models.gpu.sm.l1_kernel import send
 from manyscale.models.gpu.sm.limits import SEND_QUEUE
 from manyscale.models.gpu.sm.state import (
     COPIES_IN_FLIGHT,
+    COPIES_OUT,
     COPY_GROUPS,
     FROM_L2,
     LOAD_STORE,
@@ -28,9 +30,11 @@ from manyscale.models.workload.asynchronous import (
     BARRIER_SHIFT,
     DETAIL_MASK,
     DETAIL_SHIFT,
+    FROM_SHARED,
     LOADS,
     MORE_MASK,
     MORE_SHIFT,
+    REDUCES,
     ROW_BYTES_MASK,
     ROWS_MASK,
     ROWS_SHIFT,
@@ -38,6 +42,7 @@ from manyscale.models.workload.asynchronous import (
     STRIDE_SHIFT,
 )
 
+SECTOR_SHIFT: Final = SECTOR_BYTES.bit_length() - 1
 _WRITTEN: Final = 2  # cycles from an answer to shared memory, as to a register
 _BYTES_MASK: Final = 0xFFFFFFFF
 
@@ -104,11 +109,15 @@ def _send_next(sm, limits, copy, number, time):  # type: ignore[no-untyped-def]
     request = start >> limits.request_shift
     end = min((request + 1) << limits.request_shift, row_end)
     written = 0
-    if copy.way != LOADS:
+    tag = COPIES_IN_FLIGHT + number
+    if copy.way == REDUCES:
         written = limits.full
-        if limits.request_shift == 5:
-            written = ((1 << (end - start)) - 1) << (start & 31)
-    send(sm, time, request, written, COPIES_IN_FLIGHT + number)
+    elif copy.way == FROM_SHARED:
+        tag = COPIES_OUT + number
+        written = limits.full
+        if limits.request_shift == SECTOR_SHIFT:
+            written = ((1 << (end - start)) - 1) << (start & (SECTOR_BYTES - 1))
+    send(sm, time, request, written, tag)
     copy.left += 1
     copy.offset = end - copy.address
     if end == row_end:

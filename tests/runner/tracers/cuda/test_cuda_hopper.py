@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from manyscale.models.gpu import detailed
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import asynchronous
 from manyscale.models.workload.asynchronous import FROM_SHARED, LOADS, REDUCES, WITHIN
 from manyscale.runner.readers import workload_folder
+from manyscale.runner.study.targets import shipped_content
 
 PROGRAM = Path(__file__).parents[3] / "programs" / "cuda_hopper.cu"
 
@@ -40,3 +43,8 @@ def test_a_program_for_compute_capability_9_computes_what_the_cpu_does(nvcc, tra
         REDUCES: 6 * 256 * 4,
         WITHIN: 0,
     }
+    # on a target, what is moved passes L2: the boxes' sectors, and those of other accesses
+    h100 = Gpu.model_validate(shipped_content("h100")["node"]["gpu"])
+    found, _ = detailed.simulate(traced, h100)
+    assert found.l2_accesses == (sum(moved.values())) // 32 + len(traced.sector)
+    assert found.dram_reads >= (192 * 256 + 128 * 256) * 2 // 32  # A and B, once
