@@ -210,6 +210,8 @@ def wide_registers(opcode: str, destinations: Sequence[int], sources: Sequence[i
     registers from 0, uniform ones from 256.
     """
     first, of_sources = _operand_widths(opcode, len(sources))
+    if "GMMA." in opcode:
+        of_sources = _group_widths(opcode, first, list(destinations[:1]), sources)
     widths = [first if place == 0 else 1 for place in range(len(destinations))]
     return _widened(destinations, widths), _widened(sources, of_sources)
 
@@ -289,10 +291,9 @@ def _matrix_widths(root: str, modifiers: Sequence[str], num_sources: int) -> tup
         shape = shape.replace("x", "")  # on Hopper DMMA.16x8x4
     if shape is None:
         return 1, (1,) * num_sources
-    if "x" in shape:  # a group of four warps; A and B, in shared memory, have no registers
+    if "x" in shape:  # a group of four warps: sources as in _group_widths
         rows, columns, _ = map(int, shape.split("x"))
-        accumulator = rows * columns * _accumulator_bits(root, modifiers) // (4 * 1024)
-        return accumulator, (accumulator,) * min(num_sources, 1) + (1,) * max(0, num_sources - 1)
+        return rows * columns * _accumulator_bits(root, modifiers) // (4 * 1024), (1,) * num_sources
     if root == "HMMA" and shape == "884":  # Volta: four quads, in steps that each write two registers
         return 2, (2,) * num_sources
     rows = 16 if shape.startswith("16") and shape != "168" else 8
@@ -302,6 +303,17 @@ def _matrix_widths(root: str, modifiers: Sequence[str], num_sources: int) -> tup
     stored = depth // 2 if "SP" in modifiers else depth  # of A
     widths = (max(1, rows * stored * bits // 1024), max(1, 8 * depth * bits // 1024), result)
     return result, (*widths, *(1 for _ in range(num_sources - 3)))[:num_sources]
+
+
+def _group_widths(opcode: str, sums: int, first: Sequence[int], sources: Sequence[int]) -> tuple[int, ...]:
+    """Of a product of four warps: the sums, uniform registers of descriptors, A where it is in registers (64 rows of 32
+    bytes over 128 threads), and last the metadata of a sparse A."""
+    widths = [sums if register in first else 1 if register >= UNIFORM_REGISTER else 4 for register in sources]
+    if "SP" in opcode.split("."):
+        last = next((place for place in reversed(range(len(widths))) if widths[place] == 4), None)
+        if last is not None:
+            widths[last] = 1
+    return tuple(widths)
 
 
 def _element_bits(root: str, modifiers: Sequence[str]) -> int:

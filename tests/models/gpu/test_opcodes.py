@@ -180,3 +180,21 @@ def test_matrix_fragments(opcode: str, result: int, a: int, b: int, c: int) -> N
 def test_wide_operands(opcode: str, listed: tuple[list[int], list[int]], expected: tuple[list[int], list[int]]) -> None:
     destinations, sources = wide_registers(opcode, *listed)
     assert (destinations, sorted(sources)) == expected
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize(
+    ("opcode", "listed", "read"),
+    [  # PTX ISA, wgmma: N / 2 sums of FP32 a thread, four registers of A, one of metadata
+        ("HGMMA.64x64x16.F32", [24, 260], [*range(24, 56), 260]),
+        ("HGMMA.64x64x16.F32", [4, 260, 24], [*range(4, 8), *range(24, 56), 260]),
+        ("HGMMA.64x8x16.F16", [24, 260], [24, 25, 260]),
+        ("HGMMA.SP.64x64x32.F32", [24, 260, 90], [*range(24, 56), 90, 260]),
+        ("HGMMA.SP.64x64x32.F32", [4, 260, 24, 90], [*range(4, 8), *range(24, 56), 90, 260]),
+        ("IGMMA.64x16x32.S8.S8", [24, 260], [*range(24, 32), 260]),
+    ],
+)
+def test_registers_of_products_of_groups(opcode: str, listed: list[int], read: list[int]) -> None:
+    destinations, sources = wide_registers(opcode, [24], listed)
+    assert sorted(sources) == read
+    assert destinations == [register for register in read if 24 <= register < 56]
