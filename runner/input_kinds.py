@@ -45,12 +45,15 @@ LAUNCHES: Final = InputKind(
     "kernel launches", "a GPU's trace, or counters of launches", ("launch-sampler",), ("tbpoint:auto", "tbpoint:N"),
     ("--set", "--seed", "--target", "--launch", "--cycles"), ("--cycles", "--draws"),
 )  # fmt: skip
+RUNS: Final = InputKind(
+    "predicted launches, against what a profiler measured", "run directories", (), (), (), ("--cycles",),
+)  # fmt: skip
 TASKS: Final = InputKind(
     "task instances", "a trace with tasks and their detailed level", (), ("taskpoint",),
     ("--set", "--seed", "--target"), ("--target", "--cores", "--sampling", "--set"),
     evaluate_methods=(*TASK_METHODS[:2], *(f"+{name}" for name in TASK_SUFFIXES), TASK_METHODS[2]),
 )  # fmt: skip
-KINDS: Final = (INTERVALS, STACKS, LAUNCHES, TASKS)
+KINDS: Final = (INTERVALS, STACKS, LAUNCHES, RUNS, TASKS)
 
 
 def refuse_others(kind: InputKind, given: Iterable[str], method: str) -> None:
@@ -78,9 +81,12 @@ def _table(title: str, rows: Iterable[tuple[str, str, Iterable[str], Iterable[st
     from textwrap import fill
 
     lines = [title]
-    for given, elements, methods, options in rows:
+    for given, elements, *of_each in rows:
+        told = [(name, list(words)) for name, words in zip(("methods", "options"), of_each, strict=True) if words]
+        if not told:  # of the other command
+            continue
         lines += ["", f"  {given}: {elements}"]
-        for name, words in (("methods", methods), ("options", options)):
+        for name, words in told:
             lines.append(fill(", ".join(words), 78, initial_indent=f"    {name}  ", subsequent_indent=" " * 13,
                               break_on_hyphens=False))  # fmt: skip
     return "\n".join(lines)

@@ -57,6 +57,15 @@ def _calibrate(folder: Path) -> Path:
     return _only_page(folder)
 
 
+def _measured_launches(folder: Path) -> Path:
+    run = folder.with_name(f"{folder.name}-run")
+    ms.run("bfs-16", run, launches=[9, 10])
+    measured = folder.with_suffix(".csv")
+    measured.write_text("launch_id,cycles\n9,13000\n10,6000\n")
+    ms.evaluate(run, folder, cycles=measured)
+    return _only_page(folder)
+
+
 def _of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         function(*arguments, output=folder, **options)
@@ -84,6 +93,7 @@ PAGES: Final[dict[str, Callable[[Path], Path]]] = {
     "evaluate-tasks": _of(
         ms.evaluate, str(DATA / "detail" / "cholesky-4.omt.xz"), cores=[4], target="grass-high-performance"
     ),
+    "evaluate-launches": _measured_launches,
     "evaluate-profiles": _of(ms.evaluate, PHASES, draws=2),
     "scaling": _of(ms.scaling, ["lulesh-8", "lulesh-64"]),
     "predict": _of(ms.predict, "matmul", [40], target="epyc-zen4", steady=True),

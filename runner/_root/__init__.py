@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from manyscale.runner.api.answer import Answer
     from manyscale.runner.api.catalogue import AccuracyResult, ExamplesResult, accuracy, examples
     from manyscale.runner.api.comparisons import CompareResult, PopResult, compare, pop
-    from manyscale.runner.api.evaluations import EvaluationResult, evaluate
+    from manyscale.runner.api.evaluations import EvaluationResult, HardwareResult, evaluate
     from manyscale.runner.api.finished import StatusResult, report, status
     from manyscale.runner.api.inputs import load_study, read_workload
     from manyscale.runner.api.machines import CalibrateResult, calibrate
@@ -44,6 +44,7 @@ __all__ = [
     "EvaluationResult",
     "ExamplesResult",
     "ExtrapolateResult",
+    "HardwareResult",
     "IntervalsResult",
     "IterationsResult",
     "PlanResult",
@@ -94,6 +95,7 @@ _PLACES: Final = {
     "ClustersResult": "api.traces",
     "CompareResult": "api.comparisons",
     "EvaluationResult": "api.evaluations",
+    "HardwareResult": "api.evaluations",
     "ExamplesResult": "api.catalogue",
     "ExtrapolateResult": "api.traces",
     "IntervalsResult": "api.memory",

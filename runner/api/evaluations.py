@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,51 @@ class EvaluationResult(Answer):
             rundir.write_page(directory, self.page)
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class HardwareResult(EvaluationResult):
+    """How far predicted kernel launches are from measured ones. Table ``evaluation``: a row per launch that has a
+    partner; ``kernels``: a row per kernel; ``errors``: of all launches, by name."""
+
+    kernels: pa.Table | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        runs = dict.fromkeys(self.evaluation.column("workload").to_pylist())
+        return f"launches of {', '.join(runs)} against measured ones"
+
+    def facts(self) -> Mapping[str, str]:
+        rank = self.errors["rank_correlation"]
+        return {
+            "launches": f"{int(self.errors['launches']):,}",
+            "mean absolute error": f"{self.errors['mean_absolute_error']:.1%}",
+            "all together": f"{self.errors['error']:+.1%}",
+            "geometric mean": f"{self.errors['geometric_mean']:.3f}",
+            "rank correlation": "-" if rank != rank else f"{rank:.3f}",
+        }
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """The errors of all launches, and all rows of both tables."""
+        errors = {name: None if value != value else value for name, value in self.errors.items()}
+        kernels = [] if self.kernels is None else self.kernels.to_pylist()
+        return {**errors, "kernels": kernels, "rows": self.evaluation.to_pylist()}
+
+    def _makers(self) -> Mapping[str, Callable[[], pa.Table]]:
+        kernels = self.kernels
+        return {**super()._makers(), **({} if kernels is None else {"kernels": lambda: kernels})}
+
+    def _chart(self) -> Mapping[str, Any]:
+        from manyscale.runner.report.figures.hardware import hardware
+
+        return hardware(self.evaluation)
+
+    def _write(self, directory: Path) -> None:
+        super()._write(directory)
+        if self.kernels is not None:
+            write_table(self.kernels, directory / "kernels.parquet")
+
+
 def evaluate(
     traces: TraceLike | Sequence[TraceLike],
     output: Output = None,
@@ -99,11 +144,17 @@ def evaluate(
     cycles: the methods of ``plan``, each drawn ``draws`` times, with seeds from 0; ``on``, another machine's profile of
     each, judges; ``cycles``: a table of those of launches.
 
+    Of run directories with kernel launches: their launches against the ones in ``cycles``, what Nsight Compute or
+    nvprof measured of them, or a table of launch_id and cycles (HardwareResult).
+
     Raises UserError for traces of both kinds and what does not go with them, RunError if a run fails.
     """
-    from manyscale.runner.run.evaluation import profiles, tasks
+    from manyscale.runner.run.evaluation import hardware, profiles, tasks
 
     given = [traces] if isinstance(traces, str | PathLike) else list(traces)
+    runs = [Path(each) for each in given if hardware.is_run(Path(each))]
+    if runs:
+        return _of_runs(given, runs, output, cycles, report, accept, strict)
     paths = [shipped.trace_path(fspath(each)) for each in given]
     of_profiles = [path for path in paths if profiles.is_profile(path)]
     if not paths:
@@ -133,6 +184,32 @@ def evaluate(
     return _of_tasks(
         paths, output, chosen, cores, machine, iterations, set or {}, report, accept, strict, progress
     )  # fmt: skip
+
+
+def _of_runs(
+    given: Sequence[TraceLike],
+    runs: Sequence[Path],
+    output: Output,
+    cycles: _PathLike | None,
+    report: bool,
+    accept: Collection[str],
+    strict: bool,
+) -> EvaluationResult:
+    from manyscale.runner.report import hardware_page
+    from manyscale.runner.run.evaluation import hardware
+
+    if len(runs) < len(given):
+        raise UserError(f"{runs[0]}: is a run, others are traces; evaluate the two kinds one by one")
+    if cycles is None:
+        raise UserError(f"{runs[0]}: is a run; name what was measured of its launches with --cycles FILE")
+    found = hardware.compare(runs, Path(cycles))
+    notes = in_order(found.notes)
+    admit(notes, accept, strict=strict)
+    page = hardware_page.page(found, Path(cycles).name, notes) if report else ""
+    result = HardwareResult(
+        found.launches, hardware.summary(found), page, notes, kernels=found.kernels, errors=found.figures
+    )
+    return kept(result, output, "evaluation")
 
 
 def _of_profiles(

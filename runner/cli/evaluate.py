@@ -1,4 +1,5 @@
-"""``manyscale evaluate``: samples of profiles, or of task instances, against what they stand for."""
+"""``manyscale evaluate``: samples of profiles, or of task instances, against what they stand for; predicted launches
+against measured ones."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "traces", nargs="+", metavar="TRACE",
         help="traces with tasks and their detailed level; or profiles of intervals, call stacks or kernel launches "
-        "with known cycles",
+        "with known cycles; or run directories, whose launches are compared with measured ones (--cycles)",
     )  # fmt: skip
     add_target(parser, "of traces with tasks, the machine", former=FORMER_TARGET)
     parser.add_argument("--cores", default="8,16,32,64", metavar="LIST", help="cores of a rank (default: 8,16,32,64)")
@@ -44,8 +45,10 @@ def arguments(parser: Parser) -> None:
         help="of profiles: judge by this machine's profile, or table of counters, of the same intervals",
     )  # fmt: skip
     parser.add_argument(
-        "--cycles", type=Path, metavar="FILE", help="of kernel launches: table with launch_id and cycles (CSV, Parquet)"
-    )
+        "--cycles", type=Path, metavar="FILE",
+        help="of kernel launches: table with launch_id and cycles (CSV, Parquet); of run directories: that, or what "
+        "Nsight Compute (ncu --csv) or nvprof (--csv --print-gpu-trace) measured of the same launches",
+    )  # fmt: skip
     parser.add_argument(
         "--draws", type=int, default=10, metavar="N",
         help="draws of each method on a profile, with seeds from 0 (default: 10)",
@@ -68,12 +71,15 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, write and print."""
     from manyscale.runner.api.evaluations import evaluate
     from manyscale.runner.api.folders import NUMBERED
+    from manyscale.runner.run.evaluation.hardware import is_run
     from manyscale.runner.run.evaluation.profiles import is_profile
     from manyscale.runner.study import parse_assignment
 
-    are_profiles = all(map(is_profile, options.traces))
+    are_runs = any(is_run(Path(each)) for each in options.traces)
+    are_profiles = are_runs or all(map(is_profile, options.traces))
     if are_profiles and (options.assignments or options.sampling):
-        raise UserError("--set, --sampling: are of traces with tasks; these are profiles")
+        what = "runs" if are_runs else "profiles"
+        raise UserError(f"--set, --sampling: are of traces with tasks; these are {what}")
     if options.target is None and not are_profiles:
         options.told.append(f"no --target: {FORMER_TARGET}, as before; name it from the next release on")
     target = options.target or FORMER_TARGET

@@ -44,6 +44,12 @@ LAUNCHES_SCHEMA: Final = pa.schema(
         pa.field("model", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         pa.field("representative_id", pa.int32(), nullable=False),  # the launch whose simulation it follows from
         pa.field("kernel", pa.string(), nullable=False),  # the kernel's name, demangled
+        pa.field("grid_x", pa.int32(), nullable=False),  # thread blocks of the grid
+        pa.field("grid_y", pa.int32(), nullable=False),  # thread blocks of the grid
+        pa.field("grid_z", pa.int32(), nullable=False),  # thread blocks of the grid
+        pa.field("block_x", pa.int32(), nullable=False),  # threads of a block
+        pa.field("block_y", pa.int32(), nullable=False),  # threads of a block
+        pa.field("block_z", pa.int32(), nullable=False),  # threads of a block
         pa.field("dram_reads", pa.int64()),  # sectors read from DRAM; null where the model does not tell
         pa.field("dram_writes", pa.int64()),  # sectors written to DRAM; null where the model does not tell
     ]
@@ -90,6 +96,7 @@ RESOURCES_SCHEMA: Final = pa.schema(
         pa.field("share", pa.float64(), nullable=False),  # of the launch's cycles, its latency left out
     ]
 )
+_SHAPE: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 
 
 def begin_of_phases(workload: Workload, phase_ps: np.ndarray, end_ps: np.ndarray) -> np.ndarray:
@@ -174,6 +181,7 @@ def _launches(
         pa.DictionaryArray.from_arrays(to_arrow(np.zeros(len(row), np.int8)), text_array([model])),
         to_arrow(number["launch_id"].astype(np.int32)),
         text_array([demangled(names[each]) for each in executions.launch.tolist()]),
+        *(to_arrow(source.column("launches", name)[executions.launch].astype(np.int32)) for name in _SHAPE),
         *(pa.array(number[name], pa.int64(), mask=number[name] < 0) for name in ("dram_reads", "dram_writes")),
     ]
     return pa.Table.from_arrays(columns, schema=LAUNCHES_SCHEMA)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -92,10 +92,11 @@ def _names(line: str) -> list[str]:
         return []
 
 
-def read_table(path: Path) -> ProfilerTable:
-    """Raises UserError with file and line for a file without a header or launches, and for rows that do not fit."""
+def read_table(path: Path, begins: Callable[[set[str]], bool] = is_header) -> ProfilerTable:
+    """The table whose header has names that ``begins`` knows (else that of the first line). Raises UserError with file
+    and line for a file without a header or launches, and for rows that do not fit."""
     with guarded(path), open_stream(path) as stream:
-        skipped = next((number - 1 for number, names in headers_in(path) if is_header(names)), 0)
+        skipped = next((number - 1 for number, names in headers_in(path) if begins(names)), 0)
         lines = _Lines(stream, skipped)
         first = next(iter(lines), None)
         if first is None:
@@ -103,8 +104,9 @@ def read_table(path: Path) -> ProfilerTable:
         delimiter = _delimiter(first)
         try:
             header = [simple_name(name) for name in next(csv.reader([first], delimiter=delimiter))]
-            rows = _rows(path, lines, len(header), delimiter)
             is_long = all(name in header for name in _LONG)
+            least = max(map(header.index, _LONG)) + 1 if is_long else len(header)
+            rows = _rows(path, lines, len(header), least, delimiter)
             table = _long_table(path, header, rows) if is_long else _wide_table(path, header, rows)
         except csv.Error as error:
             raise UserError(f"{path}:{lines.number}: is no line of a CSV file ({error}); mend it") from None
@@ -133,8 +135,12 @@ def _delimiter(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def _rows(path: Path, lines: _Lines, width: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, lines: _Lines, width: int, least: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows of ``width`` fields, the last of which may be missing behind ``least``: Nsight Compute leaves out what only
+    the advice of its rules has."""
     for row in csv.reader(iter(lines), delimiter=delimiter, strict=True):
+        if least <= len(row) < width:
+            row += [""] * (width - len(row))
         if len(row) != width:
             raise UserError(
                 f"{path}:{lines.number}: has {len(row)} fields, the header has {width}; the file may be cut short"

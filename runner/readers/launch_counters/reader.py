@@ -68,12 +68,12 @@ _REQUESTS: Final = (
     ("sass_inst_executed_global_loads",), ("sass_inst_executed_global_stores",),
     ("sass_inst_executed_local_loads",), ("sass_inst_executed_local_stores",),
 )  # fmt: skip
-_SUM_OF_SMS: Final = ("elapsed_cycles_sm",)
-_CYCLES: Final = (
+SUM_OF_SMS: Final = ("elapsed_cycles_sm",)
+CYCLES: Final = (
     "gpc_cycles_elapsed_max", "sm_cycles_elapsed_max", "smsp_cycles_elapsed_max", "gpc_elapsed_cycles_max",
     "elapsed_cycles",
 )  # fmt: skip
-_DURATION: Final = ("gpu_time_duration_sum", "gpu_time_duration", "duration")
+DURATION: Final = ("gpu_time_duration_sum", "gpu_time_duration", "duration")
 _REGISTERS: Final = ("launch_registers_per_thread", "registers_per_thread")
 _SHARED: Final = ("launch_shared_mem_per_block_static", "static_shared_memory_per_block", "static_smem")
 _DYNAMIC: Final = ("launch_shared_mem_per_block_dynamic", "dynamic_shared_memory_per_block", "dynamic_smem")
@@ -124,20 +124,20 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
 def read_counters(path: Path) -> LaunchCounters:
     """What the file says of each launch. Raises UserError with file and line; without warp instructions, or anything
     that could stand for thread instructions or memory requests, with what to collect."""
-    table = _kernels_only(read_table(path))
-    find = _Finder(table)
+    table = kernels_only(read_table(path))
+    find = Finder(table)
     warp_instructions = find.first(_WARP_INSTRUCTIONS)
     if warp_instructions is None:
         raise find.missing("warp instructions", "inst_executed", "smsp__inst_executed.sum")
-    cycles, summed = find.first(_CYCLES), False
+    cycles, summed = find.first(CYCLES), False
     if cycles is None:
-        cycles = find.first(_SUM_OF_SMS)
+        cycles = find.first(SUM_OF_SMS)
         summed = cycles is not None
         if summed:
             find.notes.append(informs("cycles-summed", "elapsed_cycles_sm is the sum over all SMs"))
-    grid, block = _shape(find, "grid", warp_instructions), _shape(find, "block", warp_instructions)
+    grid, block = (shape_of(find, what, len(warp_instructions)) for what in ("grid", "block"))
     return LaunchCounters(
-        kernel_name=tuple(map(_plain_name, find.texts(KERNEL_NAMES))),
+        kernel_name=tuple(map(plain_name, find.texts(KERNEL_NAMES))),
         grid=grid,
         block=block,
         registers=_counted(find.first(_REGISTERS), table),
@@ -146,13 +146,13 @@ def read_counters(path: Path) -> LaunchCounters:
         thread_instructions=_thread_instructions(find, warp_instructions),
         memory_requests=_memory_requests(find),
         cycles=cycles,
-        duration_s=find.times(_DURATION),
+        duration_s=find.times(DURATION),
         cycles_are_summed=summed,
         notes=tuple(find.notes),
     )
 
 
-def _kernels_only(table: ProfilerTable) -> ProfilerTable:
+def kernels_only(table: ProfilerTable) -> ProfilerTable:
     """Without nvprof's rows for copies."""
     names = next((table.columns[name] for name in KERNEL_NAMES if name in table.columns), None)
     if names is None:
@@ -165,20 +165,20 @@ def _kernels_only(table: ProfilerTable) -> ProfilerTable:
     return ProfilerTable(table.path, columns, units, table.lines[keep])
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """Without the correlation number that nvprof puts behind it."""
     return re.sub(r"\s*\[\d+\]$", "", name.strip())
 
 
-class _Finder:
+class Finder:
     """Columns of a table by any of their names."""
 
     def __init__(self, table: ProfilerTable) -> None:
         self.table = table
         self.notes: list[Note] = []
-        counts = [*_WARP_INSTRUCTIONS, *_THREAD_INSTRUCTIONS, *_SUM_OF_SMS, *_CYCLES,
+        counts = [*_WARP_INSTRUCTIONS, *_THREAD_INSTRUCTIONS, *SUM_OF_SMS, *CYCLES,
                   *(name for names in (*_BY_TYPE, *_SECTORS, *_REQUESTS) for name in names)]  # fmt: skip
-        others = [*_THREADS_PER_INSTRUCTION, *_DURATION, *_REGISTERS, *_SHARED, *_DYNAMIC]
+        others = [*_THREADS_PER_INSTRUCTION, *DURATION, *_REGISTERS, *_SHARED, *_DYNAMIC]
         there = [name for name in counts if name in table.columns]
         self._mark = decimal_mark(table, [*there, *(name for name in others if name in table.columns)], there)
 
@@ -223,7 +223,7 @@ class _Finder:
         )
 
 
-def _thread_instructions(find: _Finder, warp_instructions: np.ndarray) -> np.ndarray:
+def _thread_instructions(find: Finder, warp_instructions: np.ndarray) -> np.ndarray:
     found = find.first(_THREAD_INSTRUCTIONS)
     if found is not None:
         return found
@@ -240,7 +240,7 @@ def _thread_instructions(find: _Finder, warp_instructions: np.ndarray) -> np.nda
     return np.rint(threads * warp_instructions)
 
 
-def _memory_requests(find: _Finder) -> np.ndarray:
+def _memory_requests(find: Finder) -> np.ndarray:
     found = find.sum(_SECTORS)
     if found is not None:
         return found
@@ -254,9 +254,9 @@ def _memory_requests(find: _Finder) -> np.ndarray:
     return found
 
 
-def _shape(find: _Finder, what: str, like: np.ndarray) -> np.ndarray:
-    """int64[launches, 3]: of a grid or a block."""
-    shape = np.ones((len(like), 3), np.int64)
+def shape_of(find: Finder, what: str, count: int) -> np.ndarray:
+    """int64[launches, 3]: of a grid or a block; ones where the file does not say."""
+    shape = np.ones((count, 3), np.int64)
     axes = [numbers(find.table, f"{what}_{axis}", ".") for axis in "xyz"]
     if axes[0] is not None:
         for place, values in enumerate(axes):
@@ -288,7 +288,7 @@ def _size_parts(text: str) -> list[str]:
     return [re.sub(r"[.,\s]", "", part) for part in parts] if len(parts) > 1 else inner.split(",")
 
 
-def _shared(find: _Finder) -> np.ndarray:
+def _shared(find: Finder) -> np.ndarray:
     """int64[launches]. R's tables have lost nvprof's units: what they hold may be bytes or kilobytes."""
     total = np.zeros(find.table.num_launches)
     for names in (_SHARED, _DYNAMIC):

@@ -88,8 +88,8 @@ def population_of(
     return LaunchPopulation(rows, counts_of(workload, rows, with_blocks), known)
 
 
-def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
-    """float64[n]: of a table with columns ``launch_id`` and ``cycles``."""
+def cycles_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Columns ``launch_id`` and ``cycles`` of a table (CSV or Parquet), float64[n] each. Raises UserError."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -104,6 +104,12 @@ def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
         given, value = (to_numpy(table.column(name).cast(pa.float64())) for name in (number, "cycles"))
     except pa.ArrowException as error:
         raise UserError(f"{path}: launch_id and cycles must be numbers ({str(error).splitlines()[0]})") from None
+    return given, value
+
+
+def _cycles_of(path: Path, launch_id: np.ndarray) -> np.ndarray:
+    """float64[n] of the launches of a table of cycles."""
+    given, value = cycles_table(path)
     order = np.argsort(given, kind="stable")
     at = np.minimum(np.searchsorted(given[order], launch_id), len(given) - 1)
     missing = launch_id[given[order][at] != launch_id] if len(given) else launch_id
