@@ -7,8 +7,9 @@ IPC: their relative variance, pooled over all skips (half the squared relative d
 of each skip, which errs independently of the others'. With one skip of two units Student's t has one degree of freedom,
 12.7. Units that happened to agree understate how much units vary, and none can say what comes later.
 
-*Spread*: cycles per instruction in the mean of the samples on both sides, which follows a drift along the blocks; a
-sample's are the cycles of its units by the instructions executed in them. How many these are is known of ended blocks
+*Spread*: cycles per instruction in the mean of the samples on both sides, which follows a drift along the blocks; of
+what is skipped until L2 is full, of the sample before alone. A sample's are the cycles of its units (lives,
+tbpoint/spread.py) by the instructions executed in them. How many these are is known of ended blocks
 only; they are taken to come evenly over a block's life, which is less noisy than counting them as they are issued, as
 blocks at the edges are in different parts of the kernel. What was simulated between a skip and the next unit is
 replaced like the skipped blocks: its caches are not what they would be.
@@ -98,11 +99,13 @@ def _by_neighbours(state: RegionSampling, skips: np.ndarray, units: np.ndarray) 
     samples = _samples(state, units[units["sample"] >= 0])
     cpi = samples.cycles / np.maximum(samples.instructions, 1)
     before, after, until, instructions = _replaced(state, skips, samples)
-    cycles = instructions * (cpi[before] + cpi[after]) / 2
-    half = instructions / 2
-    weight = np.bincount(before, half, len(cpi)) + np.bincount(after, half, len(cpi))
+    share = skips["before"]
+    cycles = instructions * (share * cpi[before] + (1 - share) * cpi[after])
+    weight = np.bincount(before, instructions * share, len(cpi)) + np.bincount(
+        after, instructions * (1 - share), len(cpi)
+    )
     relative, freedom = _relative_variance(samples, cpi)
-    per_sample = samples.units[samples.units > 0].mean() * state.rule["epoch"][0]
+    per_sample = samples.weight[samples.units > 0].mean() * state.rule["epoch"][0]
     as_samples = np.maximum((skips["last"] - skips["first"] + 1) / per_sample, 1.0)
     drawn = relative * float(((weight * cpi) ** 2).sum() + (cycles**2 / as_samples).sum())
     total = float(cycles.sum())
@@ -120,8 +123,10 @@ def _replaced(
     before = skips["sample"] - 1
     after = np.minimum(before + 1, len(samples.units) - 1)
     after = np.where((samples.run[after] == samples.run[before]) & (samples.units[after] > 0), after, before)
-    until = np.where(after > before, samples.begin[after], skips["time"])
-    return before, after, until, skips["instructions"] + _executed(state, skips["time"], until)
+    until = np.where(after > before, np.maximum(samples.begin[after], skips["time"]), skips["time"])
+    time, done = _progress(state)
+    executed = np.interp(until, time, done) - np.interp(skips["time"], time, done)
+    return before, after, until, skips["instructions"] + executed
 
 
 def sampled_counts(
@@ -135,30 +140,34 @@ def sampled_counts(
         total, skipped = float(state.instructions[-1]), float(skips["instructions"].sum())
         return np.asarray(simulated, np.float64) * (total / max(total - skipped, 1.0))
 
-    def between(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        times = np.concatenate(([-1.0], asked_at))
-        return np.stack(
-            [np.diff(np.interp((begin, end), times, np.append(0.0, one)), axis=0)[0] for one in asked_counts.T], axis=1
-        )
+    times = np.concatenate(([-1.0], asked_at))
+    columns = [np.append(0.0, one) for one in asked_counts.T]
+
+    def reached(when: np.ndarray) -> np.ndarray:
+        return np.stack([np.interp(when, times, one) for one in columns], axis=1)
 
     units = units[units["sample"] >= 0]
     samples = _samples(state, units)
     before, after, until, instructions = _replaced(state, skips, samples)
     rate = np.zeros((len(samples.units), asked_counts.shape[1]))
-    np.add.at(rate, units["sample"], between(units["begin"], units["end"]))
+    np.add.at(rate, units["sample"], _in_units(state, units, reached(_dispatches(state))))
     rate /= np.maximum(samples.instructions, 1)[:, None]
-    of_skips = instructions[:, None] * (rate[before] + rate[after]) / 2 - between(skips["time"], until)
+    simulated_behind = reached(until) - reached(skips["time"])
+    share = skips["before"][:, None]
+    of_skips = instructions[:, None] * (share * rate[before] + (1 - share) * rate[after]) - simulated_behind
     return np.maximum(simulated + of_skips.sum(axis=0), 0.0)
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """Arrays [samples]: ``run`` of blocks (-1: no units), cycle of the ``begin``, ``units``, their ``cycles`` and
-    ``instructions``, and the sum ``squares`` of squared relative differences of the units' CPI from the sample's."""
+    """Arrays [samples]: ``run`` of blocks (-1: no units), cycle of the ``begin``, ``units``, their ``weight`` in
+    epochs, ``cycles`` and ``instructions``, and the sum ``squares`` of squared relative differences of the units' CPI
+    from the sample's."""
 
     run: np.ndarray
     begin: np.ndarray
     units: np.ndarray
+    weight: np.ndarray
     cycles: np.ndarray
     instructions: np.ndarray
     squares: np.ndarray
@@ -167,8 +176,10 @@ class _Samples:
 def _samples(state: RegionSampling, units: np.ndarray) -> _Samples:
     sample = units["sample"]
     count = int(state.now["sample"][0]) + 1
-    cycles = units["end"] - units["begin"]
-    work = _executed(state, units["begin"], units["end"])
+    weight = units["length"] / state.rule["epoch"][0]
+    cycles = (units["end"] - units["begin"]) * weight
+    time, done = _progress(state)
+    work = _in_units(state, units, np.interp(_dispatches(state), time, done)[:, None])[:, 0]
     run = np.full(count, -1)
     run[sample] = units["run"]
     begin = np.full(count, np.inf)
@@ -176,8 +187,23 @@ def _samples(state: RegionSampling, units: np.ndarray) -> _Samples:
     total, executed = np.bincount(sample, cycles, count), np.bincount(sample, work, count)
     relative = (cycles / work) / (total / np.maximum(executed, 1))[sample] - 1
     return _Samples(
-        run, begin, np.bincount(sample, minlength=count), total, executed, np.bincount(sample, relative**2, count)
-    )
+        run, begin, np.bincount(sample, minlength=count), np.bincount(sample, weight, count), total, executed,
+        np.bincount(sample, relative**2, count),
+    )  # fmt: skip
+
+
+def _dispatches(state: RegionSampling) -> np.ndarray:
+    """float64[dispatches]: when each was; blocks are dispatched in their order."""
+    return state.begin[~np.isnan(state.begin)]
+
+
+def _in_units(state: RegionSampling, units: np.ndarray, reached: np.ndarray) -> np.ndarray:
+    """float64[units, values]: what is counted in each unit, by its weight, of ``reached`` [dispatches, values] at each
+    dispatch: in the mean over its dispatches the count from that of the block one epoch before."""
+    total = np.concatenate((np.zeros((1, reached.shape[1])), np.cumsum(reached, axis=0)))
+    epoch = int(state.rule["epoch"][0])
+    first, end = units["first"], units["first"] + units["length"]
+    return np.asarray((total[end] - total[first] - total[end - epoch] + total[first - epoch]) / epoch)
 
 
 def _relative_variance(samples: _Samples, cpi: np.ndarray) -> tuple[float, float]:
@@ -194,9 +220,9 @@ def _relative_variance(samples: _Samples, cpi: np.ndarray) -> tuple[float, float
     return max(squares / max(freedom, 1), within / per_sample), max(freedom, 1)
 
 
-def _executed(state: RegionSampling, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """float64[]: warp instructions between the two times, if those of a block come evenly over its life. Blocks whose
-    end was not told (nothing is dispatched after it) live as long as the last ones that did end."""
+def _progress(state: RegionSampling) -> tuple[np.ndarray, np.ndarray]:
+    """(times, warp instructions executed until then), if those of a block come evenly over its life. Blocks whose end
+    was not told (nothing is dispatched after it) live as long as the last ones that did end."""
     ran = np.flatnonzero(~np.isnan(state.begin))
     life = state.end[ran] - state.begin[ran]
     told = np.flatnonzero(~np.isnan(life))
@@ -206,5 +232,4 @@ def _executed(state: RegionSampling, begin: np.ndarray, end: np.ndarray) -> np.n
     time = np.concatenate((state.begin[ran], state.begin[ran] + life))
     order = np.argsort(time, kind="stable")
     time, change = time[order], np.concatenate((rate, -rate))[order]
-    done = np.concatenate(([0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(time))))
-    return np.interp(end, time, done) - np.interp(begin, time, done)
+    return time, np.concatenate(([0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(time))))

@@ -46,7 +46,7 @@ class RegionSamplingRules(Strict):
 
     rules: Literal["spread", "source"] = "spread"
     """`spread`: samples lie all over a region; `source`: the region is skipped once consecutive units agree."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.03
+    share: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Of `spread`: the share of a run's blocks that is simulated."""
     samples: Annotated[int, Field(ge=2)] = 8
     """Of `spread`: the least number of samples."""

@@ -12,18 +12,9 @@ it retires, the next one dispatched. Each unit has an IPC, of the whole GPU; onc
 (the source's two) differ by less than ``difference``, each from the one before, the rest of the run of the region's
 blocks is skipped. A unit counts if the region was entered by the time it began, and not left before it ended.
 
-*Spread* (the default). One block's life says little: residents are in step when a launch begins, and it takes many
-lives until they no longer are (vectorAdd on 4 SMs: 45, in which the IPC falls by a fifth). So
-
-* a unit is an epoch: as many ends of blocks as the GPU holds;
-* a run begins with a *warm* part of half the ``share`` of its blocks, FIRST_LOOK epochs at least. Once its second half
-  runs as its second quarter does, within SETTLED or the standard error, that half is the first sample; else the warm
-  part is made twice as long;
-* the other samples, ``samples`` in all, share the rest of ``share``, LEAST_UNITS epochs each at least. Each begins with
-  DISCARDED epochs that do not count: caches are not what they would be. Distances vary (multiples of the golden ratio
-  modulo 1), in step with no period of blocks; the last sample is the end of the run, so that what ends there is
-  simulated;
-* a run too short for that is simulated.
+*Spread* (the default; tbpoint/spread.py). One block's life says little: residents are in step when a launch begins, and
+it takes many lives until they no longer are (vectorAdd on 4 SMs: 45, in which the IPC falls by a fifth). So epochs are
+measured, as many blocks as the GPU holds, until they agree, and samples lie all over the rest.
 
 Choices for both, where the source is silent:
 
@@ -34,7 +25,7 @@ Choices for both, where the source is silent:
 * What the caches see of skipped blocks is the simulator's choice: nothing, or their accesses (`next_block` says which
   they are).
 
-Cost: O(1) for each event; memory 130 B per block.
+Cost: O(1) for each event; memory 180 B per block.
 """
 
 from __future__ import annotations
@@ -46,17 +37,16 @@ import numpy as np
 from manyscale.models.kernels import allocation_free
 from manyscale.sampling.tbpoint.regions import NO_REGION, Regions
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
-
-OUTSIDE: Final = 0
-WARMING: Final = 1
-FORWARDING: Final = 2
-NO_BLOCK: Final = -1
-NO_SAMPLE: Final = -1
-DISCARDED: Final = 1  # epochs after a skip
-LEAST_UNITS: Final = 2  # of a sample
-FIRST_LOOK: Final = 4  # epochs, a multiple of 4
-SETTLED: Final = 0.02
-_GOLDEN: Final = 0.6180339887498949
+from manyscale.sampling.tbpoint.spread import (
+    FORWARDING,
+    NO_BLOCK,
+    NO_SAMPLE,
+    OUTSIDE,
+    WARMING,
+    enter_run,
+    look,
+    tell_dispatch,
+)
 
 DEFAULT_RULES: Final = RegionSamplingRules()
 
@@ -72,55 +62,67 @@ class RegionSampling(NamedTuple):
     num_resident: np.ndarray  # int64[regions + 1]: blocks of each region; the last entry those of none
     begin: np.ndarray  # float64[blocks]: cycle, NaN: not dispatched
     end: np.ndarray  # float64[blocks]
+    # float64[blocks + 1], by number of dispatches: instructions of the blocks dispatched so far; sums of the times of
+    # dispatches, and of ``begun`` at each
+    begun: np.ndarray
+    times: np.ndarray
+    works: np.ndarray
     rule: np.ndarray  # record[1]
     now: np.ndarray  # record[1]
     skips: np.ndarray  # record[blocks], no more than that are used
     units: np.ndarray  # record[blocks], no more than that are used
 
 
-# epoch: blocks that the GPU holds
+# epoch: blocks that the GPU holds. full: the block that fills L2, if it was empty when the launch began
 _RULE: Final = np.dtype(
     [
         ("is_source", "i8"), ("difference", "f8"), ("units", "i8"),
-        ("share", "f8"), ("samples", "i8"), ("epoch", "i8"),
+        ("share", "f8"), ("samples", "i8"), ("epoch", "i8"), ("full", "i8"),
     ]
 )  # fmt: skip
 # next: block that is dispatched next. resident: blocks. block: the specified one; unit_counts: for the region that was
 # entered when it began. agreeing: consecutive units that agree, the last one included. ipc: of the last unit.
-# Of rules spread: ended: blocks since the sample began; done: their instructions since the unit began; discard, epochs:
-# of the sample, those that do not count and all; left: samples of this run of blocks that are not complete; sample: its
-# number in the launch; to_skip: blocks.
+# Of rules spread, by number of dispatches: dispatched so far; began: the run of blocks; counted: up to where units are
+# complete; sample_end, 0 until the run is warm. units_before that run; discard, length: epochs of a sample that do not
+# count, and all, 0: the end of the run; left: samples of the run that are not complete; sample: its number in the
+# launch; to_skip: blocks; before: as in skips.
 _NOW: Final = np.dtype(
     [
         ("next", "i8"), ("resident", "i8"), ("mode", "i8"), ("region", "i8"),
         ("block", "i8"), ("unit_time", "f8"), ("unit_issued", "f8"), ("unit_counts", "i8"),
         ("agreeing", "i8"), ("ipc", "f8"), ("num_skips", "i8"), ("num_units", "i8"),
-        ("ended", "i8"), ("done", "i8"), ("discard", "i8"), ("epochs", "i8"), ("left", "i8"), ("sample", "i8"),
-        ("to_skip", "i8"),
+        ("dispatched", "i8"), ("began", "i8"), ("counted", "i8"), ("units_before", "i8"), ("sample_end", "i8"),
+        ("discard", "i8"), ("length", "i8"), ("left", "i8"), ("sample", "i8"), ("to_skip", "i8"),
+        ("before", "f8"),
     ]
 )  # fmt: skip
 # blocks [first, last], skipped at ``time``. Source: first_unit, the index of the first of the num_units that agreed.
-# Spread: sample, the number of the next one
+# Spread: sample, the number of the next one; before: share of its instructions that run as the sample before it did,
+# the others as that next one
 _SKIP: Final = np.dtype(
     [
         ("region", "i8"), ("first", "i8"), ("last", "i8"), ("instructions", "i8"), ("time", "f8"),
-        ("first_unit", "i8"), ("num_units", "i8"), ("sample", "i8"),
+        ("first_unit", "i8"), ("num_units", "i8"), ("sample", "i8"), ("before", "f8"),
     ]
 )  # fmt: skip
-# region NO_REGION: it counts for none. run: the block behind its run of blocks. sample NO_SAMPLE: it was not settled
+# region NO_REGION: it counts for none. run: the block behind its run of blocks. sample NO_SAMPLE: it was not warm.
+# Spread: first of its ``length`` dispatches
 _UNIT: Final = np.dtype(
     [
         ("block", "i8"), ("region", "i8"), ("run", "i8"), ("sample", "i8"), ("begin", "f8"), ("end", "f8"),
-        ("ipc", "f8"),
+        ("ipc", "f8"), ("first", "i8"), ("length", "i8"),
     ]
 )  # fmt: skip
 
 
 def new_region_sampling(
-    regions: Regions, warp_instructions: np.ndarray, rules: RegionSamplingRules = DEFAULT_RULES
+    regions: Regions,
+    warp_instructions: np.ndarray,
+    rules: RegionSamplingRules = DEFAULT_RULES,
+    full: int | None = None,
 ) -> RegionSampling:
-    """State before the first block of a launch. ``warp_instructions`` int64[blocks]. Raises ValueError if that does not
-    fit the regions."""
+    """State before the first block of a launch. ``warp_instructions`` int64[blocks]; ``full``: the block that fills an
+    empty L2 (None: none does). Raises ValueError if instructions do not fit the regions."""
     count = len(regions.of_block)
     if len(warp_instructions) != count:
         raise ValueError(f"{len(warp_instructions)} numbers of instructions for {count} blocks")
@@ -135,6 +137,9 @@ def new_region_sampling(
         num_resident=np.zeros(regions.num_regions + 1, np.int64),
         begin=np.full(count, np.nan),
         end=np.full(count, np.nan),
+        begun=np.zeros(count + 1),
+        times=np.zeros(count + 1),
+        works=np.zeros(count + 1),
         rule=np.zeros(1, _RULE),
         now=np.zeros(1, _NOW),
         skips=np.zeros(count, _SKIP),
@@ -145,6 +150,7 @@ def new_region_sampling(
     rule["difference"], rule["units"] = rules.difference, rules.units
     rule["share"], rule["samples"] = rules.share, rules.samples
     rule["epoch"] = regions.occupancy
+    rule["full"] = count if full is None else full
     state.now["region"], state.now["block"] = NO_REGION, NO_BLOCK
     return state
 
@@ -166,6 +172,7 @@ def next_block(state):  # type: ignore[no-untyped-def]
         skip.sample = now.sample
         now.mode = WARMING
     skip.region, skip.first, skip.last = now.region, first, last - 1
+    skip.before = now.before
     skip.instructions = state.instructions[last] - state.instructions[first]
     skip.first_unit = now.num_units - skip.num_units
     skip.time = now.unit_time
@@ -183,13 +190,13 @@ def block_dispatched(state, block, time, issued):  # type: ignore[no-untyped-def
     now.next = block + 1
     now.resident += 1
     state.num_resident[region] += 1  # that of none is the last
+    tell_dispatch(state, block, time)
     if now.mode != OUTSIDE and region != now.region:
-        _end_half_unit(state, time)
         _leave(now)
     _enter(state, region, time)
-    if block + 1 == state.region.shape[0]:
-        _end_half_unit(state, time)
-    if state.rule[0].is_source and now.block == NO_BLOCK:
+    if not state.rule[0].is_source:
+        look(state, time)
+    elif now.block == NO_BLOCK:
         now.block = block
         now.unit_time = time
         now.unit_issued = issued
@@ -205,11 +212,6 @@ def block_ended(state, block, time, issued):  # type: ignore[no-untyped-def]
     state.num_resident[state.region[block]] -= 1
     if block == now.block:
         _end_life(state, time, issued)
-    elif not state.rule[0].is_source and now.mode == WARMING and now.left > 0:
-        now.ended += 1
-        now.done += state.instructions[block + 1] - state.instructions[block]
-        if now.ended % state.rule[0].epoch == 0:
-            _end_epoch(state, time)
     if now.next > 0 and now.resident > 0:
         _enter(state, state.region[now.next - 1], time)
 
@@ -233,29 +235,19 @@ def _enter(state, region, time):  # type: ignore[no-untyped-def]
     now.agreeing = 0
     if now.block != NO_BLOCK and now.unit_time == time:
         now.unit_counts = 1
-    rule = state.rule[0]
-    now.ended = 0
-    now.unit_time = now.unit_time if rule.is_source else time
-    now.done = 0
-    now.discard = 0
-    now.epochs = max(FIRST_LOOK, round(rule.share * _epochs_of_run(state) / 8) * 4)
-    now.left = rule.samples
-    last = now.next - 1
-    if state.run_end[last] - last < (now.epochs + now.left * (1 + DISCARDED + LEAST_UNITS)) * rule.epoch:
-        now.left = 0
-
-
-@allocation_free
-def _epochs_of_run(state):  # type: ignore[no-untyped-def]
-    last = state.now[0].next - 1
-    return (state.run_end[last] - state.run_begin[last]) / state.rule[0].epoch
+    if not state.rule[0].is_source:
+        enter_run(state)
 
 
 @allocation_free
 def _end_life(state, time, issued):  # type: ignore[no-untyped-def]
     """Of the specified block: the source's unit."""
     now = state.now[0]
-    unit = _end_unit(state, now.unit_time, time)
+    unit = state.units[now.num_units]
+    now.num_units += 1
+    unit.begin, unit.end = now.unit_time, time
+    unit.run = state.run_end[now.next - 1]
+    unit.sample = NO_SAMPLE
     unit.block = now.block
     unit.ipc = (issued - now.unit_issued) / (time - now.unit_time) if time > now.unit_time else 0.0
     unit.region = now.region if now.unit_counts else NO_REGION
@@ -266,87 +258,4 @@ def _end_life(state, time, issued):  # type: ignore[no-untyped-def]
     now.agreeing = now.agreeing + 1 if agrees else 1
     now.ipc = unit.ipc
     if now.agreeing >= state.rule[0].units and unit.ipc > 0:
-        now.mode = FORWARDING
-
-
-@allocation_free
-def _end_unit(state, begin, time):  # type: ignore[no-untyped-def]
-    now = state.now[0]
-    unit = state.units[now.num_units]
-    now.num_units += 1
-    unit.begin, unit.end = begin, time
-    unit.region = now.region
-    unit.run = state.run_end[now.next - 1]
-    unit.block = NO_BLOCK
-    unit.sample = now.sample
-    return unit
-
-
-@allocation_free
-def _end_half_unit(state, time):  # type: ignore[no-untyped-def]
-    """Blocks of the region come to an end: the unit counts if half of its blocks, or more, have ended."""
-    now, rule = state.now[0], state.rule[0]
-    if not rule.is_source and now.mode == WARMING and now.left > 0:
-        if now.ended % rule.epoch >= (rule.epoch + 1) // 2 and now.ended > now.discard * rule.epoch:
-            _end_unit(state, now.unit_time, time)
-        now.left = 0
-
-
-@allocation_free
-def _end_epoch(state, time):  # type: ignore[no-untyped-def]
-    """As many blocks have ended as the GPU holds."""
-    now, rule = state.now[0], state.rule[0]
-    if now.ended > now.discard * rule.epoch:
-        unit = _end_unit(state, now.unit_time, time)
-        unit.ipc = now.done / max(time - now.unit_time, 1.0)
-    now.unit_time = time
-    now.done = 0
-    if now.ended < now.epochs * rule.epoch:
-        return
-    if now.left == rule.samples:
-        if not _is_settled(state, now.epochs):
-            now.epochs *= 2
-            return
-        for i in range(now.num_units - now.epochs, now.num_units - now.epochs // 2):
-            state.units[i].sample = NO_SAMPLE
-        more = round((rule.share * _epochs_of_run(state) - now.epochs) / (rule.samples - 1)) - DISCARDED
-        now.discard = DISCARDED
-        now.epochs = DISCARDED + max(LEAST_UNITS, more)
-    _end_sample(state)
-
-
-@allocation_free
-def _is_settled(state, count):  # type: ignore[no-untyped-def]
-    """Whether the second half of the last ``count`` units runs as the second quarter does."""
-    now = state.now[0]
-    half, quarter = count // 2, count // 4
-    first = now.num_units - count
-    before, after, squares = 0.0, 0.0, 0.0
-    for i in range(quarter):
-        before += state.units[first + quarter + i].ipc
-    for i in range(half):
-        after += state.units[first + half + i].ipc
-    before, after = before / quarter, after / half
-    for i in range(quarter):
-        squares += (state.units[first + quarter + i].ipc - before) ** 2
-    for i in range(half):
-        squares += (state.units[first + half + i].ipc - after) ** 2
-    error = (squares / (half + quarter - 2) * (1 / half + 1 / quarter)) ** 0.5 if count > 4 else 0.0
-    return abs(after - before) <= max(SETTLED * after, error)
-
-
-@allocation_free
-def _end_sample(state):  # type: ignore[no-untyped-def]
-    """A sample is complete: how many blocks are skipped before the next one."""
-    now, rule = state.now[0], state.rule[0]
-    now.ended = 0
-    now.left -= 1
-    now.sample += 1
-    if now.left == 0 or now.next >= state.region.shape[0] or state.region[now.next] != now.region:
-        return
-    spare = state.run_end[now.next] - now.next - now.left * now.epochs * rule.epoch
-    if now.left > 1:
-        spare = int(spare / now.left * (0.5 + now.sample * _GOLDEN % 1.0))
-    if spare > 0:
-        now.to_skip = spare
         now.mode = FORWARDING

@@ -60,9 +60,10 @@ def run(
     cycles: np.ndarray,
     occupancy: int,
     rules: RegionSamplingRules | None = None,
+    full: int | None = None,
 ) -> Run:
     """Blocks last ``cycles`` each, whatever runs beside them, and issue their instructions evenly."""
-    state = new_region_sampling(regions, instructions, rules or RegionSamplingRules())
+    state = new_region_sampling(regions, instructions, rules or RegionSamplingRules(), full)
     resident: list[tuple[float, int]] = []
     simulated: list[int] = []
     begun: dict[int, float] = {}

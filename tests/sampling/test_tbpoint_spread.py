@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from block_simulator import Run, regions_of, run
 
-from manyscale.runner.predict.gpu.region_sampling import first_shown
+from manyscale.runner.predict.gpu.region_sampling import first_full, first_shown
 from manyscale.sampling.tbpoint.block_estimate import STATE_ERROR, sampled_counts
 from manyscale.sampling.tbpoint.regions import NO_REGION
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
@@ -21,11 +23,11 @@ def even(labels: list[int], lasting: np.ndarray | float = 10.0, occupancy: int =
 
 @pytest.mark.theory
 def test_homogeneous_launch_is_exact() -> None:
-    """1000 epochs in lock step take 10,000 cycles: 16 epochs to be warm, 8 samples, all within 3.5 %. No units differ:
-    the interval is what states that are not seen are given, 1.96 standard errors."""
+    """1000 epochs in lock step take 10,000 cycles: half of 5 % to be warm, and 7 further samples. No units differ: the
+    interval is what states that are not seen are given, 1.96 standard errors."""
     found = even([0] * 1000)
-    assert found.launch.cycles == pytest.approx(10_000, abs=7.5)  # the last blocks may not fill the GPU
-    assert 0.03 < found.launch.instruction_share < 0.045
+    assert found.launch.cycles == pytest.approx(10_000)
+    assert 0.045 < found.launch.instruction_share < 0.055
     assert len(found.skips) == 7
     expected = 1.96 * STATE_ERROR * found.launch.skipped_cycles
     assert found.launch.half_width_cycles == pytest.approx(expected, rel=0.02)
@@ -54,20 +56,56 @@ def test_drift_is_followed() -> None:
 
 
 def test_slow_beginning_is_not_taken_for_the_rest() -> None:
-    """Six epochs that take twice as long: of the first eight the second half is not as the second quarter is, so that
-    16 are simulated, and those from the ninth on are the first sample."""
+    """Six epochs that take twice as long: no more than two units of theirs, of the first epochs, are skipped past."""
     lasting = np.repeat([20.0, 10.0], [24, 1576])
     found = even([0] * 400, lasting)
-    assert found.launch.cycles == pytest.approx(4060, abs=7.5)
-    assert min(first for _, first, _ in found.skips) >= 64
-    assert min(first for _, first, _ in even([0] * 400).skips) < 64
+    assert found.launch.cycles == pytest.approx(4060)
+    assert min(first for _, first, _ in found.skips) >= 40  # half of 5 % of 1600
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("epochs", [1849 / 46, 7396 / 132, 7396 / 276])
+def test_equal_blocks_on_a_whole_gpu(epochs: float) -> None:
+    """Equal blocks in step take as many rounds as there are epochs, the last one in part: exact, with two rounds (of
+    which the second says that the first one was as fast), what is resident then, and the last round."""
+    occupancy, count = 46, round(epochs * 46)
+    regions = regions_of([0] * -(-count // occupancy), occupancy)
+    regions = replace(regions, of_block=regions.of_block[:count])
+    found = run(regions, np.full(count, 100), np.full(count, 10.0), occupancy)
+    assert found.launch.cycles == pytest.approx(10 * np.ceil(epochs))
+    most = 0.05 * epochs + 1 if epochs > 80 else 4
+    assert found.launch.block_share <= most / epochs
+    assert len(found.skips) == 1
+
+
+def test_a_run_is_warm_when_epochs_agree() -> None:
+    """Epochs that take 8, 4, 2, 1 and then 0.4 % longer than the others: the fifth is within 1 % of the sixth, and the
+    fourth, with it, within 2 %. Nothing is skipped before that."""
+    lasting = 1000 * (1 + np.repeat([0.08, 0.04, 0.02, 0.01, 0.004], 4))
+    found = even([0] * 100, np.append(lasting, np.full(380, 1000.0)))
+    assert [first for _, first, _ in found.skips] == [4 * 6]
+    assert found.launch.cycles == pytest.approx(lasting[::4].sum() + 95_000, rel=0.007)
+
+
+def test_where_l2_is_filled_a_sample_is_taken() -> None:
+    """Blocks take half as long again from the one on that fills L2: two samples, and each skip has the speed of its
+    own; without being told, all has the first one's."""
+    lasting = np.repeat([10.0, 15.0], [100, 100])
+    labels = regions_of([0] * 50)
+    told, silent = (run(labels, np.full(200, 100), lasting, 4, full=full) for full in (100, None))
+    assert told.launch.cycles == pytest.approx(250 + 375, rel=0.01)
+    assert silent.launch.cycles == pytest.approx(500, rel=0.02)
+    (_, _, last), (_, first, _) = told.skips
+    assert 100 <= last < 140
+    assert last < first
 
 
 def test_short_runs_are_simulated() -> None:
-    assert even([0] * 20).skips == []
-    found = even([0] * 10 + [1] * 10 + [0] * 10)
+    """Of five epochs three are needed; what is left is less than 15 %."""
+    assert even([0] * 3).skips == []
+    found = even([0] * 3 + [1] * 3 + [0] * 3)
     assert found.launch.instruction_share == 1
-    assert found.launch.cycles == pytest.approx(300)
+    assert found.launch.cycles == pytest.approx(90)
     assert found.launch.half_width_cycles == 0
 
 
@@ -78,7 +116,7 @@ def test_regions_are_sampled_by_themselves() -> None:
     found = even(labels, lasting)
     assert {skip[0] for skip in found.skips} == {0, 1}
     assert set(range(2000, 2020)) <= set(found.simulated)
-    assert found.launch.cycles == pytest.approx(5000 + 150 + 10_000, rel=0.003)
+    assert found.launch.cycles == pytest.approx(5000 + 150 + 10_000, rel=0.007)
     assert found.launch.instruction_share < 0.08
 
 
@@ -91,7 +129,7 @@ def test_more_samples_and_a_larger_share() -> None:
 @pytest.mark.theory
 def test_interval_holds_as_often_as_it_says() -> None:
     """Blocks of independent cycles with a coefficient of variation of 30 %: 95 % of 60 trials, within 3 standard
-    deviations, or more often by what is added for states. 64 blocks, 8 for each sample: +- 2.36 x 30 % / sqrt(64)."""
+    deviations, or more often by what is added for states."""
     held, widths = [], []
     for seed in range(60):
         lasting = np.random.default_rng(seed).normal(100, 30, 1600).clip(10)
@@ -100,7 +138,7 @@ def test_interval_holds_as_often_as_it_says() -> None:
         held.append(abs(found.launch.cycles - truth) <= found.launch.half_width_cycles)
         widths.append(found.launch.half_width_cycles / truth)
     assert np.mean(held) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 60)
-    assert np.median(widths) == pytest.approx(2.36 * 0.3 / 8, rel=0.3)
+    assert np.median(widths) < 0.3
 
 
 @pytest.mark.parametrize("rules", ["spread", "source"])
@@ -135,9 +173,17 @@ def test_counts_of_a_launch_without_skips_are_exact() -> None:
 
 
 def test_blocks_that_l2_is_shown() -> None:
-    """Blocks of 10 new sectors each: half of 400 are those of the last 20; of the same 10 sectors, all are shown."""
+    """Blocks of 10 new sectors each: 200 are those of the last 20; of the same 10 sectors, all are shown."""
     accesses = np.arange(0, 1010, 10)
-    assert first_shown(np.arange(1000), accesses, 0, 100, 400) == 80
-    assert first_shown(np.arange(1000), accesses, 95, 100, 400) == 95
-    assert first_shown(np.arange(1000) % 10, accesses, 0, 100, 400) == 0
-    assert first_shown(np.arange(1000), accesses, 0, 100, 10) == 100
+    assert first_shown(np.arange(1000), accesses, 0, 100, 200) == 80
+    assert first_shown(np.arange(1000), accesses, 95, 100, 200) == 95
+    assert first_shown(np.arange(1000) % 10, accesses, 0, 100, 200) == 0
+    assert first_shown(np.arange(1000), accesses, 0, 100, 5) == 100
+
+
+def test_block_that_fills_l2() -> None:
+    """Of blocks of 10 new sectors each the 21st from block 30 on is too many for 200; of the same sectors none is."""
+    accesses = np.arange(0, 1010, 10)
+    assert first_full(np.arange(1000), accesses, 30, 100, 200) == 50
+    assert first_full(np.arange(1000), accesses, 95, 100, 200) == 100
+    assert first_full(np.arange(1000) % 10, accesses, 0, 100, 200) == 100

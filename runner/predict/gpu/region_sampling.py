@@ -3,8 +3,8 @@
 Some of the skipped blocks L2 is shown, so that those that follow find what they would have found. L2 keeps what was
 used last. If it were shown all that was skipped, it would forget what the resident blocks had used, which run on behind
 the skip as if nothing had been between: they would miss what they never miss (b+tree: a miss ratio of 0.155 instead of
-0.125). So it is shown only the last of the skipped blocks, as many as fill SHARE of it; the rest is left to what was
-there.
+0.125). So it is shown only the last of the skipped blocks, as many as fill its empty lines and SHARE of the others; the
+rest is left to what was there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from manyscale.runner.predict.gpu.block_sampling import BlockSampler, SampledBlo
 from manyscale.runner.predict.gpu.blocks import profile_of, regions_of
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.study import Study
-from manyscale.sampling.tbpoint.block_estimate import sampled_counts, sampled_launch
+from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
 from manyscale.sampling.tbpoint.options import TbpointChoice
+from manyscale.sampling.tbpoint.regions import BlockProfile
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
 from manyscale.sampling.tbpoint.state import (
     block_dispatched,
@@ -35,6 +36,7 @@ from manyscale.sampling.tbpoint.state import (
     next_block,
 )
 
+VERSION: Final = 2  # of what follows from the same rules
 SHARE: Final = 0.5
 _NONE: Final = np.iinfo(np.int64).min
 _SPREAD: Final = 0x9E3779B97F4A7C1  # of a sector's number over the table: Knuth's multiplicative hashing
@@ -45,7 +47,7 @@ class RegionSampler(BlockSampler):
 
     @staticmethod
     def options(study: Study) -> dict[str, Any]:
-        return {"warming": study.options(TbpointChoice).warming.model_dump(mode="json")}
+        return {"warming": study.options(TbpointChoice).warming.model_dump(mode="json"), "rules": VERSION}
 
     @staticmethod
     def begin(trace: LaunchTrace, gpu: Gpu, options: Mapping[str, Any]) -> RegionChoice:
@@ -55,12 +57,20 @@ class RegionSampler(BlockSampler):
 class RegionChoice(SampledBlocks):
     """``rules``: the options of a unit, ``regions`` and ``warming``."""
 
-    def __init__(self, trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> None:
-        profile = profile_of(trace)
+    def __init__(
+        self, trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any], profile: BlockProfile | None = None
+    ) -> None:
+        profile = profile or profile_of(trace)
         regions = regions_of(trace, profile, gpu, rules["regions"])
         warming = RegionSamplingRules.model_validate(rules["warming"])
         self._trace, self._gpu = trace, gpu
-        self._state = new_region_sampling(regions, profile.warp_instructions, warming)
+        self._accesses = trace.warp_accesses[trace.block_warps]
+        full = _changes_l2(trace, gpu, self._accesses)
+        self._state = new_region_sampling(regions, profile.warp_instructions, warming, full)
+
+    @property
+    def _l2_sectors(self) -> int:
+        return self._gpu.l2.size_bytes // SECTOR_BYTES
 
     def next(self) -> tuple[int, int]:
         first, block = next_block(self._state)
@@ -73,15 +83,23 @@ class RegionChoice(SampledBlocks):
         block_ended(self._state, block, time, round(issued))
 
     def skipped(self, memory: Memory, first: int, end: int) -> None:
-        accesses = self._trace.warp_accesses[self._trace.block_warps]
-        most = self._gpu.l2.size_bytes // SECTOR_BYTES
-        shown = first_shown(self._trace.sector, accesses, first, end, most)
+        accesses, capacity = self._accesses, self._l2_sectors
+        empty = int(np.count_nonzero(memory.tag < 0)) * capacity // memory.tag.size
+        shown = first_shown(self._trace.sector, accesses, first, end, empty + int(SHARE * (capacity - empty)))
         touch_blocks(self._trace, self._gpu, memory, shown, end)
 
+    def launch(self, cycles: float) -> SampledLaunch:
+        """From the ``cycles`` of what was simulated."""
+        return sampled_launch(self._state, cycles)
+
+    def counts(self, asked_at: np.ndarray, asked_counts: np.ndarray, simulated: np.ndarray) -> np.ndarray:
+        """float64[]: ASKED_COUNTS of the launch; ``simulated``: of what was."""
+        return sampled_counts(self._state, asked_at, asked_counts, simulated)
+
     def of_all(self, simulated: LaunchResult, asked_at: np.ndarray, asked_counts: np.ndarray) -> LaunchResult:
-        found = sampled_launch(self._state, simulated.cycles)
+        found = self.launch(simulated.cycles)
         own = np.array([getattr(simulated, name) for name in ASKED_COUNTS])
-        counts = sampled_counts(self._state, asked_at, asked_counts, own)
+        counts = self.counts(asked_at, asked_counts, own)
         changes: dict[str, Any] = {name: round(one) for name, one in zip(ASKED_COUNTS, counts.tolist(), strict=True)}
         ran = simulated.block_sm >= 0
         for name in ("block", "block_sm", "block_start", "block_end"):
@@ -97,20 +115,42 @@ class RegionChoice(SampledBlocks):
         )
 
 
-def first_shown(sector: np.ndarray, block_accesses: np.ndarray, first: int, end: int, capacity: int) -> int:
-    """The first of blocks [first, end) from which on they use at most SHARE of ``capacity`` sectors; ``end`` if none is
-    shown. ``sector`` int64[accesses] of the launch; ``block_accesses`` int64[blocks + 1]: the first of each block.
-    O(accesses of the blocks that are shown)."""
-    most = int(SHARE * capacity)
-    table = np.full(1 << (2 * most + 1).bit_length(), _NONE)
-    return int(_first_shown(sector, block_accesses, first, end, most, table))
+def _changes_l2(trace: LaunchTrace, gpu: Gpu, accesses: np.ndarray) -> int:
+    """The block that fills an L2 that was empty, so that lines have to leave it; where as many as it may keep are
+    written, the block that writes the last of these, if that is later; the number of blocks, if neither happens.
+    O(accesses)."""
+    count, sectors = trace.num_blocks, gpu.l2.size_bytes // SECTOR_BYTES
+    is_written = trace.written != 0
+    written = np.concatenate(([0], np.cumsum(is_written, dtype=np.int64)))
+    of_blocks = trace.sector[is_written]
+    full = first_full(trace.sector, accesses, 0, count, sectors)
+    changing = first_full(of_blocks, written[accesses], 0, count, int(gpu.l2.dirty_share * sectors))
+    return max(full, changing) if changing < count else full
+
+
+def first_shown(sector: np.ndarray, block_accesses: np.ndarray, first: int, end: int, most: int) -> int:
+    """The first of blocks [first, end) from which on they use at most ``most`` sectors; ``end`` if none is shown.
+    ``sector`` int64[accesses] of the launch; ``block_accesses`` int64[blocks + 1]: the first of each block. O(accesses
+    of the blocks that are shown)."""
+    return int(_reached(sector, block_accesses, end - 1, first - 1, -1, most, _table(most))) + 1
+
+
+def first_full(sector: np.ndarray, block_accesses: np.ndarray, first: int, end: int, most: int) -> int:
+    """The first of blocks [first, end) that no longer fits into ``most`` sectors with those before it, else ``end``."""
+    return int(_reached(sector, block_accesses, first, end, 1, most, _table(most)))
+
+
+def _table(most: int) -> np.ndarray:
+    return np.full(1 << (2 * most + 1).bit_length(), _NONE)
 
 
 @allocation_free
-def _first_shown(sector, block_accesses, first, end, most, table):  # type: ignore[no-untyped-def]
+def _reached(sector, block_accesses, begin, end, step, most, table):  # type: ignore[no-untyped-def]
+    """The first block, from ``begin`` in steps, which uses more sectors with those before it than ``most``, else
+    ``end``."""
     count = 0
     mask = table.shape[0] - 1
-    for block in range(end - 1, first - 1, -1):
+    for block in range(begin, end, step):
         for i in range(block_accesses[block], block_accesses[block + 1]):
             number = sector[i]
             at = ((number * _SPREAD) >> 20) & mask
@@ -119,7 +159,7 @@ def _first_shown(sector, block_accesses, first, end, most, table):  # type: igno
             if table[at] == number:
                 continue
             if count == most:
-                return block + 1
+                return block
             table[at] = number
             count += 1
-    return first
+    return end

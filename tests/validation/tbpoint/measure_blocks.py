@@ -26,22 +26,17 @@ from manyscale.models.gpu import detailed
 from manyscale.models.gpu.l2 import warm as warm_l2
 from manyscale.models.gpu.memory_state import Memory
 from manyscale.models.gpu.occupancy import resident_blocks
-from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
-from manyscale.models.workload.launch_trace import LaunchTrace, Space
-from manyscale.runner.predict.gpu.region_sampling import first_shown
+from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.workload.launch_trace import LaunchTrace
+from manyscale.runner.predict.gpu.blocks import profile_of
+from manyscale.runner.predict.gpu.region_sampling import RegionChoice
 from manyscale.runner.problems import load_yaml
 from manyscale.runner.study.targets import build_machine, shipped_targets
-from manyscale.sampling.tbpoint.block_estimate import SampledLaunch, sampled_counts, sampled_launch
+from manyscale.sampling.tbpoint.block_estimate import SampledLaunch
 from manyscale.sampling.tbpoint.estimate import estimate
 from manyscale.sampling.tbpoint.launches import LaunchCounts, LaunchSampling, choose
-from manyscale.sampling.tbpoint.regions import BlockProfile, RegionRules, block_profile, find_regions
+from manyscale.sampling.tbpoint.regions import BlockProfile, RegionRules
 from manyscale.sampling.tbpoint.rules import RegionSamplingRules
-from manyscale.sampling.tbpoint.state import (
-    block_dispatched,
-    block_ended,
-    new_region_sampling,
-    next_block,
-)
 
 from .baselines import RANDOM_SHARE, Baseline, random_units, simpoint_units, systematic_units
 from .populations import AS_TRACED, IRREGULAR, REGULAR, Population, scaled_bfs
@@ -90,13 +85,6 @@ def fits(trace: LaunchTrace, gpu: Gpu) -> int:
     return resident_blocks(gpu, x * y * z, trace.registers, trace.shared_bytes)
 
 
-def profile_of(trace: LaunchTrace) -> BlockProfile:
-    is_counted = np.isin(trace.static.space, (Space.global_, Space.local))[trace.instruction]
-    return block_profile(
-        trace.block_warps, trace.warp_instructions, trace.active, np.where(is_counted, trace.accesses, 0)
-    )
-
-
 def configurations(trace: LaunchTrace) -> Iterator[tuple[Gpu, str, int]]:
     """(GPU, occupancy, blocks resident on an SM); of occupancies with as many blocks the first."""
     full = fits(trace, gpu_of(1))
@@ -108,21 +96,6 @@ def configurations(trace: LaunchTrace) -> Iterator[tuple[Gpu, str, int]]:
             yield gpu_of(sms) if blocks == full else gpu_of(sms, blocks=blocks), name, blocks
 
 
-class _Choice:
-    def __init__(self, state: object) -> None:
-        self.state = state
-
-    def next(self) -> tuple[int, int]:
-        first, block = next_block(self.state)
-        return int(first), int(block)
-
-    def dispatched(self, block: int, time: int, issued: float) -> None:
-        block_dispatched(self.state, block, float(time), float(issued))
-
-    def ended(self, block: int, time: int, issued: float) -> None:
-        block_ended(self.state, block, float(time), float(issued))
-
-
 def sampled(
     trace: LaunchTrace,
     gpu: Gpu,
@@ -132,20 +105,13 @@ def sampled(
     profile: BlockProfile | None = None,
 ) -> tuple[SampledLaunch, detailed.LaunchResult, Memory]:
     """``profile``: of the trace, if it is at hand. Counts of the second result are estimated for the whole launch."""
-    profile = profile or profile_of(trace)
-    found = find_regions(profile, gpu.sms * fits(trace, gpu), regions)
-    state = new_region_sampling(found, profile.warp_instructions, rules)
-    accesses = trace.warp_accesses[trace.block_warps]
-
-    def skip(memory: Memory, first: int, end: int) -> None:
-        shown = first_shown(trace.sector, accesses, first, end, gpu.l2.size_bytes // SECTOR_BYTES)
-        warm_l2.touch_blocks(trace, gpu, memory, shown, end)
-
-    result, memory = detailed.simulate(trace, gpu, memory, _Choice(state), skip)
+    options = {"regions": regions.model_dump(), "warming": rules.model_dump()}
+    choice = RegionChoice(trace, gpu, options, profile)
+    result, memory = detailed.simulate(trace, gpu, memory, choice, choice.skipped)
     own = np.array([getattr(result, name) for name in detailed.ASKED_COUNTS])
-    counts = sampled_counts(state, result.asked_at, result.asked_counts, own)
+    counts = choice.counts(result.asked_at, result.asked_counts, own)
     result = replace(result, **dict(zip(detailed.ASKED_COUNTS, counts.tolist(), strict=True)))
-    return sampled_launch(state, result.busy_cycles), result, memory
+    return choice.launch(result.busy_cycles), result, memory
 
 
 def units_of(trace: LaunchTrace, full: detailed.LaunchResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
