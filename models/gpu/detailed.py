@@ -230,7 +230,7 @@ class _Running:
 
     def make_room(self) -> None:
         """More requests can be in flight."""
-        self.memory = memory_state.with_room(self.memory, self._most_in_flight)
+        self.memory = memory_state.with_room(self.memory, self._most_in_flight, 2 * int(self._clock[1]))
         new = len(self.memory.reply)
         self._replies = enlarged(self._replies, 2 * new + int(self._replies.rows[0]), new)
 

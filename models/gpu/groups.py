@@ -69,6 +69,7 @@ class _Running:
         self._ipc_cycles = detailed.bucket_cycles(trace.num_instructions, gpu)
         self._sm_bounds, self._channel_bounds = _bounds(sms, count), _bounds(gpu.dram.channels, count)
         self._nodes = 16 * sms * window
+        self._window = window
         most = -(-sms // count) * (window + 1)  # requests of a shard in a window
         seen = groups_kernel.shared_for(sms, count, slots)
         arrays = team.arrays(
@@ -167,7 +168,7 @@ class _Running:
         """More requests and replies can be in flight."""
         self._nodes *= 3
         if not self._is_idle:
-            self._own_memory = memory_state.enlarged(self._own_memory, self._nodes)
+            self._own_memory = memory_state.enlarged(self._own_memory, self._nodes, 4 * self._window)
             size = (self._count + 2) * self._nodes + int(self._waiting.rows[0])
             self._waiting = enlarged(self._waiting, size, self._nodes)
         self._share_replies()

@@ -9,6 +9,8 @@ Cost: O(slices of a channel) for each event of it, beside the event's own.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from manyscale.models.gpu.dram.kernel import serve_dram, wait_for_dram
@@ -17,13 +19,25 @@ from manyscale.models.gpu.l2.kernel import fill, look_up
 from manyscale.models.gpu.sm.state import NEVER
 from manyscale.models.kernels import merged, separate
 
+_SPARE: Final = 4  # cycles between those that pass the crossbar and those that are looked up
+
 
 @merged
 def is_room_short(mem, limits, more, cycles):  # type: ignore[no-untyped-def]
     """Whether ``more`` requests can be too many, with those in flight, for the next ``cycles``: each that is looked up
-    may read a sector, and have a whole line written back."""
-    looked_up = min(mem.node.shape[0] - mem.free[0] + more, mem.slice.shape[0] * (cycles + 1))
-    return mem.free[0] < more or mem.free[1] < looked_up * (1 + (1 << limits.sector_shift))
+    may read a sector, and have a whole line written back. A cycle adds one to each queue at most."""
+    looked_up = min(mem.in_flight[0] + more, mem.slice.shape[0] * (cycles + 1))
+    if mem.free[0] < looked_up or mem.free[1] < looked_up * (1 + (1 << limits.sector_shift)):
+        return True
+    longest = 0
+    for sm in range(mem.port_head.shape[0]):
+        longest = max(longest, mem.port_tail[sm] - mem.port_head[sm])
+    if longest + cycles + _SPARE > mem.port.shape[1]:
+        return True
+    longest = 0
+    for s in range(mem.slice.shape[0]):
+        longest = max(longest, mem.slice[s].tail - mem.slice[s].head)
+    return longest + cycles + _SPARE > mem.arrived.shape[1]
 
 
 @separate
@@ -40,8 +54,8 @@ def serve(mem, limits, until):  # type: ignore[no-untyped-def]
                 time = mem.dram[channel.fill_head].time
             for s in range(first, first + limits.channel_slices):
                 own = mem.slice[s]
-                if own.head >= 0 and not own.blocked:
-                    at = max(mem.node[own.head].time, own.last_access + 1)
+                if own.head < own.tail and not own.blocked:
+                    at = max(mem.arrived[s, own.head & (mem.arrived.shape[1] - 1)].time, own.last_access + 1)
                     if at < time:
                         kind = 3 + s
                         time = at
@@ -82,6 +96,6 @@ def next_event(mem, limits):  # type: ignore[no-untyped-def]
             earliest = min(earliest, np.int64(max(channel.bus_free, 0.0)))
     for s in range(mem.slice.shape[0]):
         own = mem.slice[s]
-        if own.head >= 0 and not own.blocked:
-            earliest = min(earliest, mem.node[own.head].time)
+        if own.head < own.tail and not own.blocked:
+            earliest = min(earliest, mem.arrived[s, own.head & (mem.arrived.shape[1] - 1)].time)
     return earliest

@@ -9,12 +9,13 @@ import numpy as np
 
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm.limits import shift_of
-from manyscale.models.gpu.sm.state import NEVER
+from manyscale.models.gpu.sm.state import NEVER, REQUEST
 
 (
     L2_READS, L2_READ_MISSES, L2_WRITES, L2_WRITE_MISSES, L2_PENDING_HITS, DRAM_READS, DRAM_WRITES, ROW_HITS,
     NUM_COUNTS,
 ) = range(9)  # fmt: skip
+_PLACES: Final = 512  # of a queue, to begin with
 _PAST: Final = -1e18  # cycles
 _HASHES: Final = {  # Rau, "Pseudo-randomly interleaved memory" (ISCA 1991): which higher bits change which bit of an
     # index of 16, 32, 64 (polynomials 5, 37, 67; equations as given by Khairy et al., IEEE TPDS 2017)
@@ -40,20 +41,26 @@ LINE: Final = np.dtype(  # of L2: sectors; those of a set fit into a line of the
 MISS: Final = np.dtype(  # of a sector of L2: the requests that wait for it, the first + 1, 0: none
     [("first", "i4"), ("last", "i4"), ("count", "i4"), ("written", "u4")]  # and which bytes of it were written
 )
-NODE: Final = np.dtype(  # a request in flight
+ARRIVED: Final = np.dtype(  # a request in the queue of a slice
     [
-        ("time", "i8"),  # when it can pass the crossbar, or be looked up
+        ("time", "i8"),  # of its lookup
         ("request", "i8"),
         ("written", "u4"), ("tag", "i4"),
         ("sm", "i4"),
-        ("next", "i4"),  # in its queue; of those that are free, the next one of these; -1: none
-    ],
-    align=True,
+        ("index", "i4"),  # of its set
+    ]
+)  # fmt: skip
+NODE: Final = np.dtype(  # a request that waits for a sector
+    [
+        ("written", "u4"), ("tag", "i4"),
+        ("sm", "i4"),
+        ("next", "i4"),  # that waits for the same; of those that are free, the next one of these; -1: none
+    ]
 )  # fmt: skip
 SLICE: Final = np.dtype(
     [
         ("last_access", "i8"), ("last_reply", "i8"),
-        ("head", "i4"), ("tail", "i4"),  # of its queue, -1: empty
+        ("head", "i8"), ("tail", "i8"),  # of its queue
         ("misses", "i4"),  # entries of outstanding misses
         ("dirty_lines", "i4"),
         ("blocked", "i8"),  # 1: until something is filled
@@ -89,7 +96,7 @@ DRAM: Final = np.dtype(  # a request of DRAM
         ("place", "i8"),  # slice, set, way and sector of a read, each in 16 bits; -1: a write
         ("row", "i8"),
         ("bank", "i4"),
-        ("next", "i4"),  # as in NODE
+        ("next", "i4"),  # of those on the same way; of those that are free, the next one of these; -1: none
     ],
     align=True,
 )  # fmt: skip
@@ -114,14 +121,16 @@ class Memory(NamedTuple):
     """C channels, S slices (those of a channel stand together), X sets, Y ways, Z sectors of a line. Times are cycles
     of the SM's clock."""
 
+    in_flight: np.ndarray  # int64[1]: requests in the queues of ports and slices
     node: np.ndarray  # NODE[nodes]
     dram: np.ndarray  # DRAM[nodes]
     free: np.ndarray  # int64[2]: how many of either are free,
     freed: np.ndarray  # int64[2]: the first of those that were given back, -1: none,
     used: np.ndarray  # int64[2]: and that from which on they were never used
     # crossbar: what each SM sent that has not passed, in its order [SMs]
-    port_head: np.ndarray  # int32: -1: nothing
-    port_tail: np.ndarray  # int32
+    port: np.ndarray  # REQUEST[SMs, P]: a ring, P a power of two
+    port_head: np.ndarray  # int64
+    port_tail: np.ndarray  # int64
     port_time: np.ndarray  # int64: when the first of them can pass; NEVER: nothing
     port_slice: np.ndarray  # int32: where that one goes
     passed_until: np.ndarray  # int64[1]: those that pass before this cycle have passed
@@ -129,6 +138,7 @@ class Memory(NamedTuple):
     chosen: np.ndarray  # int32[slices]: scratch, filled with -1
     # L2
     slice: np.ndarray  # SLICE[S]
+    arrived: np.ndarray  # ARRIVED[S, A]: a ring, A a power of two
     tag: np.ndarray  # int64[S, X, Y]: line, -1: empty (by itself: all ways of a set are read for each lookup)
     line: np.ndarray  # LINE[S, X, Y]
     last_use: np.ndarray  # int64[S, X, Y]
@@ -268,19 +278,22 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     banks = gpu.dram.timing.banks if gpu.dram.timing else 1
     shape = (num_channels * channel_slices, gpu.l2.num_sets, gpu.l2.ways)
     memory = Memory(
+        in_flight=np.zeros(1, np.int64),
         node=np.empty(nodes, NODE),
         dram=np.empty(nodes, DRAM),
         free=np.zeros(2, np.int64),
         freed=np.zeros(2, np.int64),
         used=np.zeros(2, np.int64),
-        port_head=np.full(gpu.sms, -1, np.int32),
-        port_tail=np.full(gpu.sms, -1, np.int32),
+        port=np.empty((gpu.sms, _PLACES), REQUEST),
+        port_head=np.zeros(gpu.sms, np.int64),
+        port_tail=np.zeros(gpu.sms, np.int64),
         port_time=np.full(gpu.sms, NEVER, np.int64),
         port_slice=np.zeros(gpu.sms, np.int32),
         passed_until=np.zeros(1, np.int64),
         turn=np.zeros(gpu.l2.slices, np.int32),
         chosen=np.full(gpu.l2.slices, -1, np.int32),
         slice=np.zeros(shape[0], SLICE),
+        arrived=np.empty((shape[0], _PLACES), ARRIVED),
         tag=np.full(shape, -1, np.int64),
         line=np.zeros(shape, LINE),
         last_use=np.zeros(shape, np.int64),
@@ -303,22 +316,37 @@ def memory_state(gpu: Gpu, num_channels: int, nodes: int) -> Memory:
     return memory
 
 
-def with_room(memory: Memory, requests: int) -> Memory:
+def with_room(memory: Memory, requests: int, cycles: int) -> Memory:
     """The same state, with room for as many more requests in flight, and for what all may ask of DRAM: a sector is
-    read, and a line's are written back."""
+    read, and a line's are written back; and for those that come in ``cycles`` in the queues."""
     size = len(memory.node)
-    of_dram = (1 + memory.miss.shape[-1]) * (size - int(memory.free[0]) + requests)
-    if memory.free[0] >= requests and memory.free[1] >= of_dram:
-        return memory
-    return enlarged(memory, size + max(size, of_dram))
+    of_dram = (1 + memory.miss.shape[-1]) * (int(memory.in_flight[0]) + requests)
+    enough = memory.free[0] >= requests and memory.free[1] >= of_dram
+    return enlarged(memory, size if enough else size + max(size, of_dram), cycles)
 
 
-def enlarged(memory: Memory, nodes: int) -> Memory:
-    """The same state, with room for ``nodes`` requests in flight."""
+def enlarged(memory: Memory, nodes: int, cycles: int) -> Memory:
+    """The same state, with room for ``nodes`` requests in flight, and for those of ``cycles`` in the queues."""
     memory.free[:] += nodes - len(memory.node)
     return memory._replace(
-        node=_enlarged(memory.node, nodes), dram=_enlarged(memory.dram, nodes), reply=_enlarged(memory.reply, nodes)
+        node=_enlarged(memory.node, nodes),
+        dram=_enlarged(memory.dram, nodes),
+        reply=_enlarged(memory.reply, nodes),
+        port=_longer(memory.port, memory.port_head, memory.port_tail, cycles),
+        arrived=_longer(memory.arrived, memory.slice["head"], memory.slice["tail"], cycles),
     )
+
+
+def _longer(ring: np.ndarray, head: np.ndarray, tail: np.ndarray, more: int) -> np.ndarray:
+    """Rings with room for twice what they hold and ``more``."""
+    old = new = ring.shape[1]
+    while new < 2 * (int((tail - head).max(initial=0)) + more):
+        new *= 2
+    longer = np.empty((len(ring), new), ring.dtype)
+    for row in range(len(ring)):
+        places = np.arange(head[row], tail[row])
+        longer[row, places % new] = ring[row, places % old]
+    return longer
 
 
 def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
@@ -330,7 +358,8 @@ def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
 def with_ports(memory: Memory, num_sms: int) -> Memory:
     """The same state, with ports of the crossbar for as many SMs as a launch uses; nothing is in flight."""
     return memory._replace(
-        port_head=np.full(num_sms, -1, np.int32), port_tail=np.full(num_sms, -1, np.int32),
+        port=np.empty((num_sms, memory.port.shape[1]), REQUEST),
+        port_head=np.zeros(num_sms, np.int64), port_tail=np.zeros(num_sms, np.int64),
         port_time=np.full(num_sms, NEVER, np.int64), port_slice=np.zeros(num_sms, np.int32),
     )  # fmt: skip
 
@@ -338,6 +367,7 @@ def with_ports(memory: Memory, num_sms: int) -> Memory:
 def reset_clock(memory: Memory) -> None:
     """Set times back for the next launch, whose cycles begin at 0 again; what L2 holds stays. Nothing is in flight, but
     for lines that were being written back, which have been."""
+    memory.in_flight[:] = 0
     memory.free[:] = len(memory.node)
     memory.freed[:] = -1
     memory.used[:] = 0
@@ -347,7 +377,7 @@ def reset_clock(memory: Memory) -> None:
     for name in ("last_access", "last_reply"):
         own[name] = -NEVER
     for name in ("head", "tail"):
-        own[name] = -1
+        own[name] = 0
     for name in ("way_head", "way_tail", "fill_head", "fill_tail"):
         channel[name] = -1
     for name in ("queued", "free_place", "arrived"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from manyscale.models.gpu.sm.state import NEVER
-from manyscale.models.kernels import count_ones, inner_inlined, merged, read_soon, separate
+from manyscale.models.kernels import count_ones, inner_inlined, merged, separate
 
 CROSSBAR: Final = 2  # cycles from an SM to a slice's port
 _LOOKUP: Final = 1  # from the end of the latency to the lookup
@@ -45,37 +45,19 @@ def set_of(line, limits):  # type: ignore[no-untyped-def]
 
 
 @merged
-def free_node(mem, number):  # type: ignore[no-untyped-def]
-    mem.node[number].next = mem.freed[0]
-    mem.freed[0] = number
-    mem.free[0] += 1
-
-
-@merged
 def enter(mem, limits, time, request, written, tag, sm):  # type: ignore[no-untyped-def]
     """A request that left an SM at ``time`` waits at its port of the crossbar. Those of an SM come in their order."""
-    mem.free[0] -= 1
-    number = mem.freed[0]
-    if number >= 0:
-        mem.freed[0] = mem.node[number].next
-        read_soon(mem.node, mem.freed[0])  # for the next request
-    else:
-        number = mem.used[0]
-        mem.used[0] += 1
-    node = mem.node[number]
-    node.time = time + CROSSBAR
-    node.request = request
-    node.written = written
-    node.tag = tag
-    node.sm = sm
-    node.next = -1
-    if mem.port_head[sm] < 0:
-        mem.port_head[sm] = number
+    mem.in_flight[0] += 1
+    tail = mem.port_tail[sm]
+    place = mem.port[sm, tail & (mem.port.shape[1] - 1)]
+    place.time = time + CROSSBAR
+    place.request = request
+    place.written = written
+    place.tag = tag
+    if mem.port_head[sm] == tail:
         mem.port_time[sm] = time + CROSSBAR
         mem.port_slice[sm] = slice_of(request, limits)
-    else:
-        mem.node[mem.port_tail[sm]].next = number
-    mem.port_tail[sm] = number
+    mem.port_tail[sm] = tail + 1
 
 
 @separate
@@ -136,37 +118,33 @@ def _choose(mem, sm, number):  # type: ignore[no-untyped-def]
 @merged
 def _pass(mem, limits, sm, number, time):  # type: ignore[no-untyped-def]
     """The first request of an SM passes to a slice."""
-    at = mem.port_head[sm]
-    following = mem.node[at].next
-    mem.port_head[sm] = following
-    if following >= 0:
-        behind = mem.node[following]
-        read_soon(mem.node, behind.next)
+    mask = mem.port.shape[1] - 1
+    head = mem.port_head[sm]
+    s = number - limits.first_slice
+    if s < 0 or s >= mem.slice.shape[0]:
+        mem.in_flight[0] -= 1
+    else:
+        _arrive(mem, limits, s, mem.port[sm, head & mask], sm, time)
+    head += 1
+    if head < mem.port_tail[sm]:
+        mem.port_head[sm] = head
+        behind = mem.port[sm, head & mask]
         mem.port_time[sm] = behind.time
         mem.port_slice[sm] = slice_of(behind.request, limits)
     else:
+        mem.port_head[sm] = mem.port_tail[sm] = 0
         mem.port_time[sm] = NEVER
-    s = number - limits.first_slice
-    if s < 0 or s >= mem.slice.shape[0]:
-        free_node(mem, at)
-    else:
-        _arrive(mem, limits, s, at, time)
 
 
 @merged
-def _arrive(mem, limits, s, number, time):  # type: ignore[no-untyped-def]
+def _arrive(mem, limits, s, sent, sm, time):  # type: ignore[no-untyped-def]
     """A request at its slice."""
-    node = mem.node[number]
-    node.time = time + limits.latency + _LOOKUP
-    node.next = -1
     own = mem.slice[s]
-    if own.head < 0:
-        own.head = number
-    else:
-        mem.node[own.tail].next = number
-    own.tail = number
-    index = set_of(node.request >> limits.sector_shift, limits)
-    tags = mem.tag[s, index]
-    read_soon(tags, 0)
-    read_soon(tags, 8)
-    read_soon(mem.line[s, index], 0)
+    place = mem.arrived[s, own.tail & (mem.arrived.shape[1] - 1)]
+    own.tail += 1
+    place.time = time + limits.latency + _LOOKUP
+    place.request = sent.request
+    place.written = sent.written
+    place.tag = sent.tag
+    place.sm = sm
+    place.index = set_of(sent.request >> limits.sector_shift, limits)

@@ -9,8 +9,9 @@ Cost: O(ways) for each lookup.
 
 from __future__ import annotations
 
+from typing import Final
+
 from manyscale.models.gpu.dram.kernel import free_dram_node, to_dram
-from manyscale.models.gpu.l2.crossbar_kernel import free_node, set_of
 from manyscale.models.gpu.memory_state import (
     L2_PENDING_HITS,
     L2_READ_MISSES,
@@ -19,22 +20,40 @@ from manyscale.models.gpu.memory_state import (
     L2_WRITES,
 )
 from manyscale.models.gpu.sm.state import FROM_DRAM, FROM_L2, STORES
-from manyscale.models.kernels import inner, inner_inlined, merged
+from manyscale.models.kernels import inner, inner_inlined, merged, read_soon
+
+_AHEAD: Final = 3  # requests of a slice: the one whose tags are brought into the host's caches
 
 
 @inner_inlined
-def _reply(mem, s, number, time, level):  # type: ignore[no-untyped-def]
+def _reply(mem, s, sm, tag, time, level):  # type: ignore[no-untyped-def]
     own = mem.slice[s]
     at = max(time + 1, own.last_reply + 1)
     own.last_reply = at
     reply = mem.reply[mem.replies[0]]
     mem.replies[0] += 1
-    node = mem.node[number]
     reply.time = at
-    reply.sm = node.sm
-    reply.tag = node.tag
+    reply.sm = sm
+    reply.tag = tag
     reply.level = level
-    free_node(mem, number)
+
+
+@inner_inlined
+def _wait(mem, entry):  # type: ignore[no-untyped-def]
+    """A request waits for its sector: the number of its node."""
+    mem.free[0] -= 1
+    number = mem.freed[0]
+    if number >= 0:
+        mem.freed[0] = mem.node[number].next
+    else:
+        number = mem.used[0]
+        mem.used[0] += 1
+    node = mem.node[number]
+    node.written = entry.written
+    node.tag = entry.tag
+    node.sm = entry.sm
+    node.next = -1
+    return number
 
 
 @inner
@@ -119,37 +138,35 @@ def mark_written(mem, limits, s, frame, miss, bit, written):  # type: ignore[no-
 
 
 @merged
-def _write(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyped-def]
+def _write(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untyped-def]
     """A store is looked up; False if it must wait for a fill."""
-    node = mem.node[number]
-    sector = sector_of(node.request, limits)
+    sector = sector_of(entry.request, limits)
     bit = 1 << sector
     hit = False  # (a sector on its way counts as one, as in Accel-Sim)
     if way >= 0:
         frame = mem.line[s, index, way]
         hit = ((frame.valid | frame.dirty | frame.pending) & bit) != 0
     if way < 0 and limits.write_allocate:
-        way = _frame(mem, limits, c, s, index, node.request >> limits.sector_shift, time)
+        way = _frame(mem, limits, c, s, index, entry.request >> limits.sector_shift, time)
         if way < 0:
             return False
     if way >= 0:
         frame = mem.line[s, index, way]
         use(mem, c, s, index, way)
-        mark_written(mem, limits, s, frame, mem.miss[s, index, way, sector], bit, node.written)
+        mark_written(mem, limits, s, frame, mem.miss[s, index, way, sector], bit, entry.written)
     else:
-        to_dram(mem, limits, c, time, node.request, -1)
+        to_dram(mem, limits, c, time, entry.request, -1)
     mem.counts[c, L2_WRITES] += 1
     if not hit:
         mem.counts[c, L2_WRITE_MISSES] += 1
-    _reply(mem, s, number, time, FROM_L2)
+    _reply(mem, s, entry.sm, entry.tag, time, FROM_L2)
     return True
 
 
 @merged
-def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyped-def]
+def _read(mem, limits, c, s, entry, index, way, time):  # type: ignore[no-untyped-def]
     """A load or an atomic is looked up; False if it must wait for a fill."""
-    node = mem.node[number]
-    sector = sector_of(node.request, limits)
+    sector = sector_of(entry.request, limits)
     bit = 1 << sector
     counts = mem.counts[c]
     if way >= 0:
@@ -158,9 +175,9 @@ def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyp
         if frame.valid & bit:
             counts[L2_READS] += 1
             use(mem, c, s, index, way)
-            if node.written:
-                mark_written(mem, limits, s, frame, miss, bit, node.written)
-            _reply(mem, s, number, time, FROM_L2)
+            if entry.written:
+                mark_written(mem, limits, s, frame, miss, bit, entry.written)
+            _reply(mem, s, entry.sm, entry.tag, time, FROM_L2)
             return True
         if frame.pending & bit:
             if miss.count >= limits.merges:
@@ -168,7 +185,7 @@ def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyp
             counts[L2_READS] += 1
             counts[L2_PENDING_HITS] += 1
             use(mem, c, s, index, way)
-            node.next = -1
+            number = _wait(mem, entry)
             mem.node[miss.last].next = number
             miss.last = number
             miss.count += 1
@@ -176,7 +193,7 @@ def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyp
     if mem.slice[s].misses >= limits.mshrs:
         return False
     if way < 0:
-        way = _frame(mem, limits, c, s, index, node.request >> limits.sector_shift, time)
+        way = _frame(mem, limits, c, s, index, entry.request >> limits.sector_shift, time)
         if way < 0:
             return False
     frame = mem.line[s, index, way]
@@ -186,11 +203,11 @@ def _read(mem, limits, c, s, number, index, way, time):  # type: ignore[no-untyp
     use(mem, c, s, index, way)
     mem.slice[s].misses += 1
     frame.pending |= bit
-    node.next = -1
+    number = _wait(mem, entry)
     miss.first = number + 1
     miss.last = number
     miss.count = 1
-    to_dram(mem, limits, c, time, node.request, ((s << 16 | index) << 16 | way) << 16 | sector)
+    to_dram(mem, limits, c, time, entry.request, ((s << 16 | index) << 16 | way) << 16 | sector)
     return True
 
 
@@ -199,18 +216,24 @@ def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
     """The first request of a slice is looked up; if it must wait for a fill, the slice is blocked."""
     own = mem.slice[s]
     own.last_access = time
-    number = own.head
-    node = mem.node[number]
-    line = node.request >> limits.sector_shift
-    index = set_of(line, limits)
-    way = find(mem, limits, s, index, line)
-    following = node.next
-    if node.tag >= STORES:
-        done = _write(mem, limits, c, s, number, index, way, time)
+    mask = mem.arrived.shape[1] - 1
+    entry = mem.arrived[s, own.head & mask]
+    ahead = mem.arrived[s, (own.head + _AHEAD) & mask].index & limits.set_mask
+    tags = mem.tag[s, ahead]
+    read_soon(tags, 0)
+    read_soon(tags, 8)
+    read_soon(mem.line[s, ahead], 0)
+    index = entry.index
+    way = find(mem, limits, s, index, entry.request >> limits.sector_shift)
+    if entry.tag >= STORES:
+        done = _write(mem, limits, c, s, entry, index, way, time)
     else:
-        done = _read(mem, limits, c, s, number, index, way, time)
+        done = _read(mem, limits, c, s, entry, index, way, time)
     if done:
-        own.head = following
+        mem.in_flight[0] -= 1
+        own.head += 1
+        if own.head == own.tail:
+            own.head = own.tail = 0
     else:
         own.blocked = 1
 
@@ -237,10 +260,14 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     waiting = miss.first - 1
     miss.first = 0
     while waiting >= 0:
-        following = mem.node[waiting].next
-        if mem.node[waiting].written:
-            mark_written(mem, limits, s, frame, miss, bit, mem.node[waiting].written)
-        _reply(mem, s, waiting, time, FROM_DRAM)
+        node = mem.node[waiting]
+        following = node.next
+        if node.written:
+            mark_written(mem, limits, s, frame, miss, bit, node.written)
+        _reply(mem, s, node.sm, node.tag, time, FROM_DRAM)
+        node.next = mem.freed[0]
+        mem.freed[0] = waiting
+        mem.free[0] += 1
         waiting = following
     if own.blocked:
         own.blocked = 0

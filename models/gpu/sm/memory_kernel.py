@@ -102,6 +102,9 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     core.in_head += 1
     core.last_fill = time
     _expect_reply(sm)
+    next_frame = sm.reply[core.in_head & (sm.reply.shape[0] - 1)].tag >> limits.sector_shift
+    read_soon(sm.frame, next_frame)
+    read_soon(sm.miss, next_frame)
     if tag >= STORES:
         if tag >= COPIES_OUT:
             take_part(sm, program, limits, tag - COPIES_OUT, time, cause)
@@ -214,7 +217,7 @@ def _send_requests(sm, program, limits, time):  # type: ignore[no-untyped-def]
             entry.request = request
             if is_store:
                 entry.written = program.written[at]
-            read_soon(sm.bucket, bucket_of(sm, request >> limits.sector_shift))
+            read_soon(sm.frame, np.int64(sm.bucket[bucket_of(sm, request >> limits.sector_shift)]) - 1)
             if tail == sm.bank_head[bank]:
                 sm.bank_next[bank] = entry.time
             sm.bank_tail[bank] = tail + 1

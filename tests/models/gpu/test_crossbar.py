@@ -39,6 +39,7 @@ def sent(gpu: Gpu, of_sm: np.ndarray, windows: list[int]) -> list[list[tuple[int
     cycle from cycle 0 on."""
     limits = memory_state.memory_limits(gpu)
     mem = memory_state.memory_state(gpu, gpu.dram.channels, of_sm.size)
+    mem = memory_state.enlarged(mem, of_sm.size, of_sm.size)
     sm, time = np.divmod(np.arange(of_sm.size), of_sm.shape[1])
     order = np.lexsort((sm, time))
     for begin, until in zip([0, *windows], windows, strict=False):  # as windows hand them over
@@ -46,12 +47,9 @@ def sent(gpu: Gpu, of_sm: np.ndarray, windows: list[int]) -> list[list[tuple[int
         send(mem, limits, time[now], sm[now].astype(np.int32), of_sm.ravel()[now])
         passed(mem, limits, until)
     found = []
-    for first in mem.slice["head"].tolist():
-        node, queue = first, []
-        while node >= 0:
-            queue.append((int(mem.node["time"][node]) - limits.latency - 1, int(mem.node["request"][node])))
-            node = int(mem.node["next"][node])
-        found.append(queue)
+    for own, arrived in zip(mem.slice, mem.arrived, strict=True):
+        queue = arrived[own["head"] : own["tail"]]
+        found.append([(int(one["time"]) - limits.latency - 1, int(one["request"])) for one in queue])
     return found
 
 
