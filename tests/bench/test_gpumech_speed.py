@@ -1,13 +1,14 @@
-"""Speed of GPUMech's extended form against the cycle-level model, as a ratio in the same run.
+"""Speed of GPUMech's extended form against the cycle-level model, as a ratio in the same run, on launches of a million
+warp instructions, made of the blocks of real ones again and again.
 
-Goals: the first configuration 6 times faster, each further one 10 times: one that the launch's profile serves, and one
-for which caches are gone through again, here four SMs.
+Goals: the first configuration 20 times faster, each further one that the launch's profile serves 50 times. What is
+reached stands in tests/validation/gpu/RESULTS.md; the bound is what it must not fall below.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,52 +16,38 @@ from cpu_time import least_cpu
 
 from manyscale.models.gpu import detailed
 from manyscale.models.gpu.gpumech import model as gpumech
-from manyscale.models.gpu.gpumech.outline import outline_of
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.runner.problems import load_yaml
-from manyscale.runner.readers import accelsim
 from manyscale.runner.study.targets import shipped_targets
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
+from tbpoint.populations import Population
 
 DATA = Path(os.environ.get("MANYSCALE_DATA", "/nonexistent")) / "gpu"
 pytestmark = [
     pytest.mark.bench,
     pytest.mark.skipif(not DATA.is_dir(), reason="MANYSCALE_DATA does not name the folder of the traces"),
 ]
-BOUND = 0.7  # of a goal: the smallest launches take a millisecond in either model
 
 
-@pytest.mark.parametrize(
-    "path", ["bfs", "misc/rodinia-b+tree-128-1000", "misc/simple-trace-example", "misc/simtune-ffmakernel-4096-16"]
-)
-def test_against_the_cycle_level_model(path: str) -> None:
-    content = load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"]
-    gpu, fewer = Gpu.model_validate(content), Gpu.model_validate({**content, "sms": 4})
-    launches = accelsim.read(DATA / path).gpu
-    taken: Counter[str] = Counter()
-    for launch_id in launches.launch_ids:
-        trace = launches.trace(launch_id)
-        l2, l2_of_fewer = gpumech.l2_of(gpu), gpumech.l2_of(fewer)
-        outline = outline_of(trace, gpu, instructions=False)
-        profile = gpumech.profile_of(outline, gpu, l2)
-        calls = {
-            "detailed": lambda trace=trace: detailed.simulate(trace, gpu),
-            "first": lambda trace=trace, l2=l2: gpumech.predict(
-                gpumech.collect(trace, gpu, l2, representative=False), gpu
-            ),
-            "predict": lambda profile=profile: gpumech.predict(profile, gpu),
-            "detailed, four SMs": lambda trace=trace: detailed.simulate(trace, fewer),
-            "again": lambda outline=outline, l2=l2_of_fewer: gpumech.predict(
-                gpumech.profile_of(outline, fewer, l2), fewer
-            ),
-        }
-        for name, call in calls.items():
-            taken[name] += least_cpu(call, runs=5 if name.startswith("detailed") else 20)
-    first = taken["detailed"] / taken["first"]
-    served = taken["detailed"] / taken["predict"]
-    again = taken["detailed, four SMs"] / taken["again"]
+@pytest.mark.parametrize(("folder", "launch", "rounds", "first_bound", "further_bound"), [
+    ("misc/rodinia-b+tree-128-1000", 1, 50, 2, 5), ("bfs", 9, 30, 2.5, 5), ("misc/simple-trace-example", 1, 40, 2.5, 6),
+    ("misc/simtune-ffmakernel-4096-16", 1, 12, 6, 12),
+])  # fmt: skip
+def test_against_the_cycle_level_model(
+    folder: str, launch: int, rounds: int, first_bound: float, further_bound: float
+) -> None:
+    trace = Population(folder, folder, (launch,), rounds, "in_grid_order", True, is_shifted=False).trace(DATA)
+    assert trace.num_instructions >= 1_000_000
+    gpu = Gpu.model_validate(load_yaml(shipped_targets()["rtx3070"])["node"]["gpu"])
+    profile = gpumech.collect(trace, gpu, representative=False)
+    exact = least_cpu(lambda: detailed.simulate(trace, gpu), runs=1)
+    collected = least_cpu(lambda: gpumech.collect(trace, gpu, representative=False), runs=2)
+    predicted = least_cpu(lambda: gpumech.predict(profile, gpu), runs=3)
+    first, further = exact / (collected + predicted), exact / predicted
     print(
-        f"{path}: first configuration {first:.1f} x; further ones {served:.1f} x where the profile serves, {again:.1f}"
-        " x where caches are gone through again"
+        f"{folder} x{rounds}: {trace.num_instructions} warp instructions; first configuration {first:.1f} x, further"
+        f" ones {further:.1f} x; {exact:.2f}, {collected:.3f} and {predicted:.3f} CPU s"
     )
-    assert first >= 6 * BOUND
-    assert min(served, again) >= 10 * BOUND
+    assert first >= first_bound
+    assert further >= further_bound

@@ -8,7 +8,7 @@ In a turn each warp makes the accesses of one of its segments (gpu/gpumech/segme
 for any of them; inside a turn the warps of an SM access one after the other, an instruction each. A request for what
 another one missed in the same turn, in that L1 or in L2, waits for the same answer (``pending``; else it counts as a
 hit, as in the source). Where more wait than a cache has room for, it does nothing until they are answered, and the
-access that was too many is marked. Blocks begin in their order, as many on each SM as it holds, and then where one ends
+line that was too many is marked. Blocks begin in their order, as many on each SM as it holds, and then where one ends
 first, counted in turns.
 
 Cost: O(requests), and O(1) for each segment.
@@ -28,11 +28,12 @@ from manyscale.models.gpu.gpumech.functional_caches import (
     Caches,
     count_of,
     fill,
+    mark_dirty,
     read,
     write,
 )
 from manyscale.models.gpu.gpumech.segments import IN_SHARED, LOADS, PASSES_L1, STORES
-from manyscale.models.kernels import allocation_free, by_reference, inlined, njit
+from manyscale.models.kernels import allocation_free, by_reference, count_ones, inlined, njit
 
 FROM_L1, FROM_L2, FROM_DRAM = range(3)  # levels
 (TO_L1, TO_L2, TO_DRAM, REQUESTS, SENT, FETCHED, NUM_EVENTS) = range(7)  # columns of what an instruction meets:
@@ -44,10 +45,16 @@ ANSWER: Final = np.dtype(  # what the caches say of an access
         ("sent", "u1"),  # requests that leave the SM
         ("waited", "u1"),  # requests that wait for a miss of another
         ("fetched", "u1"),  # requests that memory answers
-        ("written_back", "u1"),  # those for lines of L2 that make room
-        ("slice", "u1"),  # of L2, that takes a line,
-        ("together", "u1"),  # and requests to it
-        ("blocks", "u1"),  # caches in which too many wait for a miss already
+        ("blocks", "u1"),  # whether L1 has to wait before one of its lines
+    ]
+)
+FOUND: Final = np.dtype(  # and of each of its lines
+    [
+        ("slice", "u2"),  # of L2
+        ("sent", "u1"),  # requests that leave the SM
+        ("fetched", "u1"),  # those that memory answers
+        ("written_back", "u1"),  # sectors of the lines of L2 that make room
+        ("waits", "u1"),  # for whom: see below
     ]
 )
 WALKER: Final = np.dtype(  # a warp that walks
@@ -60,12 +67,14 @@ WALKER: Final = np.dtype(  # a warp that walks
     ],
     align=True,
 )
-BLOCKS_L1: Final = 1
-BLOCKS_L2: Final = 2
+BLOCKS_L1: Final = 1  # too many wait in L1 already: it does nothing until what is on its way to it is there,
+BLOCKS_L2: Final = 2  # and so does a slice of L2
+WAITS_L2: Final = 4  # for what another one has L2 fetch
 
 
 class Walk(NamedTuple):
-    """A launch that is walked (see gpu/gpumech/outline.py), and ``answer`` ANSWER[accesses], which is filled in."""
+    """A launch that is walked (see gpu/gpumech/outline.py), and ``answer`` ANSWER[accesses] and ``found`` FOUND[lines],
+    all 0, which are filled in."""
 
     segment: np.ndarray
     access: np.ndarray
@@ -75,6 +84,7 @@ class Walk(NamedTuple):
     first_line: np.ndarray
     line: np.ndarray
     answer: np.ndarray
+    found: np.ndarray
 
 
 class _Stand(NamedTuple):
@@ -101,43 +111,58 @@ class _Levels(NamedTuple):
 
 @inlined
 def _slice_of(l2, line):  # type: ignore[no-untyped-def]
-    hashed = line ^ (line >> 7) ^ (line >> 13)
+    """As gpu/l2/crossbar_kernel.py has it."""
     slices = len(l2.turn)
-    return hashed % slices if slices & (slices - 1) else hashed & (slices - 1)
+    if slices & (slices - 1):
+        return (line ^ (line >> 7) ^ (line >> 13)) % slices
+    masks = l2.slice_masks
+    index = line & (slices - 1)
+    high = line >> l2.slice_shift[0]
+    if len(masks) == 0:
+        return (index ^ high) & (slices - 1)
+    for bit in range(len(masks)):
+        index ^= (count_ones(high & masks[bit]) & 1) << bit
+    return index
 
 
 @inlined
-def _from_l2(own, levels, tag, sectors):  # type: ignore[no-untyped-def]
+def _from_l2(own, found, levels, tag, sectors):  # type: ignore[no-untyped-def]
     """L2 is asked for sectors of a line: its frame there, and the mask of those that memory answers."""
     l2, pending = levels.l2, levels.pending
     which = _slice_of(l2, tag)
+    written_back = l2.counts[WRITTEN_BACK]
     at, missing, before, _, blocked = read(l2, levels.l2_rules, 0, tag, sectors, which)
-    if blocked and pending:
-        own.blocks |= BLOCKS_L2
-        l2.turn[which] += 1
+    if pending:
+        if before:
+            found.waits |= WAITS_L2
+        if blocked:
+            found.waits |= BLOCKS_L2
+            l2.turn[which] += 1
     count = count_of(sectors)
     l2.counts[READS] += count
     own.sent += count
-    if count > own.together:
-        own.together = count
-        own.slice = which
+    found.slice = which
+    found.sent = count
+    found.written_back = l2.counts[WRITTEN_BACK] - written_back
     if missing:
         fill(l2, 0, at, missing, which, missing)
+        found.fetched = count_of(missing)
         own.fetched += count_of(missing)
     return at, missing | before if pending else missing
 
 
 @inlined
-def _through_l1(own, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
+def _through_l1(own, found, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
     """Sectors of a line are loaded: the slowest level that answers."""
     l1, pending = levels.l1, levels.pending
     at, missing, before, from_memory, blocked = read(l1, levels.l1_rules, s, tag, sectors, s)
     if blocked and pending:
-        own.blocks |= BLOCKS_L1
+        found.waits |= BLOCKS_L1
+        own.blocks = 1
         l1.turn[s] += 1
     level = FROM_L1
     if missing:
-        _, memory = _from_l2(own, levels, tag, missing)
+        _, memory = _from_l2(own, found, levels, tag, missing)
         fill(l1, s, at, missing, s, memory)
         level = FROM_DRAM if memory else FROM_L2
     if pending and before:
@@ -147,59 +172,51 @@ def _through_l1(own, levels, s, tag, sectors):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _store(answer, through_l1, levels, s, line, first, last):  # type: ignore[no-untyped-def]
+def _store(answer, found, through_l1, levels, s, line, first, last):  # type: ignore[no-untyped-def]
     l2 = levels.l2
-    sent, together, most = 0, 0, 0
     for i in range(first, last):
         tag, sectors, full = line[i].tag, np.int64(line[i].sectors), np.int64(line[i].full)
         if through_l1:
             write(levels.l1, levels.l1_rules, s, tag, sectors, full)
+        written_back = l2.counts[WRITTEN_BACK]
         write(l2, levels.l2_rules, 0, tag, sectors, full)
         count = count_of(sectors)
-        sent += count
-        if count > together:
-            together = count
-            most = tag
+        answer.sent += count
+        found[i].slice = _slice_of(l2, tag)
+        found[i].sent = count
+        found[i].written_back = l2.counts[WRITTEN_BACK] - written_back
     answer.level = FROM_L2
-    answer.sent = sent
-    answer.together = together
-    answer.slice = _slice_of(l2, most)
 
 
 @inlined
-def _take(own, answer, levels, s, line, first):  # type: ignore[no-untyped-def]
+def _take(own, answer, levels, s, line, found, first):  # type: ignore[no-untyped-def]
     """Fill in the answer to an access whose lines begin at ``first``."""
     l2 = levels.l2
     answer.level = FROM_L1
     answer.sent = 0
     answer.waited = 0
     answer.fetched = 0
-    answer.written_back = 0
-    answer.slice = 0
-    answer.together = 0
     answer.blocks = 0
     if own.kind == IN_SHARED:
         return
-    written_back = l2.counts[WRITTEN_BACK]
     last = first + own.lines
     if own.kind == LOADS:
         levels.l1.counts[READS] += own.requests
         level = FROM_L1
         for i in range(first, last):
             sectors = np.int64(line[i].sectors)
-            below = _through_l1(answer, levels, s, line[i].tag, sectors)
+            below = _through_l1(answer, found[i], levels, s, line[i].tag, sectors)
             level = max(level, below)
         answer.level = level
     elif own.kind == PASSES_L1:
         answer.level = FROM_L2
         for i in range(first, last):
-            at, memory = _from_l2(answer, levels, line[i].tag, np.int64(line[i].sectors))
+            at, memory = _from_l2(answer, found[i], levels, line[i].tag, np.int64(line[i].sectors))
             if memory:
                 answer.level = FROM_DRAM
-            l2.line[0, at].dirty |= line[i].full
+            mark_dirty(l2, 0, at, np.int64(line[i].full))
     else:
-        _store(answer, own.kind == STORES, levels, s, line, first, last)
-    answer.written_back = min(l2.counts[WRITTEN_BACK] - written_back, 255 - answer.fetched)
+        _store(answer, found, own.kind == STORES, levels, s, line, first, last)
 
 
 @inlined
@@ -215,7 +232,7 @@ def _take_turn(launch, stand, levels, s, active):  # type: ignore[no-untyped-def
             warp = moving[i]
             mine = walker[warp]
             own = launch.access[mine.access]
-            _take(own, launch.answer[mine.access], levels, s, launch.line, mine.line)
+            _take(own, launch.answer[mine.access], levels, s, launch.line, launch.found, mine.line)
             mine.line += own.lines
             mine.access += 1
             if launch.segment[mine.segment].accesses > step:

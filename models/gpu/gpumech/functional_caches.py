@@ -6,7 +6,8 @@ dissertation, Georgia Institute of Technology, 2015), sec. 4.5.2 and 4.6.4, whic
 as the main source of its error.
 
 A sector of which a store wrote all bytes can be read; one that was written in part is as it was before (the detailed
-model adds the parts up). Frames that are on their way or dirty are replaced like others.
+model adds the parts up). Frames that were missed in the same turn are not replaced, nor are dirty ones before they are
+as many as the cache's share of them.
 
 Cost: O(1) for each line that is accessed, O(ways) for each that is replaced.
 """
@@ -46,7 +47,9 @@ READS, READ_MISSES, READ_PENDING, WRITTEN, WRITE_MISSES, WRITTEN_BACK = range(6)
 class Caches(NamedTuple):
     """C caches of one geometry. ``line`` LINE[C, sets x ways], ``bucket``
     int32[C, B] (heads of chains, -1: none), ``lines`` int32[C, sets] (how many of each set are in use). ``counts``
-    int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C], or of each slice: the turn now."""
+    int64[6], as above; ``clock`` int64[1]: uses so far; ``turn`` int64[C], or of each slice: the turn now;
+    ``dirty`` int64[C]: lines that were written to.
+    ``slice_masks`` int64[] and ``slice_shift`` int64[1]: which higher bits of a line change its slice of L2."""
 
     line: np.ndarray
     bucket: np.ndarray
@@ -54,11 +57,15 @@ class Caches(NamedTuple):
     counts: np.ndarray
     clock: np.ndarray
     turn: np.ndarray
+    dirty: np.ndarray
+    slice_masks: np.ndarray
+    slice_shift: np.ndarray
 
 
 class CacheRules(NamedTuple):
     """``ways``; ``set_mask`` of the index, in which the bits above ``fold`` take part (63: none do);
-    ``merges``: requests that wait for one miss; ``sector_shift`` from a request to its line; ``write`` into WRITES."""
+    ``merges``: requests that wait for one miss; ``sector_shift`` from a request to its line; ``write`` into WRITES;
+    ``dirty_limit`` of lines, below which those that were written to stay."""
 
     ways: int
     set_mask: int
@@ -67,6 +74,7 @@ class CacheRules(NamedTuple):
     sector_shift: int
     write: int
     write_allocate: int
+    dirty_limit: int
 
 
 def cache_rules(cache: GpuCache, size_bytes: int | None = None) -> CacheRules:
@@ -84,11 +92,14 @@ def cache_rules(cache: GpuCache, size_bytes: int | None = None) -> CacheRules:
         sector_shift=(cache.line_bytes // cache.sector_bytes).bit_length() - 1,
         write=WRITES.index(cache.write),
         write_allocate=int(cache.write_allocate),
+        dirty_limit=round(cache.dirty_share * lines) * (cache.slices if whole else 1),
     )
 
 
-def caches(cache: GpuCache, rules: CacheRules, count: int | None = None) -> Caches:
-    """``count`` empty caches, or (None) an L2."""
+def caches(
+    cache: GpuCache, rules: CacheRules, count: int | None = None, slice_masks: np.ndarray | None = None
+) -> Caches:
+    """``count`` empty caches, or (None) an L2, whose ``slice_masks`` are those of gpu/memory_state.py."""
     sets = rules.set_mask + 1
     lines = sets * rules.ways
     number = 1 if count is None else count
@@ -99,6 +110,9 @@ def caches(cache: GpuCache, rules: CacheRules, count: int | None = None) -> Cach
         counts=np.zeros(6, np.int64),
         clock=np.zeros(1, np.int64),
         turn=np.zeros(cache.slices if count is None else count, np.int64),
+        dirty=np.zeros(number, np.int64),
+        slice_masks=np.zeros(0, np.int64) if slice_masks is None else slice_masks,
+        slice_shift=np.array([(cache.slices - 1).bit_length() + 1]),
     )
 
 
@@ -107,6 +121,7 @@ def forget_all(held: Caches) -> None:
     held.bucket[:] = _NOWHERE
     held.lines[:] = 0
     held.counts[:] = 0
+    held.dirty[:] = 0
 
 
 @inlined
@@ -155,10 +170,41 @@ def _unchain(held, c, at):  # type: ignore[no-untyped-def]
     lines[before].chain = lines[at].chain
 
 
+@inlined
+def mark_dirty(held, c, at, sectors):  # type: ignore[no-untyped-def]
+    """Sectors of a line were written to."""
+    line = held.line[c, at]
+    if line.dirty == 0 and sectors:
+        held.dirty[c] += 1
+    line.dirty |= sectors
+
+
+@inlined
+def _victim(held, rules, c, first, turn):  # type: ignore[no-untyped-def]
+    """The line of a full set that makes room, and whether it must be waited for."""
+    lines = held.line[c]
+    stays = held.dirty[c] < rules.dirty_limit
+    at, written, coming = -1, -1, -1
+    for i in range(first, first + rules.ways):
+        line = lines[i]
+        if line.turn == turn and line.missed != 0:
+            if coming < 0 or line.used < lines[coming].used:
+                coming = i
+        elif stays and line.dirty != 0:
+            if written < 0 or line.used < lines[written].used:
+                written = i
+        elif at < 0 or line.used < lines[at].used:
+            at = i
+    if at >= 0:
+        return at, False
+    return (coming, True) if coming >= 0 else (written, False)
+
+
 @allocation_free
 def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
-    """The frame that a new line gets, without sectors: of the line of its set that was not used for longest. And
-    whether that one was missed in ``turn``: all of its set are on their way, and it must be waited for."""
+    """The frame that a new line gets, without sectors: of the line of its set that was not used for longest, but for
+    those that were missed in ``turn`` or must stay for being written to. And whether it must be waited for, since all
+    of its set are on their way."""
     lines = held.line[c]
     index = _index(rules, tag)
     first = index * rules.ways
@@ -167,12 +213,10 @@ def place(held, rules, c, tag, turn):  # type: ignore[no-untyped-def]
         at = first + held.lines[c, index]
         held.lines[c, index] += 1
     else:
-        at = first
-        for i in range(first + 1, first + rules.ways):
-            if lines[i].used < lines[at].used:
-                at = i
+        at, in_flight = _victim(held, rules, c, first, turn)
         _unchain(held, c, at)
-        in_flight = lines[at].turn == turn and lines[at].missed != 0
+        if lines[at].dirty:
+            held.dirty[c] -= 1
         if rules.write == BACK:
             held.counts[WRITTEN_BACK] += count_of(lines[at].dirty)
     line = lines[at]
@@ -265,4 +309,4 @@ def write(held, rules, c, tag, sectors, full):  # type: ignore[no-untyped-def]
     else:
         use(held, c, at)
     held.line[c, at].valid |= full
-    held.line[c, at].dirty |= sectors
+    mark_dirty(held, c, at, sectors)

@@ -22,58 +22,42 @@ accesses), in the printed form O(instructions of a warp).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from manyscale.models.gpu.gpumech import (
     functional_caches,
-)
-from manyscale.models.gpu.gpumech import (
-    multiwarp as gpumech_multiwarp,
-)
-from manyscale.models.gpu.gpumech import (
-    outline as gpumech_outline,
+    printed_form,
+    replay_state,
 )
 from manyscale.models.gpu.gpumech import (
     replay as gpumech_replay,
 )
 from manyscale.models.gpu.gpumech.collector import (
     ANSWER,
+    FOUND,
     NUM_EVENTS,
-    TO_DRAM,
-    TO_L2,
     Walk,
     count_events,
     touch_in_order,
     walk,
 )
 from manyscale.models.gpu.gpumech.functional_caches import CacheRules, Caches
-from manyscale.models.gpu.gpumech.intervals import (
-    REPRESENTATIVES,
-    IntervalProfile,
-    interval_profile,
-    latencies,
-    level_shares,
-    representatives,
-    warp_cycles,
-)
-from manyscale.models.gpu.gpumech.outline import Outline, of_last_gpu, outline_of, outline_reads
-from manyscale.models.gpu.launch_program import MEMORY, STORE, launch_program
+from manyscale.models.gpu.gpumech.outline import Outline, ProfileError, of_last_gpu, outline_of, outline_reads
+from manyscale.models.gpu.gpumech.profiles import Profile, from_arrays, to_arrays
+from manyscale.models.gpu.gpumech.replay_state import CAUSES, times_of
+from manyscale.models.gpu.launch_program import NUM_UNITS, launch_program
+from manyscale.models.gpu.memory_state import memory_limits
 from manyscale.models.gpu.occupancy import l1_bytes, resident_blocks
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.gpu.sm import limits as sm_limits
 from manyscale.models.workload.launch_trace import LaunchTrace
 
-VERSION: Final = 1  # raised when results change
-CAUSES: Final = gpumech_replay.CAUSES
+VERSION: Final = 2  # raised when results change
 PARTS: Final = ("naive", "markov", "mt", "mshr", "bandwidth")
 ALL_PARTS: Final = ("mt", "mshr", "bandwidth")
-
-
-class ProfileError(ValueError):
-    """A profile that was collected for a GPU that differs in what profiles depend on."""
 
 
 @dataclass(frozen=True)
@@ -83,36 +67,6 @@ class L2State:
     caches: Caches
     rules: CacheRules
     room: dict[tuple[int, int], Caches] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What ``profile_of`` learned of a launch, beside its ``outline``.
-
-    ``reads`` int64[]: what of the GPU it depends on. ``shape`` int64[3]: SMs that get a block, the most blocks on each
-    at once, bytes of L1. ``answer`` ANSWER[accesses] (gpu/gpumech/collector.py); ``l1_counts`` and ``l2_counts``
-    int64[6] (gpu/gpumech/functional_caches.py). For the printed form, if the outline has instructions (else empty):
-    ``met`` int64[static, NUM_EVENTS] (gpu/gpumech/collector.py); ``chosen`` int64[3], the representative warps, in the
-    order of REPRESENTATIVES.
-    """
-
-    outline: Outline
-    reads: np.ndarray
-    shape: np.ndarray
-    answer: np.ndarray
-    met: np.ndarray
-    l1_counts: np.ndarray
-    l2_counts: np.ndarray
-    chosen: np.ndarray
-
-    @property
-    def launch_id(self) -> int:
-        return self.outline.launch_id
-
-    @property
-    def num_instructions(self) -> int:
-        """Warp instructions."""
-        return int(self.outline.executed.sum())
 
 
 @dataclass(frozen=True)
@@ -135,23 +89,10 @@ class GpuMechEstimate:
     block_end: np.ndarray
 
 
-def to_arrays(found: Profile) -> dict[str, np.ndarray]:
-    """Arrays of plain types that hold a profile, but for its outline."""
-    names = [each.name for each in fields(found) if each.name != "outline"]
-    return {name: getattr(found, name) for name in names} | {"answer": found.answer.view(np.uint8)}
-
-
-def from_arrays(arrays: Mapping[str, np.ndarray], outlined: Outline) -> Profile:
-    """What ``to_arrays`` was given."""
-    names = [each.name for each in fields(Profile) if each.name != "outline"]
-    found = {name: gpumech_outline.writeable(arrays[name]) for name in names}
-    return Profile(outlined, **found | {"answer": found["answer"].view(ANSWER)})
-
-
 def l2_of(gpu: Gpu) -> L2State:
     """An empty L2, for the first launch."""
     rules = functional_caches.cache_rules(gpu.l2)
-    return L2State(functional_caches.caches(gpu.l2, rules), rules)
+    return L2State(functional_caches.caches(gpu.l2, rules, slice_masks=memory_limits(gpu).hash_masks), rules)
 
 
 def touch(trace: LaunchTrace, gpu: Gpu, l2: L2State) -> None:
@@ -178,16 +119,13 @@ def profile_reads(gpu: Gpu, representative: bool = True) -> dict[str, Any]:
     does: GPUs that agree in it have equal profiles."""
     names = {"sms", "warps", "threads", "blocks", "registers", "register_unit", "shared_memory"}
     found = gpu.model_dump(mode="json", include=names) | {"geometry": list(collect_reads(gpu))}
-    return found | ({"load_cycles": _load_cycles(gpu).tolist()} if representative else {})
+    return found | ({"load_cycles": printed_form.load_cycles(gpu).tolist()} if representative else {})
 
 
 def _begin(gpu: Gpu, l2: L2State) -> None:
     l2.caches.counts[:] = 0
     if not gpu.l2.kept_between_launches:
         functional_caches.forget_all(l2.caches)
-
-
-_times: Final = of_last_gpu(gpumech_replay.times)
 
 
 def _placed(gpu: Gpu, outlined: Outline) -> tuple[int, int, int]:
@@ -211,12 +149,13 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
     _begin(gpu, l2)
     sms, slots, l1_size = _placed(gpu, outlined)
     answer = np.empty(len(outlined.access), ANSWER)
+    lines = np.zeros(len(outlined.line), FOUND)
     l1_counts = np.zeros(6, np.int64)
     if len(answer):
         l1, l1_rules = _empty_l1(gpu, sms, l1_size, l2)
         launch = Walk(
             outlined.segment, outlined.access, outlined.first_segment, outlined.first_access, outlined.block_warps,
-            outlined.first_line, outlined.line, answer,
+            outlined.first_line, outlined.line, answer, lines,
         )  # fmt: skip
         walk(launch, l1, l1_rules, l2.caches, l2.rules, sms, slots, pending_hits)
         l1_counts = l1.counts.copy()
@@ -224,12 +163,13 @@ def profile_of(outlined: Outline, gpu: Gpu, l2: L2State | None = None, pending_h
     if len(outlined.instruction):
         met = np.zeros((len(outlined.static), NUM_EVENTS), np.int64)
         count_events(outlined.access, answer, met)
-        chosen = _chosen(outlined, met, gpu)
+        chosen = printed_form.chosen_warps(outlined, met, gpu)
     return Profile(
         outline=outlined,
         reads=np.array(collect_reads(gpu), np.int64),
         shape=np.array([sms, slots, l1_size]),
         answer=answer,
+        found=lines,
         met=met,
         l1_counts=l1_counts,
         l2_counts=l2.caches.counts.copy(),
@@ -255,21 +195,6 @@ def _empty_l1(gpu: Gpu, sms: int, size_bytes: int, l2: L2State) -> tuple[Caches,
     return l1, rules
 
 
-def _load_cycles(gpu: Gpu) -> np.ndarray:
-    """From the issue of a load to that of what needs it, by the level that answers."""
-    times = _times(gpu)
-    return np.array([gpu.l1_hit_cycles, gpu.l2_hit_cycles, gpu.l2_hit_cycles + times.dram], np.float64)
-
-
-def _chosen(own: Outline, met: np.ndarray, gpu: Gpu) -> np.ndarray:
-    latency = latencies(own.static, own.result, met, _load_cycles(gpu))
-    cycles = np.empty(len(own.warp_instructions) - 1)
-    registers = int(own.operand.max(initial=0)) + 1
-    warp_cycles(own.static, own.operand, latency, own.warp_instructions, own.instruction, registers, cycles)
-    found = representatives(np.diff(own.warp_instructions), cycles)
-    return np.array([found[name] for name in REPRESENTATIVES])
-
-
 def predict(
     profile: Profile,
     gpu: Gpu,
@@ -290,7 +215,11 @@ def predict(
         raise ProfileError(f"launch {profile.launch_id}: the profile was collected for a GPU of another shape")
     if form == "extended":
         return _extended(profile, gpu)
-    return _printed(profile, gpu, representative, parts, delays_of_one_warp)
+    if profile.num_instructions:
+        cycles, stack = printed_form.printed(profile, gpu, representative, parts, delays_of_one_warp)
+    else:
+        cycles, stack = 0.0, dict.fromkeys(CAUSES, 0.0)
+    return _estimate(profile, cycles, stack, np.zeros(profile.outline.num_blocks, replay_state.BLOCK))
 
 
 def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], blocks: np.ndarray) -> GpuMechEstimate:
@@ -315,16 +244,17 @@ def _estimate(profile: Profile, cycles: float, stack: Mapping[str, float], block
 
 
 def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
-    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
+    blocks = np.zeros(profile.outline.num_blocks, replay_state.BLOCK)
     spent = np.zeros(len(CAUSES))
     sms, slots, _ = profile.shape.tolist()
     own = profile.outline
     cycles = gpumech_replay.replay(
-        gpumech_replay.Launch(
-            own.segment, own.access, profile.answer, own.first_segment, own.first_access, own.block_warps,
-            int(np.diff(own.block_warps).max(initial=0)),
+        replay_state.Launch(
+            own.segment, own.access, profile.answer, profile.found, own.first_segment, own.first_access,
+            own.first_line, own.block_warps, int(np.diff(own.block_warps).max(initial=0)),
+            _interval(own),
         ),
-        _times(gpu), sms, slots, spent, blocks,
+        times_of(gpu), sms, slots, spent, blocks,
     )  # fmt: skip
     cpi = cycles * sms / max(1, profile.num_instructions)
     total = float(spent.sum())
@@ -332,69 +262,17 @@ def _extended(profile: Profile, gpu: Gpu) -> GpuMechEstimate:
     return _estimate(profile, float(cycles), stack, blocks)
 
 
-def _printed(
-    profile: Profile, gpu: Gpu, representative: str, parts: Collection[str], delays_of_one_warp: bool
-) -> GpuMechEstimate:
-    blocks = np.zeros(profile.outline.num_blocks, gpumech_replay.BLOCK)
-    if not profile.num_instructions:
-        return _estimate(profile, 0.0, dict.fromkeys(CAUSES, 0.0), blocks)
-    warp, shares = _profile_of_warp(profile, gpu, representative)
-    shared = _contended(profile, gpu)
-    warps = shared.warps / gpu.schedulers
-    threads = _threads_cpi(warp, gpu, warps, parts)
-    in_memory = profile.outline.static["kind"] == MEMORY
-    alone = gpumech_multiwarp.stack_of_warp(warp, in_memory, shares)
-    scale = threads / sum(alone.values())
-    stack = dict.fromkeys(CAUSES, 0.0) | {name: each * scale for name, each in alone.items()}
-    for part, name, delays in (
-        ("mshr", "MSHR", gpumech_multiwarp.mshr_cycles),
-        ("bandwidth", "QUEUE", gpumech_multiwarp.bandwidth_cycles),
-    ):
-        if part in parts:
-            stack[name] = gpumech_multiwarp.contention_cpi(warp, delays(warp, shared), warps, delays_of_one_warp)
-    stack = {name: each / gpu.schedulers for name, each in stack.items()}
-    cycles = sum(stack.values()) * profile.num_instructions / shared.cores
-    return _estimate(profile, cycles, stack, blocks)
+def _interval(own: Outline) -> int:
+    """Cycles for which an instruction takes the unit that the launch takes for the most, in the mean."""
+    front, executed = own.static["front"], own.executed
+    units = front < NUM_UNITS
+    taken = np.bincount(front[units], (executed * own.static["interval"])[units], NUM_UNITS)
+    count = np.bincount(front[units], executed[units], NUM_UNITS)
+    most = int(taken.argmax())
+    return round(taken[most] / max(1, count[most]))
 
 
-def _profile_of_warp(profile: Profile, gpu: Gpu, representative: str) -> tuple[IntervalProfile, np.ndarray]:
-    """The intervals of a representative warp with the latencies of ``gpu``, and the shares of levels."""
-    if not len(profile.chosen):
-        raise ProfileError(f"launch {profile.launch_id}: the profile was collected without representative warps")
-    own = profile.outline
-    warp = profile.chosen[REPRESENTATIVES.index(representative)]
-    rows = own.instruction[slice(*own.warp_instructions[warp : warp + 2])]
-    latency = latencies(own.static, own.result, profile.met, _load_cycles(gpu))
-    registers = int(own.operand.max(initial=0)) + 1
-    counts = profile.l2_counts
-    written_back = counts[functional_caches.WRITTEN_BACK] / max(1, counts[functional_caches.WRITTEN])
-    found = interval_profile(own.static, own.operand, rows, latency, profile.met, registers, float(written_back))
-    return found, level_shares(profile.met)
-
-
-def _contended(profile: Profile, gpu: Gpu) -> gpumech_multiwarp.Contended:
-    """The SMs that get a block, with the warps of the blocks that are resident on each."""
-    sms, slots, _ = profile.shape.tolist()
-    static, block_warps = profile.outline.static, int(profile.outline.shape[1])
-    loads = (static["kind"] == MEMORY) & (static["access"] != STORE)
-    answered = profile.met[loads][:, [TO_L2, TO_DRAM]].sum(axis=0)
-    cycles = _load_cycles(gpu)[[TO_L2, TO_DRAM]]
-    return gpumech_multiwarp.Contended(
-        cores=sms,
-        warps=min(slots, (profile.outline.num_blocks) / sms) * block_warps,
-        mshrs=gpu.l1.mshrs,
-        miss_cycles=float(answered @ cycles) / max(1, int(answered.sum())),
-        service_cycles=_times(gpu).burst,
-    )
-
-
-def _threads_cpi(warp: IntervalProfile, gpu: Gpu, warps: float, parts: Collection[str]) -> float:
-    if "naive" in parts:
-        return gpumech_multiwarp.naive_cpi(warp, warps)
-    if "markov" in parts:
-        return gpumech_multiwarp.markov_cpi(warp, warps)
-    if gpu.scheduler in ("greedy-then-oldest", "oldest-first"):
-        not_hidden = gpumech_multiwarp.greedy_instructions(warp, warps)
-    else:
-        not_hidden = gpumech_multiwarp.in_turn_instructions(warp, warps)
-    return gpumech_multiwarp.multithreading_cpi(warp, not_hidden, warps)
+__all__ = [
+    "CAUSES", "VERSION", "GpuMechEstimate", "L2State", "Profile", "ProfileError", "collect", "from_arrays", "l2_of",
+    "predict", "profile_of", "profile_reads", "to_arrays", "touch",
+]  # fmt: skip

@@ -47,6 +47,10 @@ _Value = TypeVar("_Value")
 STRUCTURED: Final = {"line": LINE, "segment": SEGMENT, "access": ACCESS, "static": STATIC}
 
 
+class ProfileError(ValueError):
+    """A profile that was collected for a GPU that differs in what profiles depend on."""
+
+
 @dataclass(frozen=True)
 class Outline:
     """A launch on all GPUs that agree in ``reads`` (int64[], see ``outline_reads``).

@@ -22,17 +22,15 @@ _DRAM_SHIFT: Final = 6
 PERIOD_CYCLES: Final = 1 << _SHIFT
 PERIODS: Final = 128  # that are known at once, a power of two: of an SM's resources,
 SLICE_PERIODS: Final = 256
-DRAM_PERIODS: Final = 4096
+DRAM_PERIODS: Final = 256
 
 
 class Taken(NamedTuple):
-    """What is taken of time, PERIOD[resources, ring] (of DRAM TRANSFER[1, ring]), and the periods between which all of
-    it is, int64[resources, 2]: of load/store units, ports of SMs, slices of L2, DRAM."""
+    """What is taken of time, PERIOD[resources, ring] (of DRAM TRANSFER[channels, ring]), and the periods between which
+    all of it is, int64[resources, 2]: of load/store units, slices of L2, channels of DRAM."""
 
     load_store: np.ndarray
     load_store_full: np.ndarray
-    port: np.ndarray
-    port_full: np.ndarray
     slices: np.ndarray
     slices_full: np.ndarray
     dram: np.ndarray
@@ -70,9 +68,8 @@ def served(periods, full, which, at, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def transferred(periods, full, at, work):  # type: ignore[no-untyped-def]
-    """The same of DRAM, whose times are no whole cycles."""
-    which = 0
+def transferred(periods, full, which, at, work):  # type: ignore[no-untyped-def]
+    """The same of a channel of DRAM, whose times are no whole cycles."""
     length = np.float64(1 << _DRAM_SHIFT)
     number = at >> _DRAM_SHIFT
     end = np.float64(at)
