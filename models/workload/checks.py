@@ -196,7 +196,7 @@ RULES: Final[dict[str, Rules]] = {
             Values("event"),
             Values("device"),
             Values("peer", -1),
-            Values("flags", 0, 16),
+            Values("flags", 0, 32),
         ),
     ),
 }

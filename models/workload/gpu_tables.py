@@ -101,12 +101,13 @@ class GpuOperationKind(IntEnum):
 class GpuFlag(IntFlag):
     """What more is known of an operation: the host waits until it is done (a synchronous copy); its memory of the host
     is not page-locked; its stream does not wait for the default one (cudaStreamNonBlocking); its stream is the default
-    one of its device."""
+    one of its device; a copy between two GPUs comes from the peer."""
 
     waits = 1
     pageable = 2
     non_blocking = 4
     default_stream = 8
+    from_peer = 16
 
 
 class LaunchStreams(Protocol):

@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.device import state
-from manyscale.models.gpu.device.state import DRAM, ISSUE, L2, MPI_CALL, Devices
+from manyscale.models.gpu.device.state import MPI_CALL, NUM_OF_SM, NUM_RESOURCES, RESOURCES, Devices
 from manyscale.models.gpu.parameters import WARP_THREADS, Gpu
 from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
-from manyscale.models.workload.quantities import PS_PER_SECOND
 
 NOWHERE: Final = -1
 MOST_AT_ONCE: Final = 128  # launches of a GPU (NVIDIA, CUDA C++ Programming Guide: compute capability 7.5 to 9.0)
@@ -44,9 +43,10 @@ class BlockTimes:
 @dataclass(frozen=True)
 class LaunchKind:
     """What a launch is to a GPU. Times in ps: ``latency_ps``, ``busy_ps`` behind it; ``warps`` and ``registers`` and
-    ``shared_bytes`` of a block as they are allocated; ``at_once``: blocks that an SM holds of it alone. Of all its
-    blocks ``warp_instructions``, ``dram_bytes``, ``l2_sectors``. Where they are known (else None) the times of its
-    blocks; launches that one stands for have the same, which take ``scale`` times as long."""
+    ``shared_bytes`` of a block as they are allocated; ``at_once``: blocks that an SM holds of it alone.
+    ``at_peak_ps`` float64[RESOURCES]: how long the whole GPU takes at its peak for what the launch asks of each. Where
+    they are known (else None) the times of its blocks; launches that one stands for have the same, which take ``scale``
+    times as long."""
 
     blocks: int
     warps: int
@@ -55,9 +55,7 @@ class LaunchKind:
     at_once: int
     latency_ps: int
     busy_ps: int
-    warp_instructions: float
-    dram_bytes: float
-    l2_sectors: float
+    at_peak_ps: np.ndarray
     block_times: BlockTimes | None = None
     scale: float = 1.0
 
@@ -127,11 +125,8 @@ def build(
     slot = np.zeros((len(gpu_id), slots), state.SLOT)
     slot["operation"] = NOWHERE
     sms = gpu.sms if slots > 1 else 1
-    cycles = gpu.frequency_hz / PS_PER_SECOND
-    rate = np.zeros(3)
-    rate[ISSUE] = gpu.schedulers * cycles
-    rate[DRAM] = DRAM_EFFICIENCY / gpu.dram.bandwidth_ps_per_byte if gpu.dram.bandwidth_ps_per_byte else np.inf
-    rate[L2] = gpu.l2.slices * cycles
+    rate = np.ones(NUM_RESOURCES)
+    rate[RESOURCES.index("dram")] = DRAM_EFFICIENCY
     count = len(operation)
     devices = Devices(
         host=host,
@@ -258,8 +253,10 @@ def _engines(found: np.ndarray, size: np.ndarray, peer: np.ndarray, flags: np.nd
     if peers is not None and is_peer.any():
         has_own = gpu.peer_link is not None
         out, into = (OUT_ENGINE, IN_ENGINE) if has_own else (TO_HOST_ENGINE, TO_DEVICE_ENGINE)
-        found["engine"][is_peer] = len(ENGINES) * own[is_peer] + out
-        found["other_engine"][is_peer] = len(ENGINES) * peer[is_peer] + into
+        comes = (flags[is_peer] & GpuFlag.from_peer) != 0
+        source, destination = np.where(comes, (peer[is_peer], own[is_peer]), (own[is_peer], peer[is_peer]))
+        found["engine"][is_peer] = len(ENGINES) * source + out
+        found["other_engine"][is_peer] = len(ENGINES) * destination + into
         took = np.rint(size[is_peer] * peers.bandwidth_ps_per_byte).astype(np.int64)
         found["duration"][is_peer] = peers.latency_ps + took
     for of_kind, passes in ((_G.copy_on_device, 2), (_G.set, 1)):
@@ -318,7 +315,7 @@ def _launches(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """LAUNCH[], what blocks need and use, and the times and SMs of those that are known."""
     found = np.zeros(len(kinds), state.LAUNCH)
-    need, use = np.ones((len(kinds), 4), np.int64), np.zeros((len(kinds), 3))
+    need, use = np.ones((len(kinds), 4), np.int64), np.zeros((len(kinds), NUM_RESOURCES))
     begin, end, sm = [np.zeros(0)], [np.zeros(0)], [np.zeros(0, np.int32)]
     place: dict[int, int] = {}
     first = 0
@@ -342,6 +339,7 @@ def _launches(
             each["tail"] = max(0, kind.busy_ps - round(kind.scale * float(times.end_ps.max())))
             total = kind.scale * float((times.end_ps - times.begin_ps).sum())
         if total > 0:
-            use[row] = np.array([kind.warp_instructions, kind.dram_bytes, kind.l2_sectors])[[ISSUE, DRAM, L2]] / total
+            use[row] = kind.at_peak_ps / total
+            use[row, :NUM_OF_SM] *= gpu.sms
     parts = [np.concatenate(each) for each in (begin, end, sm)]
     return found, need, use, parts[0], parts[1], parts[2]

@@ -6,8 +6,8 @@ the highest priority first, of equal ones those of the launch that came first; a
 former have been given out; each to the SM with the most free warps among those that have room for it.
 
 A block makes progress at rate 1 (it then takes what it takes in its launch's simulation) unless all blocks together
-ask for more of something than there is: an SM's issue slots, the bandwidth of L2, that of DRAM. Then each resident warp
-gets the same share of it, and what some do not need goes to the others. A block goes at the lowest of the three rates.
+ask for more of something than there is: issue slots, units and L1 of an SM, L2 and DRAM. Then each resident warp
+gets the same share of it, and what some do not need goes to the others. A block goes at the lowest of these rates.
 
 Cost: O(SMs) for a block that is given out, O(SMs x launches) for each time at which some end.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyscale.models.gpu.device.state import DRAM, ISSUE, L2, WARPS
+from manyscale.models.gpu.device.state import NUM_OF_SM, NUM_RESOURCES, WARPS
 from manyscale.models.kernels import inner
 
 _NEVER = 1e300
@@ -163,25 +163,33 @@ def set_rates(devices, gpu):  # type: ignore[no-untyped-def]
         if devices.changed[gpu, sm] == 0:
             continue
         devices.changed[gpu, sm] = 0
-        level = _level(devices, gpu, sm, ISSUE)
         for slot in range(slots):
-            if devices.group[gpu, slot, sm].count:
-                devices.group[gpu, slot, sm].issue = _share(devices, gpu, slot, ISSUE, level)
-    level = _level(devices, gpu, -1, DRAM)
+            devices.group[gpu, slot, sm].issue = 1.0
+        for what in range(NUM_OF_SM):
+            level = _level(devices, gpu, sm, what)
+            if level < _NEVER:
+                for slot in range(slots):
+                    group = devices.group[gpu, slot, sm]
+                    if group.count:
+                        group.issue = min(group.issue, _share(devices, gpu, slot, what, level))
     for slot in range(slots):
-        if devices.slot[gpu, slot].operation >= 0:
-            devices.slot[gpu, slot].level = _share(devices, gpu, slot, DRAM, level)
-    level = _level(devices, gpu, -1, L2)
+        devices.slot[gpu, slot].level = 1.0
+    for what in range(NUM_OF_SM, NUM_RESOURCES):
+        level = _level(devices, gpu, -1, what)
+        if level < _NEVER:
+            for slot in range(slots):
+                me = devices.slot[gpu, slot]
+                if me.operation >= 0 and me.resident:
+                    me.level = min(me.level, _share(devices, gpu, slot, what, level))
     nearest = _NEVER
     for slot in range(slots):
         me = devices.slot[gpu, slot]
         if me.operation < 0 or me.resident == 0:
             continue
-        of_memory = min(me.level, _share(devices, gpu, slot, L2, level))
         for sm in range(devices.used.shape[1]):
             group = devices.group[gpu, slot, sm]
             if group.count:
-                group.rate = min(of_memory, group.issue)
+                group.rate = min(me.level, group.issue)
                 nearest = min(nearest, (group.next - group.progress) / group.rate)
     return nearest
 

@@ -17,7 +17,11 @@ FRESH, COMPUTED, WAITING = 0, 1, 2  # where in its item a host is
 GIVEN, STARTS, RUNS = 0, 1, 2  # of a launch: not begun, in its latency, on the SMs or queued for them
 IDLE, ALONE, SHARED = 0, 1, 2  # of a GPU: how many launches it runs
 BLOCKS, WARPS, REGISTERS, SHARED_BYTES = range(4)  # what blocks take of an SM
-ISSUE, DRAM, L2 = range(3)  # what they share
+OF_SM: Final = ("issue", "int_unit", "fp32_unit", "fp64_unit", "sfu_unit", "tensor_unit", "branch_unit", "uniform_unit",
+                "texture_unit", "l1")  # fmt: skip
+OF_GPU: Final = ("l2", "dram")
+RESOURCES: Final = (*OF_SM, *OF_GPU)  # what they share: of an SM, and of the GPU
+NUM_OF_SM, NUM_RESOURCES = len(OF_SM), len(RESOURCES)
 
 HOST: Final = np.dtype(
     [("first_item", "i8"), ("end_item", "i8"), ("item", "i8"), ("end", "i8"), ("phase", "i4"), ("pending", "i4")]
@@ -76,12 +80,13 @@ GROUP: Final = np.dtype([("count", "i8"), ("progress", "f8"), ("rate", "f8"), ("
 
 
 class Devices(NamedTuple):
-    """All hosts and GPUs. Of a block of each launch ``need`` [launches, 4] of an SM, and ``use`` [launches, 3] in a ps,
-    of ISSUE, DRAM and L2. Groups are the blocks of a launch on one SM: ``group`` [GPUs, slots, SMs]; ``target``: the
-    progress at which each of them ends. Of SMs ``used`` [GPUs, SMs, 4] and ``changed``. ``limit``: what an SM has of
-    the four; ``rate``: what all SMs (DRAM, L2) or one (ISSUE) gives in a ps. ``edge``: (operation, next edge).
-    ``work``: operations that can begin, from ``mark[0]`` to ``mark[1]``; ``mark[2]``: edges; ``mark[3]``: whether the
-    launches of several ranks run at the same time. ``begin`` and ``end`` of rows: the host's part of each operation."""
+    """All hosts and GPUs. Of a block of each launch ``need`` [launches, 4] of an SM, and ``use`` [launches, RESOURCES]:
+    which part it takes of what an SM, or the GPU, gives while it runs alone. Groups are the blocks of a launch on one
+    SM: ``group`` [GPUs, slots, SMs]; ``target``: the progress at which each of them ends. Of SMs ``used`` [GPUs, SMs,
+    4] and ``changed``. ``limit``: what an SM has of the four; ``rate``: the part of each of RESOURCES that can be had.
+    ``edge``: (operation, next edge). ``work``: operations that can begin, from ``mark[0]`` to ``mark[1]``; ``mark[2]``:
+    edges; ``mark[3]``: whether the launches of several ranks run at the same time. ``begin`` and ``end`` of rows: the
+    host's part of each operation."""
 
     host: np.ndarray
     item: np.ndarray

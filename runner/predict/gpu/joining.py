@@ -8,16 +8,19 @@ from typing import Final
 import numpy as np
 
 from manyscale.models.gpu.device.program import BlockTimes, Given, LaunchKind
+from manyscale.models.gpu.device.state import RESOURCES
 from manyscale.models.gpu.occupancy import allocated, resident_blocks
-from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
+from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.workload import OperationKind, Workload
 from manyscale.models.workload.gpu_tables import GpuFlag, GpuOperationKind
 from manyscale.models.workload.quantities import PS_PER_SECOND
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.runner.predict.gpu.predictions import Predictions
+from manyscale.runner.predict.gpu.resources import NAMES, resources_of
 
 _G: Final = GpuOperationKind
 _K: Final = OperationKind
+_SHARED: Final = np.array([NAMES.index(name) for name in RESOURCES])
 
 
 def given_of(workload: Workload) -> Given:
@@ -132,9 +135,7 @@ def launch_kinds(workload: Workload, given: Given, predicted: Predictions, gpu: 
                 at_once=resident_blocks(gpu, int(threads[number]), *shape),
                 latency_ps=latency_ps,
                 busy_ps=busy,
-                warp_instructions=size,
-                dram_bytes=part * result.l2_misses * SECTOR_BYTES,
-                l2_sectors=part * result.l2_accesses,
+                at_peak_ps=part * resources_of(result, gpu).cycles[_SHARED] * ps,
                 block_times=own if own is not None and len(own.sm) == blocks else None,
                 scale=busy / (result.cycles * ps) if result.cycles else 1.0,
             )

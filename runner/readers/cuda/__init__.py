@@ -1,6 +1,6 @@
 """Reader for what ``manyscale trace --level gpu`` records of a CUDA program, before it is written as a workload: with
-``--keep-raw`` it stays in the folder ``raw``. One rank with one ``other`` operation, launches and copies; or the ranks
-of an MPI program with what they gave their GPUs between its calls, where the tracer of MPI recorded, too."""
+``--keep-raw`` it stays in the folder ``raw``. The ranks of an MPI program, or one, with what they gave their GPUs; or,
+where several processes without MPI used the GPU, one rank with one ``other`` operation, launches and copies."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def read(
     if (path / OF_RANKS).is_dir():
         from manyscale.runner.readers.cuda import ranks
 
+    if (path / OF_RANKS).is_dir() and ranks.is_readable(path):
         return ranks.read(path, options, collected)
     from manyscale.runner.readers.cuda import reader
 

@@ -1,5 +1,6 @@
 """What two tracers recorded of a program whose ranks use GPUs: that of MPI programs the calls of each rank, and those
-of the GPU's libraries among them (``raw_trace/gpu_calls.py``), that of CUDA programs the launches of its process.
+of the GPU's libraries among them (``raw_trace/gpu_calls.py``), that of CUDA programs the launches of its process. A
+program of one process is one rank.
 
 Each launch is a phase of its rank, before an operation ``other`` that stands for the call; the table
 ``gpu_operations`` has streams, events and waits.
@@ -17,17 +18,16 @@ import pyarrow as pa
 
 from manyscale.models.workload import PHASE_TIMES_SCHEMA, PHASES_SCHEMA, SCHEMAS, PhaseKind, Workload
 from manyscale.models.workload.columns import text_array, to_arrow, to_numpy
-from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuOperationKind
+from manyscale.models.workload.gpu_tables import GPU_OPERATIONS_SCHEMA, GpuFlag, GpuOperationKind
 from manyscale.models.workload.notes import Errs, Note, changes, informs
 from manyscale.runner.errors import UserError
-from manyscale.runner.readers import raw_trace
 from manyscale.runner.readers.cuda.layout import EVENTS, OF_RANKS
 from manyscale.runner.readers.cuda.reader import NAME, Collected, Events, events_of, gpu_tables, notes_of, store_of
 from manyscale.runner.readers.options import DEFAULT_OPTIONS, ReadOptions
 from manyscale.runner.readers.raw_trace.calls import DEVICE_BUFFER, TABLE, Calls
 from manyscale.runner.readers.raw_trace.files import Process, read_processes
-from manyscale.runner.readers.raw_trace.gpu_calls import COPY, OF_DIRECTION, OF_GPU
-from manyscale.runner.readers.raw_trace.reader import choose_ranks
+from manyscale.runner.readers.raw_trace.gpu_calls import COPY, OF_DIRECTION, OF_GPU, unpacked
+from manyscale.runner.readers.raw_trace.reader import choose_ranks, of_processes
 
 _G: Final = GpuOperationKind
 _OF_CALL: Final = np.array([OF_GPU.get(name, -1) for name in TABLE.names], np.int64)
@@ -47,6 +47,10 @@ class _Rank:
     launch: np.ndarray
     bytes: np.ndarray
     event: np.ndarray
+    device: np.ndarray
+    peer: np.ndarray
+    priority: np.ndarray
+    flags: np.ndarray
     process: tuple[Path, Events] | None
     on_device: int
 
@@ -56,9 +60,9 @@ def read(
 ) -> Workload:
     """The workload of a tracer's folder, with the launches that ``options`` choose; ``collected``: what was stored of
     each process while it ran. Raises UserError."""
-    processes, _ = choose_ranks(path / OF_RANKS, read_processes(path / OF_RANKS))
+    processes, notes = _processes(path)
     ranks = [_rank(path, process) for process in processes]
-    workload = raw_trace.read(path / OF_RANKS)
+    workload = of_processes(path.name, processes, notes)
     if not any(rank.process for rank in ranks):
         raise UserError(f"{path}: no rank used the GPU; trace the program with --level mpi")
     first = np.cumsum([0, *(len(rank.process[1].launches) if rank.process else 0 for rank in ranks)])
@@ -77,13 +81,43 @@ def read(
     tables["gpu_operations"] = _operations(workload, ranks, first)
     tables |= _phases(workload, tables["gpu_operations"], tables["launches"])
     tables["measured"] = SCHEMAS["measured"].empty_table()  # what the interpreter took is in it
-    notes = (
-        *workload.notes,
-        *_notes(ranks),
-        *_on_launches(tables["gpu_operations"], (*store.launch_ids, *store.counted_ids)),
-    )
+    left_out = _on_launches(tables["gpu_operations"], (*store.launch_ids, *store.counted_ids))
+    # what one process left out its own notes say
+    told = (*workload.notes, *_notes(ranks), *(left_out if len(ranks) > 1 else ()))
     tables = {**workload.tables, **tables}
-    return Workload(workload.name, workload.num_ranks, tables, notes, NAME, gpu=store)
+    return Workload(workload.name, workload.num_ranks, tables, told, NAME, gpu=store)
+
+
+def is_readable(path: Path) -> bool:
+    """Whether the calls of the ranks were recorded: of MPI or NCCL, or of the one process that launched kernels, all of
+    whose launches are among them."""
+    processes = read_processes(path / OF_RANKS)
+    if any(process.library for process in processes):
+        return True
+    mine = _launching(path, processes)
+    if len(mine) != 1:
+        return False
+    launches = events_of(_folder(path, mine[0]) / EVENTS).launches
+    kind = _OF_CALL[Calls(mine[0]).call]
+    return int(np.count_nonzero(kind == _G.launch)) == len(launches)
+
+
+def _processes(path: Path) -> tuple[list[Process], list[Note]]:
+    """The ranks, or the one process that launched kernels."""
+    found = read_processes(path / OF_RANKS)
+    if any(process.library for process in found):
+        return choose_ranks(path / OF_RANKS, found)
+    return choose_ranks(path / OF_RANKS, _launching(path, found))
+
+
+def _launching(path: Path, processes: list[Process]) -> list[Process]:
+    """Those that launched kernels."""
+    places = [(process, _folder(path, process) / EVENTS) for process in processes]
+    return [process for process, place in places if place.is_file() and events_of(place).launches]
+
+
+def _folder(path: Path, process: Process) -> Path:
+    return path / f"process-{int(process.start['process'])}"
 
 
 def _chosen(path: Path, options: ReadOptions, count: int) -> set[int]:
@@ -104,23 +138,42 @@ def _rank(path: Path, process: Process) -> _Rank:
     kind, records = kind[mine], calls.records[mine]
     is_launch, is_message = kind == _G.launch, kind == _G.communication
     sizes, second = records["bytes"].astype(np.int64), records["receive_bytes"].astype(np.int64)
-    folder = path / f"process-{int(process.start['process'])}"
+    folder = _folder(path, process)
     events = events_of(folder / EVENTS) if (folder / EVENTS).is_file() else None
     launch = np.where(is_launch, sizes, 0)
     if is_launch.any() and (events is None or launch.max() > len(events.launches)):
         raise UserError(
             f"{folder / EVENTS}: lacks launch {launch.max()} of rank {process.rank}; trace the program again"
         )
+    stream = np.where(is_message, records["receive_tag"], second).astype(np.int64)
     return _Rank(
         calls.operation_ids()[mine],
         kind,
-        np.where(is_message, records["receive_tag"], second).astype(np.int64),
+        stream,
         launch,
         np.where(is_launch | is_message, 0, sizes),
         np.where(np.isin(kind, _OF_EVENT), records["tag"], 0).astype(np.int64),
+        *_of_streams(kind, stream, records["receive_tag"]),
         None if events is None else (folder, events),
         int(np.count_nonzero(calls.records["flags"] & DEVICE_BUFFER)),
     )
+
+
+def _of_streams(
+    kind: np.ndarray, stream: np.ndarray, packed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Device, peer, priority and flags of operations. NCCL does not tell these of its streams: they are what others of
+    the stream say, or those of the first device."""
+    told = kind != _G.communication
+    own = unpacked(np.where(told, packed, 0))
+    for name, lasting in (("device", -1), ("priority", -1), ("flags", GpuFlag.non_blocking | GpuFlag.default_stream)):
+        number, first = np.unique(stream[told], return_index=True)
+        if not len(number):
+            continue
+        at = np.minimum(np.searchsorted(number, stream[~told]), len(number) - 1)
+        own[name][~told] = np.where(number[at] == stream[~told], own[name][told][first][at] & lasting, 0)
+    own["peer"][~told] = -1
+    return own["device"], own["peer"], own["priority"], own["flags"]
 
 
 def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -> pa.Table:
@@ -129,7 +182,8 @@ def _operations(workload: Workload, ranks: Sequence[_Rank], first: np.ndarray) -
     for number, rank in enumerate(ranks):
         kept = rank.operation < workload.rank_offsets[number + 1] - workload.rank_offsets[number]
         launch = np.where(rank.launch > 0, rank.launch + first[number], 0)
-        values = (rank.operation, rank.kind, rank.stream, launch, rank.bytes, rank.event)
+        values = (rank.operation, rank.kind, rank.stream, launch, rank.bytes, rank.event, rank.device, rank.peer,
+                  rank.priority, rank.flags)  # fmt: skip
         columns.append(np.vstack((np.full(kept.sum(), number), *(each[kept] for each in values))))
     found = np.hstack(columns)
     arrays = [
@@ -186,10 +240,11 @@ def _joined(schema: pa.Schema, old: dict[str, np.ndarray], new: dict[str, np.nda
 
 def _notes(ranks: Sequence[_Rank]) -> list[Note]:
     notes = [
-        replace(note, where=f"rank {number}")
+        replace(note, where=f"rank {number}") if len(ranks) > 1 else note
         for number, rank in enumerate(ranks)
         if rank.process is not None
         for note in notes_of(rank.process[1])
+        if note.code != "cuda-several-gpus"  # each operation tells its own
     ]
     if count := sum(rank.on_device for rank in ranks):
         text = f"{count} MPI calls are on memory of GPUs: their messages take what those of hosts take"

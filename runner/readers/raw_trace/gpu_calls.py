@@ -5,7 +5,8 @@ Fields of their records, where they are not as those of MPI calls of their kind 
 
 - cudaLaunchKernel: ``bytes`` is the launch's number in its process, from 1. cudaMemcpy: ``bytes``, and as ``tag`` the
   direction as ``cudaMemcpyKind`` numbers it. cudaMemset: ``bytes``. cudaEventRecord, cudaStreamWaitEvent,
-  cudaEventSynchronize: ``tag`` is the event's number. Of all, ``receive_bytes`` is the stream's number.
+  cudaEventSynchronize: ``tag`` is the event's number. Of all, ``receive_bytes`` is the stream's number, and
+  ``receive_tag`` what ``unpacked`` takes apart.
 - NCCL's collectives and messages: as the MPI calls of their kinds; ``receive_tag`` is the stream's number. ncclGroupEnd
   completes the messages of its group, and stands behind a single message, too.
 """
@@ -13,6 +14,8 @@ Fields of their records, where they are not as those of MPI calls of their kind 
 from __future__ import annotations
 
 from typing import Final
+
+import numpy as np
 
 from manyscale.models.workload import OperationKind
 from manyscale.models.workload.gpu_tables import GpuOperationKind
@@ -48,3 +51,15 @@ KINDS: Final = {name: kind for name, kind, _ in _CALLS}
 OF_GPU: Final = {name: kind for name, _, kind in _CALLS if kind is not None}
 # cudaMemcpyHostToHost, HostToDevice, DeviceToHost, DeviceToDevice
 OF_DIRECTION: Final = (_G.copy_on_host, _G.copy_to_device, _G.copy_to_host, _G.copy_on_device)
+
+
+def unpacked(packed: np.ndarray) -> dict[str, np.ndarray]:
+    """int64 ``flags`` (GpuFlag), ``priority`` of the stream, ``device``, and ``peer`` of a copy between two (-1: none),
+    as runtime/calls.c packs them."""
+    packed = packed.astype(np.int64)
+    return {
+        "flags": packed & 31,
+        "priority": -(packed >> 5 & 7),
+        "device": packed >> 8 & 255,
+        "peer": (packed >> 16 & 255) - 1,
+    }

@@ -28,11 +28,15 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Workload:
     """The workload of a raw trace, without its detailed level (``options`` play no part). Raises UserError for damaged
     files, for ranks that left none, and for several programs in one trace."""
     header = read_header(path)
-    processes, notes = choose_ranks(path, read_processes(path))
+    return of_processes(str(header["name"]), *choose_ranks(path, read_processes(path)))
+
+
+def of_processes(name: str, processes: list[Process], notes: list[Note]) -> Workload:
+    """The workload of these ranks. Raises UserError."""
     tables, operation_notes = native_operations.build(processes)
     task_tables, task_notes = native_tasks.build(processes)
     notes += [*operation_notes, *task_notes]
-    workload = Workload(str(header["name"]), len(processes), {**tables, **task_tables}, (), NAME)
+    workload = Workload(name, len(processes), {**tables, **task_tables}, (), NAME)
     if not all(_ended_well(process) for process in processes):
         workload, cut = trim(workload)
         notes += cut

@@ -164,12 +164,10 @@ def _run(
         told = f"manyscale: {what} at level gpu, as {device.name}: {shlex.join(command)}"
         print(told, file=sys.stderr, flush=True)
     tracers = [library]
-    of_ranks = {}
+    of_ranks = _of_ranks(command, program, raw)
     if linked.has_nccl:
         tracers.append(nccl_library(kit, cache))
-    if program.library is not None or linked.has_nccl:
-        tracers.insert(0, build.tracer(program.library, cache))
-        of_ranks = _of_ranks(command, program, raw)
+    tracers.insert(0, build.tracer(program.library, cache))
     with (
         ArrivingCode(files, device.capability, kit, raw, cache) as code,
         Collector(raw, wanted, files.kernel) as collector,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from manyscale.models.gpu.device.program import Given, LaunchKind, build
-from manyscale.models.gpu.device.state import Devices
+from manyscale.models.gpu.device.state import RESOURCES, Devices
 from manyscale.models.gpu.parameters import Gpu
 from manyscale.models.machine import Network
 from manyscale.models.network.devices.model import replay_with_devices
@@ -42,9 +42,9 @@ def gpu(engines: int = 2) -> Gpu:
 
 def launch(busy_ps: int, blocks: int = 46 * 4, warps: int = 12, use: float = 0.0, latency_ps: int = 0) -> LaunchKind:
     """By default 4 blocks of 12 warps fill each of 46 SMs at once; ``use``: of what SMs can issue while it runs."""
-    at_once = 48 // warps
-    instructions = use * busy_ps * 46 * 4 * 1132e6 / 1e12
-    return LaunchKind(blocks, warps, 0, 0, at_once, latency_ps, busy_ps, instructions, 0.0, 0.0)
+    at_peak = np.zeros(len(RESOURCES))
+    at_peak[RESOURCES.index("issue")] = use * busy_ps
+    return LaunchKind(blocks, warps, 0, 0, 48 // warps, latency_ps, busy_ps, at_peak)
 
 
 def ranks(folder: Path, count: int = 1) -> Workload:

@@ -16,6 +16,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    HOST_WAITS;
     return cudaMemcpyAsync(to, from, bytes, kind, NULL);
 }
 
@@ -27,6 +28,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                          enum cudaMemcpyKind kind) {
+    HOST_WAITS;
     return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
 }
 
@@ -37,7 +39,10 @@ cudaError_t cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *given, cudaStream_
     return error == cudaSuccess ? submit(stream, &operation) : failed(error);
 }
 
-cudaError_t cudaMemcpy3D(const struct cudaMemcpy3DParms *given) { return cudaMemcpy3DAsync(given, NULL); }
+cudaError_t cudaMemcpy3D(const struct cudaMemcpy3DParms *given) {
+    HOST_WAITS;
+    return cudaMemcpy3DAsync(given, NULL);
+}
 
 // Variables of the device
 
@@ -61,6 +66,7 @@ cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t
 }
 
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, enum cudaMemcpyKind kind) {
+    HOST_WAITS;
     return cudaMemcpyToSymbolAsync(symbol, from, bytes, offset, kind, NULL);
 }
 
@@ -76,6 +82,7 @@ cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind) {
+    HOST_WAITS;
     return cudaMemcpyFromSymbolAsync(to, symbol, bytes, offset, kind, NULL);
 }
 

@@ -49,6 +49,33 @@ static int direction_of(const Operation *operation) {
     return (from_host ? 0 : 2) + (is_of_host(operation->to, &operation->to_place) ? 0 : 1);
 }
 
+// Whether the host waits for a copy, and whether memory of the host is pageable. A copy that the program does not wait
+// for, from or to pageable memory, goes through a buffer of the driver's, for which the call waits.
+static unsigned flags_of_copy(const Operation *operation) {
+    const bool from_host = is_of_host(operation->from, &operation->from_place);
+    const bool to_host = is_of_host(operation->to, &operation->to_place);
+    const bool is_pageable = (from_host && memory_find((uint64_t)operation->from) == NULL) ||
+                             (to_host && memory_find((uint64_t)operation->to) == NULL);
+    if (!from_host && !to_host) return 0;
+    return (copy_is_waited_for() || is_pageable ? FLAG_WAITS : 0) | (is_pageable ? FLAG_PAGEABLE : 0);
+}
+
+static int device_of(const void *address, const ArrayPlace *place, int otherwise) {
+    const Allocation *found = place->array ? NULL : memory_find((uint64_t)address);
+    return found && found->kind == MEMORY_DEVICE ? found->device : otherwise;
+}
+
+// The other device of a copy between two, -1 for none; ``flags`` say whether it comes from there.
+static int peer_of_copy(const Operation *operation, const Stream *stream, unsigned *flags) {
+    const int own = stream ? stream->device : current_device();
+    if (direction_of(operation) != cudaMemcpyDeviceToDevice) return -1;
+    const int from = device_of(operation->from, &operation->from_place, own);
+    const int to = device_of(operation->to, &operation->to_place, own);
+    if (from == to) return -1;
+    if (from != own) *flags |= FLAG_FROM_PEER;
+    return from == own ? to : from;
+}
+
 static uint64_t place_of(const Operation *operation) {
     return operation->to_place.array ? array_address(&operation->to_place) : (uint64_t)operation->to;
 }
@@ -114,7 +141,10 @@ cudaError_t run_operation(const Operation *operation, const Stream *stream) {
         case OP_COPY: {
             void *record = call_begins(CALL_COPY);
             const cudaError_t copied = run_copy(operation);
-            call_ends(record, stream, operation->width * operation->height * operation->depth, direction_of(operation));
+            unsigned flags = flags_of_copy(operation);
+            const int peer = peer_of_copy(operation, stream, &flags);
+            copy_ends(record, stream, operation->width * operation->height * operation->depth, direction_of(operation), flags,
+                      peer);
             return copied;
         }
         case OP_SET: {

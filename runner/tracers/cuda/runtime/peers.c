@@ -56,6 +56,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 }
 
 cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
+    HOST_WAITS;
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, NULL);
 }
 
@@ -69,4 +70,7 @@ cudaError_t cudaMemcpy3DPeerAsync(const struct cudaMemcpy3DPeerParms *given, cud
     return cudaMemcpy3DAsync(&same, stream);
 }
 
-cudaError_t cudaMemcpy3DPeer(const struct cudaMemcpy3DPeerParms *given) { return cudaMemcpy3DPeerAsync(given, NULL); }
+cudaError_t cudaMemcpy3DPeer(const struct cudaMemcpy3DPeerParms *given) {
+    HOST_WAITS;
+    return cudaMemcpy3DPeerAsync(given, NULL);
+}

@@ -43,9 +43,18 @@ typedef enum {
     CALL_LAUNCH, CALL_COPY, CALL_SET, CALL_HOST_FUNCTION, CALL_RECORD_EVENT, CALL_WAIT_EVENT, CALL_SYNCHRONIZE_STREAM,
     CALL_SYNCHRONIZE_EVENT, CALL_SYNCHRONIZE_DEVICE
 } Call;
+// What more there is to say of a call, as GpuFlag has it (models/workload/gpu_tables.py), and of the two of its stream.
+enum { FLAG_WAITS = 1, FLAG_PAGEABLE = 2, FLAG_NON_BLOCKING = 4, FLAG_DEFAULT_STREAM = 8, FLAG_FROM_PEER = 16 };
 void *call_begins(Call call);
 void call_ends(void *record, const Stream *stream, uint64_t bytes, int tag);
+void copy_ends(void *record, const Stream *stream, uint64_t bytes, int direction, unsigned flags, int peer);  // -1: none
 void call_made(Call call, const Stream *stream, uint64_t bytes, int tag);  // both
+bool stream_is_default(const Stream *stream);
+// Of a copy for which the host waits: until the end of the block that has it.
+int copies_wait(void);
+void copies_waited(int *before);
+bool copy_is_waited_for(void);
+#define HOST_WAITS int waits_here __attribute__((cleanup(copies_waited), unused)) = copies_wait()
 int session_yield(void);                    // gives up all of the thread's locks, for the program's own code; how many
 void session_retake(int locks);
 // ---- recording.c

@@ -33,6 +33,10 @@ Stream *stream_of(cudaStream_t given) {
     return NULL;
 }
 
+bool stream_is_default(const Stream *stream) {
+    return stream >= default_streams && stream < default_streams + MOST_DEVICES;
+}
+
 void streams_end_capture(const Graph *graph) {
     for (Stream *one = streams; one; one = one->next)
         if (one->capture == graph) one->capture = NULL, one->is_capture_origin = false;
@@ -179,8 +183,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t given, unsigned fla
     struct CUevent_st *event = event_of(given);
     Stream *stream = stream_of(on);
     if (event == NULL || stream == NULL) return failed(cudaErrorInvalidResourceHandle);
-    const bool is_default = stream >= default_streams && stream < default_streams + MOST_DEVICES;
-    if (event->capture && stream->capture == NULL && !is_default) stream->capture = event->capture;
+    if (event->capture && stream->capture == NULL && !stream_is_default(stream)) stream->capture = event->capture;
     if (event->is_recorded && !stream->capture) call_made(CALL_WAIT_EVENT, stream, 0, event->number);
     return done();
 }
