@@ -1,4 +1,4 @@
-"""Thread blocks of a launch: their sizes, and TBPoint's regions of them on a GPU."""
+"""Thread blocks of a launch: their sizes, and TBPoint's regions of them on a GPU; what they do there together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from manyscale.models.gpu.launch_program import launch_program
 from manyscale.models.gpu.occupancy import resident_blocks
 from manyscale.models.gpu.parameters import Gpu
+from manyscale.models.gpu.roofline.operations import work_of
+from manyscale.models.gpu.roofline.waits import KINDS, knows_lines, row_weights
 from manyscale.models.workload.launch_trace import LaunchTrace, Space
 from manyscale.runner.predict.gpu.launch_results import LaunchResult
 from manyscale.sampling.tbpoint.regions import BlockProfile, Regions, block_profile, find_regions
@@ -42,6 +45,15 @@ def block_columns(trace: LaunchTrace, gpu: Gpu, rules: Mapping[str, Any]) -> dic
         "block_requests": profile.memory_requests,
         "block_region": regions_of(trace, profile, gpu, rules).of_block.astype(np.int64),
     }
+
+
+def work_columns(trace: LaunchTrace, gpu: Gpu) -> dict[str, np.ndarray]:
+    """The columns of LaunchResult that tell what a launch does, all of it, on a GPU. O(instructions)."""
+    amount, cycles = work_of(trace, gpu)
+    weights = np.zeros((0, len(KINDS)))
+    if knows_lines(trace):
+        weights = row_weights(trace, launch_program(trace, gpu, copies=False).static)
+    return {"work": amount, "work_cycles": cycles, "row_weights": weights}
 
 
 def with_blocks(result: LaunchResult, columns: Mapping[str, np.ndarray]) -> LaunchResult:

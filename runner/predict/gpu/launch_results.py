@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.gpu.roofline.operations import RESOURCES
+from manyscale.models.gpu.roofline.waits import KINDS
 from manyscale.runner.predict.stored_arrays import restored, stored
 from manyscale.runner.predict.units import Arrays
 
@@ -23,6 +24,10 @@ def _no_work() -> np.ndarray:
     return np.zeros(len(RESOURCES))
 
 
+def _no_rows() -> np.ndarray:
+    return np.zeros((0, len(KINDS)))
+
+
 @dataclass(frozen=True)
 class LaunchResult:
     """One launch, without its launch latency.
@@ -34,7 +39,8 @@ class LaunchResult:
     launch's first (-1 of blocks that were not simulated), ``block_warp_instructions``, ``block_thread_instructions``,
     ``block_requests`` to global and local memory, ``block_region`` (TBPoint's homogeneous region, -1 in none).
     ``dram_reads`` and ``dram_writes``: sectors of L2 (NOT_TOLD: the model does not say). ``work`` and ``work_cycles``
-    float64[RESOURCES]: as ``models.gpu.roofline.operations.Work`` has them.
+    float64[RESOURCES]: as ``models.gpu.roofline.operations.Work`` has them. ``row_weights``: as
+    ``models.gpu.roofline.waits`` has them, of a launch whose lines of source are known, else without rows.
     ``ipc_instructions`` int64[bins]: warp instructions issued in each of ``bin_cycles`` cycles.
     """
 
@@ -64,6 +70,7 @@ class LaunchResult:
     ipc_instructions: np.ndarray = field(default_factory=_none)
     work: np.ndarray = field(default_factory=_no_work)
     work_cycles: np.ndarray = field(default_factory=_no_work)
+    row_weights: np.ndarray = field(default_factory=_no_rows)
 
     @property
     def tells_dram(self) -> bool:
@@ -74,7 +81,7 @@ BLOCK_COLUMNS: Final = tuple(each.name for each in fields(LaunchResult) if each.
 _SCALARS: Final = tuple(
     each.name
     for each in fields(LaunchResult)
-    if each.name not in (*BLOCK_COLUMNS, "causes", "stack", "ipc_instructions", "work", "work_cycles")
+    if each.name not in (*BLOCK_COLUMNS, "causes", "stack", "ipc_instructions", "work", "work_cycles", "row_weights")
 )
 _REAL: Final = ("occupancy", "half_width")
 
@@ -93,6 +100,8 @@ def to_arrays(results: Sequence[LaunchResult]) -> Arrays:
         arrays[name] = np.array([getattr(each, name) for each in results], np.float64)
     for name in (*BLOCK_COLUMNS, "ipc_instructions"):
         arrays[name] = np.concatenate([np.asarray(getattr(each, name), np.int64) for each in results])
+    arrays["row_weights"] = np.concatenate([each.row_weights for each in results])
+    arrays["num_rows"] = np.array([len(each.row_weights) for each in results], np.int64)
     arrays["num_blocks"] = np.array([len(each.block) for each in results], np.int64)
     arrays["num_bins"] = np.array([len(each.ipc_instructions) for each in results], np.int64)
     return stored(arrays)
@@ -103,6 +112,7 @@ def from_arrays(arrays: Arrays) -> list[LaunchResult]:
     found = restored(arrays)
     blocks = np.concatenate(([0], np.cumsum(found["num_blocks"])))
     bins = np.concatenate(([0], np.cumsum(found["num_bins"])))
+    rows = np.concatenate(([0], np.cumsum(found["num_rows"])))
     causes = tuple(str(each) for each in found["cause"])
     results = []
     for row in range(len(found["launch_id"])):
@@ -110,6 +120,7 @@ def from_arrays(arrays: Arrays) -> list[LaunchResult]:
         part = slice(int(blocks[row]), int(blocks[row + 1]))
         more: dict[str, Any] = {name: found[name][part] for name in BLOCK_COLUMNS}
         more["ipc_instructions"] = found["ipc_instructions"][int(bins[row]) : int(bins[row + 1])]
+        more["row_weights"] = found["row_weights"][int(rows[row]) : int(rows[row + 1])]
         more |= {name: found[name][row] for name in ("stack", "work", "work_cycles")}
         results.append(LaunchResult(**scalars, **more, causes=causes))
     return results

@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 
 from manyscale.models.gpu.parameters import SECTOR_BYTES, Gpu
-from manyscale.models.gpu.roofline.operations import Work, work_of
 from manyscale.models.kernels.team import ALONE, Team
 from manyscale.models.workload import Workload
 from manyscale.models.workload.launch_trace import LaunchTrace
@@ -35,7 +34,7 @@ SIMULATE: Final = "gpu-launches"
 OUTLINE: Final = "gpu-outline"
 PROFILE: Final = "gpu-profile"
 PREDICT: Final = "gpu-predict"
-VERSION: Final = 2  # raised when results change, other than by a model, which has its own
+VERSION: Final = 3  # raised when results change, other than by a model, which has its own
 MOST_IN_UNIT: Final = 20_000_000  # some seconds
 REACH: Final = 8
 _UNREAD: Final = {"launch_latency_cycles", "host_link", "peer_link"}  # read outside of units
@@ -207,17 +206,17 @@ def _shards(study: Study) -> int:
 
 def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], team: Team = ALONE) -> Arrays:
     """The kind of unit: ``launches`` one after the other on ``gpu``, after ``before``. Result: to_arrays."""
-    from manyscale.runner.predict.gpu.blocks import block_columns, with_blocks
+    from manyscale.runner.predict.gpu.blocks import block_columns, with_blocks, work_columns
 
     streams, gpu = inputs["launches"], Gpu.model_validate(parameters["gpu"])
     options = parameters["options"]
     columns: dict[int, dict[str, np.ndarray]] = {}
-    work: dict[int, Work] = {}
+    work: dict[int, dict[str, np.ndarray]] = {}
 
     def opened(launch_id: int) -> LaunchTrace:
         trace: LaunchTrace = team.once(lambda: streams.trace(launch_id))
         columns[launch_id] = block_columns(trace, gpu, options["regions"])
-        work[launch_id] = work_of(trace, gpu)
+        work[launch_id] = work_columns(trace, gpu)
         return trace
 
     before = map(streams.trace, parameters["before"])
@@ -226,8 +225,8 @@ def simulate_launches(parameters: Mapping[str, Any], inputs: Mapping[str, Any], 
     found = model.simulate(launches, before, gpu, options, team)
     results = []
     for each in found:
-        amount, cycles = work[each.launch_id]
-        whole = replace(with_blocks(each, columns[each.launch_id]), work=amount, work_cycles=cycles)
+        own: dict[str, Any] = dict(work[each.launch_id])
+        whole = replace(with_blocks(each, columns[each.launch_id]), **own)
         recorded = streams.recorded_blocks(each.launch_id)
         if recorded is not None:
             from manyscale.runner.predict.gpu.partial import of_all_blocks

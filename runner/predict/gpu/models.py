@@ -16,7 +16,7 @@ import numpy as np
 
 from manyscale.models.gpu import domains
 from manyscale.models.gpu.parameters import Gpu
-from manyscale.models.gpu.roofline.operations import work_of
+from manyscale.models.gpu.roofline.waits import KINDS
 from manyscale.models.kernels.team import Team
 from manyscale.models.workload.launch_trace import LaunchTrace
 from manyscale.runner.errors import UserError
@@ -154,13 +154,12 @@ class Gpumech:
     def outline(launches: Iterable[LaunchTrace], gpu: Gpu, options: Mapping[str, Any]) -> Arrays:
         """What warps do without caches, and what blocks execute; arrays of launch i begin with ``i.``."""
         from manyscale.models.gpu.gpumech import outline as gpumech_outline
-        from manyscale.runner.predict.gpu.blocks import profile_of
+        from manyscale.runner.predict.gpu.blocks import profile_of, work_columns
 
         arrays: dict[str, np.ndarray] = {}
         for number, trace in enumerate(launches):
             found = gpumech_outline.outline_of(trace, gpu, options["form"] == "printed")
             blocks = profile_of(trace)
-            amount, cycles = work_of(trace, gpu)
             arrays |= _of_launch(
                 number,
                 gpumech_outline.to_arrays(found)
@@ -168,8 +167,7 @@ class Gpumech:
                     "block_warp_instructions": blocks.warp_instructions,
                     "block_thread_instructions": blocks.thread_instructions,
                     "block_requests": blocks.memory_requests,
-                    "work": amount,
-                    "work_cycles": cycles,
+                    **work_columns(trace, gpu),
                 },
             )
         return stored(arrays)
@@ -249,6 +247,7 @@ def _of_estimate(
         l2_misses=found.l2_misses,
         work=outline["work"],
         work_cycles=outline["work_cycles"],
+        row_weights=outline["row_weights"].reshape(-1, len(KINDS)),
     )
     if not has_blocks:
         return result

@@ -134,7 +134,7 @@ def launch_tables(
         "gpu_ipc": _ipc(simulated),
         "gpu_cpi_stacks": _stacks(simulated),
         "gpu_resources": _resources(simulated, gpu),
-        **source_tables(launches),
+        **source_tables(launches, predicted),
     }
 
 

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from gpu_launches import Launch, Streams, gpu_workload
 
+from manyscale.models.gpu.launch_program import BARRIER, LOAD, MEMORY, SHARED, STATIC, STORE
+from manyscale.models.gpu.roofline.waits import KINDS, row_weights
 from manyscale.models.workload.instruction_details import COLUMNS, LISTS, InstructionCounts, InstructionDetails
 from manyscale.models.workload.launch_trace import MAX_OPERANDS, Access, StaticInstructions
+from manyscale.runner.predict.gpu.launch_results import LaunchResult, from_arrays, to_arrays
 from manyscale.runner.predict.gpu.mapping import Executions
 from manyscale.runner.predict.gpu.source_tables import source_tables
 from manyscale.runner.report.sections.gpu_source import add_source
@@ -67,7 +70,7 @@ def test_lines_and_branches_of_launches_that_are_run_once_and_twice(launches):
     assert found["gpu_lines"].to_pylist() == [
         {"kernel_name": "k", "file": file, "line": line, "warp_instructions": 12, "thread_instructions": threads,
          "active_threads": pytest.approx(threads / 12), "memory_instructions": memory,
-         "kernel": "k"}
+         "cycles": None, "waits_for": None, "kernel": "k"}
         for file, line, threads, memory in (
             (FILES[0], 7, 384, 12), (FILES[0], 8, 56, 0), (FILES[1], 2, 352, 0),
         )
@@ -75,6 +78,59 @@ def test_lines_and_branches_of_launches_that_are_run_once_and_twice(launches):
     (branch,) = found["gpu_branches"].to_pylist()
     expected = {"pc": 32, "text": TEXTS[2], "file": FILES[0], "line": 8, "executed": 12, "diverged": 6}
     assert branch == {"kernel_name": "k", **expected, "active_threads": pytest.approx(56 / 12), "kernel": "k"}
+
+
+CAUSES = ("issue", "dram", "barrier", "drain")
+
+
+def predicted(*results: tuple[int, int, list[float], list[list[float]]]) -> Any:
+    """Launches by (id, cycles of all executions each, stack, weights of instructions by (issue, memory))."""
+    found = []
+    for launch_id, _, stack, weights in results:
+        rows = np.zeros((len(weights), len(KINDS)))
+        rows[:, [KINDS.index("issue"), KINDS.index("memory")]] = weights
+        cycles = round(sum(stack))
+        found.append(LaunchResult(launch_id, cycles, 1, 1, CAUSES, np.array(stack), row_weights=rows))
+    places = np.arange(len(found))
+    cycles = np.array([each[1] for each in results]) + 5000
+    return SimpleNamespace(
+        plan=SimpleNamespace(row=places), result=found, cycles=cycles, latency_cycles=5000
+    )  # fmt: skip
+
+
+def test_cycles_of_a_line_are_those_of_its_instructions(launches):
+    """Launch 1: 40 cycles of issue over 4 instructions alike, 60 of DRAM, all of the load in line 7, 10 of barriers
+    that no instruction makes, 10 without work. Launch 2 is run twice, each twice as long as what was simulated of it:
+    8 cycles of issue, of the first two."""
+    found = source_tables(
+        launches([FIRST, SECOND], [0, 1, 1]),
+        predicted(
+            (1, 120, [40.0, 60.0, 10.0, 10.0], [[10, 80], [10, 0], [10, 0], [10, 0]]),
+            (2, 16, [8.0, 0.0, 0.0, 0.0], [[1, 1], [1, 0], [0, 0], [0, 0]]),
+        ),
+    )
+    cycles = {row["line"]: (row["cycles"], row["waits_for"]) for row in found["gpu_lines"].to_pylist()}
+    assert cycles == {7: (10 + 60 + 16, "dram"), 2: (10 + 16, "issue"), 8: (10, "issue")}
+    sections: dict[str, str] = {}
+    page = SimpleNamespace(add=lambda title, content, note: sections.update({title: content}))
+    figures = {"gpu.cycles": SimpleNamespace(value=15152), "gpu.launch_latency": SimpleNamespace(value=15000)}
+    add_source(page, SimpleNamespace(**found, statistics=figures))
+    text = sections["Where cycles go by line"]
+    assert text.index("app&gt;.cu:7") < text.index("square.cuh:2") < text.index("app&gt;.cu:8")
+    assert "56.6 %" in text  # 86 of 152
+
+
+def test_a_launch_that_another_one_stands_for_takes_its_share(launches):
+    """Launch 2 was not simulated: its 50 cycles are spread as those of launch 1."""
+    one = predicted((1, 100, [100.0, 0.0, 0.0, 0.0], [[1, 0], [3, 0], [0, 0], [0, 0]]))
+    both = SimpleNamespace(
+        plan=SimpleNamespace(row=np.arange(2)),
+        result=one.result * 2,
+        cycles=np.array([5100, 5050]),
+        latency_cycles=5000,
+    )
+    found = source_tables(launches([FIRST, SECOND], [0, 1]), both)
+    assert {row["line"]: row["cycles"] for row in found["gpu_lines"].to_pylist()} == {7: 37.5, 2: 112.5, 8: 0}
 
 
 def test_what_the_trace_does_not_tell_is_left_out(launches):
@@ -95,3 +151,29 @@ def test_the_report_shows_them(launches):
     sections.clear()
     add_source(page, SimpleNamespace(gpu_lines=None, gpu_branches=None))
     assert not sections
+
+
+def test_weights_are_what_instructions_do():
+    """Five instructions, the first twice: an FP32 one of 4 cycles that takes its unit for 2, a load of 3 sectors, a
+    store of 5, an access to shared memory of 7 words, a barrier."""
+    rows = np.zeros(5, STATIC)
+    rows["kind"] = [1, MEMORY, MEMORY, SHARED, BARRIER]
+    rows["latency"], rows["interval"] = [4, 1, 1, 1, 1], [2, 1, 1, 1, 1]
+    rows["access"] = [0, LOAD, STORE, LOAD, 0]
+    trace = SimpleNamespace(
+        instruction=np.array([0, 1, 2, 3, 4, 0], np.int32), accesses=np.array([0, 3, 5, 7, 0, 0], np.uint8)
+    )
+    weights = dict(zip(KINDS, row_weights(trace, rows).T.tolist(), strict=True))
+    assert weights == {
+        "issue": [2, 1, 1, 1, 1], "unit": [4, 0, 0, 0, 0], "dependency": [8, 0, 0, 0, 0], "shared": [0, 0, 0, 7, 0],
+        "memory": [0, 3, 0, 0, 0], "load_store": [0, 3, 5, 7, 0], "barrier": [0, 0, 0, 0, 1],
+    }  # fmt: skip
+
+
+def test_weights_are_kept_with_the_result():
+    one, other = (
+        LaunchResult(k, 5, 1, 1, ("issue",), np.ones(1), row_weights=np.full((rows, len(KINDS)), float(rows)))
+        for k, rows in ((1, 2), (2, 3))
+    )
+    for before, after in zip((one, other), from_arrays(to_arrays([one, other])), strict=True):
+        assert np.array_equal(after.row_weights, before.row_weights)
