@@ -78,6 +78,10 @@ def _of_launches(result: Result) -> Iterator[Card]:
     share = float(figures["gpu.simulated_share"].value)
     of = f"{simulated:,} simulated, {percent(share)} of the instructions" if share < 1 else "all simulated"
     yield "Launches", f"{launches:,}", of
+    copies = figures.get("gpu.copies")
+    if copies is not None and copies.value:
+        moved, time = (float(figures[f"gpu.{name}"].value) for name in ("copied_bytes", "copy_time"))
+        yield "Copies", f"{copies.value:,}", f"{size(moved)} in {duration(time)}"
     yield "L1, L2 misses", _ratios(figures.get("gpu.l1_miss_ratio"), figures.get("gpu.l2_miss_ratio")), "of accesses"
 
 

@@ -20,6 +20,7 @@ from manyscale.runner.report.page import Page
 from manyscale.runner.report.palette import COLORSCALE, LINE_COLOURS, axis
 from manyscale.runner.report.sections.gpu_roofline import add_roofline, kernel_cell, shortened
 from manyscale.runner.report.sections.gpu_source import add_source
+from manyscale.runner.report.sections.gpu_streams import add_streams
 from manyscale.runner.report.sections.node import colour_steps, figures_table, part_markers, stack_chart
 from manyscale.runner.report.text import escape, percent, side_by_side, table
 from manyscale.runner.run.results import Result
@@ -53,6 +54,8 @@ def add_launches(page: Page, result: Result) -> None:
     gpu = Gpu.of(result.machine.node)
     if result.gpu_resources is not None and gpu is not None:
         add_roofline(page, launches, result.gpu_resources, gpu)
+    if result.gpu_streams is not None:
+        add_streams(page, result.gpu_streams, result.makespan_seconds)
     if result.gpu_cpi_stacks is not None:
         _add_stacks(page, launches, result.gpu_cpi_stacks)
     add_source(page, result)
