@@ -24,7 +24,7 @@ from manyscale.models.gpu.memory_state import (
     ROW_HITS,
     TO_PRECHARGE,
 )
-from manyscale.models.kernels import inner, merged
+from manyscale.models.kernels import inner, merged, read_soon
 
 _FEW: Final = 4
 _TO_DRAM: Final = 4  # queues from L2 to DRAM and back, beside DRAM's latency
@@ -92,6 +92,8 @@ def wait_for_dram(mem, c):  # type: ignore[no-untyped-def]
     number = channel.way_head
     node = mem.dram[number]
     channel.way_head = node.next
+    if node.next >= 0:
+        read_soon(mem.dram, np.int64(mem.dram[node.next].next))
     place = channel.free_place
     own = mem.waiting[c, place]
     channel.free_place = own.next
@@ -286,6 +288,7 @@ def serve_dram(mem, limits, c):  # type: ignore[no-untyped-def]
         free_dram_node(mem, number)
         return
     mem.counts[c, DRAM_READS] += 1
+    read_soon(mem.miss[node.place >> 48, node.place >> 32 & 0xFFFF, node.place >> 16 & 0xFFFF], 0)
     node.time = np.int64(column + limits.cl)
     node.next = -1
     if channel.fill_head < 0:

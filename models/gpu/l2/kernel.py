@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from manyscale.models.gpu.dram.kernel import free_dram_node, to_dram
 from manyscale.models.gpu.memory_state import (
     L2_PENDING_HITS,
@@ -239,6 +241,12 @@ def look_up(mem, limits, c, s, time):  # type: ignore[no-untyped-def]
 
 
 @merged
+def _of_place(place):  # type: ignore[no-untyped-def]
+    """Set, slice, sector and way of a sector that is read."""
+    return place >> 32 & 0xFFFF, place >> 48, place & 0xFFFF, place >> 16 & 0xFFFF
+
+
+@merged
 def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     """Data of DRAM arrive: those who wait are answered, one a cycle."""
     channel = mem.channel[c]
@@ -248,8 +256,10 @@ def fill(mem, limits, c):  # type: ignore[no-untyped-def]
     time = node.time
     place = node.place
     free_dram_node(mem, number)
-    sector, way = place & 0xFFFF, place >> 16 & 0xFFFF
-    index, s = place >> 32 & 0xFFFF, place >> 48
+    if channel.fill_head >= 0:
+        index, s, sector, way = _of_place(mem.dram[channel.fill_head].place)
+        read_soon(mem.node, np.int64(mem.miss[s, index, way, sector].first) - 1)
+    index, s, sector, way = _of_place(place)
     own = mem.slice[s]
     frame = mem.line[s, index, way]
     miss = mem.miss[s, index, way, sector]

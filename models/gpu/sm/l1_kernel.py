@@ -93,8 +93,6 @@ def replace(sm, line, index, dirty_limit):  # type: ignore[no-untyped-def]
         at = index * (sm.use.shape[1] // USES_PER_WAY) + sm.filled[index]
         sm.filled[index] += 1
         frames[at].pending = 0
-        for sector in range(sm.miss.shape[1]):
-            sm.miss[at, sector].first = 0
         _take(sm, at, line, index)
         return at
     oldest = -1
@@ -145,7 +143,8 @@ def send(sm, time, request, written, tag):  # type: ignore[no-untyped-def]
 
 
 @inner_inlined
-def _wait(sm, at, sector, load):  # type: ignore[no-untyped-def]
+def _wait_too(sm, at, sector, load):  # type: ignore[no-untyped-def]
+    """One more load waits for a sector."""
     core = sm.core[0]
     core.free_nodes -= 1
     number = core.freed_node
@@ -158,12 +157,11 @@ def _wait(sm, at, sector, load):  # type: ignore[no-untyped-def]
     node.load = load
     node.next = 0
     miss = sm.miss[at, sector]
-    if miss.first:
+    if miss.count > 1:
         sm.node[miss.last].next = number
-        miss.count += 1
     else:
         miss.first = number
-        miss.count = 1
+    miss.count += 1
     miss.last = number
 
 
@@ -190,7 +188,7 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
             touch(sm, at, index)
             core.l1_reads += 1
             core.l1_pending_hits += 1
-            _wait(sm, at, sector, load)
+            _wait_too(sm, at, sector, load)
             return SENT
     if core.last_sent - time >= SEND_QUEUE:
         return FULL
@@ -209,7 +207,10 @@ def read(sm, limits, request, load, time):  # type: ignore[no-untyped-def]
     if frame.dirty & bit:
         sm.written[at, sector] = 0
     frame.pending |= bit
-    _wait(sm, at, sector, load)
+    core.free_nodes -= 1
+    miss = sm.miss[at, sector]
+    miss.load = load
+    miss.count = 1
     send(sm, time + 1, request, 0, (at << limits.sector_shift) + sector)
     return SENT
 

@@ -92,6 +92,23 @@ def _expect_reply(sm):  # type: ignore[no-untyped-def]
         core.next_reply = NEVER
 
 
+@merged
+def _read_ahead(sm, limits):  # type: ignore[no-untyped-def]
+    """Have the host bring what the next replies need into its caches: frames of the one after the next, and who waits
+    for the next one."""
+    core = sm.core[0]
+    mask = sm.reply.shape[0] - 1
+    if core.in_head + 1 < core.in_tail:
+        frame = sm.reply[(core.in_head + 1) & mask].tag >> limits.sector_shift
+        read_soon(sm.frame, frame)
+        read_soon(sm.miss, frame)
+    if core.in_head < core.in_tail:
+        tag = sm.reply[core.in_head & mask].tag
+        if tag < BYPASS:
+            frame = tag >> limits.sector_shift
+            read_soon(sm.load, np.int64(sm.miss[frame, tag - (frame << limits.sector_shift)].load))
+
+
 @separate
 def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     """The next reply arrives."""
@@ -102,9 +119,7 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     core.in_head += 1
     core.last_fill = time
     _expect_reply(sm)
-    next_frame = sm.reply[core.in_head & (sm.reply.shape[0] - 1)].tag >> limits.sector_shift
-    read_soon(sm.frame, next_frame)
-    read_soon(sm.miss, next_frame)
+    _read_ahead(sm, limits)
     if tag >= STORES:
         if tag >= COPIES_OUT:
             take_part(sm, program, limits, tag - COPIES_OUT, time, cause)
@@ -126,16 +141,19 @@ def take_reply(sm, program, limits, time):  # type: ignore[no-untyped-def]
     frame.valid |= 1 << sector
     core.misses -= 1
     miss = sm.miss[at, sector]
-    waiting = miss.first
-    miss.first = 0
-    while waiting:
-        node = sm.node[waiting]
-        following = node.next
-        node.next = core.freed_node
-        core.freed_node = waiting
+    number = np.int64(miss.load)
+    waiting = np.int64(miss.first) if miss.count > 1 else np.int64(0)
+    while True:
         core.free_nodes += 1
         core.last_writeback = max(time + _WRITEBACK, core.last_writeback + 1)
-        _answer(sm, program, limits, node.load, core.last_writeback, cause)
+        _answer(sm, program, limits, number, core.last_writeback, cause)
+        if waiting == 0:
+            break
+        node = sm.node[waiting]
+        number = np.int64(node.load)
+        following = np.int64(node.next)
+        node.next = core.freed_node
+        core.freed_node = waiting
         waiting = following
     for bank in range(limits.banks):
         head = sm.bank_head[bank]

@@ -165,9 +165,13 @@ FRAME: Final = np.dtype(  # of L1; four stand in a line of the host's caches
 )  # fmt: skip
 USES_PER_WAY: Final = 4
 MOST_FRAMES: Final = (1 << 16) // USES_PER_WAY - 1  # of an L1: their numbers and uses are held in 16 bits
-MISS: Final = np.dtype(  # of a sector of a frame: those who wait for it, 0: none
-    [("first", "u2"), ("last", "u2"), ("count", "u2"), ("unused", "u2")]
-)
+MISS: Final = np.dtype(  # of a sector of a frame on its way: who waits for it
+    [
+        ("load", "u2"),  # the first one: most often the only one
+        ("count", "u2"),
+        ("first", "u2"), ("last", "u2"),  # nodes of the others
+    ]
+)  # fmt: skip
 NODE: Final = np.dtype([("load", "i4"), ("next", "i4")])
 REQUEST: Final = np.dtype(
     [("time", "i8"), ("request", "i8"), ("written", "u4"), ("tag", "i4")]  # 0 for a load; who asks (below)
